@@ -125,10 +125,11 @@ ALLOWED: dict[str, str] = {
     "dsl/interop": "compiler/core dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
         "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/placement compiler/reroll "
-        "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/report dsl/trace dsl/turns runtime/core "
-        "runtime/devices runtime/engine runtime/program runtime/schedule runtime/tune"
+        "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/report dsl/state dsl/trace dsl/turns "
+        "runtime/core runtime/devices runtime/engine runtime/program runtime/schedule runtime/tune"
     ),
     "dsl/report": "",
+    "dsl/state": "compiler/graph dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
     "dsl/turns": (
         "compiler/core compiler/graph compiler/kernel compiler/ops compiler/reroll compiler/sequential "

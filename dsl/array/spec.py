@@ -15,7 +15,18 @@ from ..core.errors import DTypeError, ShapeError
 class Spec:
     """What a trace needs to know of a C-contiguous array. Make one with `kg.spec(shape, dtype)`."""
 
-    __slots__ = ("__weakref__", "aligned", "contiguous", "dtype", "nbytes", "shape", "size", "strides", "type")
+    __slots__ = (
+        "__weakref__",
+        "aligned",
+        "contiguous",
+        "dtype",
+        "nbytes",
+        "scalar",
+        "shape",
+        "size",
+        "strides",
+        "type",
+    )
 
     type: ArrayType
     shape: tuple[int, ...]
@@ -25,6 +36,7 @@ class Spec:
     strides: tuple[int, ...]
     contiguous: bool
     aligned: bool  # to 16 bytes
+    scalar: bool  # whether it is one of NumPy's scalars, which never changes
 
     @property
     def ndim(self) -> int:
@@ -38,15 +50,17 @@ class Spec:
 
 
 _known: dict[ArrayType, Spec] = {}
+_scalars: dict[ArrayType, Spec] = {}
 _lock = threading.Lock()
 
 
-def spec_of(type: ArrayType) -> Spec:
-    """The spec of a type."""
-    found = _known.get(type)
+def spec_of(type: ArrayType, scalar: bool = False) -> Spec:
+    """The spec of a type. scalar: of one that NumPy makes a scalar of."""
+    known = _scalars if scalar else _known
+    found = known.get(type)
     if found is None:
         with _lock:
-            found = _known.get(type)
+            found = known.get(type)
             if found is None:
                 found = Spec()
                 found.type, found.shape, found.dtype = type, type.shape, type.dtype
@@ -57,7 +71,8 @@ def spec_of(type: ArrayType) -> Spec:
                     stride *= max(n, 1)
                 found.strides = tuple(reversed(strides))
                 found.contiguous = found.aligned = True
-                _known[type] = found
+                found.scalar = scalar
+                known[type] = found
     return found
 
 
@@ -79,6 +94,7 @@ def strided(type: ArrayType, strides: tuple[int, ...], aligned: bool) -> Spec:
             found.type, found.shape, found.dtype = type, type.shape, type.dtype
             found.size, found.nbytes = type.size, type.nbytes
             found.strides, found.contiguous, found.aligned = strides, strides == plain.strides, aligned
+            found.scalar = False
     return found
 
 

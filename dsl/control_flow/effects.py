@@ -7,10 +7,10 @@ so that the two can be joined; arrays that were written to are told by a `Journa
 from __future__ import annotations
 
 import operator
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import CellType, FunctionType, GeneratorType, MemberDescriptorType
+from types import CellType, FunctionType, GeneratorType, MemberDescriptorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,13 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
 from ..core.object_state import PLAIN, base_of, contents, is_user_class
-from ..trace.trace import Recorded, Trace
+from ..trace.trace import Recorded, Trace, current
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
+
+
+_DICTS: tuple[type, ...] = (dict, OrderedDict)
 
 
 class Unset:
@@ -72,7 +75,7 @@ class Snapshot:
 
 
 class State:
-    """All that some functions can reach and change through their names."""
+    """All that some functions can reach and change through their names, and what the arguments hold."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         self._functions = functions
@@ -82,6 +85,8 @@ class State:
         seen: set[int] = set()
         for function in self._functions:
             _walk_function(function, found, seen)
+        for holder in trace.holders if (trace := current()) is not None else ():  # whatever names them
+            _walk(holder, type(holder).__name__, found, seen)
         return found
 
 
@@ -102,14 +107,24 @@ def containers_in(value: Any) -> dict[int, int]:
 def _holder(value: Any) -> Any:
     """What holds the parts of a list, dict or object; None of anything else."""
     kind = type(value)
-    if kind is list or kind is dict:
+    if kind is list or kind in _DICTS:
         return value
-    if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, (Recorded, type)) or not is_user_class(kind):
+    known = PLAIN | {Tracer, TracedNumber}
+    if kind in known or issubclass(kind, (Recorded, type)) or not _has_attributes(kind):
         return None
     try:
         return object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
+
+
+def _has_attributes(kind: type) -> bool:
+    """Whether objects of a class are the user's, or Python's own for attributes of the user's."""
+    return is_user_class(kind) or any((b.__module__, b.__name__) in _NAMESPACES for b in kind.__mro__)
+
+
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collections", "UserDict")}
+_NAMESPACES |= {("collections", "UserList")}
 
 
 def _walk_function(function: Any, into: Snapshot, visited: set[int]) -> None:
@@ -138,10 +153,14 @@ def _walk(value: Any, name: str, into: Snapshot, visited: set[int]) -> None:
     if kind is FunctionType:
         _walk_function(value, into, visited)
         return
+    if kind is MethodType:
+        _walk(value.__func__, name, into, visited)
+        _walk(value.__self__, name, into, visited)
+        return
     held: Any = None
     if kind is list:
         held = {i: x for i, x in enumerate(value)}
-    elif kind is dict:
+    elif kind in _DICTS:
         held = value
     elif kind is tuple:
         visited.add(id(value))
@@ -157,17 +176,17 @@ def _walk(value: Any, name: str, into: Snapshot, visited: set[int]) -> None:
         mark = _mark(value, name)
         if mark is not None:
             into.others[id(value)] = (value, mark, name)
-        if not is_user_class(kind) or isinstance(value, type):
+        if not _has_attributes(kind) or isinstance(value, type):
             return
         try:
             held = object.__getattribute__(value, "__dict__")
         except AttributeError:
             return
     visited.add(id(value))
-    holder = value if kind in (list, dict) else held
+    holder = value if kind is list or kind in _DICTS else held
     into.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
     for key, x in [*held.items()]:
-        label = f"{name}[{key!r}]" if kind in (list, dict) else f"{name}.{key}"
+        label = f"{name}[{key!r}]" if holder is value else f"{name}.{key}"
         slot = Slot(holder, key, label)
         into.values[slot.identity] = (slot, x)
         _walk(x, label, into, visited)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from types import BuiltinFunctionType, MemberDescriptorType
+from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
 from .exact import exact
@@ -55,13 +55,19 @@ def is_stand_in(kind: type) -> bool:
 
 
 def flatten(
-    value: Any, leaves: list[Any], objects: bool = False, above: tuple[int, ...] = (), results: bool = False
+    value: Any,
+    leaves: list[Any],
+    objects: bool = False,
+    above: tuple[int, ...] = (),
+    results: bool = False,
+    stop: Callable[[Any], bool] | None = None,
 ) -> Tree:
     """The structure of `value`, whose leaves are appended to `leaves`.
 
     objects: an object that is no more than its attributes is a container of them, at every depth (used for `self`).
     above: the identities of the containers that hold the value; what contains itself is a leaf.
-    results: so are Python's other containers, and objects that a traced function has made of the user's classes."""
+    results: so are Python's other containers, and objects that a traced function has made of the user's classes.
+    stop: whether a value within is a leaf, whatever it is."""
     kind = type(value)
     if id(value) in above:
         leaves.append(value)
@@ -69,7 +75,11 @@ def flatten(
     inside = (*above, id(value))
 
     def each(values: Any) -> tuple[Tree, ...]:
-        return tuple(flatten(v, leaves, objects, inside, results) for v in values)
+        if stop is None:
+            return tuple(flatten(v, leaves, objects, inside, results) for v in values)
+        return tuple(
+            _leaf(v, leaves) if stop(v) else flatten(v, leaves, objects, inside, results, stop) for v in values
+        )
 
     if kind is tuple or kind is list:
         return Tree(kind, (), each(value))
@@ -96,7 +106,14 @@ def flatten(
         tree = _container(value, original, each)
         own = _attributes(value)
         return Tree(Attributed, tuple(own), (tree, *each(own.values()))) if own else tree
-    if results and kind is not original and _is_made_by_object(original) and hasattr(value, "__getstate__"):
+    if results and kind is SimpleNamespace:
+        return Tree(kind, tuple(vars(value)), each(vars(value).values()))
+    if (
+        results
+        and kind is not original
+        and (_is_made_by_object(original) or original is SimpleNamespace)
+        and hasattr(value, "__getstate__")
+    ):
         state = value.__getstate__()
         held, filled = state if isinstance(state, tuple) else (state, {})
         own = {**(held or {}), **filled}
@@ -138,6 +155,11 @@ def _attributes(value: Any) -> dict[str, Any]:
 def _is_made_by_object(kind: type) -> bool:
     """Whether its objects hold nothing but attributes."""
     return next(b for b in kind.__mro__ if type(_VARS(b).get("__new__")) is BuiltinFunctionType) is object
+
+
+def _leaf(value: Any, leaves: list[Any]) -> Tree:
+    leaves.append(value)
+    return LEAF
 
 
 def _container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
@@ -207,7 +229,7 @@ def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any
         found = set.__new__(kind)
         set.update(found, values)
         return found
-    result = object.__new__(kind)
+    result: Any = (SimpleNamespace if issubclass(kind, SimpleNamespace) else object).__new__(kind)
     if kind.__dictoffset__ and kind.__basicsize__ <= _WITHOUT_SLOTS:  # past properties of the same names
         object.__getattribute__(result, "__dict__").update(zip(names, values, strict=True))
         return result

@@ -59,3 +59,9 @@ def _child(value: Any, tree: Tree, number: int) -> Any:
         return dict.__getitem__(value, name)
     held = getattr(value, "__dict__", {})
     return held[name] if name in held else getattr(value, name)
+
+
+class NeedOpened(BaseException):
+    """The function changes what an argument holds: the call is made again with its arguments opened.
+
+    Not an Exception, so that a user's `except Exception` does not swallow it."""

@@ -19,7 +19,7 @@ from ..core.pytree import Make, container
 from ..core.undo import Undo, undo_of
 from ..trace.trace import Trace, tracing
 from ..trace.tracer import Tracer
-from .argument_properties import NeedProperty
+from .argument_properties import NeedOpened, NeedProperty
 from .frozen_containers import changes_of, frozen_kind, refused
 from .guards import READERS, Guard, frozen, sameness
 from .numpy_proxy import numpy_form
@@ -50,8 +50,10 @@ class World:
         self._properties: list[
             tuple[Any, str, str, Any]
         ] = []  # those of the user's objects: object, name, label, value
-        self.needed: NeedProperty | None = None  # also one that was swallowed
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
+        self.needed: NeedProperty | NeedOpened | None = None  # also one that was swallowed
+        self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
+        self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
         self._watched: set[int] = set()  # functions
         self._codes: list[Any] = []
@@ -188,6 +190,8 @@ class World:
         if not self.is_sealed(instance):
             found = vars(instance)[name] = self.lift(compute)(instance)
             return found
+        if self.trace.assigned and self.may_open:
+            raise self.open_arguments()  # where it is computed by the trace
         if self.trace.assigned:
             raise TraceError(
                 f"the cached property {name!r} is read after an argument was changed, and would be computed from "
@@ -246,7 +250,7 @@ class World:
                 with contextlib.suppress(ValueError):
                     new.cell_contents = cell.cell_contents
         for kind, count in (("__defaults__", code.co_argcount), ("__kwdefaults__", code.co_kwonlyargcount)):
-            if count or getattr(function, kind):
+            if (count or getattr(function, kind)) and function is not self.defaults_of:
                 self.note(function, kind, f"{function.__name__}.{kind}", "attribute")
         copy.__defaults__ = self.lift(function.__defaults__)
         copy.__kwdefaults__ = function.__kwdefaults__ and {k: self.lift(v) for k, v in function.__kwdefaults__.items()}
@@ -304,6 +308,15 @@ class World:
         self.watch_for(real, name, name, "no item")
         if name not in self._builtins:
             self.watch_for(vars(builtins), name, name, "no item")
+
+    def open_arguments(self) -> NeedOpened:
+        """To be raised where something is changed that an argument may hold, while `may_open`."""
+        self.needed = NeedOpened()
+        return self.needed
+
+    def line_of_assignment(self, name: str) -> str:
+        """`file.py:LINE` where traced code assigns to an attribute of this name; empty where none does."""
+        return line_of_name(self._codes, ("STORE_ATTR",), name)
 
     # the end
 

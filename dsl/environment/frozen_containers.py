@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any, NoReturn
 
+from ..core.context import context
 from ..core.errors import TraceError
 from ..core.object_state import base_of, pairs, unlisted
 from ..core.pytree import ORIGINAL
 
 
 def refused(label: str, line: str | None = None) -> NoReturn:
+    """Raises TraceError for a change that no later call would do; NeedOpened where it may be to an argument."""
+    if (world := getattr(context.trace, "world", None)) is not None and world.may_open:
+        raise world.open_arguments()
     raise TraceError(
         f"a traced function cannot change {label}, since later calls would not do it again; change a copy, "
         "or return the value instead",

@@ -675,9 +675,27 @@ def _setattr(kind: Any) -> Any:
         world = _world(type(self))
         if world.is_sealed(self):
             refused(f"the attribute {name!r} of an object of {kind.__name__}")
-        _through(world, self, kind, "__setattr__")(name, value)
+        set_ = _setter(world, self, kind, name)
+        if set_ is None:
+            _through(world, self, kind, "__setattr__")(name, value)
+        else:
+            set_(self, value)
 
     return __setattr__
+
+
+def _setter(world: World, self: Any, kind: Any, name: str) -> Any:
+    """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
+    own, _ = _static(kind.__mro__, "__setattr__")
+    owner, found = _static(_MRO(kind), name)
+    if (own is not None and is_user_class(own)) or owner is None or not world.is_outside(owner):
+        return None
+    if type(found) is property and found.fset is not None:
+        world.note(_holder(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
+        return world.function(found.fset)
+    if is_user_class(type(found)) and _has(world, found, "__set__"):
+        return world.lift(found).__set__
+    return None
 
 
 def _delattr(kind: Any) -> Any:

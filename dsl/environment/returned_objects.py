@@ -18,16 +18,19 @@ from .traced_globals import Scope
 _VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 
 
-def returned_object(trace: Trace, leaf: Any) -> tuple[str, Any]:
+def returned_object(
+    trace: Trace, leaf: Any, subject: str = "the function returns", line: str | None = None
+) -> tuple[str, Any]:
     """A returned leaf that is no array: ("static", value), or ("fresh", value), of which each call gets a copy.
 
+    subject, line: how an error begins, and where the mistake is; by default where the call is.
     Raises TraceError for what would run, or hold traced values, after the trace is over."""
     kind = type(leaf)
     if isinstance(leaf, (CoroutineType, AsyncGeneratorType)) or hasattr(kind, "__next__"):
         getattr(leaf, "close", int)()  # or Python warns that nobody awaits it
         raise TraceError(
-            f"the function returns a {kind.__name__}, which runs after the trace is over; return arrays, or a list of "
-            "them"
+            f"{subject} a {kind.__name__}, which runs after the trace is over; return arrays, or a list of them",
+            line,
         )
     real = _original(trace, leaf)
     if real is not leaf and type(real) in (set, bytearray):  # others with the same contents are as good, as for lists
@@ -36,20 +39,23 @@ def returned_object(trace: Trace, leaf: Any) -> tuple[str, Any]:
         return "static", real
     if ORIGINAL in _VARS(kind):
         raise TraceError(
-            f"the function returns an object of the class {kind.__name__} that it has made, which is more than its "
-            "attributes; return these and its value, and make the object of what the call gives"
+            f"{subject} an object of the class {kind.__name__} that it has made, which is more than its "
+            "attributes; return these and its value, and make the object of what the call gives",
+            line,
         )
     for part in _parts(leaf):
         if isinstance(part, (Tracer, TracedNumber)):
             raise TraceError(
-                f"the function returns an object of the class {kind.__name__}, which holds traced values; return them "
-                "in a tuple, list, dict or dataclass, and make the object of what the call gives"
+                f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
+                "in a tuple, list, dict or dataclass, and make the object of what the call gives",
+                line,
             )
         if _is_made_inside(part):
             what = "class" if isinstance(part, type) else "function"
             raise TraceError(
-                f"the function returns {_named(leaf)}, which needs the {what} {part.__name__} that is made in it, for "
-                "one trace and all its calls; define it outside of the traced function"
+                f"{subject} {_named(leaf)}, which needs the {what} {part.__name__} that is made in it, for "
+                "one trace and all its calls; define it outside of the traced function",
+                line,
             )
     if callable(leaf):
         return "static", leaf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -28,13 +29,14 @@ from ..core.errors import ArgumentsError, UserError, treat_package_as_user_code,
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
-from ..environment.argument_properties import NeedProperty
+from ..environment.argument_properties import NeedOpened, NeedProperty
 from ..environment.guards import Guards
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
+from ..state.reader import opened_reader
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled, Inspection
-from .launcher import NOT_TAKEN, Failed, Launcher, OnAnotherDevice, not_taken
+from .launcher import NOT_TAKEN, Failed, Fast, Launcher, OnAnotherDevice, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import Given, checked
 from .pickling import Portable
@@ -45,10 +47,13 @@ from .signature import (
     check_function,
     is_number,
     key_of,
+    number_of,
+    open_arguments,
     quick_key,
     spread,
     take_apart,
     to_leaf,
+    to_opened_leaf,
 )
 from .specializations import ON_MESH, SEVERAL, Specializations, values_of
 from .trace_function import Unfinished
@@ -72,6 +77,7 @@ def _tell_notebook() -> None:
 
 
 SHOWN = 8  # lines of a plan over several devices
+RECENT = 4  # kinds of opened arguments whose calls go the fast way
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
@@ -96,6 +102,8 @@ class KernelGraph(Portable):
         self._variadic = self._parameters.positional and self._parameters.variadic
         self._latest = Launcher(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
+        self._opens = False  # whether it changes what arguments hold, which then are opened
+        self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
         self._shapes: dict[tuple[Any, ...], Tree] = {}  # how lists and tuples among the arguments are taken apart
         self._elsewhere: dict[tuple[str, int], KernelGraph] = {}  # the same function, on other devices than the default
         self._versions = Specializations(function, self._name, self._options)
@@ -157,6 +165,8 @@ class KernelGraph(Portable):
             fast = None
         if settings.verify:
             self._call_with_properties(self._verify, args, options)
+        if self._opens:
+            return self._call_opened(args, options, fast)
         if self._arity >= 0:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
@@ -169,9 +179,12 @@ class KernelGraph(Portable):
             return ask(args, options)
         except Unfinished as unfinished:
             raise unfinished.error from None
+        except NeedOpened:
+            self._opens = True
         except NeedProperty as need:
             with need.computed((args, options), self._leaves(args, options)[0]):
                 return self._call_with_properties(ask, args, options)
+        return self._call_with_properties(ask, args, options)
 
     def _verify(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._versions.verify(*self._leaves(args, options))
@@ -203,7 +216,7 @@ class KernelGraph(Portable):
                 if plain:
                     self._fast, self._latest = entry.fast, entry
                 if entry.assigned and leaves is not args:
-                    result = self._write_back(args, {}, leaves, entry, result, {})
+                    result = self._write_back(self._given_leaves(args), leaves, entry, result, {})
                 return result
         if producer is not None:
             caller = caller or producer.streams()
@@ -219,7 +232,7 @@ class KernelGraph(Portable):
         except Respecialise:
             return NOT_TAKEN
         if entry.assigned and leaves is not args:
-            return self._write_back(args, {}, leaves, entry, result, {})
+            return self._write_back(self._given_leaves(args), leaves, entry, result, {})
         return result
 
     def _opened(self, args: tuple[Any, ...], places: list[int]) -> tuple[Hashable, Sequence[Any], Any, bool] | None:
@@ -246,9 +259,18 @@ class KernelGraph(Portable):
             tree = self._shapes[shaped] = take_apart(self._parameters, args, {}, self._is_method)[0]
         return (tree, flat), *found, False
 
+    def _call_opened(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
+        """A call of a function that changes what its arguments hold."""
+        if not (options or settings.special or context.busy):
+            for way in self._recent:
+                if way is not fast and (result := way(args)) is not NOT_TAKEN:
+                    self._fast = way
+                    return result
+        return self._call_with_properties(self._call_in_full, args, options)
+
     def _call_in_full(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
-        tree, leaves = self._leaves(args, options)
+        tree, leaves, given, holders = self._taken_apart(args, options)
         if any(type(leaf) is Spec for leaf in leaves):
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
         shared = {
@@ -264,39 +286,51 @@ class KernelGraph(Portable):
             within = captured(device, caller)
         self._latest.used = True
         with within or nullcontext():
+            behind = [*holders, given] if self._opens else ()
             try:
-                entry, result = self._launch(tree, leaves, caller, ())
+                entry, result = self._launch(tree, leaves, caller, (), behind)
             except Respecialise:
                 numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
-                entry, result = self._launch(tree, leaves, caller, numbers)
+                entry, result = self._launch(tree, leaves, caller, numbers, behind)
             if entry.assigned:
-                result = self._write_back(args, options, leaves, entry, result, shared)
+                result = self._write_back(given, leaves, entry, result, shared)
+            if self._opens and not options and entry.fast is not not_taken:
+                self._open_fast(tree, entry, leaves)
             if type(result) is Failed:
                 raise result.error
             return result
 
     def _launch(
-        self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...]
+        self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...], behind: Sequence[Any]
     ) -> tuple[Launcher, Any]:
         """What runs a call, compiled if need be, and what it gives.
 
-        caller: the streams that it is forked from and joined to. known: the numbers to take by value."""
+        caller: the streams that it is forked from and joined to. known: the numbers to take by value. behind: of opened
+        arguments the holders, and the leaves as they were given."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
         entry = self._versions.entry(self._key(tree, leaves), tree, leaves, known)
-        return entry, entry.run(leaves, places, caller)
+        return entry, entry.run([*leaves, *behind] if behind else leaves, places, caller)
+
+    def _open_fast(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
+        """The next calls like this one go the fast way."""
+        if entry.opened is None or entry.opened[0] is not entry.fast:
+            values = {i: number_of(leaves[i]) for i in entry.by_value}
+            entry.opened = entry.fast, opened_reader(tree, entry.fast, values, NOT_TAKEN)
+            if entry.opened[1] is not None:
+                self._recent.appendleft(entry.opened[1])
+        if entry.opened[1] is not None:
+            self._fast, self._latest = entry.opened[1], entry
 
     def _write_back(
         self,
-        args: tuple[Any, ...],
-        options: dict[str, Any],
+        given: Sequence[Any],
         leaves: Sequence[Any],
         entry: Launcher,
         result: Any,
         shared: dict[int, Any],
     ) -> Any:
         """What was assigned to copies of arguments (made for byte order or alignment), or to what stands for them,
-        written to the arguments."""
-        given = take_apart(self._parameters, args, options, self._is_method)[1]
+        written to the arguments. given: the leaves as the caller has them."""
         copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
         for i in entry.assigned:
             if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
@@ -308,12 +342,24 @@ class KernelGraph(Portable):
         return unflatten(tree, [copied.get(id(x), x) for x in found])
 
     def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
-        tree, leaves = take_apart(self._parameters, args, options, self._is_method)
-        return tree, [leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf) for leaf in leaves]
+        return self._taken_apart(args, options)[:2]
+
+    def _taken_apart(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[Tree, list[Any], list[Any], list[Any]]:
+        """The structure of the arguments, their leaves, those as they are given, and, of opened ones, the holders."""
+        if self._opens:
+            tree, given, holders = open_arguments(self._parameters, args, options)
+            return tree, [to_opened_leaf(leaf) for leaf in given], given, holders
+        tree, given = take_apart(self._parameters, args, options, self._is_method)
+        return tree, [leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf) for leaf in given], given, []
+
+    def _given_leaves(self, args: tuple[Any, ...]) -> list[Any]:
+        return take_apart(self._parameters, args, {}, self._is_method)[1]
 
     def _key(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
         flat = tuple(part for leaf in leaves for part in key_of(leaf))
-        return flat if self._is_plain(tree, leaves) else (tree, flat)
+        return flat if tree.kind is tuple and self._is_plain(tree, leaves) else (tree, flat)
 
     def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""

@@ -33,9 +33,10 @@ from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_readable, native, readable
 from ..environment.guards import Guard, Guards, checks_of
-from .signature import Static, low_offset
+from ..state.writes import old_value, watched_objects, writes_of
+from .signature import Identity, Static, low_offset
 from .traced_function import TracedFunction
-from .write_back import assign, is_free, may_assign, overlaps_itself
+from .write_back import assign, is_free, may_assign, overlaps_itself, refuse_change
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
@@ -56,7 +57,7 @@ class Launcher:
     the trace. fast(leaves, caller=0) is the same for leaves and guards that nobody has looked at; it gives `NOT_TAKEN`,
     and has done nothing, where they are not as expected. caller: the handle of the stream to run on."""
 
-    __slots__ = ("assigned", "fast", "guards", "run", "text", "used")
+    __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used")
 
     def __init__(
         self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...] = (), fast: Fast = not_taken
@@ -66,6 +67,8 @@ class Launcher:
         self.text = text
         self.guards = guards
         self.assigned = assigned
+        self.by_value: tuple[int, ...] = ()  # the numbers whose values are part of the key
+        self.opened: tuple[Fast, Fast | None] | None = None  # `fast`, and the same for opened arguments
         self.used = True
 
 
@@ -137,6 +140,7 @@ def generate_launcher(
         "make_room": make_room,
         "is_free": is_free,
         "may_assign": may_assign,
+        "refuse_change": refuse_change,
         "ndarray": np.ndarray,
         "upload": _uploader(device),
         "too_large": partial(too_large, plan, device),
@@ -165,9 +169,15 @@ class _Writer:
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
-        self.gives_numbers = any(kind == "number" for kind, _ in captured.results)
+        stored = () if captured.state is None else captured.state.places()
+        self.gives_numbers = any(kind == "number" for kind, _ in (*captured.results, *stored))
         self.uses_host = bool(captured.graph.numbers or captured.checks or self.gives_numbers)
-        self.specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
+        self.state = captured.state
+        self.holders = () if captured.state is None else captured.state.holders
+        self.count = len(leaves) if captured.state is None else captured.state.leaves
+        self.given = "leaves"
+        scalars = () if self.state is None else self.state.scalars
+        self.specs = [spec_of(captured.graph.nodes[o].type, i in scalars) for i, o in enumerate(captured.graph.outputs)]
 
     def constant(self, value: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -179,6 +189,8 @@ class _Writer:
         for leaf, _ in self.captured.assigned:
             overlaps = ", True" if self._overlaps(leaf) else ""
             yield f"may_assign(leaves[{leaf}], {self._others(leaf)}{overlaps})"
+        if met := self._changes_allowed():
+            yield f"if {met}: refuse_change()"
         if self.uses_host:
             yield "try: numbers = host(leaves)"
             yield "except Exception: raise Respecialise from None"
@@ -216,9 +228,42 @@ class _Writer:
                 yield f"else: track(events, {holds}, {sum(held)})"
         for leaf, output in self.captured.assigned:
             yield f"assign(leaves[{leaf}], r{output})"
+        if self.state is not None:
+            yield f"given = leaves[{self.count + len(self.holders)}]"
+            yield from self._state_lines("given")
         for which, watcher in self.captured.watched:
             yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+
+    def _state_lines(self, given: str) -> Iterator[str]:
+        """What the call does to what its arguments hold. given: what names the leaves as the caller has them."""
+        state = self.state
+        assert state is not None
+        self.given = given
+        for number in sorted(state.shared):
+            yield f"r{number}._part = True"
+        for i, (tree, places) in enumerate(state.made):
+            yield f"n{i} = {self._result(tree, iter(places))}"
+        writes: list[str] = []
+        for change in state.changes:
+            holder = f"leaves[{self.count + change.holder}]"
+            writes += writes_of(change, state.holders[change.holder], f"o{change.holder}", self.constant)
+            yield f"o{change.holder} = {holder}"
+            for i, (_, tree, places) in enumerate(change.put):
+                if places[0][0] == "old":
+                    value = old_value(state.holders[change.holder], f"o{change.holder}", places[0][1], self.constant)
+                else:
+                    value = self._result(tree, iter(places))
+                yield f"o{change.holder}_{i} = {value}"
+        yield from writes
+
+    def _changes_allowed(self) -> str:
+        """Whether no holder that changes is what the trace has read by another way; empty where there is none."""
+        changes = () if self.state is None else self.state.changes
+        if not changes:
+            return ""
+        watched = self.constant(watched_objects(self.captured.guards))
+        return " or ".join(f"id(leaves[{self.count + c.holder}]) in {watched}" for c in changes)
 
     def _overlaps(self, leaf: int) -> bool:
         """`overlaps_itself` of all leaves of the same key."""
@@ -234,15 +279,30 @@ class _Writer:
         in."""
         captured = self.captured
         targets = [leaf for leaf, _ in captured.assigned]
-        if captured.watched or not all(type(self.leaves[t]) is np.ndarray and not self._overlaps(t) for t in targets):
+        if captured.watched or (self.state is not None and self.state.shared):
+            return False
+        if not all(type(self.leaves[t]) is np.ndarray and not self._overlaps(t) for t in targets):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
-        others = [leaf for i, leaf in enumerate(self.leaves) if i not in self.arrays]
+        others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
         if not self.on_cpu:
             alone = not (targets or others or captured.arrays or self.uses_host)
             return arrays == {Array} and alone and bool(self.specs)
         plain = arrays <= {np.ndarray, Array} and all(map(is_readable, captured.arrays))
-        return plain and all(map(_test_of, others))
+        return plain and all(map(self._test_of, others))
+
+    def _test_of(self, leaf: Any) -> str:
+        """An expression that is true of leaves of the same key as this one, which is no array; empty: there is none."""
+        value = leaf.value if type(leaf) is Static else leaf
+        if value is None or type(value) is bool:
+            return f"{{0}} is {value}"
+        if type(leaf) is float or type(leaf) is int:
+            return f"type({{0}}) is {type(leaf).__name__}"
+        if type(value) is Identity:
+            return f"{{0}} is {self.constant(value.value)}"
+        if type(value) is str:
+            return f"(type({{0}}) is str and {{0}} == {self.constant(value)})"
+        return ""
 
     def taken(self) -> list[DirectArgument]:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
@@ -254,7 +314,9 @@ class _Writer:
 
     def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
         """checks: what has to be true of the surroundings. NumPy arrays are looked at by `start`."""
-        yield f"if len(leaves) != {len(self.leaves)}: return NOT_TAKEN"
+        yield f"if len(leaves) != {self.count + len(self.holders)}: return NOT_TAKEN"
+        if met := self._changes_allowed():
+            yield f"if {met}: return NOT_TAKEN"
         if not self.on_cpu:
             yield "after = ()"
         given = []
@@ -267,9 +329,9 @@ class _Writer:
             yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
             yield from self._values_of(a)
             given.append(a)
-        for leaf, value in enumerate(self.leaves):
+        for leaf, value in enumerate(self.leaves[: self.count]):
             if leaf not in self.arrays:
-                yield f"if not ({_test_of(value).format(f'leaves[{leaf}]')}): return NOT_TAKEN"
+                yield f"if not ({self._test_of(value).format(f'leaves[{leaf}]')}): return NOT_TAKEN"
         if checks:
             yield "try:"
             yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
@@ -293,13 +355,16 @@ class _Writer:
                 yield f"    packed = pack(*{self._scalars()})"
             yield "except Exception: return NOT_TAKEN"
         yield from self._start([*given, *made], sum(sizes))
-        returned = {place for kind, place in self.captured.results if kind == "array"}
+        stored = () if self.state is None else self.state.places()
+        returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         event = "" if self.on_cpu else ", e"
         for number in sorted(returned):
             yield f"r{number} = Array(m{number}, {self.constant(self.specs[number])}, device{event})"
         for leaf, number in self.captured.assigned:
             shape, dtype = map(self.constant, (self.specs[number].shape, self.specs[number].dtype))
             yield f"leaves[{leaf}][...] = ndarray({shape}, {dtype}, m{number})"
+        if self.state is not None:
+            yield from self._state_lines("leaves")
         yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
 
     def _values_of(self, a: str) -> Iterator[str]:
@@ -377,7 +442,9 @@ class _Writer:
                 from copy import deepcopy
 
                 self.constants["deepcopy"] = deepcopy
-            return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x)
+            if kind == "holder":
+                x += self.count
+            return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
         parts = [self._result(child, results) for child in tree.children]
         if tree.kind is tuple:
             return f"({''.join(f'{p}, ' for p in parts)})"
@@ -393,18 +460,16 @@ def _taken(buffer: int, array: Any) -> DirectArgument:
     return DirectArgument(buffer, array, low_offset(array.shape, array.strides))
 
 
-def _test_of(leaf: Any) -> str:
-    """An expression that is true of leaves of the same key as this one, which is no array; empty: there is none."""
-    value = leaf.value if type(leaf) is Static else leaf
-    if value is None or type(value) is bool:
-        return f"{{0}} is {value}"
-    if type(leaf) is float or type(leaf) is int:
-        return f"type({{0}}) is {type(leaf).__name__}"
-    return ""
-
-
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")
-_RESULTS = {"array": "r{}", "number": "numbers[{}]", "argument": "leaves[{}]", "static": "{}", "fresh": "deepcopy({})"}
+_RESULTS = {
+    "array": "r{}",
+    "number": "numbers[{}]",
+    "argument": "{given}[{}]",
+    "static": "{}",
+    "fresh": "deepcopy({})",
+    "holder": "leaves[{}]",
+    "made": "n{}",
+}
 
 
 def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:

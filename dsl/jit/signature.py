@@ -17,9 +17,11 @@ from ..core.exact import ATOMS, exact
 from ..core.numpy_address import address
 from ..core.pytree import Tree, flatten
 from ..core.readable import native, readable
+from ..environment.argument_properties import NeedOpened
 from ..interop.device_sharing import SharedArray, as_leaf, gpu_of, import_array
 from ..interop.fast_import import import_fast, register_type
 from ..interop.host_import import BUFFERS, foreign, is_foreign
+from ..state.holders import Opened, is_object_holder, open_value
 from ..trace.trace import current
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import Argument
@@ -163,6 +165,40 @@ def take_apart(
     return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
 
 
+def open_arguments(
+    parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Tree, list[Any], list[Any]]:
+    """The structure of bound arguments in which every list, dict and object that can be changed has one place; the
+    leaves as they are given, and those holders."""
+    given: list[Any] = []
+    holders: list[Any] = []
+    seen: dict[int, Tree] = {}
+
+    def part(name: str, value: Any) -> Tree:
+        return (
+            _part(name, value, parameters, given, False)
+            if name in parameters.static
+            else open_value(value, given, holders, seen)
+        )
+
+    positional = tuple([part(name, value) for name, value in _named(parameters, args)])
+    keywords = tuple([part(name, value) for name, value in options.items()])
+    children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
+    return Tree(Opened, (), children), given, holders
+
+
+def to_opened_leaf(value: Any) -> Any:
+    """`to_leaf`, of what an argument may hold: what is no array or number is told apart by identity."""
+    if type(value) in LEAF_TYPES:
+        return value
+    if not _has_hash(value):
+        return Static(Identity(value))
+    try:
+        return to_leaf(value)
+    except DTypeError:  # text, dates
+        return Static(Identity(value))
+
+
 def _named(parameters: Parameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
     names = (*parameters.names, *("",) * (len(args) - len(parameters.names)))
     return list(zip(names, args, strict=False))
@@ -225,6 +261,8 @@ def to_leaf(value: Any) -> Any:
     try:
         return Static(value)
     except (TypeError, ValueError):
+        if is_object_holder(kind):
+            raise NeedOpened from None
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"

@@ -86,6 +86,7 @@ class Specializations:
             return failing(self._made(unfinished.captured, leaves), unfinished.error)
         by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry = self._segmented(tree, arguments, captured) if captured.line else self._made(captured, leaves)
+        entry.by_value = tuple(by_value)
         marker: Any = self.entries.get(key)
         if by_value and not known:
             marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
-from ...compiler.graph.graph import Graph, GraphError, Value
+from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.errors import add_note_once
 from ...runtime.core.gc_pause import paused_gc
 from ...runtime.core.settings import settings
-from ..array.array import Array
 from ..core.errors import (
     AxisError,
     EscapedValueError,
@@ -33,13 +33,15 @@ from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
 from ..environment.environment import frozen_container_maker, known_names
 from ..environment.guards import Guards, contents_guard
-from ..environment.returned_objects import check_kinds, returned_object
+from ..environment.returned_objects import check_kinds
 from ..environment.value_kinds import environment_of
-from ..trace.aliasing import itself
+from ..state.changes import StateChanges
+from ..state.holders import is_opened
+from ..state.opened_arguments import OpenedArguments
+from ..state.results import Place, Results
 from ..trace.memory_layout import OfArgument
-from ..trace.operands import array_of
 from ..trace.subgraph import Cut, cut
-from ..trace.trace import NeedValue, NotFollowed, Recorded, RecordedLoops, TooMany, Trace, Undecided, tracing
+from ..trace.trace import NeedValue, NotFollowed, RecordedLoops, TooMany, Trace, Undecided, tracing
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, Segment, ValueReader, placed
 from .traced_function import Argument, TracedFunction, Watched
@@ -85,13 +87,23 @@ def trace_function(
         loops.recorded.clear()
     world = trace.world = environment_of(trace)
     _watch_length(trace)
+    opened: OpenedArguments | None = None
     try:
         with tracing(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
                     leaves[i] = world.watch(a.value, "an argument")
-            args, options = unflatten(tree, leaves, frozen_container_maker(world))
+            if world is not None and is_opened(tree):
+                opened = OpenedArguments(world, tree, leaves)
+                trace.holders = opened.holders
+                world.defaults_of = getattr(function, "__func__", function)
+                trace.leaves += len(opened.holders) + 1
+                args, options = opened.args, opened.options
+            else:
+                args, options = unflatten(tree, leaves, frozen_container_maker(world))
+                if world is not None:
+                    world.may_open = any(a.static for a in arguments) or not _is_flat(tree)
             trace.builder.where = where
             try:
                 result = (function if world is None else world.root(function))(*args, **options)
@@ -109,7 +121,7 @@ def trace_function(
             if world is not None:
                 world.check()
             trace.builder.limit = 1 << 62
-            return _finished(trace, function, result)
+            return _finished(trace, function, result, opened)
     except NeedValue:
         return frozenset(trace.needed)
     except NeedProperty as need:
@@ -140,7 +152,7 @@ def trace_function(
         if not is_numpys(error):
             raise found from None
         _check_order(trace, error)
-        raise (_after_writes(trace, function, found) if isinstance(found, _AS_NUMPY) else found) from None
+        raise (_after_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found) from None
     except Exception as error:
         if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
             raise TraceError(
@@ -161,7 +173,7 @@ def trace_function(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
-        if (whole := _after_writes(trace, function, error)) is not error:
+        if (whole := _after_writes(trace, function, error, opened)) is not error:
             raise whole from None
         raise
     finally:
@@ -171,6 +183,11 @@ def trace_function(
 
 
 _AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
+
+
+def _is_flat(tree: Tree) -> bool:
+    """Whether all arguments are leaves."""
+    return all(child == LEAF for part in tree.children for child in part.children)
 
 
 def _check_order(trace: Trace, error: Exception) -> None:
@@ -183,12 +200,15 @@ def _check_order(trace: Trace, error: Exception) -> None:
         ) from error
 
 
-def _after_writes(trace: Trace, function: Callable[..., Any], error: Exception) -> BaseException:
+def _after_writes(
+    trace: Trace, function: Callable[..., Any], error: Exception, opened: OpenedArguments | None
+) -> BaseException:
     """The error, or Unfinished where the function has assigned to arguments before it."""
-    if not trace.assigned or trace.path or trace.depth or trace.loops:
+    changed = trace.assigned or (opened is not None and any(opened.differences()))
+    if not changed or trace.path or trace.depth or trace.loops:
         return error
     with tracing(trace):
-        return Unfinished(error, _finished(trace, function, None))
+        return Unfinished(error, _finished(trace, function, None, opened))
 
 
 def _records_nothing(*loop: Any) -> bool:
@@ -227,7 +247,7 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
             trace.values[value.number] = argument.value
         elif argument.value is not None and argument.spec.shape == ():
             trace.number_inputs[value.number] = leaf
-        if isinstance(argument.value, np.generic):
+        if isinstance(argument.value, np.generic) or argument.spec.scalar:
             return Tracer(trace, value, SCALAR)
         if argument.strides:
             trace.strides[leaf] = argument.strides
@@ -235,31 +255,20 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
-def _is_whole(x: Tracer, trace: Trace) -> bool:
-    """Whether it is an argument that was assigned to, and no view of one."""
-    return x._parent is None and x._owner in trace.assigned
-
-
-def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> TracedFunction:
+def _finished(
+    trace: Trace, function: Callable[..., Any], result: Any, opened: OpenedArguments | None = None
+) -> TracedFunction:
+    found = Results(trace)
+    state = None if opened is None else found.state(opened)
+    stops = {} if opened is None or state is None else found.stops(opened, state)
     leaves: list[Any] = []
-    tree = flatten(result, leaves, results=True)
+    if id(result) in stops:
+        tree, leaves = LEAF, [result]
+    else:
+        tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
     check_kinds(tree)
-    outputs: list[Value] = []
-    results: list[tuple[str, Any]] = []
-    numbers: list[str] = []
-    for leaf in leaves:
-        if isinstance(leaf, Recorded):
-            leaf.refuse()
-        if type(leaf) is TracedNumber:
-            results.append(("number", len(numbers)))
-            numbers.append(leaf._name)
-        elif isinstance(leaf, Tracer) and leaf._owner in trace.assigned and _is_whole(own := itself(leaf), trace):
-            results.append(("argument", own._owner))
-        elif isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
-            results.append(("array", len(outputs)))
-            outputs.append(array_of(leaf)._value)
-        else:
-            results.append(returned_object(trace, leaf))
+    results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
+    outputs = found.outputs
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
     watched = placed(trace, outputs)
@@ -269,7 +278,7 @@ def _finished(trace: Trace, function: Callable[..., Any], result: Any) -> Traced
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _captured(trace, function, whole, tree, results, numbers, assigned, "", watched)
+    return _captured(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
 
 
 def _captured(
@@ -282,6 +291,7 @@ def _captured(
     assigned: tuple[tuple[int, int], ...],
     line: str = "",
     watched: Watched = (),
+    state: StateChanges | None = None,
 ) -> TracedFunction:
     _nothing_left(whole.graph)
     made = reroll_graph(whole.graph)
@@ -290,7 +300,9 @@ def _captured(
         raise trace.need(leaf for n in nodes for leaf in trace.number_sources[n][0])
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
-    found = tuple((kind, x + len(names) if kind == "number" else x) for kind, x in results)
+    found = _behind(len(names), results)
+    if state is not None:
+        state = state.with_places(partial(_behind, len(names)))
     text = trace.host.text([*names, *numbers], checks)
     host = trace.host.function(text)
     guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
@@ -309,7 +321,13 @@ def _captured(
         line,
         watched,
         made.why,
+        state,
     )
+
+
+def _behind(count: int, places: Sequence[Place]) -> tuple[Place, ...]:
+    """Where numbers are found that come behind those of the graph."""
+    return tuple((kind, x + count if kind == "number" else x) for kind, x in places)
 
 
 def _nothing_left(graph: Graph) -> None:

@@ -13,6 +13,7 @@ from ..array.spec import Spec
 from ..core.host_scalars import Host
 from ..core.pytree import Tree
 from ..environment.guards import Guards
+from ..state.changes import StateChanges
 
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 
@@ -50,7 +51,7 @@ class TracedFunction:
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
     leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
     graph's inputs, before `arrays`. line: where it was split. watched: outputs that are looked at when they are there,
-    and by what. rolled: remarks on Python loops."""
+    and by what. rolled: remarks on Python loops. state: what the call does to its arguments, where they are opened."""
 
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -65,3 +66,4 @@ class TracedFunction:
     line: str = ""
     watched: Watched = ()
     rolled: tuple[str, ...] = ()
+    state: StateChanges | None = None

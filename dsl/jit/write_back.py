@@ -23,11 +23,24 @@ def may_assign(target: Any, others: Sequence[Any], overlaps: bool = False) -> No
             raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
         shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
     else:
+        if getattr(target, "_part", False):
+            raise ReadOnlyError(
+                "the function assigns to an array that may be another one, as a value decided in an earlier call; "
+                "write x.copy() where it is stored"
+            )
         shared = any(other is target for other in others)
         if target._memory.__class__ in SHARED:
             check_writable(target, others)
     if shared:
         raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
+
+
+def refuse_change() -> None:
+    """Raises for a holder that the function changes, and reads by another name as well."""
+    raise ArgumentsError(
+        "the function changes an object, a dict or a list of its arguments that it also reads by another name (a "
+        "global, a closure, a class); reach it one way only"
+    )
 
 
 def is_free(target: Any, others: Sequence[Any]) -> bool:

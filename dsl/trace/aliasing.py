@@ -21,7 +21,7 @@ from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .axes import to_shape
 from .dispatch import ATTRIBUTES, SPECIAL
 from .items import AS_ARRAY, CAST, ITEM, Way, as_element
-from .memory_layout import Kept, Layout, StandIn, Viewed, resolve
+from .memory_layout import Kept, Layout, StandIn, Viewed, dense, resolve
 from .tracer import CAPTURED, SCALAR, Tracer, check_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
@@ -255,7 +255,7 @@ def root_of(x: Tracer) -> Tracer:
 def memory_of(x: Tracer) -> Tracer:
     """The array whose memory NumPy's array would look at; itself where that is not known."""
     try:
-        _settle(x)
+        settle(x)
     except TraceError:
         return x
     return root_of(x)
@@ -309,8 +309,10 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     if value.number == target._value.number or not result.size:
         _note_written(target)
         return target
-    _settle(target)
+    settle(target)
     if target._owner == CAPTURED:
+        if trace.world is not None and trace.world.may_open:  # it may be what an argument holds
+            raise trace.world.open_arguments()
         raise TraceError(
             "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"
         )
@@ -325,7 +327,7 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
         step: Any = root._step
         part = step.lift(builder, root._parent._value, part)
         root = root._parent
-    _settle(*_seen(root))
+    settle(*_seen(root))
     trace.note_write(root)
     root._held = written(builder, root._held, part)
     if isinstance(root._owner, int):
@@ -358,7 +360,7 @@ def _seen(root: Tracer) -> list[Tracer]:
     return seen
 
 
-def _settle(*views: Tracer) -> None:
+def settle(*views: Tracer) -> None:
     """Decide, as NumPy does, which of the reshapes that these look through are views; the others get memory of their
     own. Raises TraceError where NumPy's layout is not known."""
     for x in views:
@@ -368,6 +370,27 @@ def _settle(*views: Tracer) -> None:
         for at in reversed(chain):
             if _is_open(at):
                 _decide(at)
+
+
+def shares_memory(x: Tracer, y: Tracer) -> bool:
+    """Whether two views of one array, that are known to be such, have elements in common."""
+    type = root_of(x)._held.type
+    base = dense(type, range(len(type.shape)))
+    first, second = _through(base, x), _through(base, y)
+    if first is None or second is None:
+        return True
+    try:
+        return np.shares_memory(first, second, max_work=1000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _through(base: StandIn, x: Tracer) -> StandIn | None:
+    """What NumPy's array would look at, of what stands for its root."""
+    if x._parent is None:
+        return base
+    above = _through(base, x._parent)
+    return None if above is None else x._step.numpy(above)  # type: ignore[union-attr]
 
 
 def _is_open(x: Tracer) -> bool:
@@ -428,7 +451,7 @@ def _stand_in(x: Tracer) -> StandIn:
 def itself(x: Tracer) -> Tracer:
     """What it is another name of, where it is one: np.ascontiguousarray(x) may be x."""
     while isinstance(x._step, Contiguous):
-        _settle(x)
+        settle(x)
         if x._parent is None:
             break
         x = x._parent

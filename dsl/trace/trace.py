@@ -22,12 +22,17 @@ class EnvironmentLike(Protocol):
     """What lies outside of the function, as it sees it: see `environment`. guards: what was read of that."""
 
     guards: dict[Any, Any]
+    may_open: bool
+
+    def open_arguments(self) -> BaseException: ...
 
     def read(self, holder: Any, key: str, label: str, how: str = "item") -> Any: ...
 
     def lift(self, value: Any, label: str = "") -> Any: ...
 
     def original(self, value: Any, /) -> Any: ...
+
+    def line_of_assignment(self, name: str) -> str: ...
 
 
 class ReaderLike(Protocol):
@@ -117,6 +122,7 @@ class Trace:
         self.scalars: list[tuple[str, type]] = []  # host names of the graph's numbers, and their types
         self.checks: list[str] = []  # what must hold of a call's numbers for the trace to serve it
         self.assigned: dict[int, Any] = {}  # the arguments that were assigned to: leaf -> Tracer
+        self.holders: list[Any] = []  # the lists, dicts and objects among opened arguments
         self.leaves = 0  # how many the call has
         self.strides: dict[int, tuple[int, ...]] = {}  # of those arguments whose layout is part of the key
         self.arguments_at: dict[int, int] = {}  # the node of an argument -> leaf

@@ -121,17 +121,29 @@ def test_of_a_dataclass() -> None:
 def test_a_refused_call_leaves_nothing() -> None:
     def function(self: Any, x: Any) -> Any:
         y = x * self.weights
-        self.b = 2
+        OUTSIDE.b = 2  # type: ignore[attr-defined]
         return y
+
+    model: Any = type("Kind", (Model,), {"f": cpu(function)})(2.0)
+    refused(lambda: model.f(X.copy()), kg.TraceError, line=function.__code__.co_firstlineno + 2)
+    assert "weights" not in vars(model)
+
+
+def test_one_that_is_read_after_something_was_written_is_kept_too() -> None:
+    def before(self: Any, x: Any) -> Any:
+        self.b = 3.0
+        return x * self.weights
 
     def late(self: Any, x: Any) -> Any:
         x[0] = 5.0
         return x * self.weights
 
-    for wrong in (function, late):
-        model: Any = type("Kind", (Model,), {"f": cpu(wrong)})(2.0)
-        refused(lambda: model.f(X.copy()), kg.TraceError, line=wrong.__code__.co_firstlineno + 2)  # noqa: B023
-        assert "weights" not in vars(model)
+    for function in (before, late):
+        model, other = (type("Kind", (Model,), {"f": f})(2.0) for f in (cpu(function), function))
+        for _ in range(3):
+            assert_same(model.f(X.copy()), other.f(X.copy()))
+            assert_same(model.weights, other.weights)
+            assert vars(model).keys() == vars(other).keys()
 
 
 OUTSIDE = Inner(2.0)

@@ -194,16 +194,13 @@ RNG = np.random.default_rng(0)
 DRAW = RNG.normal
 
 
-def test_changed_arguments_are_refused() -> None:
-    def function(table: Any, grid: Any) -> Any:
-        table["x"] = table["x"] + 1
-        return table
-
+def test_changed_arguments_that_are_read_by_another_name_are_refused() -> None:
     def other(table: Any, grid: Any) -> Any:
         grid.spacing = 2.0
-        return table
+        return GRID.spacing
 
-    refused(lambda: cpu(function)({"x": X}, GRID), kg.TraceError, "the dict", "change a copy", line=line_in(function))
-    refused(lambda: cpu(other)({"x": X}, GRID), kg.TraceError, "'spacing'", line=line_in(other))
+    with pytest.raises(kg.ArgumentsError, match="reads by another name"):
+        cpu(other)({"x": X}, GRID)
+    assert GRID.spacing == 0.5
     copied = cpu(lambda table, grid: {**table, "x": table["x"] + grid.spacing})
     assert_same(copied({"x": X, "y": 2}, GRID), {"x": X + 0.5, "y": 2})

@@ -91,9 +91,9 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
 
 
 def _shares(x: Tracer, argument: Tracer) -> bool:
-    from kernelgraph.dsl.trace.aliasing import _settle
+    from kernelgraph.dsl.trace.aliasing import settle
 
-    _settle(x)
+    settle(x)
     return root_of(x) is argument and x.size > 0
 
 

@@ -1,0 +1,53 @@
+"""What a call does to its opened arguments, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from ...runtime.core.frozen import dataclass
+from ..core.pytree import Tree
+
+Places = tuple[tuple[str, Any], ...]  # for each leaf of a structure where a call finds it
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a call does to a holder. whole: all that it holds is put anew. removed: the names that go.
+    put: for each name (of a list: each place) the structure of what is put there, and its leaves."""
+
+    holder: int
+    whole: bool
+    removed: tuple[Hashable, ...]
+    put: tuple[tuple[Hashable, Tree, Places], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanges:
+    """What a call does to its opened arguments, in order.
+
+    leaves: how many there are, before the holders and the leaves as they are given. holders: their classes. made:
+    containers that are put there, the innermost first. Leaves are those of results, or ("holder", number),
+    ("made", place), or ("old", name) for what the holder held there. scalars: outputs that are NumPy scalars; shared:
+    those that may be another array, too."""
+
+    leaves: int
+    holders: tuple[type, ...]
+    made: tuple[tuple[Tree, Places], ...]
+    changes: tuple[Change, ...]
+    scalars: frozenset[int]
+    shared: frozenset[int]
+
+    def with_places(self, moved: Callable[[Places], Places]) -> StateChanges:
+        """The same with its leaves found elsewhere."""
+        made = tuple((tree, moved(places)) for tree, places in self.made)
+        changes = tuple(
+            Change(c.holder, c.whole, c.removed, tuple((name, tree, moved(places)) for name, tree, places in c.put))
+            for c in self.changes
+        )
+        return StateChanges(self.leaves, self.holders, made, changes, self.scalars, self.shared)
+
+    def places(self) -> list[tuple[str, Any]]:
+        """Where all that is put somewhere is found."""
+        structures = [places for _, places in self.made] + [places for c in self.changes for *_, places in c.put]
+        return [place for places in structures for place in places]

@@ -1,0 +1,178 @@
+"""What holds values that can be assigned: lists, dicts and objects in; their parts, and what puts them together, out.
+
+Arguments are *opened* where a function assigns to what they hold: each holder and each array has one place in the
+structure, whatever leads to it, so that a write by one way is seen by the others.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from enum import EnumMeta
+from types import MemberDescriptorType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..array.array import Array
+from ..core.object_state import is_user_class
+from ..core.pytree import LEAF, Tree, is_plain_object
+
+ABSENT = object()
+_ARRAYS = ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")
+_VARS = type.__dict__["__dict__"].__get__
+_MRO = type.__dict__["__mro__"].__get__  # past what a stand-in says
+_DICTS: tuple[type, ...] = (dict, OrderedDict)
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collections", "UserDict")}
+_NAMESPACES |= {("collections", "UserList")}
+
+
+class Opened:
+    """The kind of the structure of opened arguments."""
+
+
+class SameHolder:
+    """The kind of a place where the holder of a number is met again."""
+
+
+class SameLeaf:
+    """The kind of a place where the array of a number is met again."""
+
+
+def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
+    """The slots of a class, by their names."""
+    found: dict[str, MemberDescriptorType] = {}
+    for base in reversed(_MRO(kind)):
+        for name, member in _VARS(base).items():
+            if type(member) is MemberDescriptorType and not name.startswith("__"):
+                found[name] = member
+    return found
+
+
+def names_in(value: Any) -> dict[str, Any]:
+    """The attributes of an object that are in no slot."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found
+
+
+def is_object_holder(kind: type) -> bool:
+    """Whether objects of a class are no more than their attributes, in slots or not."""
+    if kind is SimpleNamespace:
+        return True
+    if not is_user_class(kind) and (kind.__module__, kind.__name__) not in _NAMESPACES:
+        return False
+    if any(hasattr(kind, name) for name in _ARRAYS) or isinstance(kind, EnumMeta):
+        return False
+    return is_plain_object(kind) or _is_slotted(kind)
+
+
+def _is_slotted(kind: type) -> bool:
+    """Whether all that instances hold is in slots, and in a `__dict__`."""
+    if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):
+        return False
+    if getattr(kind, "__getattribute__", None) is not object.__getattribute__:
+        return False
+    more = sum("__weakref__" in _VARS(b) for b in _MRO(kind)) + bool(kind.__dictoffset__)
+    words = sum(type(m) is MemberDescriptorType for b in _MRO(kind) for m in _VARS(b).values())
+    return kind.__basicsize__ <= object.__basicsize__ + 8 * (words + more) and (bool(words) or bool(more))
+
+
+def held_in(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
+    """The names and values that a holder holds; no names of a list. None for what is no holder."""
+    kind = type(value)
+    if kind is list:
+        return (), [*value]
+    if kind in _DICTS:
+        return tuple(value), [*value.values()]
+    if not is_object_holder(kind):
+        return None
+    return attributes_in(value)
+
+
+def attributes_in(value: Any) -> tuple[tuple[Hashable, ...], list[Any]]:
+    """The names and values of an object's attributes; slots come first."""
+    found = {}
+    for name, member in slots_of(type(value)).items():
+        held = slot_value(member, value)
+        if held is not ABSENT:
+            found[name] = held
+    found |= names_in(value)
+    return tuple(found), [*found.values()]
+
+
+def slot_value(member: MemberDescriptorType, value: Any) -> Any:
+    """What a slot holds; ABSENT for nothing."""
+    try:
+        return member.__get__(value, type(value))
+    except AttributeError:
+        return ABSENT
+
+
+def open_value(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
+    """The structure of `value`; its leaves and holders are appended, each once.
+
+    known: for the identity of each holder and array what stands where it is met again."""
+    kind = type(value)
+    if (place := known.get(id(value))) is not None:
+        return place
+    if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return Tree(kind, (), tuple([open_value(v, leaves, holders, known) for v in tuple.__iter__(value)]))
+    if kind is np.ndarray or kind is Array:
+        known[id(value)] = Tree(SameLeaf, (len(leaves),))
+        leaves.append(value)
+        return LEAF
+    held = held_in(value)
+    if held is None:
+        leaves.append(value)
+        return LEAF
+    known[id(value)] = Tree(SameHolder, (len(holders),))
+    holders.append(value)
+    names, values = held
+    return Tree(kind, names, tuple([open_value(v, leaves, holders, known) for v in values]))
+
+
+def assemble(
+    tree: Tree, leaves: Iterator[Any], blank: Callable[[type], Any], given: list[Any], holders: list[Any]
+) -> Any:
+    """The structure with these leaves. blank: makes an empty holder of a kind.
+
+    given, holders: get the leaves and the holders, in the order of `open_value`."""
+    kind = tree.kind
+    if kind is None:
+        given.append(next(leaves))
+        return given[-1]
+    if kind is SameHolder:
+        return holders[tree.names[0]]  # type: ignore[call-overload]
+    if kind is SameLeaf:
+        return given[tree.names[0]]  # type: ignore[call-overload]
+    if issubclass(kind, tuple):
+        parts = [assemble(child, leaves, blank, given, holders) for child in tree.children]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+    found = blank(kind)
+    holders.append(found)
+    fill(kind, found, tree.names, [assemble(child, leaves, blank, given, holders) for child in tree.children])
+    return found
+
+
+def fill(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
+    """Puts names and values into an empty holder, past methods of its class."""
+    if kind is list:
+        holder.extend(values)
+    elif kind in _DICTS:
+        holder.update(zip(names, values, strict=True))
+    else:
+        slots = slots_of(kind)
+        held = names_in(holder)
+        for name, value in zip(names, values, strict=True):
+            if name in slots:
+                slots[str(name)].__set__(holder, value)
+            else:
+                held[str(name)] = value
+
+
+def is_opened(tree: Tree) -> bool:
+    """Whether it is the structure of opened arguments."""
+    return tree.kind is Opened

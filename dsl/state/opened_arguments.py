@@ -1,0 +1,129 @@
+"""The stand-ins of a call's opened arguments, which a traced function changes as it likes, and what it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ...runtime.core.frozen import dataclass
+from ..core.errors import TraceError
+from ..core.object_state import is_user_class
+from ..core.pytree import Tree
+from ..environment.environment import World
+from ..trace.aliasing import root_of
+from ..trace.tracer import Tracer
+from .holders import assemble, attributes_in
+
+Held = tuple[tuple[Hashable, ...], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a holder holds now that it did not hold before. whole: all is put anew, in this order.
+
+    removed: the names that are gone. put: names (of a list: places) and values."""
+
+    holder: int
+    whole: bool
+    removed: tuple[Hashable, ...]
+    put: tuple[tuple[Hashable, Any], ...]
+
+
+class OpenedArguments:
+    """holders: what stands for each list, dict and object among the arguments, in the order of `open_value`."""
+
+    def __init__(self, world: World, tree: Tree, leaves: Sequence[Any]) -> None:
+        """leaves: what stands for those of the tree."""
+        self._world = world
+        self.holders: list[Any] = []
+        rest = iter(leaves)
+        given: list[Any] = []
+        positional, named = (
+            [assemble(child, rest, self._blank, given, self.holders) for child in part.children]
+            for part in tree.children
+        )
+        self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
+        self.kinds: tuple[type, ...] = tuple(world.original(type(x)) for x in self.holders)
+        self._before = [held_by(x) for x in self.holders]
+        self._types = [type(x) for x in self.holders]
+        self.numbers = {id(x): i for i, x in enumerate(self.holders)}
+
+    def _blank(self, kind: type) -> Any:
+        """An empty holder of a kind; objects are of the class that stands for the user's."""
+        if not is_user_class(kind) and kind.__module__ not in ("types", "argparse") and issubclass(kind, (list, dict)):
+            return kind()
+        made = self._world.lift(kind)
+        return SimpleNamespace.__new__(made) if kind is SimpleNamespace else object.__new__(made)
+
+    def before(self, holder: int) -> dict[int, Hashable]:
+        """The name (of a list: the place) of each value that a holder held, by its identity."""
+        names, values = self._before[holder]
+        return {id(value): name for name, value in zip(names or range(len(values)), values, strict=True)}
+
+    def differences(self) -> Iterator[Difference]:
+        """What was changed, in the order of the arguments. Raises TraceError for an object of another class now."""
+        for number, (found, (names, values)) in enumerate(zip(self.holders, self._before, strict=True)):
+            if type(found) is not self._types[number]:
+                raise TraceError(
+                    f"a traced function cannot change the class of an object of {self.kinds[number].__name__}"
+                )
+            now_names, now = held_by(found)
+            same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
+            if not same or now_names != names:
+                yield _difference(number, type(found) is list, (names, values), (now_names, now))
+
+    def arrays(self) -> Iterator[int]:
+        """The identities of the arrays that the arguments hold now."""
+        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in held_by(x)[1])]
+        return (id(root_of(v)) for v in _parts(values) if isinstance(v, Tracer))
+
+    def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
+        """The holders that have changed, and those that hold one, or an array that was assigned to, at any depth."""
+        found = {*changed}
+        inside = [[*_parts(held_by(x)[1])] for x in self.holders]
+        while True:
+            more = {
+                i
+                for i, values in enumerate(inside)
+                if i not in found and any(self.numbers.get(id(v)) in found or _is_assigned(v, assigned) for v in values)
+            }
+            if not more:
+                return found
+            found |= more
+
+
+def held_by(holder: Any) -> Held:
+    """What a stand-in holds."""
+    kind = type(holder)
+    if kind is list:
+        return (), [*holder]
+    return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else attributes_in(holder)
+
+
+def _difference(number: int, is_list: bool, before: Held, now: Held) -> Difference:
+    if is_list:
+        pairs = [*enumerate(now[1])]
+        if len(now[1]) != len(before[1]):
+            return Difference(number, True, (), tuple(pairs))
+        return Difference(number, False, (), tuple((i, v) for i, v in pairs if v is not before[1][i]))
+    then, held = dict(zip(*before, strict=True)), dict(zip(*now, strict=True))
+    stay = [name for name in before[0] if name in held]
+    if list(now[0][: len(stay)]) != stay:  # one was removed, and is there again
+        return Difference(number, True, (), tuple(held.items()))
+    removed = tuple(name for name in before[0] if name not in held)
+    put = tuple((name, v) for name, v in held.items() if name not in then or then[name] is not v)
+    return Difference(number, False, removed, put)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Any]:
+    """The values, and what is in tuples among them."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _parts(tuple(value))
+        else:
+            yield value
+
+
+def _is_assigned(value: Any, assigned: dict[int, Any]) -> bool:
+    return isinstance(value, Tracer) and type(root_of(value)._owner) is int and root_of(value)._owner in assigned

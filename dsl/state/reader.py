@@ -1,0 +1,134 @@
+"""The fast way of calls whose arguments are opened: a function that reads the leaves where one call had them.
+
+It looks whether the arguments are of the same structure as those of that call, holder by holder, and gives the leaves
+and the holders to the entry's own fast way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..core.pytree import Tree
+from .holders import SameHolder, SameLeaf, slots_of
+
+Fast = Callable[..., Any]
+
+
+class _Unknown(Exception):
+    """The structure has something that takes more than a look."""
+
+
+class _Reader:
+    """Writes the lines that read one structure."""
+
+    def __init__(self) -> None:
+        self.constants: dict[str, Any] = {}
+        self.leaves: list[str] = []
+        self.holders: list[tuple[str, type]] = []
+        self._names = 0
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def name(self) -> str:
+        self._names += 1
+        return f"x{self._names}"
+
+    def read(self, tree: Tree, value: str) -> Iterator[str]:
+        """Lines for what is in the variable `value`."""
+        kind = tree.kind
+        if kind is None:
+            self.leaves.append(value)
+        elif kind is SameLeaf:
+            yield _unless(f"{value} is {self.leaves[_number(tree)]}")
+        elif kind is SameHolder:
+            yield _unless(f"{value} is {self.holders[_number(tree)][0]}")
+        else:
+            yield _unless(f"type({value}) is {self.constant(kind)}")
+            if not issubclass(kind, tuple):
+                self.holders.append((value, kind))
+            yield from self._parts(tree, kind, value)
+
+    def apart(self) -> Iterator[str]:
+        """Lines that look whether no holder is at two places that it was not at."""
+        for kind in dict.fromkeys(kind for _, kind in self.holders):
+            same = [h for h, other in self.holders if other is kind]
+            if len(same) > 1:
+                yield _unless(f"len({{*map(id, ({', '.join(same)}))}}) == {len(same)}")
+
+    def _parts(self, tree: Tree, kind: type, value: str) -> Iterator[str]:
+        names = [self.name() for _ in tree.children]
+        unpacked = f"({''.join(f'{n}, ' for n in names)})"
+        if kind is list or issubclass(kind, tuple):
+            yield _unless(f"len({value}) == {len(names)}")
+            if names:
+                yield f"{unpacked} = {value}"
+        elif issubclass(kind, dict):
+            yield from self._items(tree.names, unpacked, value)
+        else:
+            slots = [n for n in tree.names if n in slots_of(kind)]
+            if len(slots) != len(slots_of(kind)):
+                raise _Unknown  # one that is empty must stay so
+            for name, into in zip(slots, names, strict=False):
+                yield f"{into} = {self.constant(slots_of(kind)[str(name)].__get__)}({value})"
+            if kind.__dictoffset__:
+                rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
+                yield f"{value}d = {value}.__dict__"
+                yield from self._items(tree.names[len(slots) :], rest, f"{value}d")
+        for child, name in zip(tree.children, names, strict=True):
+            yield from self.read(child, name)
+
+    def _items(self, names: Sequence[Hashable], unpacked: str, value: str) -> Iterator[str]:
+        """Lines that look whether a dict has these names, in this order, and read it."""
+        if not all(type(name) is str for name in names):
+            raise _Unknown
+        if names:
+            yield _unless(f"[*{value}] == {self.constant([*names])}")
+            yield f"{unpacked} = {value}.values()"
+        else:
+            yield _unless(f"not {value}")
+
+
+def opened_reader(tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any) -> Fast | None:
+    """What takes the arguments of calls of one structure and gives what `inner(leaves and holders, caller)` gives.
+
+    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments.
+    None where more than a look is needed."""
+    reader = _Reader()
+    positional, named = tree.children
+    if named.names:
+        return None
+    try:
+        names = [reader.name() for _ in positional.children]
+        lines = [_unless(f"len(args) == {len(names)}")]
+        lines += [f"({''.join(f'{n}, ' for n in names)}) = args"] if names else []
+        for child, name in zip(positional.children, names, strict=True):
+            lines += reader.read(child, name)
+        lines += reader.apart()
+        for leaf, value in values.items():
+            if type(value) is not int:
+                raise _Unknown
+            lines.append(_unless(f"{reader.leaves[leaf]} == {value}"))
+    except _Unknown:
+        return None
+    given = [*reader.leaves, *(h for h, _ in reader.holders)]
+    body = [*lines, f"leaves = ({''.join(f'{n}, ' for n in given)})"]
+    text = "def fast(args, caller=0):\n    try:\n" + "".join(f"        {line}\n" for line in body)
+    text += "    except (AttributeError, TypeError, ValueError): return NOT_TAKEN\n    return inner(leaves, caller)\n"
+    scope = {"NOT_TAKEN": not_taken, "inner": inner, **reader.constants}
+    exec(compile(text, "<kernelgraph entry>", "exec"), scope)
+    found: Fast = scope["fast"]
+    return found
+
+
+def _number(tree: Tree) -> int:
+    number = tree.names[0]
+    assert isinstance(number, int)
+    return number
+
+
+def _unless(test: str) -> str:
+    return f"if not ({test}): return NOT_TAKEN"

@@ -1,0 +1,204 @@
+"""What a traced function gives and leaves behind, as data: which output, number, argument or object is where."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Value
+from ..array.array import Array
+from ..core.errors import TraceError
+from ..core.pytree import LEAF, Tree, flatten
+from ..environment.returned_objects import returned_object
+from ..trace.aliasing import itself, root_of, settle, shares_memory
+from ..trace.operands import array_of
+from ..trace.trace import Recorded, Trace
+from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
+from .changes import Change, Places, StateChanges
+from .opened_arguments import OpenedArguments
+
+Place = tuple[str, Any]
+
+
+class Results:
+    """outputs: the values that the graph gives; numbers: the host's names of those that it gives."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.outputs: list[Value] = []
+        self.numbers: list[str] = []
+        self.scalars: set[int] = set()  # the outputs that are NumPy's scalars
+        self.shared: set[int] = set()  # and those that may be another array, as a traced value decided
+        self._arrays: dict[int, tuple[Tracer, int]] = {}  # those that are stored: by identity, which output
+        self._made: dict[int, tuple[Any, int]] = {}  # the containers that are stored: which of `made`
+        self._making: set[int] = set()
+        self._linked: list[tuple[Tracer, str, str | None]] = []  # what is stored and may be another array; where; line
+        self._name = ""  # of what is being stored
+        self.made: list[tuple[Tree, tuple[Place, ...]]] = []
+
+    # results
+
+    def place(self, leaf: Any) -> Place:
+        """Where a call finds a leaf of what the function returns."""
+        trace = self._trace
+        if isinstance(leaf, Recorded):
+            leaf.refuse()
+        if id(leaf) in self._arrays:
+            return "array", self._arrays[id(leaf)][1]
+        if type(leaf) is TracedNumber:
+            return self._number(leaf)
+        if isinstance(leaf, Tracer) and leaf._owner in trace.assigned and _is_whole(own := itself(leaf), trace):
+            return "argument", own._owner
+        if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
+            return self._output(leaf)
+        return returned_object(trace, leaf)
+
+    def _number(self, number: TracedNumber) -> Place:
+        self.numbers.append(number._name)
+        return "number", len(self.numbers) - 1
+
+    def _output(self, array: Any) -> Place:
+        self.outputs.append(array_of(array)._value)
+        return "array", len(self.outputs) - 1
+
+    # what is stored
+
+    def state(self, opened: OpenedArguments) -> StateChanges:
+        """What the function has changed in its arguments. Raises TraceError for what cannot be kept there."""
+        found = []
+        for difference in opened.differences():
+            kind = opened.kinds[difference.holder]
+            before = opened.before(difference.holder)
+            put: list[tuple[Hashable, Tree, Places]] = []
+            for name, value in difference.put:
+                self._name = str(name)
+                label = (
+                    f"{kind.__name__}.{name}" if kind not in (list, dict) else f"the {kind.__name__}'s item {name!r}"
+                )
+                if difference.whole and id(value) in before:
+                    put.append((name, LEAF, (("old", before[id(value)]),)))
+                else:
+                    put.append((name, *self._stored(value, opened, label)))
+            found.append(Change(difference.holder, difference.whole, difference.removed, tuple(put)))
+        self._check_apart(opened)
+        return StateChanges(
+            self._trace.leaves - len(opened.kinds) - 1,
+            opened.kinds,
+            tuple(self.made),
+            tuple(found),
+            frozenset(self.scalars),
+            frozenset(self.shared),
+        )
+
+    def stops(self, opened: OpenedArguments, changed: StateChanges) -> dict[int, Place]:
+        """For the identity of what the call's result holds as it is: the holders that it has changed, and what it has
+        put there."""
+        touched = opened.touched([c.holder for c in changed.changes], self._trace.assigned)
+        found: dict[int, Place] = {id(opened.holders[i]): ("holder", i) for i in touched}
+        return found | {number: ("made", place) for number, (_, place) in self._made.items()}
+
+    def _stored(self, value: Any, opened: OpenedArguments, label: str) -> tuple[Tree, tuple[Place, ...]]:
+        """A value that is put into a holder."""
+        if id(value) in opened.numbers:
+            return LEAF, (("holder", opened.numbers[id(value)]),)
+        if id(value) in self._made:
+            return LEAF, (("made", self._made[id(value)][1]),)
+        parts: list[Any] = []
+        tree = flatten(value, parts, results=True, stop=_is_no_tuple)
+        if tree == LEAF:
+            place = self._stored_leaf(value, label)
+            if place[0] != "fresh":
+                return LEAF, (place,)
+            found: tuple[Tree, tuple[Place, ...]] = (LEAF, (place,))
+        else:
+            if id(value) in self._making:
+                raise TraceError(f"what is assigned to {label} holds itself; return it instead", self._line())
+            self._making.add(id(value))
+            places: list[Place] = []
+            for part in parts:
+                inner, its = self._stored(part, opened, label)
+                assert inner == LEAF
+                places += its
+            found = (tree, tuple(places))
+        self.made.append(found)
+        self._made[id(value)] = (value, len(self.made) - 1)
+        return LEAF, (("made", len(self.made) - 1),)
+
+    def _stored_leaf(self, leaf: Any, label: str) -> Place:
+        if isinstance(leaf, Recorded):
+            leaf.refuse()
+        if type(leaf) is TracedNumber:
+            return self._number(leaf)
+        if isinstance(leaf, Tracer):
+            return self._stored_array(leaf, label)
+        if isinstance(leaf, (np.ndarray, np.generic, Array)):
+            real = leaf if self._trace.world is None else self._trace.world.original(leaf)
+            return ("fresh" if real is leaf and type(leaf) is np.ndarray else "static"), real
+        return returned_object(self._trace, leaf, f"{label} becomes", self._line())
+
+    def _stored_array(self, array: Tracer, label: str) -> Place:
+        """Where an array that is stored is found: an argument itself, or an output that nobody else has."""
+        trace = self._trace
+        known = self._arrays.get(id(array))
+        if known is not None:
+            return "array", known[1]
+        if array._owner != SCALAR and array._parent is not None:
+            settle(array)
+            array = itself(array)
+            if id(array) in self._arrays:
+                return "array", self._arrays[id(array)][1]
+        root = root_of(array)
+        if array._owner != SCALAR and root is array:
+            if type(root._owner) is int:
+                return "argument", root._owner
+            if root._owner == CAPTURED:
+                captured = trace.captured_at[root._held.number]
+                if captured not in trace.constants:
+                    return "static", trace.captured[captured]
+        if array._owner != SCALAR:
+            others = [x for x, _ in self._arrays.values() if root_of(x) is root]
+            if (root is not array and root._owner is not None) or any(shares_memory(array, x) for x in others):
+                what = "an argument" if type(root._owner) is int else "another array"
+                raise TraceError(
+                    f"{label} becomes a view of {what}, which NumPy would let share its memory with that in later "
+                    "calls; write .copy() behind what is assigned",
+                    self._line(array),
+                )
+        place = self._output(array)
+        self._arrays[id(array)] = (array, place[1])
+        if array._owner == SCALAR:
+            self.scalars.add(place[1])
+        elif trace.linked(root):
+            self.shared.add(place[1])
+            self._linked.append((root, label, self._line(array)))
+        return place
+
+    def _line(self, array: Tracer | None = None) -> str | None:
+        """The user's line that assigns what is being stored, or else that has made an array."""
+        world = self._trace.world
+        found = "" if world is None else world.line_of_assignment(self._name)
+        return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
+
+    def _check_apart(self, opened: OpenedArguments) -> None:
+        """Raises TraceError where what is stored may be another array that the arguments hold, as a value decided."""
+        if not self._linked:
+            return
+        stay = {id(root_of(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}
+        for root, label, line in self._linked:
+            if any(other in stay for other in map(id, self._trace.linked(root))):
+                raise TraceError(
+                    f"{label} becomes one array or another, as a traced value decides, which the arguments hold at "
+                    "another place too; write .copy() behind what is assigned",
+                    line,
+                )
+
+
+def _is_no_tuple(value: Any) -> bool:
+    return not isinstance(value, tuple)
+
+
+def _is_whole(x: Tracer, trace: Trace) -> bool:
+    """Whether it is an argument that was assigned to, and no view of one."""
+    return x._parent is None and x._owner in trace.assigned

@@ -1,0 +1,70 @@
+"""What a call does to a holder of its arguments, as lines of the function that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from ..core.object_state import base_of, contents
+from ..environment.guards import Guards
+from .changes import Change
+from .holders import slots_of
+
+Constant = Callable[[Any], str]  # a name for a value that the lines use
+
+
+def writes_of(change: Change, kind: type, holder: str, constant: Constant) -> Iterator[str]:
+    """Lines that carry out a change. holder: its name; value number i is in `{holder}_{i}`."""
+    values = [f"{holder}_{i}" for i in range(len(change.put))]
+    if kind is list:
+        if change.whole:
+            yield f"{holder}[:] = [{', '.join(values)}]"
+        else:
+            yield from (f"{holder}[{i}] = {v}" for (i, *_), v in zip(change.put, values, strict=True))
+        return
+    slots = {} if issubclass(kind, dict) else slots_of(kind)
+    items = holder
+    if not issubclass(kind, dict) and not all(
+        name in slots for name in [*change.removed, *(n for n, *_ in change.put)]
+    ):
+        items = f"d{holder}"
+        yield f"{items} = {holder}.__dict__"
+    if change.whole:
+        yield f"{items}.clear()"
+    for name in change.removed:
+        if name in slots:
+            yield f"{constant(slots[str(name)].__delete__)}({holder})"
+        else:
+            yield f"del {items}[{_key(name, constant)}]"
+    for (name, *_), value in zip(change.put, values, strict=True):
+        if name in slots:
+            yield f"{constant(slots[str(name)].__set__)}({holder}, {value})"
+        else:
+            yield f"{items}[{_key(name, constant)}] = {value}"
+
+
+def old_value(kind: type, holder: str, name: Hashable, constant: Constant) -> str:
+    """An expression for what a holder holds."""
+    if kind is list or issubclass(kind, dict):
+        return f"{holder}[{_key(name, constant)}]"
+    slots = slots_of(kind)
+    if name in slots:
+        return f"{constant(slots[str(name)].__get__)}({holder})"
+    return f"{holder}.__dict__[{_key(name, constant)}]"
+
+
+def _key(name: Hashable, constant: Constant) -> str:
+    return repr(name) if type(name) in (str, int) else constant(name)
+
+
+def watched_objects(guards: Guards) -> frozenset[int]:
+    """The identities of what the trace has read by other ways than its arguments."""
+    found: set[int] = set()
+    todo = [row.value for row in guards.rows]
+    while todo:
+        value = todo.pop()
+        if id(value) not in found:
+            found.add(id(value))
+            base = base_of(type(value))
+            todo += [] if base is None else contents(base, value)
+    return frozenset(found | {id(row.holder) for row in guards.rows})

@@ -1,0 +1,245 @@
+"""What a call writes to objects, dicts and lists that its arguments hold: when, where, and at what cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.core.test_errors import refused
+
+
+class Body:
+    def __init__(self) -> None:
+        self.x, self.v = np.arange(3.0), np.ones(3)
+        self.steps, self.time = 0, 0.0
+        self.weights = {"w": np.ones(2), "b": np.zeros(2)}
+
+    @kg.kernel_graph(device="cpu")
+    def step(self, dt: float) -> Any:
+        self.x = self.x + self.v * dt
+        self.steps += 1
+        self.time += dt
+        self.weights["w"] -= 0.5 * self.weights["w"]
+        return self.x.sum()
+
+
+def traces(f: Any) -> int:
+    return str(f.why()).count("traced for")
+
+
+def test_a_method_steps_its_object() -> None:
+    body, before = Body(), traces(Body.step)
+    x, w = body.x, body.weights["w"]
+    for n in range(1, 6):
+        assert float(body.step(0.5)) == 3 + 1.5 * n
+        assert body.x.tolist() == [0.5 * n, 1 + 0.5 * n, 2 + 0.5 * n]
+        assert (body.steps, body.time) == (n, 0.5 * n) and type(body.steps) is int and type(body.time) is float
+    assert x.tolist() == [0, 1, 2] and body.weights["w"] is w and w.tolist() == [0.5**5] * 2
+    assert traces(Body.step) - before <= 1  # whatever the numbers, and whether an array is NumPy's or ours
+
+
+def test_the_fast_way_reads_and_writes_the_holders() -> None:
+    body = Body()
+    for _ in range(4):
+        body.step(0.5)
+    fast = Body.step._fast
+    assert fast.__code__.co_filename == "<kernelgraph entry>"
+    result = fast((body, 0.5))
+    assert float(result) == 3 + 1.5 * 5 and body.steps == 5
+    body.weights = dict(reversed(body.weights.items()))  # another order of names is another structure
+    assert fast((body, 0.5)) is not result and body.steps == 5
+    body.step(0.5)
+    assert body.steps == 6
+
+
+def test_two_names_of_one_array_or_holder() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(a: Any, b: Any) -> Any:
+        a["x"] += 1
+        b["x"] = b["x"] * 2
+        return a["x"]
+
+    x = np.ones(3)
+    one, other = {"x": x}, {"x": x}
+    assert f(one, other).tolist() == [2, 2, 2]
+    assert one["x"] is x and x.tolist() == [2, 2, 2] and other["x"].tolist() == [4, 4, 4]
+    same = {"x": np.ones(3)}
+    assert f(same, same).tolist() == [4, 4, 4] and same["x"].tolist() == [4, 4, 4]
+    assert f({"x": np.ones(3)}, {"x": np.ones(3)}).tolist() == [2, 2, 2]
+
+
+def test_what_is_stored_is_what_was_given() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any, x: Any) -> Any:
+        state.before, state.x = state.x, x
+        state.made = state.again = x + 1
+        state.own = state
+        return state
+
+    state, x, y = types.SimpleNamespace(x=np.zeros(2)), np.ones(2), np.ones(2)
+    old = state.x
+    assert f(state, x) is state and state.before is old and state.x is x and state.own is state
+    assert state.made is state.again
+    assert f(state, y) is state and state.before is x and state.x is y
+
+
+def test_scalars_stay_scalars() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any, x: Any) -> Any:
+        state["last"] = state["loss"]
+        state["loss"] += x.sum()
+        return state["loss"]
+
+    state: Any = {"loss": 0.0, "last": None}
+    for n in range(1, 4):
+        assert float(f(state, np.ones(2))) == 2 * n
+        assert float(state["loss"]) == 2 * n and float(state["last"]) == 2 * n - 2
+
+
+def test_containers_grow_and_shrink() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any, x: Any) -> Any:
+        state["list"].append(x + 1)
+        state["list"].pop(0)
+        del state["gone"]
+        state["new"] = {"x": x, "pair": (x, 2)}
+        state["first"] = state.pop("first")  # which comes last now
+        return x
+
+    x, first = np.ones(2), np.zeros(2)
+    items = [np.zeros(2), np.ones(2)]
+    kept = items[1]
+    state = {"first": first, "list": items, "gone": 1}
+    f(state, x)
+    assert [*state] == ["list", "new", "first"] and state["first"] is first and state["list"] is items
+    assert items[0] is kept and items[1].tolist() == [2, 2] and len(items) == 2
+    assert state["new"]["x"] is x and state["new"]["pair"][0] is x  # type: ignore[index,call-overload]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: Any
+
+
+class Ruled:
+    __slots__ = ("_x", "writes")
+
+    def __init__(self, x: Any) -> None:
+        self._x, self.writes = x, 0
+
+    @property
+    def x(self) -> Any:
+        return self._x
+
+    @x.setter
+    def x(self, value: Any) -> None:
+        self._x = value * SCALE
+        self.writes += 1
+
+
+SCALE = 2.0
+
+
+def test_classes_have_their_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any) -> Any:
+        state.x = state.x + 1
+        return state.x
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        f(Frozen(np.ones(2)))
+    state = Ruled(np.ones(2))
+    assert f(state).tolist() == [4, 4] and state.x.tolist() == [4, 4] and state.writes == 1
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    assert f(state).tolist() == [15, 15] and state.writes == 2
+
+
+def test_a_call_that_raises_has_written_what_came_before() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any, last: bool) -> Any:
+        state["x"] = state["x"] + 1
+        if last:
+            raise KeyError("over")
+        state["n"] += 1
+
+    state = {"x": np.ones(2), "n": 0}
+    f(state, False)
+    with pytest.raises(KeyError, match="over"):
+        f(state, True)
+    assert state["x"].tolist() == [3, 3] and state["n"] == 1  # type: ignore[attr-defined]
+
+
+def test_decisions_and_loops() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any) -> Any:
+        if state.x.sum() > 5:
+            state.x = state.x / 2
+            state.halved += 1
+        while state.x.max() < 4:
+            state.x = state.x * 3
+            state.tripled += 1
+
+    def run(function: Any) -> list[Any]:
+        state = types.SimpleNamespace(x=np.array([1.0, 5.0]), halved=0, tripled=0)
+        seen = []
+        for _ in range(5):
+            function(state)
+            seen.append((state.x.tolist(), int(state.halved), int(state.tripled)))
+        return seen
+
+    assert run(f) == run(f.__wrapped__)
+
+
+def test_what_cannot_be_kept_is_refused_where_it_is_assigned() -> None:
+    def view(state: Any, x: Any) -> Any:
+        state.part = x[1:]
+
+    def either(state: Any, x: Any) -> Any:
+        if x.sum() > 0:
+            state.x = state.y
+
+    def later(state: Any, x: Any) -> Any:
+        state.rows = (row + 1 for row in x)
+
+    for function, line in ((view, 1), (either, 2), (later, 1)):
+        state = types.SimpleNamespace(x=np.ones(2), y=np.ones(2))
+        f = kg.kernel_graph(function, device="cpu")
+        at = function.__code__.co_firstlineno + line
+        refused(lambda: f(state, np.ones(2)), kg.TraceError, "SimpleNamespace.", line=at)  # noqa: B023
+        assert vars(state).keys() == {"x", "y"}
+
+
+def test_what_is_no_argument_is_refused() -> None:
+    outside = Body()
+
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any) -> Any:
+        state.x = state.x + 1
+        outside.x = state.x
+
+    state = types.SimpleNamespace(x=np.ones(2))
+    with pytest.raises(kg.TraceError, match="'x' of an object of Body"):
+        f(state)
+    assert state.x.tolist() == [1, 1] and outside.x.tolist() == [0, 1, 2]
+
+
+def test_default_and_named_arguments() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any, seen: Any = {"n": 0}) -> Any:  # noqa: B006
+        seen["n"] += 1
+        return x * seen["n"]
+
+    assert [float(f(np.ones(1))[0]) for _ in range(3)] == [1, 2, 3]
+    own = {"n": 5}
+    assert float(f(np.ones(1), seen=own)[0]) == 6 and own == {"n": 6}
+
+
+def test_looking_writes_nothing() -> None:
+    body = Body()
+    assert "add" in str(Body.step.graph(body, 0.5)) and Body.step.compile(body, 0.5) is not None
+    assert body.steps == 0 and body.x.tolist() == [0, 1, 2]
