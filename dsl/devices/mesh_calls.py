@@ -26,7 +26,7 @@ from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, located, user_frames
 from ..core.pytree import Tree, unflatten
 from ..core.readable import native, readable
-from ..environment.argument_properties import NeedProperty
+from ..environment.argument_properties import NeedOpened, NeedProperty
 from ..jit.options import Options, checked
 from ..jit.pickling import Portable
 from ..jit.signature import LEAF_TYPES, Parameters, check_function, is_number, take_apart, to_leaf
@@ -184,17 +184,23 @@ class MeshFunction(Portable):
     def _ready_for(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> Ready:
         """What runs a call. known: the numbers to take by value."""
         with self._lock, _on_mesh(self._mesh):
-            captured = self._versions.trace(tree, local, frozenset(known))[0]
+            try:
+                captured = self._versions.trace(tree, local, frozenset(known))[0]
+            except NeedOpened:
+                raise self._changes_arguments() from None
             found = self._ready.get(id(captured))
             if found is None or found.captured is not captured:
                 found = self._made(captured)
                 remember(self._ready, id(captured), found)
             return found
 
+    def _changes_arguments(self) -> ArgumentsError:
+        name = self._parameters.name
+        return ArgumentsError(f"{name} assigns to an argument, of which each device has a copy; return the new one")
+
     def _made(self, captured: TracedFunction) -> Ready:
         if captured.assigned:
-            name = self._parameters.name
-            raise ArgumentsError(f"{name} assigns to an argument, of which each device has a copy; return the new one")
+            raise self._changes_arguments()
         if captured.watched:
             raise ArgumentsError("kg.debug looks at the values of one device; leave it out of functions on a mesh")
         count = len(self._mesh)

@@ -262,7 +262,7 @@ class SegmentedCall(Launcher):
             captured.watched,
         )
         found = self._cache.get(key)
-        if found is None or captured.assigned:
+        if found is None or captured.assigned or captured.state is not None:
             found = self._cache[key] = self._make(captured, leaves)
             self.plans += 1
         return found

@@ -66,7 +66,7 @@ def report(
     inspection = graph.inspect(args, options, places.mark)
     spans: Sequence[Span] = ()
     if calls is None:
-        calls = 0 if inspection.captured.assigned else CALLS
+        calls = 0 if inspection.captured.assigned or inspection.captured.state is not None else CALLS
     if calls and _has_values((args, options)):
         spans = measured_spans(graph, args, options, calls)
         inspection = graph.inspect(args, options, places.mark)  # with the plan that is chosen by now

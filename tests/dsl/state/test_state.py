@@ -243,3 +243,28 @@ def test_looking_writes_nothing() -> None:
     body = Body()
     assert "add" in str(Body.step.graph(body, 0.5)) and Body.step.compile(body, 0.5) is not None
     assert body.steps == 0 and body.x.tolist() == [0, 1, 2]
+
+
+def test_a_function_in_parts() -> None:
+    @kg.kernel_graph(device="cpu", untraceable="split")
+    def f(state: Any, x: Any) -> Any:
+        state["x"] = state["x"] + x
+        count = int((state["x"] > 1).sum())
+        state["n"] += count
+        return state["x"][:count]
+
+    state: Any = {"x": np.zeros(3), "n": 0}
+    for n, length in ((1, 1), (2, 2), (3, 3)):
+        assert f(state, np.array([0.5, 0.75, 1.5])).shape == (length,)
+        assert state["x"].tolist() == [0.5 * n, 0.75 * n, 1.5 * n]
+    assert state["n"] == 6
+
+
+def test_a_report_writes_nothing() -> None:
+    def f(state: Any, x: Any) -> Any:
+        state["x"] = state["x"] + x
+        return x
+
+    state: Any = {"x": np.zeros(3)}
+    report = kg.kernel_graph(f, device="cpu").report(state, np.ones(3))
+    assert report is not None and state["x"].tolist() == [0, 0, 0]
