@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Self, TypeAlias
 
-from ...runtime.core.frozen import dataclass
-
 
 class Term:
     """A value of a graph that is being built, with Python's operators. builder: a GraphBuilder."""
@@ -66,39 +64,50 @@ def operand(x: Any) -> Any:
 Formula: TypeAlias = Callable[..., Term]
 
 
-@dataclass(frozen=True, slots=True)
+# Plain classes: every start makes these rows, and a dataclass takes longer to make than all of them.
+
+
 class Zero:
     """The result does not follow small changes of the arguments, almost everywhere."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class Refused:
     """There is no derivative here. why: what to write."""
 
-    why: str
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
 
 
-@dataclass(frozen=True, slots=True)
 class Pair:
     """What is linear over the reals alone: a formula for tangents, and its transpose, for cotangents."""
 
-    tangent: Formula
-    cotangent: Formula
+    __slots__ = ("cotangent", "tangent")
+
+    def __init__(self, tangent: Formula, cotangent: Formula) -> None:
+        self.tangent, self.cotangent = tangent, cotangent
 
 
-@dataclass(frozen=True, slots=True)
+Formulas: TypeAlias = tuple[Formula | Pair | None, ...]
+
+
 class Partials:
     """formulas: one for each argument, None where its derivative is zero. complex: in their place for complex results
     or arguments. bounded: no partial is infinite or NaN where the function is finite at all near points."""
 
-    formulas: tuple[Formula | Pair | None, ...]
-    complex: tuple[Formula | Pair | None, ...] | None = None
-    bounded: bool = False
+    __slots__ = ("bounded", "complex", "formulas")
+
+    def __init__(self, formulas: Formulas, complex: Formulas | None = None, bounded: bool = False) -> None:
+        self.formulas, self.complex, self.bounded = formulas, complex, bounded
 
 
-@dataclass(frozen=True, slots=True)
 class ByGraph:
     """The row has more than elements: its rule is in `compiler/derive`."""
+
+    __slots__ = ()
 
 
 Derivative: TypeAlias = Zero | Refused | Partials | ByGraph
