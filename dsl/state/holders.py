@@ -135,9 +135,14 @@ def open_value(value: Any, leaves: list[Any], holders: list[Any], known: dict[in
 
 
 def assemble(
-    tree: Tree, leaves: Iterator[Any], blank: Callable[[type], Any], given: list[Any], holders: list[Any]
+    tree: Tree,
+    leaves: Iterator[Any],
+    blank: Callable[[type], Any],
+    lift: Callable[[type], Any],
+    given: list[Any],
+    holders: list[Any],
 ) -> Any:
-    """The structure with these leaves. blank: makes an empty holder of a kind.
+    """The structure with these leaves. blank: makes an empty holder of a kind. lift: gives what stands for a class.
 
     given, holders: get the leaves and the holders, in the order of `open_value`."""
     kind = tree.kind
@@ -149,11 +154,11 @@ def assemble(
     if kind is SameLeaf:
         return given[tree.names[0]]  # type: ignore[call-overload]
     if issubclass(kind, tuple):
-        parts = [assemble(child, leaves, blank, given, holders) for child in tree.children]
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+        parts = [assemble(child, leaves, blank, lift, given, holders) for child in tree.children]
+        return tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts)
     found = blank(kind)
     holders.append(found)
-    fill(kind, found, tree.names, [assemble(child, leaves, blank, given, holders) for child in tree.children])
+    fill(kind, found, tree.names, [assemble(child, leaves, blank, lift, given, holders) for child in tree.children])
     return found
 
 

@@ -40,7 +40,7 @@ class OpenedArguments:
         rest = iter(leaves)
         given: list[Any] = []
         positional, named = (
-            [assemble(child, rest, self._blank, given, self.holders) for child in part.children]
+            [assemble(child, rest, self._blank, world.lift, given, self.holders) for child in part.children]
             for part in tree.children
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))

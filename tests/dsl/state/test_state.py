@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -268,3 +268,20 @@ def test_a_report_writes_nothing() -> None:
     state: Any = {"x": np.zeros(3)}
     report = kg.kernel_graph(f, device="cpu").report(state, np.ones(3))
     assert report is not None and state["x"].tolist() == [0, 0, 0]
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any = 2
+
+
+def test_a_named_tuple_whose_class_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(state: Any, x: Any) -> Any:
+        state["n"] += 1
+        return x * state["pair"].a
+
+    state: Any = {"n": 0, "pair": Pair(np.full(2, 3.0))}
+    assert f(state, np.ones(2)).tolist() == [3, 3]
+    monkeypatch.setattr(Pair, "a", property(lambda self: 8.5))
+    assert f(state, np.ones(2)).tolist() == [8.5, 8.5] and state["n"] == 2
