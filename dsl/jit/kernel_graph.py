@@ -369,11 +369,16 @@ class KernelGraph(Portable):
 
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
-        leaves: list[Any] = []
-        tree = flatten((args, options), leaves)
-        args, options = unflatten(tree, [plain(leaf) for leaf in leaves])
+
+        def as_numpy(value: Any) -> Any:  # the user's own containers, which may be written to, where they do
+            leaves: list[Any] = []
+            tree = flatten(value, leaves)
+            ours = any(isinstance(leaf, Array) for leaf in leaves)
+            return unflatten(tree, [plain(leaf) for leaf in leaves]) if ours else value
+
+        result = self._function(*map(as_numpy, args), **{name: as_numpy(x) for name, x in options.items()})
         out: list[Any] = []
-        tree = flatten(self._function(*args, **options), out, results=True)
+        tree = flatten(result, out, results=True)
         return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking

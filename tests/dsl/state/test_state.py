@@ -285,3 +285,17 @@ def test_a_named_tuple_whose_class_changes(monkeypatch: pytest.MonkeyPatch) -> N
     assert f(state, np.ones(2)).tolist() == [3, 3]
     monkeypatch.setattr(Pair, "a", property(lambda self: 8.5))
     assert f(state, np.ones(2)).tolist() == [8.5, 8.5] and state["n"] == 2
+
+
+def test_what_is_not_compiled_writes_to_the_users_own() -> None:
+    def adding(held: dict[str, Any], seen: list[int]) -> Any:
+        held["w"] = held["w"] * 2
+        seen.append(1)
+        return held["w"]
+
+    f = kg.kernel_graph(adding, device="cpu")
+    held, seen = {"w": np.ones(2)}, [0]
+    with kg.override(disable=True):
+        assert np.asarray(f(held, seen)).tolist() == [2, 2]
+        assert np.asarray(f({"w": kg.asarray(np.ones(2))}, seen)).tolist() == [2, 2]
+    assert held["w"].tolist() == [2, 2] and seen == [0, 1, 1]
