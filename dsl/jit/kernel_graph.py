@@ -284,6 +284,11 @@ class KernelGraph(Portable):
                       for i, leaf in enumerate(leaves)]  # fmt: skip
             caller = callers(device, leaves)
             within = captured(device, caller)
+        if within is not None and self._opens:
+            raise ArgumentsError(
+                f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
+                "would not; return the new values"
+            )
         self._latest.used = True
         with within or nullcontext():
             behind = [*holders, given] if self._opens else ()

@@ -195,3 +195,22 @@ def test_a_split_function_is_not_captured(gpu: cuda.CUDADevice) -> None:
     with pytest.raises(kg.ArgumentsError, match="reads values"), kg.stream(lender.handle):
         f(x)
     gpu.context.driver.end_capture(lender.handle)
+
+
+def test_what_changes_its_arguments_is_refused_in_somebody_elses_graph(gpu: cuda.CUDADevice) -> None:
+    """A replay would not change them again."""
+
+    def adding(held: dict[str, Any], x: Any) -> Any:
+        held["n"] += 1
+        return x * 2
+
+    f, held = kg.kernel_graph(adding, device="cuda"), {"n": 0}
+    x = kg.asarray(X, device="cuda").wait()
+    lender = Lender(gpu.context)
+    f(held, x)
+    for _ in range(2):
+        gpu.context.driver.begin_capture(lender.handle, 0)
+        with kg.stream(lender.handle), pytest.raises(kg.ArgumentsError, match="changes what its arguments hold"):
+            f(held, x)
+        gpu.context.driver.end_capture(lender.handle)
+    assert held == {"n": 1}
