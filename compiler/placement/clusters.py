@@ -29,7 +29,7 @@ class Link:
         return self.latency + nbytes / self.bandwidth
 
 
-# Of a peer copy between two H200s over NVLink, and of one between two CPU devices; measured.
+# A peer copy between two H200s over NVLink, as PyTorch makes it; a guess for two CPU devices. The clock decides.
 LINKS = {"cuda": Link(12.0, 3.5e5), "fake": Link(12.0, 3.5e5), "cpu": Link(30.0, 1e4)}
 
 
