@@ -89,7 +89,7 @@ def test_what_a_poisoned_argument_spoils(monkeypatch: pytest.MonkeyPatch) -> Non
     program = Program(tuple(Buffer(8, kind) for kind in kinds), tasks, (0, 1), (2, 3))
     plan = random_plan(random.Random(0), program, 1)
     failed = SimpleNamespace(
-        error=ValueError("bad"), query=lambda: True, wait=lambda: (_ for _ in ()).raise_error(failed.error)
+        error=ValueError("bad"), query=lambda: True, wait=lambda: (_ for _ in ()).throw(failed.error)
     )
     device = CPUDevice()
     for mode in ("async", "chaos", "sync"):
