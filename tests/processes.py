@@ -30,7 +30,11 @@ def forked(body: Callable[[], int | None]) -> int:
 
 
 def interrupt(number: int = signal.SIGINT, looks: int = 4) -> None:
-    """Sends a signal once the main thread has been seen in one call of its script's so many times in a row."""
+    """Sends a signal once the main thread has been seen in one call of its script's so many times in a row.
+
+    To be called by the main thread. Python does not listen to SIGINT in what a shell has started in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def watch() -> None:
         seen, count = None, 0
