@@ -66,6 +66,15 @@ def grown_kind(kinds: Sequence[Kind]) -> Kind:
     return np.result_type(dtype, weak(0)), None
 
 
+def check_start(start: Any, kind: Kind) -> None:
+    """Raises NotFollowed where a Python number, which a loop without turns leaves as it is, may lose digits so."""
+    began = kind_of(start)[1]
+    if began is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[began], kind[0]):
+        return
+    if type(start) not in PLAIN or kind[0].type(start) != start:
+        raise NotFollowed("a name begins as a Python number, and is one of a narrower dtype after a turn")
+
+
 def zero_like(x: Any) -> Any:
     """What stands for a value that is not set: it is not read."""
     if isinstance(x, Number) or is_number(x):

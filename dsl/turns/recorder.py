@@ -18,7 +18,7 @@ from ..control_flow.rewrite import VALUE
 from ..trace.trace import NotFollowed, Trace
 from .arithmetic import Arithmetic
 from .conversions import TurnRange, convert
-from .kinds import PLAIN, grown_kind, is_number, kind_of, merged_kind, zero_like
+from .kinds import PLAIN, check_start, grown_kind, is_number, kind_of, merged_kind, zero_like
 from .linear import Atom, Linear
 from .values import LoopArray, Number, Spoiled, Symbol
 
@@ -259,9 +259,13 @@ class _Loop:
             elif c is None:
                 kinds = ([kind_of(old)] if is_number(old) else []) + [kind_of(value)]
                 self.known[slot.name] = grown_kind(kinds)
+                if is_number(old):
+                    check_start(old, self.known[slot.name])
                 settled = False
             else:
                 kind = grown_kind([(c.dtype, c.weak), kind_of(value)])
+                if c.starts:
+                    check_start(c.before, kind)
                 settled &= kind == (c.dtype, c.weak)
                 self.known[slot.name] = kind
                 ends.append((c, value))

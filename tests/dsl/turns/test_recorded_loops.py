@@ -356,3 +356,22 @@ def test_arguments_of_any_layout(layout: Callable[[Array], Array], notes: list[R
     kg.kernel_graph(lu, device="cpu")(given)
     np.testing.assert_allclose(given, other, rtol=1e-9)
     assert not reasons(notes)
+
+
+@pytest.mark.parametrize("start", [2.5, 2, np.float64(2.5)])
+def test_a_number_that_a_loop_without_turns_leaves_keeps_its_digits(start: Any) -> None:
+    """It is Python's there, and NumPy's functions make a float64 of it."""
+
+    def clipping(a: Any, s: Any) -> Any:
+        for i in range(9):
+            for j in range(i - 1, -1, -1):
+                for k in range(9):
+                    s = np.clip(s + a[j % 3][k], -9, 9)
+            else:
+                s = np.clip(s + 1, -9, 9)
+        return s
+
+    a = np.full((9, 9), 0.1, "f4")
+    got, want = np.asarray(kg.kernel_graph(clipping, device="cpu")(a, start)), clipping(a, start)
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=1e-12)
