@@ -9,12 +9,12 @@ import kernelgraph as kg
 
 
 @kg.kernel_graph
-def damped_wave(t, frequency):
+def damped_wave(t: np.ndarray, frequency: float) -> tuple[np.ndarray, np.ndarray]:
     envelope = np.exp(-t)
     return envelope * np.sin(2 * np.pi * frequency * t), envelope
 
 
-def main():
+def main() -> tuple[np.ndarray, np.ndarray]:
     t = np.linspace(0, 5, 1_000_000, dtype=np.float32)
     wave, envelope = damped_wave(t, 3.0)
 

@@ -8,27 +8,30 @@ import numpy as np
 import kernelgraph as kg
 
 
-def normal_cdf(x):
+def normal_cdf(x: kg.Array) -> kg.Array:
     return 0.5 * (1 + kg.erf(x / 2**0.5))
 
 
 @kg.kernel_graph
-def black_scholes(spot, strike, years, rate=0.03, volatility=0.2):
-    spread = volatility * np.sqrt(years)
-    d1 = (np.log(spot / strike) + (rate + volatility**2 / 2) * years) / spread
+def black_scholes(
+    spot: kg.Array, strike: kg.Array, years: kg.Array, rate: float = 0.03, volatility: float = 0.2
+) -> dict[str, kg.Array]:
+    spread = volatility * kg.sqrt(years)
+    d1 = (kg.log(spot / strike) + (rate + volatility**2 / 2) * years) / spread
     n1, n2 = normal_cdf(d1), normal_cdf(d1 - spread)
-    discounted = strike * np.exp(-rate * years)
+    discounted = strike * kg.exp(-rate * years)
     call = spot * n1 - discounted * n2
     put = call - spot + discounted  # put-call parity
     return {"call": call, "put": put, "call delta": n1, "put delta": n1 - 1}
 
 
-def options(n, seed=0):
+def options(n: int, seed: int = 0) -> tuple[kg.Array, kg.Array, kg.Array]:
     random = np.random.default_rng(seed)
-    return tuple(random.uniform(low, high, n).astype(np.float32) for low, high in ((20, 200), (20, 200), (0.1, 3)))
+    spot, strike, years = (random.uniform(low, high, n) for low, high in ((20, 200), (20, 200), (0.1, 3)))
+    return kg.asarray(spot, "f4"), kg.asarray(strike, "f4"), kg.asarray(years, "f4")
 
 
-def main():
+def main() -> dict[str, kg.Array]:
     market = options(1_000_000)
     prices = black_scholes(*market)
     for name, value in prices.items():

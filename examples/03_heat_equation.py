@@ -9,7 +9,7 @@ import kernelgraph as kg
 
 
 @kg.kernel_graph
-def step(u, diffusivity):
+def step(u: np.ndarray, diffusivity: float) -> np.ndarray:
     """One time step. The border of the plate keeps its temperature."""
     laplacian = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1]
     new = u.copy()
@@ -17,13 +17,13 @@ def step(u, diffusivity):
     return new
 
 
-def plate(n):
+def plate(n: int) -> np.ndarray:
     u = np.zeros((n, n), np.float32)
     u[0] = 100.0  # one hot edge
     return u
 
 
-def main(n=128, steps=2000):
+def main(n: int = 128, steps: int = 2000) -> np.ndarray:
     u = plate(n)
     for i in range(steps + 1):
         if i % (steps // 4) == 0:

@@ -9,25 +9,25 @@ import kernelgraph as kg
 
 
 @kg.kernel_graph
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
+def softmax(x: kg.Array) -> kg.Array:
+    e = kg.exp(x - x.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
 
 @kg.kernel_graph
-def layer_norm(x, scale, shift, epsilon=1e-5):
+def layer_norm(x: kg.Array, scale: kg.Array, shift: kg.Array, epsilon: float = 1e-5) -> kg.Array:
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred * centred).mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(variance + epsilon) * scale + shift
+    return centred / kg.sqrt(variance + epsilon) * scale + shift
 
 
-def data(rows=512, columns=768, seed=0):
+def data(rows: int = 512, columns: int = 768, seed: int = 0) -> tuple[kg.Array, kg.Array, kg.Array]:
     random = np.random.default_rng(seed)
-    x = random.normal(2.0, 3.0, (rows, columns)).astype(np.float32)
-    return x, np.ones(columns, np.float32), np.zeros(columns, np.float32)
+    x = kg.asarray(random.normal(2.0, 3.0, (rows, columns)), kg.float32)
+    return x, kg.ones(columns, kg.float32), kg.zeros(columns, kg.float32)
 
 
-def main():
+def main() -> tuple[np.ndarray, np.ndarray]:
     x, scale, shift = data()
     probabilities = softmax(x).numpy()
     print(f"softmax:    rows sum to {probabilities.sum(-1).min():.6f} .. {probabilities.sum(-1).max():.6f}")

@@ -11,7 +11,7 @@ MEMBERS, LAYERS, WIDTH = 8, 4, 256
 
 
 @kg.kernel_graph
-def ensemble(x, members):
+def ensemble(x: kg.Array, members: list[list[np.ndarray]]) -> list[kg.Array]:
     votes = []
     for weights in members:  # runs while tracing: eight independent chains of matmul and relu
         hidden = x
@@ -21,15 +21,15 @@ def ensemble(x, members):
     return votes
 
 
-def data(seed=0):
+def data(seed: int = 0) -> tuple[kg.Array, list[list[np.ndarray]]]:
     random = np.random.default_rng(seed)
-    x = random.normal(size=(WIDTH, WIDTH)).astype(np.float32)
+    x = kg.asarray(random.normal(size=(WIDTH, WIDTH)), kg.float32)
     weights = random.normal(0, (2 / WIDTH) ** 0.5, (MEMBERS, LAYERS, WIDTH, WIDTH)).astype(np.float32)
     members = [list(layers) for layers in weights]
     return x, members
 
 
-def main():
+def main() -> list[np.ndarray]:
     x, members = data()
     votes = [vote.numpy() for vote in ensemble(x, members)]
     plan = ensemble.plan(x, members)

@@ -11,7 +11,7 @@ import kernelgraph as kg
 
 
 @kg.kernel_graph
-def sweep(pixels, centres, labels):
+def sweep(pixels: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
     """One sweep of Lloyd's algorithm (1982): the new centres, each pixel's centre, and the mean squared distance."""
     # |p - c|^2 = |p|^2 - 2 p.c + |c|^2
     distance = (pixels**2).sum(1, keepdims=True) - 2 * (pixels @ centres.T) + (centres**2).sum(1)
@@ -22,15 +22,15 @@ def sweep(pixels, centres, labels):
     return np.where(count > 0, moved, centres), nearest, distance.min(1).mean()
 
 
-def photograph():
+def photograph() -> np.ndarray:
     image = matplotlib.image.imread(get_sample_data("grace_hopper.jpg", asfileobj=False))
     return image.reshape(-1, 3).astype(np.float32)
 
 
-def main(k=8, sweeps=12):
+def main(k: int = 8, sweeps: int = 12) -> tuple[np.ndarray, np.ndarray]:
     pixels = photograph()
     labels = np.arange(k)
-    centres = pixels[:: len(pixels) // k][:k].copy()
+    centres, nearest = pixels[:: len(pixels) // k][:k].copy(), labels
     for i in range(sweeps):
         centres, nearest, error = sweep(pixels, centres, labels)
         if i % 3 == 0 or i == sweeps - 1:

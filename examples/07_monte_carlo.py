@@ -11,7 +11,9 @@ PATHS, STEPS = 200_000, 16
 
 
 @kg.kernel_graph
-def asian_call(key, spot, strike, years=1.0, rate=0.03, volatility=0.2):
+def asian_call(
+    key: kg.random.Key, spot: float, strike: float, years: float = 1.0, rate: float = 0.03, volatility: float = 0.2
+) -> tuple[kg.Array, kg.Array]:
     """The discounted mean payoff of the average price along each path, and its standard error."""
     dt = years / STEPS
     price, total = spot, 0.0
@@ -23,7 +25,7 @@ def asian_call(key, spot, strike, years=1.0, rate=0.03, volatility=0.2):
     return payoff.mean(), payoff.std() / PATHS**0.5
 
 
-def main(seeds=3):
+def main(seeds: int = 3) -> list[tuple[float, float]]:
     results = []
     for seed in range(seeds):  # a new key is a new argument: nothing compiles anew
         mean, error = asian_call(kg.random.key(seed), 100.0, 105.0)

@@ -11,7 +11,7 @@ SHADES = " .:-=+*#%@"
 
 
 @kg.elementwise
-def escape(c, most=100):
+def escape(c: complex, most: int = 100) -> tuple[int, float]:
     """How many steps z*z + c takes to leave the circle of radius 2, and how far out it then is."""
     z = 0j
     for step in range(most):
@@ -23,14 +23,14 @@ def escape(c, most=100):
 
 
 @kg.kernel_graph
-def picture(x, y):
+def picture(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shades from 0 to 9 for the points of a plane, and the part of each row that never leaves."""
     steps, size = escape(x + 1j * y[:, None])
     smooth = np.where(size > 0, steps + 1 - np.log2(np.log2(np.maximum(size, 4.0))), 100)
     return np.clip(np.log2(np.maximum(smooth, 1)) * 1.5, 0, 9).astype(np.int8), (steps == 100).mean(1)
 
 
-def main(width=76, height=24):
+def main(width: int = 76, height: int = 24) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.linspace(-2.1, 0.7, width), np.linspace(1.15, -1.15, height)
     shades, inside = picture(x, y)
     for row in np.asarray(shades):

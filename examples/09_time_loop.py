@@ -8,14 +8,14 @@ import numpy as np
 import kernelgraph as kg
 
 
-def string(n):
+def string(n: int) -> np.ndarray:
     """A plucked string at rest."""
     x = np.linspace(0, 1, n)
     return np.minimum(x / 0.3, (1 - x) / 0.7)
 
 
 @kg.kernel_graph
-def vibrate(u, steps):
+def vibrate(u: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The wave equation: what the string does in so many steps, and the height of its middle after each."""
     before, heights = u, []
     for _ in range(steps):
@@ -27,12 +27,15 @@ def vibrate(u, steps):
 
 
 @kg.kernel_graph
-def damp(u, least):
+def damp(u: np.ndarray, least: float) -> tuple[np.ndarray, int]:
     """Halve the string's height until it is small: how often is known only when the program runs."""
-    return kg.while_loop(lambda s: s[0].max() > least, lambda s: (s[0] * 0.5, s[1] + 1), (u, 0))
+    small: tuple[np.ndarray, int] = kg.while_loop(
+        lambda s: s[0].max() > least, lambda s: (s[0] * 0.5, s[1] + 1), (u, 0)
+    )
+    return small
 
 
-def main(n=200, steps=1000):
+def main(n: int = 200, steps: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     u, heights = vibrate(string(n), steps)
     for start in range(0, steps, steps // 5):
         print(f"from step {start:4}:", " ".join(f"{h:6.3f}" for h in np.asarray(heights)[start : start + 8]))

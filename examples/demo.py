@@ -86,7 +86,7 @@ def develop(photo: Any, height: Any, dx: float, dy: float, azimuth: Any, altitud
 def inputs() -> tuple[Any, ...]:
     """The arguments of `develop`: Grace Hopper's portrait, and the ground along the Jacksboro fault in Tennessee."""
     photo = matplotlib.image.imread(get_sample_data("grace_hopper.jpg", asfileobj=False))
-    with get_sample_data("jacksboro_fault_dem.npz") as dem:
+    with np.load(get_sample_data("jacksboro_fault_dem.npz", asfileobj=False)) as dem:
         height, dx, dy, latitude = dem["elevation"], float(dem["dx"]), float(dem["dy"]), float(dem["ymin"])
     dy *= METRES_PER_DEGREE
     dx *= METRES_PER_DEGREE * math.cos(math.radians(latitude))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from ..core.numpy_address import address
 from .devices import device_named, name_of, open_device, parse
 from .in_flight import track_memory
 from .spec import Spec, spec_of
+
+if TYPE_CHECKING:
+    from .methods import ArrayMethods  # what `jit/eager` and `__getattr__` give, for type checkers
+else:
+    ArrayMethods = object
 
 CPU_DEVICE = (1, 0)
 WRITES_ALL = frozenset({"torch"})  # libraries whose DLPack disregards that memory is read-only
@@ -47,6 +52,8 @@ class Operations(Protocol):
 
     def bound_method(self, array: Array, name: str) -> Any: ...
 
+    def method_names(self) -> list[str]: ...
+
     def traced(self, x: Any, dtype: Any, copy: bool | None) -> Array | None:
         """`asarray` in a trace; None where x holds no traced value."""
         ...
@@ -64,7 +71,7 @@ class Operations(Protocol):
         ...
 
 
-class Array:
+class Array(ArrayMethods):
     """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
     they give new arrays, and only `x[...] = value` changes one."""
 
@@ -303,11 +310,11 @@ class Array:
 
     @property
     def T(self) -> Array:
-        return self.transpose()  # type: ignore[no-any-return]
+        return self.transpose()
 
     @property
     def mT(self) -> Array:
-        return self.swapaxes(-1, -2)  # type: ignore[no-any-return]
+        return self.swapaxes(-1, -2)
 
     @property
     def real(self) -> Array:
@@ -326,10 +333,15 @@ class Array:
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return sys.modules[__name__.partition(".")[0]]
 
-    def __getattr__(self, name: str) -> Any:
-        if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
-            raise AttributeError(f"'Array' object has no attribute {name!r}")
-        return self.operations.bound_method(self, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
+                raise AttributeError(f"'Array' object has no attribute {name!r}")
+            return self.operations.bound_method(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self.operations.method_names()})
 
 
 def from_numpy(values: Any, device: Device, own: bool = False, later: bool = False) -> Array:

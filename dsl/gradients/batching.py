@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from .derived import derived
 from .gradients import grad, has_derivative, jvp
 from .region import Output, Place, Region, trace_in_progress, trace_region
 
+if TYPE_CHECKING:
+    from ..jit.kernel_graph import P, R
+
 Axes = int | None | Sequence[int | None]
 
 
-def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph:
+def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph[P, R]:
     """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
 
         distances = kg.vmap(lambda a, b: ((a - b) ** 2).sum(), in_axes=(0, None))
@@ -70,7 +73,7 @@ def _moved(trace: Trace, value: Value, axis: int) -> Value:
 MODES = ("auto", "forward", "reverse")
 
 
-def jacobian(function: Callable[..., Any], argnums: int = 0, mode: str = "auto") -> KernelGraph:
+def jacobian(function: Callable[P, Any], argnums: int = 0, mode: str = "auto") -> KernelGraph[P, Any]:
     """All partial derivatives of a function's results in one argument: for each result, and in it for each leaf of the
     argument, an array of the result's shape followed by the leaf's.
 
@@ -133,7 +136,7 @@ def _in_all_directions(trace: Trace, region: Region, graph: Graph, types: Sequen
     return region.inlined(trace, batched, [unit])[len(region.graph.outputs) :]
 
 
-def hessian(function: Callable[..., Any], argnums: int = 0) -> KernelGraph:
+def hessian(function: Callable[P, Any], argnums: int = 0) -> KernelGraph[P, Any]:
     """The second derivatives of a function that returns one number, in one argument: forward mode over reverse mode.
 
     Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError."""

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
@@ -22,6 +22,13 @@ from ..trace.operands import array_of, fresh
 from ..trace.trace import Trace, current
 from ..trace.tracer import Tracer
 from .region import trace_region
+
+if TYPE_CHECKING:
+    from ..jit.kernel_graph import P, R
+else:
+    from typing import ParamSpec, TypeVar
+
+    P, R = ParamSpec("P"), TypeVar("R")
 
 
 def stop_gradient(x: Any) -> Any:
@@ -40,12 +47,12 @@ def _stopped(leaf: Any) -> Any:
     return fresh(trace.builder.map("stop_gradient", value))
 
 
-class _Custom(Portable):
+class _Custom(Portable, Generic[P, R]):
     """A function with a derivative of its own. Where nothing is differentiated it is the function."""
 
     _kind = ""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[P, R]) -> None:
         """Raises ArgumentsError for what cannot be called."""
         if not callable(function):
             raise ArgumentsError(f"kg.{self._kind} takes a function, not {function!r}")
@@ -56,12 +63,12 @@ class _Custom(Portable):
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         return self.function, {}
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         trace = current()
         if trace is None:
             return self.function(*args, **options)
         if not trace.deriving:
-            return _lifted(trace, self.function)(*args, **options)
+            return _lifted(trace, self.function)(*args, **options)  # type: ignore[no-any-return]
         name = getattr(self.function, "__name__", "the function")
         if not self._rules:
             rule = "defvjp(forward, backward)" if self._kind == "custom_vjp" else "defjvp(rule)"
@@ -71,19 +78,19 @@ class _Custom(Portable):
             bound.apply_defaults()
             if bound.kwargs:
                 raise ArgumentsError(f"{name} has a derivative of its own, and takes its arguments by position")
-            args = bound.args
-        return self._derived(trace, name, args)
+            return self._derived(trace, name, bound.args)  # type: ignore[no-any-return]
+        return self._derived(trace, name, args)  # type: ignore[no-any-return]
 
     def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
         raise NotImplementedError
 
 
-class CustomVJP(_Custom):
+class CustomVJP(_Custom[P, R]):
     """A function whose product of a cotangent with its Jacobian the user has written."""
 
     _kind = "custom_vjp"
 
-    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> CustomVJP:
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> CustomVJP[P, R]:
         """forward(*args) gives (result, kept); backward(kept, cotangent) gives a tuple, one cotangent for each of args,
         of its structure; None stands for zero."""
         self._rules = (forward, backward)
@@ -111,12 +118,12 @@ class CustomVJP(_Custom):
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
-class CustomJVP(_Custom):
+class CustomJVP(_Custom[P, R]):
     """A function whose product of its Jacobian with tangents the user has written."""
 
     _kind = "custom_jvp"
 
-    def defjvp(self, rule: Callable[..., Any]) -> CustomJVP:
+    def defjvp(self, rule: Callable[..., Any]) -> CustomJVP[P, R]:
         """rule(args, tangents), of two tuples, gives (result, its tangent), linear in the tangents. What has no
         derivative, such as an array of integers, has a tangent of None."""
         self._rules = (rule,)
@@ -140,12 +147,12 @@ class CustomJVP(_Custom):
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
-class Checkpoint(_Custom):
+class Checkpoint(_Custom[P, R]):
     """A function of which reverse mode keeps the arguments alone, and computes the rest again."""
 
     _kind = "checkpoint"
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[P, R]) -> None:
         super().__init__(function)
         self._rules = (function,)
 
@@ -173,7 +180,7 @@ class Checkpoint(_Custom):
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
-def checkpoint(function: Callable[..., Any]) -> Checkpoint:
+def checkpoint(function: Callable[P, R]) -> Checkpoint[P, R]:
     """The function; reverse mode keeps its arguments alone, and computes what is between again when the cotangents of
     its results are there (Chen et al., Training deep nets with sublinear memory cost, 2016). No forward mode.
 
@@ -181,7 +188,7 @@ def checkpoint(function: Callable[..., Any]) -> Checkpoint:
     return Checkpoint(function)
 
 
-def custom_vjp(function: Callable[..., Any]) -> CustomVJP:
+def custom_vjp(function: Callable[P, R]) -> CustomVJP[P, R]:
     """Gives a function a derivative for reverse mode: `f = kg.custom_vjp(f); f.defvjp(forward, backward)`.
 
         @kg.custom_vjp
@@ -192,7 +199,7 @@ def custom_vjp(function: Callable[..., Any]) -> CustomVJP:
     return CustomVJP(function)
 
 
-def custom_jvp(function: Callable[..., Any]) -> CustomJVP:
+def custom_jvp(function: Callable[P, R]) -> CustomJVP[P, R]:
     """Gives a function a derivative for both modes: `f = kg.custom_jvp(f); f.defjvp(rule)`.
 
         @kg.custom_jvp

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..core.errors import ArgumentsError
 from ..jit.kernel_graph import KernelGraph
 from ..jit.methods import undecorated
 from ..trace.trace import current
+
+if TYPE_CHECKING:
+    from ..jit.kernel_graph import P
 
 Body = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
@@ -30,7 +33,7 @@ def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[s
     return undecorated(function), {}
 
 
-def derived(what: str, function: Any, body: Body, key: Hashable, like: bool = True) -> KernelGraph:
+def derived(what: str, function: Callable[P, Any], body: Body, key: Hashable, like: bool = True) -> KernelGraph[P, Any]:
     """What `body(function, args, options)` does in a trace, as a decorated function.
 
     key: what tells bodies of one function apart: the same function and key give the same object, whose compiled plans
@@ -56,7 +59,7 @@ class _Body:
         return isinstance(other, _Body) and self.key == other.key
 
 
-def _made(what: str, function: Any, body: _Body, like: bool) -> KernelGraph:
+def _made(what: str, function: Any, body: _Body, like: bool) -> KernelGraph[Any, Any]:
     plain, given = plain_function(what, function)
     run = body.run
 

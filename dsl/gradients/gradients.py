@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,18 +19,21 @@ from ..trace.trace import current
 from .derived import derived, plain_function
 from .region import Output, Place, Region, trace_in_progress, trace_region
 
+if TYPE_CHECKING:
+    from ..jit.kernel_graph import P, R
+
 Chosen = int | Sequence[int]
 
 
 def grad(
-    function: Callable[..., Any],
+    function: Callable[P, Any],
     argnums: Chosen = 0,
     argnames: str | Sequence[str] = (),
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
     save: int | str = "1 GB",
-) -> KernelGraph:
+) -> KernelGraph[P, Any]:
     """The gradient of a function that returns one number, by reverse mode (Linnainmaa, 1970).
 
         loss = lambda w, x, y: ((np.tanh(x @ w) - y) ** 2).mean()
@@ -49,27 +52,27 @@ def grad(
 
 
 def value_and_grad(
-    function: Callable[..., Any],
+    function: Callable[P, R],
     argnums: Chosen = 0,
     argnames: str | Sequence[str] = (),
     *,
     has_aux: bool = False,
     holomorphic: bool = False,
     save: int | str = "1 GB",
-) -> KernelGraph:
+) -> KernelGraph[P, tuple[R, Any]]:
     """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux."""
     return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save)
 
 
 def _gradient(
     what: str,
-    function: Any,
+    function: Callable[P, Any],
     argnums: Chosen,
     argnames: str | Sequence[str],
     has_aux: bool,
     holomorphic: bool,
     save: int | str,
-) -> KernelGraph:
+) -> KernelGraph[P, Any]:
     budget = bytes_of(what, save)
     numbers, names = _places(what, argnums, argnames)
     several = names is not None or not isinstance(argnums, (int, np.integer))

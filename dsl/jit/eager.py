@@ -209,6 +209,11 @@ class _Operations:
     def bound_method(self, array: Array, name: str) -> Any:
         return bound_method(array, name)
 
+    def method_names(self) -> list[str]:
+        from ..functions import tables  # noqa: F401  # fills METHODS
+
+        return [name for name in METHODS if not name.startswith("_")]
+
     def traced(self, x: Any, dtype: Any, copy: bool | None) -> Array | None:
         from ..functions.numpy_creation import traced_array
 

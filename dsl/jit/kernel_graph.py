@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
 
 import numpy as np
 
@@ -60,8 +60,19 @@ from .trace_function import Unfinished
 from .traced_function import Argument, TracedFunction
 
 if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar
+
     from ...runtime.program.multi_device import MultiDevicePlan
     from ..report.report import Report
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+    S = TypeVar("S")
+    Rest = ParamSpec("Rest")
+else:
+    from typing import ParamSpec, TypeVar
+
+    P, R = ParamSpec("P"), TypeVar("R")
 
 VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks
 
@@ -81,11 +92,11 @@ RECENT = 4  # kinds of opened arguments whose calls go the fast way
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
-class KernelGraph(Portable):
+class KernelGraph(Portable, Generic[P, R]):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain_plan` take the
     same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
 
-    def __init__(self, function: Callable[..., Any], **options: Unpack[Given]) -> None:
+    def __init__(self, function: Callable[P, R], **options: Unpack[Given]) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
@@ -111,22 +122,22 @@ class KernelGraph(Portable):
 
     # calling
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
         fast = None
         if not (options or settings.special or (busy_threads and context.busy)):
             fast = self._fast
             result = fast(args)
             if result is not NOT_TAKEN:
-                return result
+                return result  # type: ignore[no-any-return]
         elif context.trace is not None:
-            return self._call_in_trace(args, options)
+            return self._call_in_trace(args, options)  # type: ignore[no-any-return]
         try:
             try:
-                return self._call(args, options, fast)
+                return self._call(args, options, fast)  # type: ignore[no-any-return]
             except OnAnotherDevice as other:
                 elsewhere = other
-            return self._call_elsewhere(elsewhere, args, options)
+            return self._call_elsewhere(elsewhere, args, options)  # type: ignore[no-any-return]
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         except KernelGraphError as error:
@@ -515,6 +526,14 @@ class KernelGraph(Portable):
         self._arity = -1
         self._variadic = False
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+
+    @overload
+    def __get__(
+        self: KernelGraph[Concatenate[S, Rest], R], instance: S, owner: type | None = None
+    ) -> BoundKernelGraph[Rest, R]: ...
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else BoundKernelGraph(self, instance)
 
@@ -525,12 +544,18 @@ class KernelGraph(Portable):
         return self._function, self._given
 
 
-@overload
-def kernel_graph(function: Callable[..., Any], /) -> KernelGraph: ...
+class Decorator(Protocol):
+    """What `kernel_graph` is with options alone."""
+
+    def __call__(self, function: Callable[P, R], /) -> KernelGraph[P, R]: ...
 
 
 @overload
-def kernel_graph(function: None = None, /, **options: Unpack[Given]) -> Callable[[Callable[..., Any]], KernelGraph]: ...
+def kernel_graph(function: Callable[P, R], /, **options: Unpack[Given]) -> KernelGraph[P, R]: ...
+
+
+@overload
+def kernel_graph(function: None = None, /, **options: Unpack[Given]) -> Decorator: ...
 
 
 def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpack[Given]) -> Any:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar
+
     from .kernel_graph import KernelGraph
 
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
 
-class BoundKernelGraph:
+    P, R = ParamSpec("P"), TypeVar("R")
+
+
+class BoundKernelGraph(Generic[P, R]):
     """A decorated method of one object."""
 
     __slots__ = ("__func__", "__self__")
@@ -20,8 +29,9 @@ class BoundKernelGraph:
         self.__func__ = function
         self.__self__ = instance
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.__func__(self.__self__, *args, **options)
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        result: R = self.__func__(self.__self__, *args, **options)
+        return result
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.__func__, name)

@@ -3,50 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as _np
-
-if TYPE_CHECKING:
-    from ml_dtypes import bfloat16
-
-    from .dsl.api.custom_calls import host, kernel
-    from .dsl.api.elementwise import Elementwise, elementwise
-    from .dsl.api.profile import Profile, profile
-    from .dsl.array.array import Array, array, asarray
-    from .dsl.array.devices import DeviceUnavailableError, device
-    from .dsl.array.in_flight import waitall
-    from .dsl.array.memory import empty_cache, memory_limit, memory_stats
-    from .dsl.array.spec import Spec, spec
-    from .dsl.array.streams import Event, Stream, current_stream, default_stream, stream, synchronize
-    from .dsl.array.transfer import pinned_empty, prefetch, to_device
-    from .dsl.core.errors import (
-        ArgumentsError,
-        AxisError,
-        ConversionError,
-        DTypeError,
-        EscapedValueError,
-        IndexingError,
-        NotFiniteError,
-        NumberError,
-        OptionError,
-        ReadOnlyError,
-        ShapeError,
-        TraceError,
-        UnsupportedError,
-        UserError,
-    )
-    from .dsl.devices.collectives import all_gather, all_reduce, all_to_all, broadcast, permute, reduce_scatter
-    from .dsl.devices.data_parallel import DataParallel
-    from .dsl.devices.kvstore import KVStore
-    from .dsl.devices.mesh import Mesh, Sharded, replicate, shard
-    from .dsl.devices.places import place
-    from .dsl.gradients.batching import hessian, hvp, jacobian, vmap
-    from .dsl.gradients.custom_rules import checkpoint, custom_jvp, custom_vjp, stop_gradient
-    from .dsl.gradients.gradients import grad, jvp, linearize, value_and_grad, vjp
-    from .dsl.jit.kernel_graph import KernelGraph, kernel_graph
-    from .runtime.core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory, PlanError
-    from .runtime.core.settings import override, settings
 
 __version__ = "0.1.0"
 
@@ -142,82 +101,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME, *NAMESPACE})
 
 
-__all__ = [
-    "ArgumentsError",
-    "Array",
-    "AxisError",
-    "CompileError",
-    "ConversionError",
-    "DTypeError",
-    "DataParallel",
-    "DeviceLost",
-    "DeviceUnavailableError",
-    "Elementwise",
-    "EscapedValueError",
-    "Event",
-    "IndexingError",
-    "KVStore",
-    "KernelGraph",
-    "KernelGraphError",
-    "LaunchError",
-    "Mesh",
-    "NotFiniteError",
-    "NumberError",
-    "OptionError",
-    "OutOfMemory",
-    "PlanError",
-    "Profile",
-    "ReadOnlyError",
-    "ShapeError",
-    "Sharded",
-    "Spec",
-    "Stream",
-    "TraceError",
-    "UnsupportedError",
-    "UserError",
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "array",
-    "asarray",
-    "bfloat16",
-    "broadcast",
-    "checkpoint",
-    "current_stream",
-    "custom_jvp",
-    "custom_vjp",
-    "default_stream",
-    "device",
-    "elementwise",
-    "empty_cache",
-    "grad",
-    "hessian",
-    "host",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "kernel",
-    "kernel_graph",
-    "linearize",
-    "memory_limit",
-    "memory_stats",
-    "override",
-    "permute",
-    "pinned_empty",
-    "place",
-    "prefetch",
-    "profile",
-    "reduce_scatter",
-    "replicate",
-    "settings",
-    "shard",
-    "spec",
-    "stop_gradient",
-    "stream",
-    "synchronize",
-    "to_device",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-    "waitall",
-]
+__all__ = sorted(_HOME)

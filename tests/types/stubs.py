@@ -1,0 +1,248 @@
+"""Writes what editors and type checkers know of `kg.*` and of an array's methods, from the tables that make them.
+
+`python -m tests.types.stubs` writes the two files; a test says that they are current. Signatures are those that `help`
+shows; the tables below say the types of parameters by name, and which functions give something other than one array.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kernelgraph as kg
+from kernelgraph.compiler.ops.table import OPS
+from kernelgraph.dsl.api import array_api_info, control_flow
+from kernelgraph.dsl.api.namespace import NAMESPACE, Namespace
+from kernelgraph.dsl.trace.dispatch import METHODS
+
+ROOT = Path(__file__).parent.parent.parent
+NAMESPACE_STUB = ROOT / "src" / "kernelgraph" / "__init__.pyi"
+METHODS_STUB = ROOT / "dsl" / "array" / "methods.pyi"
+NUMPY = np.__version__.rpartition(".")[0]
+HEADER = f"# Written by `python -m tests.types.stubs` with NumPy {NUMPY}; not by hand.\n# fmt: off\n# ruff: noqa\n\n"
+DTYPES = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+
+ARRAYS = "a a1 a2 ar1 ar2 arr array ary b condition element labels logits m test_elements v values weight where"
+ARRAYS += " x x1 x2 y"
+AXIS = "int | Sequence[int] | None"
+TYPES = {
+    **dict.fromkeys(ARRAYS.split(), "ArrayLike"),
+    **dict.fromkeys(("axis", "axes"), AXIS),
+    **dict.fromkeys(("axis1", "axis2", "num"), "int"),
+    **dict.fromkeys(("assume_unique", "endpoint", "equal_nan", "keepdims", "retstep", "subok"), "builtins.bool"),
+    "casting": "str",
+    "device": "str | None",
+    "dtype": "DTypeLike | None",
+    "order": "str | None",
+    "shape": "int | Sequence[int]",
+}
+OURS = {"int", "float", "str", "bool", "int | None", "str | None", "bool | None", "Key"}  # annotations that are kept
+
+RESULTS = {
+    "bool": "allclose array_equal array_equiv can_cast iscomplexobj isrealobj",
+    "int": "ndim size",
+    "tuple[int, ...]": "shape",
+    "None": "copyto fill_diagonal put put_along_axis putmask debug.print",
+    "list[Array]": "array_split dsplit hsplit split vsplit",
+    "tuple[Array, Array]": "divmod frexp histogram modf polydiv topk",
+    "tuple[Array, Array, Array]": "histogram2d",
+    "tuple[Array, ...]": "broadcast_arrays ix_ meshgrid nonzero tril_indices_from triu_indices_from unravel_index"
+    " unstack",
+    "tuple[Array, Array, Any, Array]": "linalg.lstsq",
+    "np.dtype[Any]": "result_type",
+    "Any": "debug.check_finite einsum_path gradient histogramdd",
+    "_Key": "random.key",
+    "tuple[_Key, ...]": "random.split",
+}
+RESULT = {name: result.replace("bool", "builtins.bool") for result, names in RESULTS.items() for name in names.split()}
+NAMED_TUPLES = {
+    name: getattr(np.linalg._linalg, result, None) or getattr(np.lib._arraysetops_impl, result)  # type: ignore[attr-defined]
+    for name, result in {
+        "linalg.eig": "EigResult",
+        "linalg.eigh": "EighResult",
+        "linalg.qr": "QRResult",
+        "linalg.slogdet": "SlogdetResult",
+        "linalg.svd": "SVDResult",
+        "unique_all": "UniqueAllResult",
+        "unique_counts": "UniqueCountsResult",
+        "unique_inverse": "UniqueInverseResult",
+    }.items()
+}
+CHANGING = frozenset({"fill", "partition", "put", "sort"})  # methods that give nothing
+# the arguments with which a function gives something else
+OTHERWISE = {
+    "average": "returned",
+    "intersect1d": "return_indices",
+    "linalg.qr": "mode",
+    "linalg.svd": "compute_uv",
+    "polyfit": "full cov",
+    "unique": "return_index return_inverse return_counts",
+}
+
+
+def parameter(p: inspect.Parameter, arrays: str = "ArrayLike") -> str:
+    """One parameter, with its type and its default. arrays: the type of what stands for an array."""
+    variadic = p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    given = "Any" if variadic else p.annotation if p.annotation in OURS else TYPES.get(p.name, "Any")
+    kind = str(given).replace("bool", "builtins.bool").replace("builtins.builtins", "builtins").replace("Key", "_Key")
+    kind = kind.replace("ArrayLike", arrays)
+    if p.default is None and "None" not in kind and kind != "Any":
+        kind += " | None"
+    stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+    name = f"{p.name}_" if keyword.iskeyword(p.name) else p.name
+    if p.default is p.empty:
+        return f"{stars}{name}: {kind}"
+    shown = repr(p.default) if isinstance(p.default, (bool, int, float, str, type(None))) else "..."
+    return f"{stars}{name}: {kind} = {shown}"
+
+
+def parameters(given: Iterable[inspect.Parameter], arrays: str = "ArrayLike") -> str:
+    """The parameters with the `/` and `*` between them."""
+    parts: list[str] = []
+    before = None
+    for p in given:
+        if before is p.POSITIONAL_ONLY and p.kind is not p.POSITIONAL_ONLY:
+            parts.append("/")
+        if p.kind is p.KEYWORD_ONLY and before not in (p.KEYWORD_ONLY, p.VAR_POSITIONAL):
+            parts.append("*")
+        parts.append(parameter(p, arrays))
+        before = p.kind
+    return ", ".join([*parts, "/"] if before is inspect.Parameter.POSITIONAL_ONLY else parts)
+
+
+def without(signature: inspect.Signature, names: list[str]) -> Iterator[inspect.Parameter]:
+    """The parameters but these; what stands after the first of them has to be named."""
+    behind = False
+    for p in signature.parameters.values():
+        if p.name in names:
+            behind = True
+        elif behind and p.kind is p.POSITIONAL_OR_KEYWORD:
+            yield p.replace(kind=p.KEYWORD_ONLY)
+        else:
+            yield p
+
+
+def function(path: str, value: Any, decorator: str = "", indent: str = "", doc: bool = False) -> Iterator[str]:
+    """The lines of a function's stub."""
+    name = path.rpartition(".")[2]
+    result = NAMED_TUPLES[path].__name__ if path in NAMED_TUPLES else RESULT.get(path, "Array")
+    signature = inspect.signature(value)
+    forms = [(signature.parameters.values(), result)]
+    if path in OTHERWISE:
+        forms = [(list(without(signature, OTHERWISE[path].split())), result), (forms[0][0], "Any")]
+    for given, kind in forms:
+        if len(forms) > 1:
+            yield f"{indent}@overload"
+        if decorator:
+            yield f"{indent}{decorator}"
+        shown = parameters(given, "_Arrays" if path.startswith("nn.") else "ArrayLike")  # nn takes no lists
+        line = f"{indent}def {name}({shown}) -> {kind}:"
+        if doc and (text := sentence(value)):
+            yield from (line, f'{indent}    """{text}"""')
+        else:
+            yield f"{line} ..."
+
+
+def sentence(value: Any) -> str:
+    text = " ".join((value.__doc__ or "").split("\n\n")[0].split())
+    return text.partition(". ")[0].rstrip(".") + "." if text else ""
+
+
+def namespace(name: str, space: Namespace) -> Iterator[str]:
+    """`kg.linalg` and the like, as a class of functions."""
+    yield from ("", f"class {name}:")
+    path = space.__name__.removeprefix("kernelgraph.")
+    for inner, value in sorted(vars(space).items()):
+        if isinstance(value, Namespace):
+            yield from (f"    {line}".rstrip() for line in namespace(inner, value))
+        elif isinstance(value, type):
+            yield f"    {inner}: TypeAlias = _{inner}"
+        elif inner != "__name__":
+            yield from function(f"{path}.{inner}", value, "@staticmethod", "    ", path in ("nn", "random", "debug"))
+
+
+def namespace_stub() -> str:
+    lines = [
+        "import builtins",
+        "from collections.abc import Sequence",
+        "from typing import Any, NamedTuple, TypeAlias, overload",
+        "import numpy as np",
+        "from numpy.typing import ArrayLike, DTypeLike",
+        f"from numpy import {', '.join(f'{d} as {d}' for d in DTYPES.split())}",
+        "from .dsl.api.random import Key as _Key",
+    ]
+    imported = {f".{home}" if home != "ml_dtypes" else home: names for home, names in kg._HOMES.items()}
+    imported[".dsl.api.control_flow"] = tuple(control_flow.FUNCTIONS)
+    limits = [n for n, v in array_api_info.NAMES.items() if inspect.isfunction(v) and not n.startswith("__")]
+    imported[".dsl.api.array_api_info"] = tuple(limits)
+    lines += [f"from {home} import {', '.join(f'{n} as {n}' for n in names)}" for home, names in imported.items()]
+    lines += ["from .dsl.api.array_api_info import info as __array_namespace_info__", ""]
+    lines += [f"__all__ = {sorted(kg.__all__)!r}", "__version__: str", "__array_api_version__: str"]
+    lines += ["e: float", "pi: float", "inf: float", "nan: float", "newaxis: None", "bool = np.bool_", ""]
+    lines += ["_Arrays: TypeAlias = Array | np.ndarray", ""]
+    for made in sorted(set(NAMED_TUPLES.values()), key=lambda made: str(made.__name__)):
+        lines += [f"class {made.__name__}(NamedTuple):", *(f"    {field}: Array" for field in made._fields), ""]
+    known = {*array_api_info.NAMES, *control_flow.FUNCTIONS, *kg.__all__}
+    for name, value in sorted(NAMESPACE.items()):
+        if isinstance(value, Namespace):
+            lines += namespace(name, value)
+        elif name not in known:
+            lines += function(name, value)
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def methods_stub() -> str:
+    import kernelgraph.dsl.functions.tables  # noqa: F401  # fills METHODS
+
+    lines = [
+        "import builtins",
+        "from collections.abc import Sequence",
+        "from typing import Any",
+        "from numpy.typing import ArrayLike, DTypeLike",
+        "from .array import Array",
+        "",
+        "class ArrayMethods:",
+        '    """The operators and methods that a `kg.Array` shares with NumPy\'s arrays."""',
+    ]
+    for row in OPS.values():
+        if row.operator:
+            lines += operators(row.operator, row.numpy)
+    lines += operators("__divmod__", np.divmod)
+    for name, method in sorted(METHODS.items()):
+        if name.startswith("_"):
+            continue
+        _, *rest = inspect.signature(method).parameters.values()
+        given = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *rest]
+        shown = parameters(given).replace("self: Any", "self")
+        result = "None" if name in CHANGING else RESULT.get(name, "Array")
+        lines.append(f"    def {name}({shown}) -> {result}: ...")
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def operators(name: str, ufunc: Any) -> Iterator[str]:
+    result = "tuple[Array, Array]" if name == "__divmod__" else "Array"
+    if getattr(ufunc, "nin", 1) == 1:
+        yield f"    def {name}(self) -> {result}: ..."
+        return
+    same = name in ("__eq__", "__ne__")
+    ignored = "  # type: ignore[override]  # pyright: ignore" if same else ""
+    yield f"    def {name}(self, other: {'object' if same else 'ArrayLike'}, /) -> {result}: ...{ignored}"
+    stem = name.strip("_")
+    if stem == "matmul" or hasattr(int, f"__r{stem}__"):
+        yield f"    def __r{stem}__(self, other: ArrayLike, /) -> {result}: ..."
+
+
+def stubs() -> dict[Path, str]:
+    """The text of both files."""
+    return {NAMESPACE_STUB: namespace_stub(), METHODS_STUB: methods_stub()}
+
+
+if __name__ == "__main__":
+    for file, content in stubs().items():
+        file.write_text(content, encoding="utf-8")
+        print(file.relative_to(ROOT), len(content.splitlines()), "lines")
