@@ -1,15 +1,17 @@
-"""A node that is a whole loop nest -> tasks: copies of what it starts from, then one kernel."""
+"""A node that is a whole loop nest -> one kernel that takes its sizes as numbers, and copies of what it starts from."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from ...runtime.program.program import Buffer, Library, Pointer, Region, Task
+from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.index_maps import contiguous_strides
 from ..layout.operands import BufferLocation
 from ..sequential.form import Routine
+from ..sequential.lifting import lift_sizes
 from ..targets.target import Target
 
 STEP_US = 1e-3  # what a step takes, by and large
@@ -30,6 +32,7 @@ def lower_sequential(
     given = iter(node.args)
     copies: list[Task] = []
     arguments: list[Pointer] = []
+    starts: list[Region] = []
     reads: list[Region] = []
     writes: list[Region] = []
     part = 0
@@ -47,19 +50,27 @@ def lower_sequential(
             region = _region(type, place)
             if array.role == "inout":
                 source = _region(type, places[next(given)])
-                moved = target.model.time(2 * type.nbytes, 0)
-                if type.size:
-                    cost = round(moved, 3)
+                if target.routine_copies:
+                    starts.append(source)
+                elif type.size:
+                    cost = round(target.model.time(2 * type.nbytes, 0), 3)
                     copies.append(Task("copy", Library("copy"), (), (source,), (region,), cost=cost, line=line))
-                reads.append(region)
+                reads.append(source if target.routine_copies else region)
             writes.append(region)
         arguments.append(Pointer(region.buffer, region.offset))
-    kernel = target.routine(routine)
+    lifted, numbers = lift_sizes(routine)
+    kernel = target.routine(lifted)
     threads = (target.routine_threads(routine), 1, 1)
     cost = round(routine.turns * STEP_US + 1, 3)
     both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there
     regions = tuple(reads), tuple(writes)
-    launch = Task("loop", kernel, tuple(arguments), *regions, both, block=threads, cost=cost, line=line)
+    words: tuple[Argument, ...] = (
+        *arguments,
+        *(Pointer(s.buffer, s.offset) for s in starts),
+        *(Int(n - 1) for n in numbers),  # see the targets
+        *(Int(math.prod(s.shape) * s.itemsize) for s in starts),
+    )
+    launch = Task("loop", kernel, words, *regions, both, block=threads, cost=cost, line=line)
     return [*copies, launch]
 
 

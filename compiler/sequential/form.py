@@ -22,7 +22,8 @@ ERROR_WORDS = 2  # what a routine that can fail writes: the number of the check 
 class Let:
     """Value `number` is what an instruction gives.
 
-    Beside primitives: `const`; `load`, attr = array, args = (place,); `get`, attr = variable.
+    Beside primitives: `const`; `number`, attr = which of the routine's numbers; `load`, attr = array, args = (place,);
+    `get`, attr = variable.
     """
 
     number: int
@@ -144,6 +145,7 @@ class Routine:
     turns: float = 1.0
     width: float = 1.0
     size: int = 0  # statements
+    numbers: int = 0  # how many int64 numbers it takes: see `lifting`
 
     def lines(self) -> Iterator[str]:
         for i, array in enumerate(self.arrays):
@@ -248,8 +250,8 @@ def _instr(instr: Instr) -> str:
         return f"{instr.dtype} {np.frombuffer(instr.attr, instr.dtype)[0]}"
     if instr.op == "load":
         return f"a{instr.attr}[{args}]"
-    if instr.op == "get":
-        return f"x{instr.attr}"
+    if instr.op in ("get", "number"):
+        return f"{'x' if instr.op == 'get' else 'n'}{instr.attr}"
     return f"{instr.op} {instr.dtype} {args}"
 
 

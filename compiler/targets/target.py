@@ -46,7 +46,7 @@ class Target:
     in one array; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product of a matrix and a vector in memory,
     None where a library does it; routine: a loop nest that runs in order -> its kernel;
-    routine_threads: that kernel's threads."""
+    routine_copies: whether that kernel copies what it starts from; routine_threads: its threads."""
 
     name: str
     model: CostModel
@@ -63,6 +63,7 @@ class Target:
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
     routine: Callable[[Routine], Kernel] = _no_routine
+    routine_copies: bool = False
     routine_threads: Callable[[Routine], int] = lambda routine: 1
 
 
@@ -174,6 +175,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             checks_indices=True,
             vector_products=_cpu_matvec_of_products,
             routine=_print_cpu_routine,
+            routine_copies=True,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")

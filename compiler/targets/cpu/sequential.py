@@ -16,20 +16,23 @@ from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue
 from .llvm_module import METADATA, LlvmModule
 from .primitives import emit_cast, emit_primitive, llvm_scalar, memory_type, register_type
 
+_NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 _FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_module`'s
 
 
 def cpu_routine(routine: Routine, vector_library: str | None = None) -> Kernel:
-    """The kernel of a routine, in one unit. Its parameters are its arrays."""
-    form = str(routine)
-    name = f"k_seq_{hashlib.sha256(form.encode()).hexdigest()[:16]}"
-    signature = ("ptr",) * len(routine.arrays)
-    return Kernel(name, "cpu", _Printer(routine, name, vector_library).text(), signature, form=routine)
+    """The kernel of a routine, in one unit. Its parameters are its arrays; for each that starts from another one, in
+    order, that other one; its numbers less one; and how many bytes each of those copies has."""
+    body = _Printer(routine, vector_library).text()
+    name = f"k_seq_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    copies = sum(a.role == "inout" for a in routine.arrays)
+    signature = ("ptr",) * (len(routine.arrays) + copies) + ("i64",) * (routine.numbers + copies)
+    return Kernel(name, "cpu", body.replace(_NAME, name), signature, form=routine)
 
 
 class _Printer:
-    def __init__(self, routine: Routine, name: str, vector_library: str | None) -> None:
-        self.routine, self.name = routine, name
+    def __init__(self, routine: Routine, vector_library: str | None) -> None:
+        self.routine = routine
         self.module = LlvmModule(vector_library)
         self.f = LlvmFunction(self.module)
         self.values: dict[int, LlvmValue] = {}
@@ -40,7 +43,15 @@ class _Printer:
     def text(self) -> str:
         f = self.f
         slots = LlvmValue(f, "%slots", "ptr")
-        self.pointers = [slots.at(i, "i64").load("ptr") for i in range(len(self.routine.arrays))]
+        arrays = self.routine.arrays
+        starts = [i for i, a in enumerate(arrays) if a.role == "inout"]
+        words = iter(range(2 * len(starts) + len(arrays) + self.routine.numbers))
+        self.pointers = [slots.at(next(words), "i64").load("ptr") for _ in arrays]
+        sources = [slots.at(next(words), "i64").load("ptr") for _ in starts]
+        # LLVM would make vectors for a stride of 1 alone where the stride is a bare unknown; it is a sum so.
+        self.numbers = [slots.at(next(words), "i64").load("i64") + 1 for _ in range(self.routine.numbers)]
+        for i, source in zip(starts, sources, strict=True):
+            self.copy(self.pointers[i], source, slots.at(next(words), "i64").load("i64"))
         self.variables = [f.slot(register_type(dtype)) for dtype in self.routine.variables]
         for slot, dtype in zip(self.variables, self.routine.variables, strict=True):
             slot.store(f.const(0, register_type(dtype)))
@@ -51,8 +62,13 @@ class _Printer:
         f.jump("finished")
         f.block("finished")
         f.do("ret void")
-        text = f.render(f"define void @{self.name}(ptr noundef %slots, i64 %begin, i64 %end)")
+        text = f.render(f"define void @{_NAME}(ptr noundef %slots, i64 %begin, i64 %end)")
         return "\n".join([str(self.module), text, METADATA, *self.notes, ""])
+
+    def copy(self, target: LlvmValue, source: LlvmValue, nbytes: LlvmValue) -> None:
+        name = "@llvm.memcpy.p0.p0.i64"
+        self.module.declare(name, f"void {name}(ptr, ptr, i64, i1)")
+        self.f.do(f"call void {name}({target.typed}, {source.typed}, {nbytes.typed}, i1 false)")
 
     def block(self, block: Block) -> None:
         for statement in block:
@@ -83,6 +99,8 @@ class _Printer:
             elem = memory_type(instr.dtype)
             raw = self.pointers[instr.attr].at(self.values[instr.args[0]], elem).load(elem, note=self.access)
             found = raw.ne(0) if instr.dtype.kind == "b" else raw
+        elif instr.op == "number":
+            found = self.numbers[instr.attr]
         elif instr.op == "get":
             found = self.variables[instr.attr].load(register_type(instr.dtype))
         else:

@@ -19,6 +19,7 @@ from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statemen
 from .kernel_text import constant_text
 
 INT32 = np.dtype(np.int32)
+_NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 WARP, MOST_THREADS = 32, 512
 SHARE = 4  # turns of a long loop for each thread
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
@@ -33,15 +34,16 @@ def routine_threads(routine: Routine) -> int:
 
 
 def cuda_routine(routine: Routine) -> Kernel:
-    """The kernel of a routine, for one block of `routine_threads`. Its parameters are its arrays."""
-    name = f"k_seq_{hashlib.sha256(str(routine).encode()).hexdigest()[:16]}"
-    signature = ("ptr",) * len(routine.arrays)
-    return Kernel(name, "cuda", _Printer(routine, name).text(), signature, (("fastmath", False),), form=routine)
+    """The kernel of a routine, for one block of `routine_threads`. It takes the arrays, and the numbers less one."""
+    text = _Printer(routine).text()
+    name = f"k_seq_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    signature = ("ptr",) * len(routine.arrays) + ("i64",) * routine.numbers
+    return Kernel(name, "cuda", text.replace(_NAME, name), signature, (("fastmath", False),), form=routine)
 
 
 class _Printer:
-    def __init__(self, routine: Routine, name: str) -> None:
-        self.routine, self.name, self.threads = routine, name, routine_threads(routine)
+    def __init__(self, routine: Routine) -> None:
+        self.routine, self.threads = routine, routine_threads(routine)
         self.lines: list[str] = []
         self.depth = 1
         self.dtypes: dict[int, DType] = {}
@@ -50,8 +52,11 @@ class _Printer:
         self.names = 0
 
     def text(self) -> str:
-        arrays = ", ".join(f"a{i}" for i in range(len(self.routine.arrays)))
+        routine = self.routine
+        given = [f"a{i}" for i in range(len(routine.arrays))] + [f"n{i}" for i in range(routine.numbers)]
         self.add("zero = 0", "tid = i64(tid_x())", f"many = i64({self.threads})")
+        for i in range(routine.numbers):
+            self.add(f"n{i} = n{i} + 1")
         for i, dtype in enumerate(self.routine.variables):
             self.add(f"x{i} = {constant_text(dtype, dtype.type(0))}")
         for dtype in sorted(_shared_dtypes(self.routine.body), key=str):
@@ -60,7 +65,7 @@ class _Printer:
             self.error("i64(0)", "i64(0)")
             self.wrote = True
         self.block(self.routine.body)
-        head = f"THREADS = {self.threads}\ndef {self.name}({arrays}):\n"
+        head = f"THREADS = {self.threads}\ndef {_NAME}({', '.join(given)}):\n"
         return head + "\n".join([*self.lines, "    return", ""])
 
     def add(self, *lines: str) -> None:
@@ -108,8 +113,8 @@ class _Printer:
         elif instr.op == "load":
             self.before(True, False)
             text = f"load_{SHORT_NAMES[instr.dtype]}_1x1(a{instr.attr}, {args[0]}, zero, zero)"
-        elif instr.op == "get":
-            text = f"x{instr.attr}"
+        elif instr.op in ("get", "number"):
+            text = f"{'x' if instr.op == 'get' else 'n'}{instr.attr}"
         elif instr.op in ("cast", "bitcast"):
             source = self.dtypes[instr.args[0]]
             verb = "from" if instr.op == "cast" else "bits"

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
+from kernelgraph.compiler.sequential.lifting import lift_sizes
 from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_threads
 from kernelgraph.runtime.core.errors import KernelGraphError
+from kernelgraph.runtime.program.program import Int
 from tests.compiler import cuda_emulator
 from tests.turn_programs import load, programs, recorded
 
@@ -49,9 +52,11 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         next(first).reshape(-1).copy() if a.role in ("in", "inout") else np.zeros(a.size, a.dtype)
         for a in routine.arrays
     ]
-    kernel, block = cuda_routine(routine), (routine_threads(routine), 1, 1)
-    pointers = [cuda_emulator.pointer(a, name=f"a{i}", again=True) for i, a in enumerate(arrays)]
-    cuda_emulator.run(kernel.source, kernel.name, (1, 1, 1), block, pointers, random.Random(1))
+    lifted, numbers = lift_sizes(routine)
+    kernel, block = cuda_routine(lifted), (routine_threads(routine), 1, 1)
+    given = [cuda_emulator.pointer(a, name=f"a{i}", again=True) for i, a in enumerate(arrays)]
+    given += [n - 1 for n in numbers]
+    cuda_emulator.run(kernel.source, kernel.name, (1, 1, 1), block, given, random.Random(1))
     found = zip(arrays, routine.arrays, strict=True)
     return [x.reshape(a.shape) for x, a in found if a.role in ("out", "inout")]
 
@@ -88,3 +93,21 @@ def test_a_routine_as_text() -> None:
         "in float64[10, 10]",
         "inout float64[10]",
     ]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_one_kernel_serves_all_sizes(target: str) -> None:
+    def swept(a: Any) -> Any:
+        for i in range(1, len(a)):
+            for j in range(i):
+                a[i, j] = (a[i, j] - a[i, :j] @ a[j, :j]) / a[j, j] + a[-1, j % 7]
+        return a
+
+    kernels, numbers = set(), set()
+    for n in (40, 41, 57):
+        with recorded():
+            graph = kg.kernel_graph(swept, device="cpu").graph(np.eye(n))
+        (task,) = (t for t in build_program(graph, target).tasks if t.name == "loop")
+        kernels.add(task.kernel)
+        numbers.add(tuple(a.value for a in task.arguments if isinstance(a, Int)))
+    assert len(kernels) == 1 and len(numbers) == 3

@@ -1,0 +1,53 @@
+"""A routine with sizes in it in; the routine that takes those sizes as numbers, out.
+
+So the text of a kernel does not depend on the extents and strides of its arrays: one kernel serves every size of the
+same structure. Small integers, and those that something is divided by, stay in the text, where they are fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...runtime.core.frozen import replace
+from ..core.types import INT64
+from ..kernel.loop_nest import Instr
+from .form import Block, Fold, For, If, Let, Routine, Statement, While, blocks_of
+
+SMALL = 8  # integers up to it, and their negatives, are rarely sizes
+_DIVISIONS = frozenset({"quot", "rem"})
+
+
+def lift_sizes(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
+    """The routine with `number 0`, `number 1`, ... in place of its larger int64 constants, and these in that order."""
+    divisors = {*_divisors_of(routine.body)}
+    numbers: dict[int, int] = {}
+
+    def lifted(block: Block) -> Block:
+        return tuple(map(one, block))
+
+    def one(s: Statement) -> Statement:
+        if isinstance(s, Let):
+            if s.instr.op != "const" or s.instr.dtype != INT64 or s.number in divisors:
+                return s
+            value = int(np.frombuffer(s.instr.attr, INT64)[0])
+            if abs(value) <= SMALL:
+                return s
+            return Let(s.number, Instr("number", INT64, (), numbers.setdefault(value, len(numbers))))
+        if isinstance(s, (For, Fold)):
+            return replace(s, body=lifted(s.body))
+        if isinstance(s, If):
+            return replace(s, then=lifted(s.then), otherwise=lifted(s.otherwise))
+        return replace(s, test=lifted(s.test), body=lifted(s.body)) if isinstance(s, While) else s
+
+    body = lifted(routine.body)
+    return replace(routine, body=body, numbers=len(numbers)), tuple(numbers)
+
+
+def _divisors_of(block: Block) -> Iterator[int]:
+    for s in block:
+        if isinstance(s, Let) and s.instr.op in _DIVISIONS:
+            yield s.instr.args[1]
+        for inner in blocks_of(s):
+            yield from _divisors_of(inner)
