@@ -8,6 +8,7 @@ from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task
 from ...runtime.program.user_function import UserFunction
 from ...runtime.program.work import union_bytes
+from ..core.lines import joined_lines
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_attrs
 from ..graph.graph import Graph, Node
@@ -73,7 +74,7 @@ class _ProgramLowering:
     def _user_lines_of_nodes(self, nodes: Sequence[int]) -> str:
         """The user's lines that made the nodes, each once."""
         lines = [self.graph.lines[n] for n in nodes] if self.graph.lines else []
-        return ", ".join(dict.fromkeys(line for line in lines if line))
+        return joined_lines(lines)
 
     def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
         builder = KernelBuilder(self.graph, group, places, self.fastmath, self.target)

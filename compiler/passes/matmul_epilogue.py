@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
+from ..core.lines import joined_lines
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
@@ -88,7 +89,7 @@ def _called(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     epilogue = (("epilogue", chain.parts),) if chain.parts else ()
     value = builder.add("matmul", chain.args, node.type, (*builder.nodes[chain.inner[-1]].attrs, *epilogue))
     lines = [*(builder.lines[n] for n in reversed(chain.inner)), builder.lines[value.number]]
-    builder.lines[value.number] = ", ".join(dict.fromkeys(line for line in lines if line))
+    builder.lines[value.number] = joined_lines(lines)
     return value
 
 

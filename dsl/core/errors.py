@@ -131,13 +131,13 @@ _NUMPYS: dict[type[Exception], type[UserError]] = {
 def is_user_file(filename: str) -> bool:
     """Whether a code object's file is the user's: not this package's, NumPy's, Python's own or of an installed package
     (but for packages that decorate functions themselves)."""
-    known = _USER_FILES.get(filename)
+    known = USER_FILES.get(filename)
     if known is None:
         path = os.path.abspath(filename)
         others = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen")) or path.startswith(_OURS)
         if not others and (path.startswith(_PYTHON) or _package(path)):
             others = _package(path) not in _USER_PACKAGES
-        known = _USER_FILES[filename] = not others
+        known = USER_FILES[filename] = not others
     return known
 
 
@@ -146,7 +146,7 @@ def treat_package_as_user_code(filename: str) -> None:
     package = _package(os.path.abspath(filename))
     if package and package not in _USER_PACKAGES:
         _USER_PACKAGES.add(package)
-        _USER_FILES.clear()
+        USER_FILES.clear()
 
 
 def _package(path: str) -> str:
@@ -158,13 +158,13 @@ def _package(path: str) -> str:
 
 
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_USER_FILES: dict[str, bool] = {}
+USER_FILES: dict[str, bool] = {}
 _USER_PACKAGES: set[str] = set()
 
 
 def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    known = _USER_FILES.get  # without a call for each frame: this runs for each node of a trace
+    known = USER_FILES.get  # without a call for each frame: this runs for each node of a trace
     while frame is not None:
         name = frame.f_code.co_filename
         users = known(name)

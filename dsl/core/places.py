@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
 
+from ...compiler.core.lines import Line
 from ...runtime.core.frozen import dataclass
-from .errors import is_user_file
+from .errors import USER_FILES, is_user_file, show_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,40 +24,41 @@ class Place:
     function: str
 
 
-class Places:
-    """The places of one trace. `mark` is what a graph's builder takes as `where`: the lines of its nodes are then
-    marks, which passes carry as they carry lines, and `paths` says what each stands for."""
+def reader_of_lines() -> Callable[[], Line]:
+    """What says, at each node of one trace, which of the user's lines runs, and knows the calls that led there."""
+    known: dict[tuple[int, ...], Line] = {}
+    known_files = USER_FILES.get
 
-    def __init__(self) -> None:
-        self.paths: list[tuple[Place, ...]] = []
-        self._numbers: dict[tuple[Place, ...], int] = {}
+    def line_that_runs() -> Line:
+        codes: list[CodeType] = []
+        key: list[int] = []  # the codes by identity, which takes no time: the lines keep them
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:  # this runs for each node of a trace
+            code = frame.f_code
+            users = known_files(code.co_filename)
+            if users or (users is None and is_user_file(code.co_filename)):
+                codes.append(code)
+                key += (id(code), frame.f_lasti)
+            elif code.co_name == "trace_function":
+                break
+            frame = frame.f_back
+        found = known.get(tuple(key))
+        if found is None:
+            instructions = tuple(zip(codes, key[1::2], strict=True))
+            place = _place(*instructions[0]) if instructions else None
+            text = "<unknown>" if place is None else show_line(place.file, place.line)
+            found = known[tuple(key)] = Line(text, (instructions,))
+        return found
 
-    def mark(self) -> str:
-        """A mark of the place that runs now: the innermost call comes last in its path."""
-        path = tuple(_place(code, at) for code, at in reversed(list(_users_frames())))
-        number = self._numbers.setdefault(path, len(self.paths))
-        if number == len(self.paths):
-            self.paths.append(path)
-        return f"@{number}"
-
-    def path(self, mark: str) -> tuple[Place, ...]:
-        """The path that a mark stands for; of a plain `file:line` that line alone."""
-        if mark.startswith("@"):
-            return self.paths[int(mark[1:])]
-        file, _, line = mark.rpartition(":")
-        return (Place(file, int(line), -1, -1, ""),) if line.isdigit() else ()
+    return line_that_runs
 
 
-def _users_frames() -> Iterator[tuple[CodeType, int]]:
-    """The user's frames of the trace in progress, the innermost first: code, and byte of the instruction that runs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if is_user_file(code.co_filename):
-            yield code, frame.f_lasti
-        elif code.co_name == "trace_function":
-            return
-        frame = frame.f_back
+def paths_of_line(line: str) -> list[tuple[Place, ...]]:
+    """The calls that led to each of a node's lines, the outermost first; of text that knows none, the line alone."""
+    if isinstance(line, Line):  # whose places are codes and bytes in them, the innermost first
+        return [tuple(_place(code, at) for code, at in reversed(instructions)) for instructions in line.places]
+    parts = (part.rpartition(":") for part in line.split(", "))
+    return [(Place(file, int(number), -1, -1, ""),) for file, _, number in parts if number.isdigit()]
 
 
 @lru_cache(4096)

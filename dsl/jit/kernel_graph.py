@@ -485,15 +485,16 @@ class KernelGraph(Portable, Generic[P, R]):
         made.show()
         return made
 
-    def inspect(
-        self, args: tuple[Any, ...], options: dict[str, Any], where: Callable[[], str] | None = None
-    ) -> Inspection:
-        """All that becomes of a call. where: says, in place of a line, which code asks for each node; the function is
-        traced once more for that."""
+    def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Whether a call assigns to arguments, or to what they hold."""
+        captured = self._looked_at(args, options)[0]
+        return bool(captured.assigned) or captured.state is not None
+
+    def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> Inspection:
+        """All that becomes of a call."""
         captured, arguments, leaves, tree = self._trace_for(args, options)
         versions, (kind, _) = self._versions, self._versions.place
         layouts, gpu = versions.layouts(captured, leaves), gpu_at(versions.place)
-        graph = captured.graph if where is None else versions.graph_with(where, tree, arguments, captured)
         segments: list[str] = []
         if captured.line:
             key = self._key(*self._leaves(*self._parameters.bind(args, options)))
@@ -504,7 +505,7 @@ class KernelGraph(Portable, Generic[P, R]):
         return Inspection(
             self._name, str(self._parameters), self._parameters.names, self._options, versions.place, gpu, tree,
             arguments, captured, layouts,
-            compile_stages(graph, target(kind), layouts, **self._options.compiling, gpu=gpu),
+            compile_stages(captured.graph, target(kind), layouts, **self._options.compiling, gpu=gpu),
             versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from typing import Any
 
-from ...compiler.graph.graph import Graph, GraphError
+from ...compiler.graph.graph import GraphError
 from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import build_program
 from ...compiler.placement.places import has_places
@@ -155,19 +155,6 @@ class Specializations:
 
     def _captured(self, tree: Tree, arguments: Sequence[Argument]) -> TracedFunction | frozenset[int]:
         return trace_function(self.function, self.name, tree, arguments, ValueReader() if self.options.splits else None)
-
-    def graph_with(
-        self, where: Callable[[], str], tree: Tree, arguments: Sequence[Argument], captured: TracedFunction
-    ) -> Graph:
-        """The trace's graph, whose lines are what `where` says at each node. The function is traced once more for that;
-        one that then does something else keeps its lines."""
-        reader = ValueReader() if self.options.splits else None
-        with self.lock:
-            try:
-                again = trace_function(self.function, self.name, tree, arguments, reader, where=where)
-            except (Exception, NeedProperty, Unfinished):
-                return captured.graph
-        return again.graph if isinstance(again, TracedFunction) and again.graph == captured.graph else captured.graph
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
         """Trace a call again. Raises TraceError where that gives something else than the trace that serves the call."""

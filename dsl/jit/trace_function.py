@@ -27,8 +27,8 @@ from ..core.errors import (
     located,
     package_of,
     user_frames,
-    user_line,
 )
+from ..core.places import reader_of_lines
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
 from ..environment.environment import frozen_container_maker, known_names
@@ -68,14 +68,12 @@ def trace_function(
     arguments: Sequence[Argument],
     reader: ValueReader | None = None,
     rewriting: bool = False,
-    where: Callable[[], str] = user_line,
     loops: RecordedLoops | None = None,
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
     rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
-    where: says, at each node, which line asks for it.
     loops: which loops are recorded, where any is; a trace that gets long without begins again with.
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
@@ -104,7 +102,7 @@ def trace_function(
                 args, options = unflatten(tree, leaves, frozen_container_maker(world))
                 if world is not None:
                     world.may_open = any(a.static for a in arguments) or not _is_flat(tree)
-            trace.builder.where = where
+            trace.builder.where = reader_of_lines()
             try:
                 result = (function if world is None else world.root(function))(*args, **options)
             except Exception:
@@ -128,13 +126,11 @@ def trace_function(
         need.guards = Guards([] if world is None else [*world.guards.values()])
         raise
     except Undecided:
-        return trace_function(function, name, tree, arguments, reader, True, where, loops)
+        return trace_function(function, name, tree, arguments, reader, True, loops)
     except TooMany as long:
         from ..turns.record import record_loop
 
-        return trace_function(
-            function, name, tree, arguments, reader, True, where, RecordedLoops(record_loop, long.rolls)
-        )
+        return trace_function(function, name, tree, arguments, reader, True, RecordedLoops(record_loop, long.rolls))
     except NotFollowed as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
@@ -142,7 +138,7 @@ def trace_function(
             loops.unrolled[site] = error.reason
         if loops.whole:
             loops.record = _records_nothing
-        return trace_function(function, name, tree, arguments, reader, True, where, loops)
+        return trace_function(function, name, tree, arguments, reader, True, loops)
     except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)

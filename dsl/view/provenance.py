@@ -1,4 +1,4 @@
-"""Which of the user's lines a node or a task comes from: marks and places in; numbered paths and source text out."""
+"""Which of the user's lines a node or a task comes from: lines in; numbered paths and source text out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...compiler.graph.graph import Graph
-from ..core.places import Place, Places
+from ..core.places import Place, paths_of_line
 
 AROUND = 5  # lines shown before and after those that are used
 
@@ -18,10 +18,9 @@ class Provenance:
     """The paths of everything that is shown, each once, as plain data: `paths` of [file, line, column, end column,
     function], the outermost call first, and `files` with the text around their lines. `source`: whether with text."""
 
-    def __init__(self, places: Places, source: bool = True) -> None:
+    def __init__(self, source: bool = True) -> None:
         self.source = source
         self.paths: list[list[list[Any]]] = []
-        self._places = places
         self._numbers: dict[tuple[Place, ...], int] = {}
         self._files: dict[str, int] = {}
 
@@ -34,7 +33,7 @@ class Provenance:
 
     def of_line(self, line: str) -> list[int]:
         """The paths of a node's line, which may name several."""
-        return [n for mark in line.split(", ") if mark and (n := self._number(self._places.path(mark))) >= 0]
+        return [n for path in paths_of_line(line) if (n := self._number(path)) >= 0]
 
     def _number(self, path: tuple[Place, ...]) -> int:
         if not path:

@@ -18,7 +18,6 @@ from ...runtime.schedule.cost_model import MachineModel, machine_of_device
 from ...runtime.schedule.plan_candidates import predicted_microseconds
 from ...runtime.schedule.schedule import plan_memory_bound
 from ...runtime.schedule.timeline import critical_path, timeline
-from ..core.places import Places
 from ..jit.compiled import Inspection
 from ..jit.specializations import show
 from ..report.layered import layered
@@ -34,12 +33,12 @@ MOST_LABEL = 60  # characters
 
 
 def report_data(
-    inspection: Inspection, places: Places, spans: Sequence[Span], made: dict[str, str], source: bool = True
+    inspection: Inspection, spans: Sequence[Span], made: dict[str, str], source: bool = True
 ) -> dict[str, Any]:
     """Numbers, texts, lists and dicts only. Times are microseconds; a task, buffer or path is named by its number.
 
     made: what made the report. source: whether the user's code is part of it."""
-    return _Data(inspection, Provenance(places, source), spans).whole(made)
+    return _Data(inspection, Provenance(source), spans).whole(made)
 
 
 class _Data:

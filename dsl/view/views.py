@@ -23,7 +23,6 @@ from ..api.profile import profile
 from ..array.in_flight import waitall
 from ..array.spec import Spec
 from ..core.errors import UserError
-from ..core.places import Places
 from ..core.pytree import flatten
 from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import Event
@@ -62,15 +61,13 @@ def report(
 ) -> Report:
     """See `KernelGraph.report`."""
     args, path = _path_among(graph, args, options, path)
-    places = Places()
-    inspection = graph.inspect(args, options, places.mark)
     spans: Sequence[Span] = ()
     if calls is None:
-        calls = 0 if inspection.captured.assigned or inspection.captured.state is not None else CALLS
+        calls = 0 if graph.changes_arguments(args, options) else CALLS
     if calls and _has_values((args, options)):
         spans = measured_spans(graph, args, options, calls)
-        inspection = graph.inspect(args, options, places.mark)  # with the plan that is chosen by now
-    made = Report(report_data(inspection, places, spans, made_by(), source))
+    inspection = graph.inspect(args, options)  # with the plan that is chosen by now
+    made = Report(report_data(inspection, spans, made_by(), source))
     if path is not None:
         made.save(path)
     return made
@@ -83,9 +80,8 @@ def reports(
     of them goes."""
     found = []
     for graph, (args, options) in calls.items():
-        places = Places()
         with contextlib.suppress(UserError):  # of a call that failed, too
-            found.append(Report(report_data(graph.inspect(args, options, places.mark), places, spans, made_by())))
+            found.append(Report(report_data(graph.inspect(args, options), spans, made_by())))
     if path is not None:
         Path(path).write_text(page([report.data for report in found]), encoding="utf-8")
     return found

@@ -494,7 +494,7 @@ class nn:
     def softplus(x: _Arrays) -> Array:
         """log(1 + exp(x)) without overflow."""
     @staticmethod
-    def tanh(x: _Arrays, /, out: Any = None, *, where: _Arrays = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
+    def tanh(x: _Arrays, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array:
         """tanh(x, /, out=None, *, where=True, casting='same_kind', order='K', dtype=None, subok=True[, signature])."""
 def nonzero(a: ArrayLike) -> tuple[Array, ...]: ...
 def not_equal(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array: ...

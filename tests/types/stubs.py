@@ -90,7 +90,7 @@ def parameter(p: inspect.Parameter, arrays: str = "ArrayLike") -> str:
     variadic = p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     given = "Any" if variadic else p.annotation if p.annotation in OURS else TYPES.get(p.name, "Any")
     kind = str(given).replace("bool", "builtins.bool").replace("builtins.builtins", "builtins").replace("Key", "_Key")
-    kind = kind.replace("ArrayLike", arrays)
+    kind = kind if p.name == "where" else kind.replace("ArrayLike", arrays)
     if p.default is None and "None" not in kind and kind != "Any":
         kind += " | None"
     stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
