@@ -78,7 +78,7 @@ _one = threading.Lock()
 @contextmanager
 def profile() -> Iterator[Profile]:
     """Record what runs within the block, in any thread: each kernel, copy and wait of each stream, and the host's
-    phases (call, guard, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
+    phases (call, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
 
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
     steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run
@@ -97,14 +97,14 @@ def profile() -> Iterator[Profile]:
                 settings.engine, recording.active = before, None
         waitall()
         found.spans = recorder.finish()
-        found.spans += guards(found.spans)
+        found.spans += dispatches(found.spans)
         found.spans.sort(key=lambda s: (s.start, -s.end))
     finally:
         _one.release()
 
 
-def guards(spans: list[Span]) -> list[Span]:
-    """The time from the start of each call to the first phase within it: taking arguments apart, keys and guards."""
+def dispatches(spans: list[Span]) -> list[Span]:
+    """The time from the start of each call to the first phase within it: what to run is looked up, guards included."""
     made: list[Span] = []
     latest: dict[str, Span] = {}
     for span in spans:
@@ -114,7 +114,7 @@ def guards(spans: list[Span]) -> list[Span]:
         if span.kind == "call":
             latest[span.track] = span
         elif call is not None and call.start <= span.start <= call.end:
-            made.append(Span("guard", call.name, call.start, span.start, HOST, span.track, call.line))
+            made.append(Span("dispatch", call.name, call.start, span.start, HOST, span.track, call.line))
             del latest[span.track]
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,14 +23,23 @@ from .options import Options
 from .traced_function import Argument, Event, TracedFunction
 
 
-@dataclass(slots=True)
+@dataclass
 class Compiled:
-    """A program, its plan, and, from the first call on, what runs it. trial: how the plan is chosen, if it is."""
+    """A program, its plan, and, from the first call on, what runs it. trial: how the plan is chosen, if it is. stages:
+    what it was made by, of the latest program alone: they take memory, and people look at what they have just run."""
 
     program: Program
     plan: Plan
     executable: Executable | None = None
     trial: PlanTrial | None = None
+    stages: Stages | None = None
+
+    def keep_stages(self, stages: Stages) -> None:
+        global _latest
+        before = None if _latest is None else _latest()
+        if before is not None:
+            before.stages = None
+        self.stages, _latest = stages, weakref.ref(self)
 
     def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
         """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
@@ -99,11 +109,13 @@ class Compiled:
         return entry
 
 
+_latest: weakref.ref[Compiled] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """All that became of a call, for people to look at. parameters: the names of the function's; tree, arguments: of
-    the call; device: its kind and number. stages: what the compiler makes of the trace, of which `graph` may have been
-    given other lines. log: what `why` tells."""
+    the call; device: its kind and number. stages: what the compiler makes of the trace. log: what `why` tells."""
 
     name: str
     signature: str

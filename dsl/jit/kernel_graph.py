@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unp
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...compiler.pipeline import compile_stages
 from ...runtime.core.errors import KernelGraphError, add_note_once
 from ...runtime.core.settings import settings
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import plain, wrapped
-from ..array.devices import gpu_at, name_of, open_device, target
+from ..array.devices import gpu_at, name_of, open_device
 from ..array.spec import Spec
 from ..array.streams import callers, captured
 from ..core.context import busy_threads, context
@@ -493,7 +492,7 @@ class KernelGraph(Portable, Generic[P, R]):
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> Inspection:
         """All that becomes of a call."""
         captured, arguments, leaves, tree = self._trace_for(args, options)
-        versions, (kind, _) = self._versions, self._versions.place
+        versions = self._versions
         layouts, gpu = versions.layouts(captured, leaves), gpu_at(versions.place)
         segments: list[str] = []
         if captured.line:
@@ -504,9 +503,8 @@ class KernelGraph(Portable, Generic[P, R]):
             )
         return Inspection(
             self._name, str(self._parameters), self._parameters.names, self._options, versions.place, gpu, tree,
-            arguments, captured, layouts,
-            compile_stages(captured.graph, target(kind), layouts, **self._options.compiling, gpu=gpu),
-            versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
+            arguments, captured, layouts, versions.stages(captured, leaves), versions.compiled(captured, leaves),
+            tuple(versions.log), tuple(segments),
         )  # fmt: skip
 
     def why(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...compiler.graph.graph import GraphError
 from ...compiler.passes.materialize import MemoryLayout
-from ...compiler.pipeline import build_program
+from ...compiler.pipeline import Stages, compile_stages
 from ...compiler.placement.places import has_places
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
@@ -213,16 +213,27 @@ class Specializations:
             options, gpu = self.options, gpu_at(self.place)
             machine, streams = machine_of_device(kind, gpu), options.streams
             try:
-                program = build_program(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
+                stages = compile_stages(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
                 raise located(error) from None
-            program = batch_matmuls_where_faster(program, streams, machine)
+            program = batch_matmuls_where_faster(stages.program, streams, machine)
             found = Compiled(program, plan_by_cost_model(program, streams, self.options.memory, machine))
+            found.keep_stages(stages)
             remember(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             took = (time.perf_counter_ns() - began) / 1e3
             self.note(Event("compiled", f"compiled {len(program.tasks)} tasks for ({shown})", microseconds=took))
         return found
+
+    def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> Stages:
+        """What the compiler makes of a trace, kept of the program that was looked at or compiled last."""
+        compiled = self.compiled(captured, leaves)
+        if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
+            layouts, gpu = self.layouts(captured, leaves), gpu_at(self.place)
+            kind = target(self.kind)
+            compiled.keep_stages(compile_stages(captured.graph, kind, layouts, **self.options.compiling, gpu=gpu))
+        assert compiled.stages is not None
+        return compiled.stages
 
     def ready(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:
         """`compiled`, and its code made for the device."""

@@ -54,7 +54,7 @@ def test_every_task_of_every_call_is_there_with_its_line() -> None:
         np.testing.assert_allclose(a, np.sort(np.exp(X), axis=1).sum(1))
         np.testing.assert_allclose(b, np.sort(np.tanh(X), axis=0).sum(1))
     phases = Counter(s.kind for s in p.spans if s.process == "host")
-    assert phases["call"] == phases["launch"] == phases["guard"] == 3
+    assert phases["call"] == phases["launch"] == phases["dispatch"] == 3
     assert phases["trace"] == phases["compile"] == 1
     for line in ("exp", "sort", "two_branches", "busy for"):
         assert line in p.table()
