@@ -280,12 +280,12 @@ def _state(module: types.ModuleType) -> Any:
 _labels = itertools.count()
 
 
-def outcome(program: Program, folder: Path) -> Outcome:
+def outcome(program: Program, folder: Path, device: str = "cpu") -> Outcome:
     """Both runs side by side; the first difference ends them."""
     made: list[Any] = []
 
     def deco(f: Any) -> Any:
-        made.append(kg.kernel_graph(f, device="cpu"))
+        made.append(kg.kernel_graph(f, device=device))
         return made[0]
 
     label = f"state_{next(_labels)}"  # a file's text is known by its name
@@ -359,11 +359,11 @@ def _hangs(*_: Any) -> None:
     raise Hang
 
 
-def _tried(program: Program, folder: Path) -> Outcome:
+def _tried(program: Program, folder: Path, device: str) -> Outcome:
     previous = signal.signal(signal.SIGALRM, _hangs)
     signal.alarm(SECONDS)
     try:
-        return outcome(program, folder)
+        return outcome(program, folder, device)
     except SyntaxError:
         return Outcome(0)
     except Hang:
@@ -395,13 +395,13 @@ class Report:
         )
 
 
-def explore(count: int, seed: int, show: int = 0) -> Report:
+def explore(count: int, seed: int, show: int = 0, device: str = "cpu") -> Report:
     report = Report(0, 0, 0, collections.Counter(), [])
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for number in range(count):
             program = random_program(random.Random(f"{seed}:{number}"))
-            found = _tried(program, Path(made))
+            found = _tried(program, Path(made), device)
             report.programs += 1
             report.calls += found.calls
             report.traces += found.traces
@@ -410,7 +410,7 @@ def explore(count: int, seed: int, show: int = 0) -> Report:
             if found.wrong:
                 report.wrong.append((program, found))
                 if len(report.wrong) <= show:
-                    small, its = shrinking.shrunk(program, lambda p: _tried(p, Path(made)), smaller, _mechanism)
+                    small, its = shrinking.shrunk(program, lambda p: _tried(p, Path(made), device), smaller, _mechanism)
                     print(
                         f"# {number}: {its.wrong}\n{small.text().split('class Program')[1]}\n# {small.turns}\n",
                         flush=True,
@@ -422,9 +422,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--show", type=int, default=10, help="how many wrong programs are printed, made small")
     given = parser.parse_args()
-    report = explore(given.count, given.seed, given.show)
+    report = explore(given.count, given.seed, given.show, given.device)
     print(report)
     raise SystemExit(1 if report.wrong else 0)
 
