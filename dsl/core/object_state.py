@@ -47,21 +47,21 @@ def pairs(value: Any) -> list[tuple[Any, Any]]:
     """A dict's keys and values, past methods of its class, and though a key may have another hash by now."""
     with suppress(KeyError):
         if isinstance(value, OrderedDict):
-            found = [*OrderedDict.items(value)]
-            return found if len(found) == dict.__len__(value) else found + unlisted(value)
+            return [*OrderedDict.items(value), *unlisted(value)]
     return [*dict.items(value)]
 
 
 def unlisted(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """What was put into an OrderedDict past its class: found by key, but not where it is iterated over."""
     listed = [*OrderedDict.keys(value)]
-    return [(k, v) for k, v in dict.items(value) if k not in listed]
+    return [] if len(listed) == dict.__len__(value) else [(k, v) for k, v in dict.items(value) if k not in listed]
 
 
 def _dict(value: Any) -> list[Any]:
     found = pairs(value)
     factory = getattr(value, "default_factory", None)
-    return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ())]
+    hidden = [k for k, _ in unlisted(value)] if isinstance(value, OrderedDict) else ()
+    return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ()), *hidden]
 
 
 _CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
@@ -206,10 +206,11 @@ def _attributes(value: Any, kind: type) -> Iterator[Any]:
         raise TypeError(f"what is in a {kind.__name__} cannot be seen")
     yield from known
     for slot in slots:
-        yield getattr(value, slot.__name__, _UNSET) if _readable(value, slot) else _UNSET
+        yield getattr(value, slot.__name__, _UNSET) if is_slot_set(value, slot) else _UNSET
 
 
-def _readable(value: Any, slot: Any) -> bool:
+def is_slot_set(value: Any, slot: Any) -> bool:
+    """Whether a slot of the object holds something."""
     try:
         slot.__get__(value, type(value))
     except AttributeError:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .object_state import PLAIN, base_of, pairs
+from .object_state import PLAIN, base_of, is_slot_set, pairs
 
 Undo = Callable[[], None]
 _UNSET = object()
@@ -51,8 +51,8 @@ def _steps(value: Any) -> Iterator[Undo]:
     elif kind is ContextVar:
         yield partial(_put_variable, value, value.get(_UNSET))
     for slot in (m for b in kind.__mro__ for m in _NAMES(b).values() if type(m) is MemberDescriptorType):
-        with suppress(AttributeError):
-            yield partial(_put_slot, value, slot, slot.__get__(value))
+        then = slot.__get__(value) if is_slot_set(value, slot) else _UNSET
+        yield partial(_put_slot, value, slot, then)
     with suppress(AttributeError):
         held = object.__getattribute__(value, "__dict__")
         if type(held) is dict:
@@ -110,7 +110,7 @@ def _put_variable(variable: ContextVar[Any], then: Any) -> None:
 
 def _put_slot(value: Any, slot: Any, then: Any) -> None:
     with suppress(AttributeError, TypeError):
-        slot.__set__(value, then)
+        slot.__delete__(value) if then is _UNSET else slot.__set__(value, then)
 
 
 def _put_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) -> None:

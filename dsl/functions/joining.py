@@ -116,9 +116,12 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
     else:
+        uneven = "array split does not result in an equal division"
+        if x.shape[at] and known(indices_or_sections) in (np.inf, -np.inf):  # whose remainder NumPy asks for first
+            raise ShapeError(uneven)
         sections = to_sections(indices_or_sections)
         if sections != indices_or_sections:
-            raise ShapeError("array split does not result in an equal division")
+            raise ShapeError(uneven)
         if sections <= 0 or x.shape[at] % sections:
             raise ShapeError(
                 f"an axis of length {x.shape[at]} does not split into {sections} equal parts; pass split points"

@@ -157,6 +157,10 @@ def trace_function(
             ) from None
         if isinstance(error, AttributeError) and world is not None and world.real(error.obj) is not None:
             world.check_missing(error.obj, error.name, line_of(error.__traceback__))
+        if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
+            raise TraceError(
+                "a traced function cannot change the class of an object", line_of(error.__traceback__)
+            ) from None
         unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
         if unbound:
             raise TraceError(

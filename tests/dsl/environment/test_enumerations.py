@@ -89,3 +89,19 @@ def test_a_write_to_a_member_is_refused() -> None:
     with pytest.raises(kg.KernelGraphError, match="cannot change"):
         kg.kernel_graph(function, device="cpu")(X)
     assert Planet.MARS.mass == 1.0
+
+
+def test_a_slot_that_was_empty_is_so_after_a_refusal() -> None:
+    class Slotted:
+        __slots__ = ("a",)
+
+    held = Slotted()
+    kinds = enum.Enum("Kinds", {"A": (held, 0)})
+
+    def function(x: Any) -> Any:
+        next(iter(kinds)).value[0].a = 1
+        return x * 2
+
+    with pytest.raises(kg.TraceError, match="cannot change"):
+        kg.kernel_graph(function, device="cpu")(X)
+    assert not hasattr(held, "a")

@@ -37,6 +37,16 @@ def test_what_is_put_into_an_ordered_dict_past_its_class_is_found_by_its_key() -
     )
 
 
+def test_what_only_a_key_finds_in_an_ordered_dict_is_told_from_what_is_listed() -> None:
+    holder = collections.OrderedDict(k=3.0)
+
+    def hide() -> None:
+        holder.clear()
+        dict.__setitem__(holder, "k", 3.0)
+
+    check_changes(lambda x: x * dict([*holder.items()]).get("k", 7.0), (hide,))
+
+
 class Pair(NamedTuple):
     a: Any
     b: int = 2

@@ -200,6 +200,20 @@ def counted() -> Any:
     return count
 
 
+class Plain:
+    pass
+
+
+def plain_in_metaclass() -> Any:
+    class Meta(type):
+        held = Plain()
+
+    class Holder(metaclass=Meta):
+        pass
+
+    return Holder
+
+
 WRITES: tuple[tuple[Callable[[], Any], Callable[[Any, Any], Any]], ...] = (
     (lambda: Count, lambda o, x: setattr(o, "n", 1)),
     (lambda: Count(), lambda o, x: setattr(o, "n", 1)),
@@ -222,6 +236,7 @@ WRITES: tuple[tuple[Callable[[], Any], Callable[[Any, Any], Any]], ...] = (
     (lambda: [].append, lambda o, x: o(1)),
     (variable, lambda o, x: o.set(1.0)),
     (lambda: iter([1.0]), lambda o, x: next(o)),
+    (plain_in_metaclass, lambda o, x: setattr(type(o).held, "__class__", type("Other", (Plain,), {}))),
 )
 
 

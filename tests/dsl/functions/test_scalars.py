@@ -36,7 +36,8 @@ def run(function: Any, *args: Any) -> Any:
 ONE = {
     "np.nanmin(x, initial=s)": float("nan"), "np.nanmax(x, initial=s)": np.float64("nan"), "np.einsum": np.bool_(True),
     "np.round": np.bool_(True), "np.power(x, s, out)": -1, "operator.ipow(x, s)": -1,
-    "np.array_split(x, s)": float("inf"), "np.take(axis=s)": True, "np.compress(axis=s)": True,
+    "np.array_split(x, s)": float("inf"), "np.split(x, s)": float("inf"),
+    "np.take(axis=s)": True, "np.compress(axis=s)": True,
     "np.trapezoid(axis=s)": True, "np.squeeze(axis=s)": True, "np.rot90(axes=s)": True,
     "np.roll(axis=s)": np.bool_(True), "np.clip(a number)": 2, "np.round(x)": True,
 }  # fmt: skip
