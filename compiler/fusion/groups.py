@@ -79,12 +79,14 @@ class FusionCover:
         self.written_over: dict[int, list[int]] = {}  # stored node -> those that are stored where it was
         self.writes_over: dict[int, list[int]] = {}  # and the other way round
         self.below: list[int] = []  # for each group, as bits: itself, and all that come after it
+        self.before: list[list[int]] = []  # for each group those that were ordered before it
         self.reasons: dict[tuple[int, int], Reason] = {}  # (stored node, group): why that group loads it
 
     def open(self, kind: str, domain: tuple[int, ...], reduced: frozenset[int], number: int) -> OpenFusionGroup:
         group = OpenFusionGroup(len(self.groups), kind, domain, reduced, {number: {identity_index_map(domain)}})
         self.groups.append(group)
         self.below.append(1 << group.number)
+        self.before.append([])
         return group
 
     def compute(self, number: int, group: OpenFusionGroup, cost: float, repeated: float = 0.0) -> None:
@@ -135,14 +137,18 @@ class FusionCover:
 
     def order(self, group: int, after: int) -> None:
         """The group `after` comes after `group`, and so after all that this one comes after."""
-        self.groups[group].after.add(after)
-        self._extend_order(1 << group, self.below[after])
+        if after not in self.groups[group].after:
+            self.groups[group].after.add(after)
+            self.before[after].append(group)
+        self._extend_order([group], self.below[after])
 
-    def _extend_order(self, groups: int, more: int) -> None:
-        """`more` comes after these groups and after all that they come after; both are bits."""
-        for number, below in enumerate(self.below):
-            if below & groups and more & ~below:
-                self.below[number] = below | more
+    def _extend_order(self, groups: list[int], more: int) -> None:
+        """`more`, bits, comes after these groups and after all that they come after."""
+        while groups:
+            number = self.find(groups.pop())
+            if more & ~self.below[number]:  # else all that comes before the group knows it too
+                self.below[number] |= more
+                groups += self.before[number]
 
     def find(self, group: int) -> int:
         while group in self.merged:
@@ -204,7 +210,9 @@ class FusionCover:
         a.computes |= b.computes
         a.stores |= b.stores
         a.after |= b.after
-        self._extend_order(1 << a.number | 1 << b.number, self.below[a.number] | self.below[b.number])
+        after = self.below[a.number] | self.below[b.number]
+        self._extend_order([a.number, b.number], after)
+        self.before[a.number] += self.before[b.number]
         self.merged[b.number] = a.number
         for node in b.stores:
             self.home[node] = a.number

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from ..graph.graph import Graph, Node
 from ..layout.index_maps import FIXED, Map, differ_in_unit_axes_only
@@ -34,65 +37,124 @@ def _regions_may_meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]
     return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
 
 
+ANYWHERE = (-(1 << 62), 1 << 62)  # the lowest and highest index of what may be at any
+Event = tuple[Extent | None, Any]  # where in an array something is read or written (None: anywhere), and what
+
+
+class _History:
+    """What happened to an array up to each of its versions, found by place: newest first."""
+
+    def __init__(self, graph: Graph, events: Callable[[int], list[Event]]) -> None:
+        """events: those of one version, the first one last."""
+        self.graph, self.events = graph, events
+        self.known: dict[int, tuple[_Events, int]] = {}
+
+    def before(self, version: int, region: Extent) -> Iterator[Any]:
+        """The events of a version and of all older ones in the same memory, where the region is."""
+        new, nodes = [], self.graph.nodes
+        while version not in self.known:
+            new.append(version)
+            if nodes[version].op != "update":
+                break
+            version = nodes[version].args[0]
+        found, count = self.known.get(version) or (_Events(len(region)), 0)
+        if new and len(found.what) != count:  # another array began as this version
+            found = found.first(count)
+        for each in reversed(new):
+            for extent, what in self.events(each):
+                found.add(extent, what)
+            self.known[each] = found, len(found.what)
+        if new:
+            count = len(found.what)
+        return found.newest_at(region, count)
+
+
+class _Events:
+    """Events in their order, and a table of their extents."""
+
+    def __init__(self, rank: int) -> None:
+        self.what: list[Any] = []
+        self.lows, self.highs = np.empty((2, 16, rank), np.int64)
+
+    def first(self, count: int) -> _Events:
+        found = _Events(self.lows.shape[1])
+        found.what, found.lows, found.highs = self.what[:count], self.lows.copy(), self.highs.copy()
+        return found
+
+    def add(self, extent: Extent | None, what: Any) -> None:
+        count = len(self.what)
+        if count == len(self.lows):
+            self.lows, self.highs = (np.concatenate([x, np.empty_like(x)]) for x in (self.lows, self.highs))
+        for axis, (low, high) in enumerate([ANYWHERE] * self.lows.shape[1] if extent is None else extent):
+            self.lows[count, axis], self.highs[count, axis] = low, high
+        self.what.append(what)
+
+    def newest_at(self, region: Extent, count: int) -> Iterator[Any]:
+        meets = np.ones(count, bool)
+        for axis, (low, high) in enumerate(region):
+            meets &= (self.lows[:count, axis] <= high) & (self.highs[:count, axis] >= low)
+        return (self.what[i] for i in meets.nonzero()[0][::-1].tolist())
+
+
 def overwritten_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
     """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
+    history = _History(graph, lambda version: _parts_of_version(graph, version)[::-1])
     for node in graph.nodes:
         if node.op == "update":
-            region = _region_extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
-            later, version = _root_of_part(graph, node.args[1]), node.args[0]
-            while True:
-                yield from ((_root_of_part(graph, part), later) for part in _earlier_parts(graph, version, region))
-                if graph.nodes[version].op != "update":
-                    break
-                version = graph.nodes[version].args[0]
+            later = _root_of_part(graph, node.args[1])
+            for part in history.before(node.args[0], _region_of_update(graph, node)):
+                yield _root_of_part(graph, part), later
+
+
+def _region_of_update(graph: Graph, node: Node) -> Extent:
+    return _region_extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
 
 
 def order_updates(cover: FusionCover) -> None:
     """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
     bad: set[int] = set()
-    nodes = cover.graph.nodes
-    for number, node in enumerate(nodes):
+    graph = cover.graph
+    history = _History(graph, lambda version: _uses_of_version(cover, version))
+    for number, node in enumerate(graph.nodes):
         if node.op != "update" or number not in cover.home:
             continue
         writer = _group_storing_part(cover, node.args[1])
-        region = _region_extent(nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
-        version = node.args[0]
-        while True:  # this version and all older ones in the same memory
-            for held, reader, maps in _readers_of_version(cover, version, region):
-                if _reads_nothing_updated(cover, cover.groups[reader], held, maps, node, region, writer):
-                    continue
-                if reader == writer or cover.reaches(writer, reader):
-                    bad.add(node.attr("origin"))
-                else:
-                    cover.order(reader, writer)
-            older = nodes[version]
-            for before in _earlier_writers(cover, version, region):
-                if before == writer or cover.reaches(writer, before):
-                    bad.add(node.attr("origin"))
-                else:
-                    cover.order(before, writer)
-            if older.op != "update":
-                break
-            version = older.args[0]
+        region = _region_of_update(graph, node)
+        for version, group, maps in history.before(node.args[0], region):
+            if group != writer and cover.reaches(group, writer):
+                continue
+            if maps is not WRITES and _reads_nothing_updated(
+                cover, cover.groups[group], version, maps, node, region, writer
+            ):
+                continue
+            if group == writer or cover.reaches(writer, group):
+                bad.add(node.attr("origin"))
+            else:
+                cover.order(group, writer)
     if bad:
         raise InplaceConflict(frozenset(bad))
 
 
-def _earlier_writers(cover: FusionCover, version: int, region: Extent) -> list[int]:
-    """The groups that wrote, for this version, elements that an update will write again."""
-    return [_group_storing_part(cover, p) for p in _earlier_parts(cover.graph, version, region)]
+WRITES: Any = "writes"  # in place of the maps of a group that reads
+Use = tuple[int, int, Any]  # a version, a group, how its domain reads the version (None: anywhere) or WRITES
 
 
-def _earlier_parts(graph: Graph, version: int, region: Extent) -> list[int]:
-    """What was stored for this version where the region is."""
+def _uses_of_version(cover: FusionCover, version: int) -> list[Event]:
+    """Who reads and who wrote a version: those who wrote first."""
+    found: list[Event] = []
+    for extent, part in _parts_of_version(cover.graph, version)[::-1]:
+        found.append((extent, (version, _group_storing_part(cover, part), WRITES)))
+    found += [(extent, use) for extent, use in reversed([*_readers_of_version(cover, version)])]
+    return found
+
+
+def _parts_of_version(graph: Graph, version: int) -> list[tuple[Extent | None, int]]:
+    """What was stored for a version, and where."""
     node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
-        return [version]
-    parts = list(zip(node.args, assembly_regions(node), strict=True))
-    extents = [
-        (p, _region_extent(graph.nodes[p].type.shape, *at)) for p, at in parts[1 if node.op == "update" else 0 :]
-    ]
-    return [p for p, extent in extents if _regions_may_meet(extent, region)]
+        return [(None, version)]
+    parts = zip(node.args, assembly_regions(node), strict=True)
+    return [(_region_extent(graph.nodes[p].type.shape, *at), p) for p, at in parts][node.op == "update" :]
 
 
 def _group_storing_part(cover: FusionCover, part: int) -> int:
@@ -100,35 +162,42 @@ def _group_storing_part(cover: FusionCover, part: int) -> int:
     return cover.find(cover.home[_stored_node_of_part(cover, part)])
 
 
-Read = tuple[int, int, set[Map] | None]  # (version, group, how the group's domain reads the version; None: anywhere)
-
-
-def _readers_of_version(cover: FusionCover, version: int, region: Extent) -> Iterator[Read]:
-    """Who reads this version, by itself or as a value that was stored as a part of it, where the region is."""
+def _readers_of_version(cover: FusionCover, version: int) -> Iterator[tuple[Extent | None, Use]]:
+    """Who reads a version, by itself or as a value that was stored as a part of it, and where."""
     for reader in sorted(cover.readers_of(version)):
         group = cover.groups[reader]
         if group.kind != "assembly":
-            yield version, reader, None if version in group.gathers else group.maps.get(version)
-    for part, root, place in _stored_parts_of_version(cover, version, region):
-        for reader in sorted(cover.readers_of(root)):
-            group = cover.groups[reader]
-            if group.kind != "assembly" and root not in group.computes:
-                maps = None if root in group.gathers else group.maps.get(root)
-                yield version, reader, _maps_of_part_as_whole(cover, maps, part, root, place)
-
-
-def _stored_parts_of_version(
-    cover: FusionCover, version: int, region: Extent
-) -> Iterator[tuple[int, int, Region | None]]:
-    """(part, the node that is stored for it, its place; None: anywhere in the region) of an assembly."""
+            maps = None if version in group.gathers else group.maps.get(version)
+            yield _extent_of_maps(group, maps), (version, reader, maps)
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
     if OPS[node.op].kind != "assembly":
         return
     for part, place in list(zip(node.args, assembly_regions(node), strict=True))[node.op == "update" :]:
-        if _regions_may_meet(_region_extent(nodes[part].type.shape, *place), region):
-            root = _stored_node_of_part(cover, part)
-            yield part, root, place
-            yield from ((inner, inner, None) for inner in _nodes_stored_in_assembly(cover, root))
+        root, extent = _stored_node_of_part(cover, part), _region_extent(nodes[part].type.shape, *place)
+        inner = ((n, n, None) for n in _nodes_stored_in_assembly(cover, root))
+        for stored, own, at in ((part, root, place), *inner):
+            for reader in sorted(cover.readers_of(own)):
+                group = cover.groups[reader]
+                if group.kind != "assembly" and own not in group.computes:
+                    maps = None if own in group.gathers else group.maps.get(own)
+                    yield extent, (version, reader, _maps_of_part_as_whole(cover, maps, stored, own, at))
+
+
+def _extent_of_maps(group: OpenFusionGroup, maps: set[Map] | None) -> Extent | None:
+    """The elements that a group reads through maps; None: any."""
+    if not maps:
+        return None
+    found = [_extent_of_map(group, m) for m in maps]
+    return tuple((min(e[i][0] for e in found), max(e[i][1] for e in found)) for i in range(len(found[0])))
+
+
+def _extent_of_map(group: OpenFusionGroup, m: Map) -> Extent:
+    return tuple(
+        (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
+        if a >= 0
+        else (start, start)
+        for a, step, start in m
+    )
 
 
 def _nodes_stored_in_assembly(cover: FusionCover, version: int) -> Iterator[int]:
@@ -181,13 +250,7 @@ def _reads_nothing_updated(
         value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
     )
     for m in maps:
-        read = [
-            (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
-            if a >= 0
-            else (start, start)
-            for a, step, start in m
-        ]
-        if not _regions_may_meet(read, region):
+        if not _regions_may_meet(_extent_of_map(group, m), region):
             continue
         if group.number != writer or root != value:
             return False

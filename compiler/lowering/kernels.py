@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 
 from ...runtime.core.frozen import dataclass, field
 from ...runtime.program.program import Argument, Buffer
@@ -74,17 +75,26 @@ class KernelBuilder:
         inside = self.inside = frozenset(self.group.computes)
         for number in self.group.stores:
             self.need.setdefault(number, {})[self.own_map(number)] = None
-        for number in range(max(self.group.stores), -1, -1):
-            maps = self.need.get(number)
-            if maps is None or not self.looks_through(number, inside):
+        todo = [-n for n in self.need]  # the last node first: those that use a node come before it
+        heapify(todo)
+
+        def add(number: int, m: Map) -> None:
+            if number not in self.need:
+                self.need[number] = {}
+                heappush(todo, -number)
+            self.need[number][m] = None
+
+        while todo:
+            number = -heappop(todo)
+            if not self.looks_through(number, inside):
                 continue
             node = nodes[number]
-            for m in tuple(maps):
+            for m in tuple(self.need[number]):
                 if OPS[node.op].kind == "reduce":
-                    self.need.setdefault(node.args[0], {})[identity_index_map(domain)] = None
+                    add(node.args[0], identity_index_map(domain))
                 else:
                     for arg in pointwise_index_maps(node):
-                        self.need.setdefault(arg, {})[map_through_node(node, nodes[arg].type, m)] = None
+                        add(arg, map_through_node(node, nodes[arg].type, m))
         for number in sorted(self.need):
             node = nodes[number]
             below = [self.level[a] for a in pointwise_index_maps(node)] if self.looks_through(number, inside) else []

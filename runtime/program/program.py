@@ -240,24 +240,52 @@ class Program:
 def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
     """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
     anti: False leaves out those that write over what the earlier one only reads."""
-    touched: dict[int, list[tuple[int, bool, tuple[int, int], Region]]] = {}
+    touched: dict[int, _Accesses] = {}
     result: list[frozenset[int]] = []
     for number, task in enumerate(program.tasks):
         found: set[int] = set()
         accesses = [(r, False, r.span) for r in task.reads] + [(w, True, w.span) for w in task.writes]
-        for region, writes, (low, high) in accesses:
-            for other, other_writes, (other_low, other_high), other_region in touched.get(region.buffer, ()):
-                if (
-                    (other_writes or (anti and writes))
-                    and low < other_high
-                    and other_low < high
-                    and _bounding_spans_meet(region, other_region)
-                ):
-                    found.add(other)
         for region, writes, span in accesses:
-            touched.setdefault(region.buffer, []).append((number, writes, span, region))
+            if region.buffer in touched:
+                for other, other_region in touched[region.buffer].at(span, anti and writes):
+                    if other not in found and _bounding_spans_meet(region, other_region):
+                        found.add(other)
+        for region, writes, span in accesses:
+            if region.buffer not in touched:
+                touched[region.buffer] = _Accesses()
+            touched[region.buffer].add(number, region, writes, span)
         result.append(frozenset(found))
     return tuple(result)
+
+
+class _Accesses:
+    """Who reads and writes a buffer, found by place."""
+
+    FEW = 64  # that are looked at one by one
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, Region]] = []
+        self.spans: list[tuple[int, int, bool]] = []  # lowest and highest byte, and whether it writes
+        self.table = np.empty((0, 3), np.int64)  # the first ones of them
+
+    def add(self, number: int, region: Region, writes: bool, span: tuple[int, int]) -> None:
+        self.all.append((number, region))
+        self.spans.append((*span, writes))
+
+    def at(self, span: tuple[int, int], readers: bool) -> Iterator[tuple[int, Region]]:
+        """Those whose span meets this one; readers: those that only read, too."""
+        low, high = span
+        if len(self.spans) - len(self.table) > max(self.FEW, len(self.table) // 4):
+            self.table = np.array(self.spans, np.int64)
+        known = len(self.table)
+        if known:
+            lows, highs, writes = self.table.T
+            meets = (lows < high) & (low < highs)
+            for i in (meets if readers else meets & (writes != 0)).nonzero()[0].tolist():
+                yield self.all[i]
+        for i, (other_low, other_high, other_writes) in enumerate(self.spans[known:], known):
+            if (readers or other_writes) and other_low < high and low < other_high:
+                yield self.all[i]
 
 
 def regions_overlap(a: Region, b: Region) -> bool:

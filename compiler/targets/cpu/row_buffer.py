@@ -56,7 +56,7 @@ def values_to_buffer(nest: LoopNest) -> RowBufferReuse:
 
 def row_buffer_capacity(nest: LoopNest) -> int:
     """The longest row that a buffer can hold, whatever it is of."""
-    dtypes = [i.dtype for p in nest.phases for i in p.instrs]
+    dtypes = {i.dtype for p in nest.phases for i in p.instrs}
     return BYTES // max((type_bits(memory_type(d)) // 8 for d in dtypes), default=8)
 
 
