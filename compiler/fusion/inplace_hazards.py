@@ -44,7 +44,7 @@ Event = tuple[Extent | None, Any]  # where in an array something is read or writ
 class _History:
     """What happened to an array up to each of its versions, found by place: newest first."""
 
-    def __init__(self, graph: Graph, events: Callable[[int], list[Event]]) -> None:
+    def __init__(self, graph: Graph, events: Callable[[int], Sequence[Event]]) -> None:
         """events: those of one version, the first one last."""
         self.graph, self.events = graph, events
         self.known: dict[int, tuple[_Events, int]] = {}
@@ -141,11 +141,9 @@ Use = tuple[int, int, Any]  # a version, a group, how its domain reads the versi
 
 def _uses_of_version(cover: FusionCover, version: int) -> list[Event]:
     """Who reads and who wrote a version: those who wrote first."""
-    found: list[Event] = []
-    for extent, part in _parts_of_version(cover.graph, version)[::-1]:
-        found.append((extent, (version, _group_storing_part(cover, part), WRITES)))
-    found += [(extent, use) for extent, use in reversed([*_readers_of_version(cover, version)])]
-    return found
+    parts = reversed(_parts_of_version(cover.graph, version))
+    writers: list[Event] = [(at, (version, _group_storing_part(cover, part), WRITES)) for at, part in parts]
+    return [*writers, *reversed([*_readers_of_version(cover, version)])]
 
 
 def _parts_of_version(graph: Graph, version: int) -> list[tuple[Extent | None, int]]:
