@@ -53,6 +53,7 @@ ALLOWED: dict[str, str] = {
     "runtime/schedule": "runtime/core runtime/program",
     "runtime/tune": "runtime/core runtime/interpret runtime/program runtime/schedule runtime/verify",
     "runtime/verify": "runtime/core runtime/program",
+    "runtime/worlds": "runtime/core runtime/program",
     "compiler": (
         "compiler/core compiler/decompose compiler/fusion compiler/graph compiler/lowering compiler/passes "
         "compiler/targets runtime/core runtime/program runtime/schedule"
@@ -112,7 +113,7 @@ ALLOWED: dict[str, str] = {
     "dsl/devices": (
         "compiler compiler/core compiler/graph compiler/placement compiler/targets dsl/array dsl/core dsl/environment "
         "dsl/gradients dsl/jit dsl/trace runtime/core runtime/devices runtime/engine runtime/program "
-        "runtime/schedule runtime/tune runtime/verify"
+        "runtime/schedule runtime/tune runtime/verify runtime/worlds"
     ),
     "dsl/environment": "compiler/core dsl/array dsl/control_flow dsl/core dsl/functions dsl/interop dsl/trace",
     "dsl/functions": (
@@ -155,6 +156,7 @@ DOORS: dict[str, set[str]] = {  # named exceptions
         "runtime/schedule",
         "runtime/tune",
         "runtime/verify",
+        "runtime/worlds",
     },
     "dsl/functions": {"runtime/interpret"},
     "dsl/gradients": {"compiler/derive", "compiler/derive/core", "compiler/reroll", "runtime/codegen"},
@@ -199,6 +201,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "runtime/devices/cuda/driver/context.py",
     ),
     "nvmath": ("runtime/devices/cuda/libraries/",),
+    "mpi4py": ("runtime/worlds/mpi.py",),
 }
 # imported within functions: what a light start does not need, and what only errors and people need
 HEAVY = {
@@ -225,6 +228,7 @@ HEAVY = {
     "runtime/core/readable_text",
     "runtime/core/settings",
     "runtime/engine/run",
+    "runtime/worlds/mpi",
 }
 CROWDED = {"dsl/functions", "compiler/derive/rules", "compiler/targets/cpu"}  # one family, one kind of kernel a file
 MOST_FILES, LONGEST_CYCLE = 15, 3

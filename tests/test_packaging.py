@@ -77,7 +77,7 @@ def test_import_is_light() -> None:
     code = "import sys; import kernelgraph; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    heavy = {"numba", "llvmlite", "numba_cuda", "cuda", "nvmath", "torch", "jax", "scipy", "matplotlib"}
+    heavy = {"numba", "llvmlite", "numba_cuda", "cuda", "nvmath", "torch", "jax", "scipy", "matplotlib", "mpi4py"}
     assert not heavy & set(shown.stdout.split())
 
 

@@ -31,7 +31,12 @@ class Replicas:
 
 def has_collectives(graph: Graph) -> bool:
     """Whether devices exchange anything in a graph, or in the body of a loop or branch in it."""
-    return any(node.op in COLLECTIVES or any(map(has_collectives, bodies_of(node))) for node in graph.nodes)
+    return any(node.op in COLLECTIVES or bodies_have_collectives(node) for node in graph.nodes)
+
+
+def bodies_have_collectives(node: Node) -> bool:
+    """Whether devices exchange anything in the bodies of a loop or branch."""
+    return any(map(has_collectives, bodies_of(node)))
 
 
 def replicate_graph(body: Graph, count: int) -> Replicas:
@@ -45,7 +50,7 @@ def replicate_graph(body: Graph, count: int) -> Replicas:
         builder.where = partial(str, line)
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
-        if any(map(has_collectives, bodies_of(node))):
+        if bodies_have_collectives(node):
             raise GraphError("devices exchange nothing within the body of a loop or branch: not all might", line=line)
         args = [values[a] for a in node.args]
         if node.op == "input":

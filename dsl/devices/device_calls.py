@@ -15,6 +15,7 @@ from ...compiler.placement.places import has_places
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
+from ...runtime.engine.communicator import Communicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.device import Device, error_of_event
 from ...runtime.program.multi_device import MultiDevicePlan
@@ -37,12 +38,15 @@ from ..jit.write_back import assign, may_assign
 from .device_plans import PlanMaker, placed_plan
 
 
-def make_ready(plan: MultiDevicePlan) -> tuple[list[Device], MultiDeviceExecutable]:
-    """The plan's devices, open, and what runs it there. Raises PlanError, CompileError, DeviceUnavailableError."""
+def make_ready(
+    plan: MultiDevicePlan, communicator: Communicator | None = None
+) -> tuple[list[Device], MultiDeviceExecutable]:
+    """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for. Raises PlanError,
+    CompileError, DeviceUnavailableError."""
     if settings.verify:
         require_safe_devices(plan)
     devices = [open_device(place) for place in plan.devices]
-    return devices, MultiDeviceExecutable(devices, plan, prepare_verified_plan)
+    return devices, MultiDeviceExecutable(devices, plan, prepare_verified_plan, communicator)
 
 
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:

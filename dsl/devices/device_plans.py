@@ -10,9 +10,10 @@ from ...compiler.pipeline import build_program
 from ...compiler.placement.clusters import LINKS, chosen_slots
 from ...compiler.placement.partition import Move, Partition, partition_graph
 from ...compiler.placement.places import Places, devices_of, follow_places
+from ...compiler.placement.ranks import RankCollective, RankPartition
 from ...compiler.targets.target import target_of
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.multi_device import CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
+from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
 from ...runtime.program.plan import Plan
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
@@ -44,7 +45,9 @@ class PlanMaker:
         self._options = options
         self._plans: dict[tuple[Graph, Place], Plan] = {}
 
-    def plan(self, partition: Partition, devices: Sequence[Place], name: str) -> MultiDevicePlan:
+    def plan(
+        self, partition: Partition | RankPartition, devices: Sequence[Place], name: str, ranks: int = 1
+    ) -> MultiDevicePlan:
         parts: dict[int, int] = {}  # by identity of the plan
         plans: list[Plan] = []
         steps: list[DeviceStep] = []
@@ -52,13 +55,16 @@ class PlanMaker:
             if isinstance(step, Move):
                 steps.append(CopyValue(step.source, step.target))
                 continue
+            if isinstance(step, RankCollective):
+                steps.append(Collective(*(getattr(step, n) for n in RankCollective.__slots__)))
+                continue
             plan = self._part(step.graph, devices[step.slot])
             if id(plan) not in parts:
                 parts[id(plan)] = len(plans)
                 plans.append(plan)
             steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
         values = tuple(DeviceValue(bytes_of(v.type), v.slot, v.source) for v in partition.values)
-        return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name)
+        return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks)
 
     def _part(self, graph: Graph, device: Place) -> Plan:
         kind = device[0]

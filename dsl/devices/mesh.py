@@ -1,4 +1,7 @@
-"""`kg.Mesh`, `kg.Sharded`, `kg.shard`, `kg.replicate`: several devices as one, and arrays that lie on all of them."""
+"""`kg.Mesh`, `kg.Sharded`, `kg.shard`, `kg.replicate`: several devices as one, and arrays that lie on all of them.
+
+A mesh is of devices of this process, or of ranks: then each process has its own part of every array.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,36 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.engine.communicator import Communicator
 from ...runtime.program.device import Device
 from ..array.array import Array, asarray, from_numpy
-from ..array.devices import name_of, open_device, parse
+from ..array.devices import device_named, name_of, open_device, parse
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
+from .distributed import broadcast, current
 
 
 class Mesh:
-    """Devices in a row, of one kind, each once; a function with `mesh=` runs on all of them.
+    """Devices in a row, of one kind, each once, or ranks; a function with `mesh=` runs on all of them.
 
-    axis: what the row goes by. Raises OptionError.
+    devices: their names, or how many ranks: all of `kg.distributed`, each on its default device. axis: what the row
+    goes by. Raises OptionError.
 
         mesh = kg.Mesh(("cuda:0", "cuda:1"), axis="data")
+        mesh = kg.Mesh(4)  # after kg.distributed.init()
     """
 
-    __slots__ = ("axis", "names", "places")
+    __slots__ = ("_size", "axis", "communicator", "first", "names", "places")
 
-    def __init__(self, devices: Sequence[str], axis: str = "data") -> None:
+    def __init__(self, devices: Sequence[str] | int, axis: str = "data") -> None:
+        if not isinstance(axis, str):
+            raise OptionError(f"axis={axis!r}: write a name, such as 'data'")
+        self.axis = axis
+        self.communicator: Communicator | None = None  # of the ranks of the mesh
+        self.first = 0  # the place in the mesh of this process' first device
+        if isinstance(devices, int) and not isinstance(devices, bool):
+            self._join_ranks(devices)
+            return
         if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
             raise OptionError(f"kg.Mesh takes the names of devices, as in ('cuda:0', 'cuda:1'), not {devices!r}")
         places = [parse(name) for name in devices]
@@ -33,30 +48,50 @@ class Mesh:
             raise OptionError(f"kg.Mesh takes the name of each device, each once, not {devices!r}")
         if len({kind for kind, _ in self.places}) > 1:
             raise OptionError(f"the devices of a mesh are of one kind, not {devices!r}")
-        if not isinstance(axis, str):
-            raise OptionError(f"axis={axis!r}: write a name, such as 'data'")
-        self.names, self.axis = tuple(devices), axis
+        self.names, self._size = tuple(devices), len(devices)
+
+    def _join_ranks(self, count: int) -> None:
+        self.communicator = current()
+        world = self.communicator.world
+        if count != world.size:
+            raise OptionError(f"kg.Mesh({count}) is of ranks, of which there are {world.size}; write that number")
+        device = device_named(None)
+        self.places, self.names = ((device.kind, device.index),), (name_of(device),)
+        self.first, self._size = world.rank, world.size
 
     @property
     def devices(self) -> list[Device]:
-        """Open. Raises DeviceUnavailableError."""
+        """Those of this process, open. Raises DeviceUnavailableError."""
         return [open_device(place) for place in self.places]
 
+    @property
+    def positions(self) -> range:
+        """The places in the mesh of this process' devices."""
+        return range(self.first, self.first + len(self.places))
+
     def __len__(self) -> int:
-        return len(self.places)
+        return self._size
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.places, self.axis, self._size, id(self.communicator)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mesh) and (self.places, self.axis) == (other.places, other.axis)
+        return isinstance(other, Mesh) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash((self.places, self.axis))
+        return hash(self._identity())
 
     def __repr__(self) -> str:
-        return f"Mesh({self.names!r}, axis={self.axis!r})"
+        return f"Mesh({self.names!r}, axis={self.axis!r})" if self.communicator is None else f"Mesh({len(self)})"
+
+    def __str__(self) -> str:
+        return ", ".join(self.names) if self.communicator is None else f"{len(self)} ranks"
 
 
 class Sharded:
-    """An array on all devices of a mesh: in parts along an axis, one for each, or (axis None) whole on each."""
+    """An array on all devices of a mesh: in parts along an axis, one for each, or (axis None) whole on each.
+
+    parts: those of this process. On a mesh of ranks to read the whole of an array in parts is a collective."""
 
     __slots__ = ("__weakref__", "axis", "mesh", "parts")
 
@@ -67,7 +102,7 @@ class Sharded:
     def shape(self) -> tuple[int, ...]:
         """Of the whole array."""
         first = self.parts[0].shape
-        return tuple(n * len(self.parts) if i == self.axis else n for i, n in enumerate(first))
+        return tuple(n * len(self.mesh) if i == self.axis else n for i, n in enumerate(first))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -80,7 +115,7 @@ class Sharded:
     @property
     def nbytes(self) -> int:
         """Of the whole array."""
-        return self.parts[0].nbytes * (1 if self.axis is None else len(self.parts))
+        return self.parts[0].nbytes * (1 if self.axis is None else len(self.mesh))
 
     def wait(self) -> Sharded:
         """Wait for all parts. Raises what the work that makes them raised."""
@@ -95,7 +130,16 @@ class Sharded:
         """The whole array, its parts joined."""
         if self.axis is None:
             return self.parts[0].numpy()
-        return np.concatenate([part.numpy() for part in self.parts], axis=self.axis)
+        parts = [part.numpy() for part in self.parts]
+        communicator = self.mesh.communicator
+        if communicator is not None:
+            own = np.ascontiguousarray(parts[0])
+            every = np.empty((len(self.mesh), *own.shape), own.dtype)
+            doing = f"reading {self.dtype}{list(self.shape)}"
+            raw, whole = own.reshape(-1).view(np.uint8), every.reshape(-1).view(np.uint8)
+            communicator.run(lambda: communicator.world.all_gather(raw, whole), doing)
+            parts = list(every)
+        return np.concatenate(parts, axis=self.axis)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype) if copy else np.asarray(self.numpy(), dtype)
@@ -108,7 +152,7 @@ class Sharded:
 
     def __repr__(self) -> str:
         how = "whole on each of" if self.axis is None else f"in parts along axis {self.axis} on"
-        return f"Sharded({self.dtype}{list(self.shape)}, {how} {', '.join(self.mesh.names)})"
+        return f"Sharded({self.dtype}{list(self.shape)}, {how} {self.mesh})"
 
 
 def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
@@ -119,7 +163,7 @@ def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
-    """An array whole on each device of a mesh. x: an array, or any structure of arrays."""
+    """An array whole on each device of a mesh. x: an array, or any structure of arrays; of ranks rank 0's counts."""
     return _spread(x, mesh, None)
 
 
@@ -138,7 +182,10 @@ def _spread_array(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
         given = given.numpy()
     if axis is not None:
         axis = local_axis(np.shape(given), mesh, axis)
-    return Sharded([part_of(given, mesh, axis, r, device) for r, device in enumerate(mesh.devices)], mesh, axis)
+    if axis is None and mesh.communicator is not None and len(mesh) > 1:
+        given = broadcast(np.asarray(given))
+    parts = [part_of(given, mesh, axis, r, d) for r, d in zip(mesh.positions, mesh.devices, strict=True)]
+    return Sharded(parts, mesh, axis)
 
 
 def local_axis(shape: tuple[int, ...], mesh: Mesh, axis: int) -> int:
@@ -157,7 +204,7 @@ def local_axis(shape: tuple[int, ...], mesh: Mesh, axis: int) -> int:
 def part_of(given: Any, mesh: Mesh, axis: int | None, number: int, device: Device) -> Array:
     """The part of an array that a device of the mesh has, there; a copy on its way, where it is not there yet."""
     if isinstance(given, Sharded):
-        return given.parts[number]
+        return given.parts[number - mesh.first]
     if axis is None:
         found = asarray(given, device=name_of(device)) if isinstance(given, Array) else from_numpy(given, device)
         return found

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import GraphError
-from ...compiler.placement.partition import partition_graph
+from ...compiler.placement.partition import Partition, partition_graph
+from ...compiler.placement.ranks import RankPartition, partition_for_rank
 from ...compiler.placement.replicate import replicate_graph
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
@@ -123,10 +124,11 @@ class MeshFunction(Portable):
             found = self._ready_for(tree, local, [i for i, leaf in enumerate(local) if is_number(leaf)])
             numbers = found.captured.host(local)
         captured, mesh = found.captured, self._mesh
-        count = len(mesh)
+        count = len(mesh.positions)
 
         def given(source: int, device: Device) -> Array:
             number, r = divmod(source, count)
+            r += mesh.first
             if number < len(captured.feeds):
                 leaf = captured.feeds[number]
                 return part_of(leaves[leaf], mesh, axes[leaf], r, device)
@@ -203,15 +205,21 @@ class MeshFunction(Portable):
             raise self._changes_arguments()
         if captured.watched:
             raise ArgumentsError("kg.debug looks at the values of one device; leave it out of functions on a mesh")
-        count = len(self._mesh)
+        mesh, graph = self._mesh, captured.graph
+        count = len(mesh)
+        partition: Partition | RankPartition
         try:
-            replicas = replicate_graph(captured.graph, count)
-            targets = [r for _ in captured.graph.outputs for r in range(count)]
-            partition = partition_graph(replicas.graph, replicas.slots, targets)
-            plan = self._maker.plan(partition, self._mesh.places, captured.graph.name)
+            if mesh.communicator is not None and count > 1:
+                partition = partition_for_rank(graph, count)
+            else:
+                replicas = replicate_graph(graph, count)
+                targets = [r for _ in graph.outputs for r in range(count)]
+                partition = partition_graph(replicas.graph, replicas.slots, targets)
+            ranks = 1 if mesh.communicator is None else count
+            plan = self._maker.plan(partition, mesh.places, graph.name, ranks)
         except GraphError as error:
             raise located(error) from None
-        devices, executable = make_ready(plan)
+        devices, executable = make_ready(plan, mesh.communicator)
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs)
         return Ready(captured, plan, devices, executable, specs)
 

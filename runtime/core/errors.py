@@ -35,6 +35,14 @@ class LaunchError(KernelGraphError):
     """A device refused a launch or a copy; the device stays usable."""
 
 
+class RankError(KernelGraphError):
+    """Another rank failed, ended, or does not come to a collective. ranks: which, as far as is known."""
+
+    def __init__(self, message: str = "", ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
 def add_note_once(error: BaseException, text: str) -> None:
     """Add a line to what the error prints, once."""
     if text not in getattr(error, "__notes__", ()):

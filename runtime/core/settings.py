@@ -47,6 +47,13 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
+def _parse_seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise ValueError("write a number of seconds above 0")
+    return seconds
+
+
 def _choice_parser(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
@@ -88,6 +95,9 @@ TABLE = (
         _parse_cpu_features,
         "changes to its features, e.g. -avx512f; applied to this CPU's own list",
     ),
+    Setting(
+        "collective_timeout", 300.0, _parse_seconds, "seconds that a rank waits in a collective for the others to come"
+    ),
     Setting("memory_limit", 0, _parse_count, "bytes each device may hold; 0: no limit"),
     Setting("pool_bytes", 0, _parse_count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
 )
@@ -109,6 +119,7 @@ class Settings:
     cpu_devices: int
     cpu_name: str
     cpu_features: str
+    collective_timeout: float
     memory_limit: int
     pool_bytes: int
     special: bool  # whether calls do more or other than to run, at once, what was compiled for them

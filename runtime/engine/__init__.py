@@ -1,5 +1,6 @@
 """Native threads that run plans without the interpreter lock.
 
 In reading order: engine, encode_plan, encode_control_flow, run, unread_errors, host_steps, deferred_interrupt,
-direct_call, object_words, multi_device, words/.
+direct_call, object_words, promises, communicator, collective_calls,
+multi_device, words/.
 """

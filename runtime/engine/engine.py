@@ -51,7 +51,7 @@ HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0:
 TEXTS = (native_queues, native_poison, signals, native_streams, native_calls, native_loops)
 ENTRIES = (
     "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "call_inline", "direct", "worker",
-    "reserve", "run_loop", "run_branch",
+    "reserve", "run_loop", "run_branch", "record_event",
 )  # fmt: skip
 _WORD = ctypes.c_uint64
 EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
@@ -117,6 +117,7 @@ class EngineFunctions:
         self.done_by_python = code.function("done_by_python", None, word, word, word)
         self.nudge = code.function("nudge", None, word)
         self.stop = code.function("stop", None, word)
+        self.record_event = code.function("record_event", None, *[word] * 4)
         self.inline = code.function("call_inline", None, word, text, gil=True)
         self.worker = code.functions["worker"]
         self.reserve = code.functions["reserve"]

@@ -7,13 +7,16 @@ device, and its own events are those of what it writes. Failures travel with the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.frozen import dataclass
 from ..core.settings import settings
 from ..program.device import Device, Event, Executable, error_of_event
-from ..program.multi_device import CopyValue, MultiDevicePlan, RunPart
+from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
+from .collective_calls import CollectiveCall, plan_lines
+from .communicator import Communicator, digest_of
 
 Prepare = Callable[[Device, Plan], Executable]
 Events = list[Event | None]
@@ -58,16 +61,70 @@ class ReadyCopy:
         events[self.write] = self.target.copy_from(self.source, given, memories[self.write], self.nbytes, after)
 
 
-class MultiDeviceExecutable:
-    """What runs a plan on its devices. prepare: makes a part ready, verified if need be."""
+@dataclass(frozen=True, slots=True)
+class ReadyCollective:
+    """A collective of this rank and all others."""
 
-    def __init__(self, devices: Sequence[Device], plan: MultiDevicePlan, prepare: Prepare) -> None:
+    call: CollectiveCall
+    communicator: Communicator
+    name: str
+
+    def start_after(self, agreed: Event | None, memories: Sequence[Any], events: Events) -> None:
+        step = self.call.step
+        before = [e for e in (agreed, *(events[v] for v in step.reads)) if e is not None]
+        blocks = [memories[v] for v in step.reads], [memories[v] for v in step.writes]
+        doing = f"{step.meaning} of {self.name}{f' ({step.line})' if step.line else ''}"
+        event = self.communicator.submit(partial(self.call.run, before, *blocks), doing)
+        for v in step.writes:
+            events[v] = event
+        if settings.engine == "sync":
+            _settle(event)
+
+
+class MultiDeviceExecutable:
+    """What runs a plan on its devices. prepare: makes a part ready, verified if need be. communicator: of the ranks
+    that the plan's collectives are of."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        plan: MultiDevicePlan,
+        prepare: Prepare,
+        communicator: Communicator | None = None,
+    ) -> None:
         self.plan = plan
         self._devices = devices
         self._executables: dict[tuple[int, int], Executable] = {}
+        self._communicator = communicator if plan.ranks > 1 else None
+        self._agreed = False
+        self._lines = plan_lines(plan)
+        self._digest = digest_of(self._lines)
         self._steps = [
-            self._copy(step) if isinstance(step, CopyValue) else self._part(step, prepare) for step in plan.steps
+            self._copy(step)
+            if isinstance(step, CopyValue)
+            else self._part(step, prepare)
+            if isinstance(step, RunPart)
+            else self._collective(step)
+            for step in plan.steps
         ]
+
+    def _collective(self, step: Collective) -> ReadyCollective:
+        assert self._communicator is not None
+        device = self._devices[self.plan.values[step.reads[0]].device]
+        return ReadyCollective(
+            CollectiveCall(step, device, self._communicator.world), self._communicator, self.plan.name
+        )
+
+    def _agree(self) -> Event | None:
+        """All ranks are about to run this plan. The first time nothing starts before they have said so."""
+        communicator = self._communicator
+        if communicator is None or not self.plan.collectives:
+            return None
+        agreed = communicator.agree(self._lines, self._digest, f"the collectives of {self.plan.name}")
+        if not self._agreed:
+            agreed.wait()
+            self._agreed = True
+        return agreed
 
     def _copy(self, step: CopyValue) -> ReadyCopy:
         source, target = self.plan.values[step.source], self.plan.values[step.target]
@@ -95,9 +152,13 @@ class MultiDeviceExecutable:
             step.device.allocate(step.arena) if isinstance(step, ReadyPart) and step.arena else None
             for step in self._steps
         ]
+        agreed = self._agree()
         try:
             for step, arena in zip(self._steps, arenas, strict=True):
-                step.start(memories, arena, scalars, events)
+                if isinstance(step, ReadyCollective):
+                    step.start_after(agreed, memories, events)
+                else:
+                    step.start(memories, arena, scalars, events)
         except BaseException:  # what has started uses the memory
             for event in events:
                 if event is not None:

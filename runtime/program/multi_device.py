@@ -46,7 +46,43 @@ class CopyValue:
         return f"copy v{self.target} <- v{self.source}"
 
 
-DeviceStep = RunPart | CopyValue
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What this rank and all others do together: each has `reads` and gets `writes`, as contiguous arrays of a dtype.
+
+    op: a method of World. counts: elements of each read; how: the operation of a reduction; root, pairs: of ranks. A
+    reduction of several values is one message. line: the user's."""
+
+    op: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    counts: tuple[int, ...]
+    dtype: str
+    how: str = ""
+    root: int = 0
+    pairs: tuple[tuple[int, int], ...] = ()
+    line: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        reads, writes = (", ".join(f"v{v}" for v in values) for values in (self.reads, self.writes))
+        return f"{writes} <- {self.meaning} of {reads}"
+
+    @property
+    def meaning(self) -> str:
+        """What all ranks must agree on, in words."""
+        detail = self.how or (f"from {self.root}" if self.op == "broadcast" else "")
+        if self.op == "permute":
+            detail = " ".join(f"{a}->{b}" for a, b in self.pairs)
+        sizes = "+".join(map(str, self.counts))
+        return f"{self.op}{f' {detail}' if detail else ''} {self.dtype}[{sizes}]"
+
+    def written_count(self, number: int, size: int) -> int:
+        """Elements of a write, in a world of so many ranks."""
+        count = self.counts[number]
+        return count * size if self.op == "all_gather" else count // size if self.op == "reduce_scatter" else count
+
+
+DeviceStep = RunPart | CopyValue | Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +90,8 @@ class MultiDevicePlan:
     """Steps in issue order. A step starts when the values that it reads are written, and waits for nothing else.
 
     Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
-    call's results. A value's memory goes back when all steps of the call are over.
+    call's results. A value's memory goes back when all steps of the call are over. ranks: how many processes run this
+    plan, each its own copy, and meet in its collectives, in the order of the steps.
     """
 
     devices: tuple[tuple[str, int], ...]
@@ -63,6 +100,7 @@ class MultiDevicePlan:
     steps: tuple[DeviceStep, ...]
     outputs: tuple[int, ...]
     name: str = "plan"
+    ranks: int = 1
     predicted: float = field(default=0.0, compare=False)
     report: Report | None = field(default=None, compare=False, repr=False)
 
@@ -70,6 +108,10 @@ class MultiDevicePlan:
     def copied_bytes(self) -> int:
         """What a call moves between devices, beside its arguments."""
         return sum(self.values[s.target].nbytes for s in self.steps if isinstance(s, CopyValue))
+
+    @property
+    def collectives(self) -> list[Collective]:
+        return [s for s in self.steps if isinstance(s, Collective)]
 
     def peak_bytes(self, device: int) -> int:
         """Bytes that one call needs on a device: values, and the arenas of the parts that run there."""
@@ -81,8 +123,10 @@ class MultiDevicePlan:
     def lines(self) -> Iterator[str]:
         names = ", ".join(f"d{i} {kind}:{number}" for i, (kind, number) in enumerate(self.devices))
         runs = sum(isinstance(s, RunPart) for s in self.steps)
-        copies = len(self.steps) - runs
-        yield f"plan {self.name} on {names}: {runs} runs, {copies} copies of {self.copied_bytes} bytes"
+        met = len(self.collectives)
+        copies = len(self.steps) - runs - met
+        ranks = f", {met} collectives of {self.ranks} ranks" if met or self.ranks > 1 else ""
+        yield f"plan {self.name} on {names}: {runs} runs, {copies} copies of {self.copied_bytes} bytes{ranks}"
         yield from (f"  {step}" for step in self.steps)
         for number, value in enumerate(self.values):
             given = f", argument {value.source}" if value.source >= 0 else ""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ..core.errors import PlanError
-from ..program.multi_device import CopyValue, DeviceValue, MultiDevicePlan, RunPart
+from ..program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan
 
 
 def find_device_violations(plan: MultiDevicePlan) -> list[str]:
@@ -38,7 +40,7 @@ def _violations(plan: MultiDevicePlan) -> Iterator[str]:
         yield f"the devices {plan.devices} are not different ones of one kind"
     written = {number for number, value in enumerate(values) if value.source >= 0}
     for place, step in enumerate(plan.steps):
-        reads, writes = (step.reads, step.writes) if isinstance(step, RunPart) else ((step.source,), (step.target,))
+        reads, writes = ((step.source,), (step.target,)) if isinstance(step, CopyValue) else (step.reads, step.writes)
         if not all(0 <= v < count for v in (*reads, *writes)):
             yield f"step {place} ({step}) names a value that is not there"
             return
@@ -57,7 +59,10 @@ def _violations(plan: MultiDevicePlan) -> Iterator[str]:
             yield f"output v{v} is never written"
 
 
-def _step_violations(plan: MultiDevicePlan, step: RunPart | CopyValue, values: Sequence[DeviceValue]) -> Iterator[str]:
+def _step_violations(plan: MultiDevicePlan, step: DeviceStep, values: Sequence[DeviceValue]) -> Iterator[str]:
+    if isinstance(step, Collective):
+        yield from _collective_violations(plan, step, values)
+        return
     if isinstance(step, CopyValue):
         source, target = values[step.source], values[step.target]
         if source.device == target.device:
@@ -80,3 +85,28 @@ def _step_violations(plan: MultiDevicePlan, step: RunPart | CopyValue, values: S
                 yield f"{how} {program.buffers[buffer].nbytes} bytes of v{v}, which has {values[v].nbytes}"
     if len(step.scalars) != len(program.scalars):
         yield f"passes {len(step.scalars)} numbers of {len(program.scalars)}"
+
+
+def _collective_violations(plan: MultiDevicePlan, step: Collective, values: Sequence[DeviceValue]) -> Iterator[str]:
+    ranks = plan.ranks
+    if not len(step.reads) == len(step.writes) == len(step.counts):
+        yield f"has {len(step.reads)} reads, {len(step.writes)} writes and {len(step.counts)} sizes"
+        return
+    if len({values[v].device for v in (*step.reads, *step.writes)}) > 1:
+        yield "has values on several devices"
+    for number, (read, write) in enumerate(zip(step.reads, step.writes, strict=True)):
+        count = step.counts[number]
+        itemsize = np.dtype(step.dtype).itemsize
+        if values[read].nbytes < count * itemsize:
+            yield f"sends {count * itemsize} bytes of v{read}, which has {values[read].nbytes}"
+        received = step.written_count(number, ranks) * itemsize
+        if values[write].nbytes < received:
+            yield f"receives {received} bytes in v{write}, which has {values[write].nbytes}"
+        if step.op in ("reduce_scatter", "all_to_all") and count % ranks:
+            yield f"cuts {count} elements into {ranks} parts"
+    if len(step.reads) > 1 and step.op != "all_reduce":
+        yield "joins several values"
+    if not 0 <= step.root < ranks or not all(0 <= r < ranks for pair in step.pairs for r in pair):
+        yield f"names a rank beyond the {ranks}"
+    if len({b for _, b in step.pairs}) < len(step.pairs) or len({a for a, _ in step.pairs}) < len(step.pairs):
+        yield "sends twice to or from a rank"

@@ -46,6 +46,7 @@ _HOMES = {
     "dsl.gradients.custom_rules": ("checkpoint", "custom_jvp", "custom_vjp", "stop_gradient"),
     "dsl.gradients.gradients": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "dsl.devices.collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"),
+    "dsl.devices": ("distributed",),
     "dsl.devices.data_parallel": ("DataParallel",),
     "dsl.devices.kvstore": ("KVStore",),
     "dsl.devices.mesh": ("Mesh", "Sharded", "replicate", "shard"),
@@ -64,6 +65,7 @@ _HOMES = {
         "LaunchError",
         "OutOfMemory",
         "PlanError",
+        "RankError",
     ),
     "runtime.core.settings": ("override", "settings"),
     "ml_dtypes": ("bfloat16",),
@@ -79,6 +81,8 @@ def __getattr__(name: str) -> Any:
         from .runtime.core.gc_pause import paused_gc
 
         with paused_gc():
+            if home == "dsl.devices":  # a module
+                importlib.import_module(f".{home}.{name}", __name__)
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)
             if home.startswith("dsl.array."):
                 importlib.import_module(".dsl.jit.eager", __name__)  # gives `Array` its operations

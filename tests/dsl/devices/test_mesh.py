@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(kg.OptionError, match="of one kind"):
         kg.Mesh(("cpu:0", "fake"))
     with pytest.raises(kg.OptionError, match="names of devices"):
-        kg.Mesh(2)  # type: ignore[arg-type]
+        kg.Mesh(2.5)  # type: ignore[arg-type]
     with pytest.raises(kg.OptionError, match=r"kg.Mesh\(\("):
         kg.kernel_graph(lambda x: x, mesh="cpu")
     with pytest.raises(kg.OptionError, match="leave device= out"):

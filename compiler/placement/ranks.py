@@ -1,0 +1,240 @@
+"""The body of a function on a mesh of ranks in; out what this rank computes, in parts, and the collectives between.
+
+The same partition as over devices makes it: collectives are placed on a device of their own, `NETWORK`, and the moves
+to and from there cost nothing, since what a collective reads and writes lies in this rank's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass, replace
+from ..core.types import ArrayType, dtype_kind
+from ..graph.builder import GraphBuilder
+from ..graph.graph import Graph, GraphError, Node, Value
+from ..ops.table import OPS
+from .partition import Move, Part, PlacedValue, partition_graph
+from .places import made_anywhere
+from .replicate import COLLECTIVES, bodies_have_collectives
+
+NETWORK = 1  # the slot of collectives; this rank's device is 0
+BUCKET_BYTES = 64 << 10  # reductions of less are joined with those after them
+UNSIGNED = {1: "uint8", 2: "uint16"}  # what stands for dtypes that only move
+METHODS = {"from_root": "broadcast", "exchange": "permute"}  # other names of World's
+
+
+@dataclass(frozen=True, slots=True)
+class RankCollective:
+    """A collective between parts; see `runtime.program.multi_device.Collective`."""
+
+    op: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    counts: tuple[int, ...]
+    dtype: str
+    how: str
+    root: int
+    pairs: tuple[tuple[int, int], ...]
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankPartition:
+    """Parts and collectives of one rank, in an order in which each comes after what it reads. outputs: values."""
+
+    values: tuple[PlacedValue, ...]
+    steps: tuple[Part | RankCollective, ...]
+    outputs: tuple[int, ...]
+
+
+def partition_for_rank(body: Graph, size: int) -> RankPartition:
+    """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
+    graph = canonical_collectives(body, size)
+    anywhere = made_anywhere(graph)
+    slots: list[int | None] = []
+    for number, node in enumerate(graph.nodes):
+        slots.append(NETWORK if node.op in COLLECTIVES else None if node.op == "input" or anywhere[number] else 0)
+    for node in graph.nodes:
+        if node.op in COLLECTIVES and anywhere[node.args[0]]:
+            slots[node.args[0]] = 0
+    found = partition_graph(graph, slots, [0] * len(graph.outputs))
+    return _Joiner(found.values).joined(found.steps, found.outputs)
+
+
+def canonical_collectives(body: Graph, size: int) -> Graph:
+    """The graph with collectives along first axes, of dtypes that MPI and NCCL have; what changes axes and dtypes is
+    ordinary operations, which fuse."""
+    builder = GraphBuilder(body.name)
+    values: list[Value] = []
+    for number, node in enumerate(body.nodes):
+        line = body.lines[number] if body.lines else ""
+        builder.where = partial(str, line)
+        if node.op == "place":
+            raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
+        if bodies_have_collectives(node):
+            raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
+        if node.op in COLLECTIVES:
+            values.append(_canonical(builder, node, values[node.args[0]], size))
+            continue
+        args = tuple(values[a].number for a in node.args)
+        if node.op == "input":
+            values.append(builder.input(node.type))
+            continue
+        if node.op == "number":
+            builder.numbers.append(len(builder.nodes))
+        values.append(builder.add(node.op, args, node.type, node.attrs))
+    return builder.finish([values[o] for o in body.outputs])
+
+
+def _canonical(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+    if node.op == "all_reduce":
+        return _reduced(builder, node, value, size, value.shape)
+    if node.op == "reduce_scatter":
+        front = _moved(builder, value, node.attr("axis"), 0)
+        part = (front.shape[0] // size, *front.shape[1:])
+        return _moved(builder, _reduced(builder, node, front, size, part), 0, node.attr("axis"))
+    if node.op == "all_gather":
+        front = _moved(builder, value, node.attr("axis"), 0)
+        whole = ArrayType((front.shape[0] * size, *front.shape[1:]), front.dtype)
+        return _moved(builder, _sent(builder, node.op, front, whole, size), 0, node.attr("axis"))
+    if node.op == "all_to_all":
+        return _exchanged(builder, node, value, size)
+    return _sent(builder, node.op, value, value.type, size, *(a for a in node.attrs if a[0] in ("root", "pairs")))
+
+
+def _reduced(builder: GraphBuilder, node: Node, value: Value, size: int, shape: tuple[int, ...]) -> Value:
+    """float16 and bfloat16 are joined as float32, bool as uint8; a mean is a sum, divided."""
+    how, dtype = node.attr("how"), value.dtype
+    wide = np.dtype("float32") if dtype_kind(dtype) == "f" and dtype.itemsize == 2 else dtype
+    wide = np.dtype("uint8") if dtype_kind(dtype) == "b" else wide
+    given = builder.cast(value, wide)
+    attrs = (("how", "sum" if how == "mean" else how), ("size", size))
+    found = builder.add(node.op, (given.number,), ArrayType(shape, wide), attrs)
+    if how == "mean":
+        found = builder.map("divide", found, builder.const(size, wide))
+    return builder.cast(found, dtype)
+
+
+def _exchanged(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+    """Parts lie along a new first axis, which ends beside the axis along which they are joined."""
+    split, join = node.attr("split"), node.attr("join")
+    shape = value.shape
+    cut = builder.reshape(value, (*shape[:split], size, shape[split] // size, *shape[split + 1 :]))
+    front = _moved(builder, cut, split, 0)
+    found = _moved(builder, _sent(builder, node.op, front, front.type, size), 0, join)
+    merged = found.shape
+    return builder.reshape(found, (*merged[:join], merged[join] * merged[join + 1], *merged[join + 2 :]))
+
+
+def _sent(
+    builder: GraphBuilder, op: str, value: Value, type: ArrayType, size: int, *attrs: tuple[str, object]
+) -> Value:
+    return builder.add(op, (value.number,), type, tuple(sorted((*attrs, ("size", size)))))
+
+
+def _moved(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
+    """NumPy's moveaxis."""
+    axes = [i for i in range(len(value.shape)) if i != axis]
+    return builder.permute(value, [*axes[:to], axis, *axes[to:]])
+
+
+class _Joiner:
+    """Makes the parts on the network into collectives, and of each value and its copies there one."""
+
+    def __init__(self, values: Sequence[PlacedValue]) -> None:
+        self.values = values
+        self.alias: dict[int, int] = {}
+        self.made: list[PlacedValue] = []
+        self.numbers: dict[int, int] = {}
+        self.inputs: dict[int, int] = {}  # by their source
+        self.depth: dict[int, int] = {}  # of this rank's values: the operations on the longest way to them
+
+    def number(self, value: int) -> int:
+        """The value of this rank that a value of the partition is."""
+        value = self.alias.get(value, value)
+        if value not in self.numbers:
+            given = self.values[value]
+            if given.source >= 0 and given.source in self.inputs:
+                self.numbers[value] = self.inputs[given.source]
+            else:
+                self.numbers[value] = self._new(given.type, given.source)
+                if given.source >= 0:
+                    self.inputs[given.source] = self.numbers[value]
+        return self.numbers[value]
+
+    def _new(self, type: ArrayType, source: int = -1) -> int:
+        self.made.append(PlacedValue(type, 0, source))
+        return len(self.made) - 1
+
+    def joined(self, steps: Sequence[Part | Move], outputs: Sequence[int]) -> RankPartition:
+        for step in steps:
+            if isinstance(step, Move):
+                self.alias[step.target] = self.alias.get(step.source, step.source)
+        result: list[Part | RankCollective] = []
+        for step in steps:
+            if isinstance(step, Move):
+                continue
+            if step.slot == NETWORK:
+                result += _bucketed(self._collectives(step))
+                continue
+            reads, writes = (tuple(self.number(v) for v in given) for given in (step.reads, step.writes))
+            result.append(Part(0, step.graph, reads, writes, step.numbers))
+            depths = self._depths(step.graph, reads)
+            self.depth |= {v: depths[n] for n, v in zip(step.graph.outputs, writes, strict=True)}
+        return RankPartition(tuple(self.made), tuple(result), tuple(self.number(v) for v in outputs))
+
+    def _depths(self, graph: Graph, reads: Sequence[int]) -> list[int]:
+        """Of the nodes."""
+        given = {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)}
+        depths: list[int] = []
+        for n, node in enumerate(graph.nodes):
+            below = max((depths[a] for a in node.args), default=0)
+            depths.append(given.get(n, below + (OPS[node.op].kind != "view")))
+        return depths
+
+    def _collectives(self, part: Part) -> list[RankCollective]:
+        """First those that read what is there first, as far as the graph tells: the same order on all ranks."""
+        graph = part.graph
+        depths = self._depths(graph, [self.number(v) for v in part.reads])
+        known = {node: self.number(v) for node, v in zip(graph.inputs, part.reads, strict=True)}
+        written = {node: self.number(v) for node, v in zip(graph.outputs, part.writes, strict=True)}
+        found: list[RankCollective] = []
+        numbers = [n for n, node in enumerate(graph.nodes) if node.op in COLLECTIVES]
+        for n in sorted(numbers, key=lambda n: (depths[graph.nodes[n].args[0]], n)):
+            node = graph.nodes[n]
+            read = graph.nodes[node.args[0]].type
+            known[n] = written[n] if n in written else self._new(node.type)
+            self.depth[known[n]] = depths[n]
+            attrs = dict(node.attrs)
+            dtype = str(read.dtype)
+            if "how" not in attrs:
+                dtype = UNSIGNED.get(read.dtype.itemsize, dtype)
+            line = graph.lines[n] if graph.lines else ""
+            how, root, pairs = attrs.get("how", ""), attrs.get("root", 0), attrs.get("pairs", ())
+            op = METHODS.get(node.op, node.op)
+            reads = (known[node.args[0]],)
+            found.append(RankCollective(op, reads, (known[n],), (read.size,), dtype, how, root, pairs, line))
+        return found
+
+
+def _bucketed(given: Sequence[RankCollective]) -> list[RankCollective]:
+    """Small reductions of one kind that follow each other, as one message."""
+    result: list[RankCollective] = []
+    for one in given:
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and one.op == last.op == "all_reduce"
+            and (one.dtype, one.how) == (last.dtype, last.how)
+            and sum(last.counts) * np.dtype(one.dtype).itemsize < BUCKET_BYTES
+            and not {*last.writes} & {*one.reads}
+        ):
+            result[-1] = replace(
+                last, reads=last.reads + one.reads, writes=last.writes + one.writes, counts=last.counts + one.counts
+            )
+        else:
+            result.append(one)
+    return result

@@ -1,0 +1,176 @@
+"""`kg.distributed`: several processes that run one program together, each a *rank*, and what they tell each other.
+
+    kg.distributed.init()                        # the ranks that the launcher started; one without a launcher
+    mesh = kg.Mesh(kg.distributed.size())        # a mesh of ranks, for functions with `mesh=` and `kg.DataParallel`
+
+Start four with `python -m kernelgraph.run -n 4 script.py`. Functions here are collective: every rank calls them, in the
+same order.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...runtime.core.errors import RankError
+from ...runtime.core.settings import settings
+from ...runtime.engine.communicator import Communicator
+from ...runtime.program.world import World
+from ...runtime.worlds.alone import AloneWorld
+from ...runtime.worlds.threads import run_ranks
+from ..array.devices import DeviceUnavailableError
+from ..core.errors import ArgumentsError, OptionError
+
+Result = TypeVar("Result")
+ENGINES = ("mpi", "alone")
+# what launchers tell each process of how many there are
+LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "MPI_LOCALNRANKS", "PALS_NRANKS")
+LAUNCH = "python -m kernelgraph.run -n 4 script.py"
+
+
+class _OfThread(threading.local):
+    communicator: Communicator | None = None  # of a rank that is a thread
+
+
+_process: list[Communicator] = []
+_thread = _OfThread()
+
+
+def init(engine: str | None = None, elastic: bool = False) -> None:
+    """Join the ranks of this program. Call it once, before anything else here; again it does nothing.
+
+    engine: `mpi`, or `alone` for a world of one; None: `mpi` where a launcher started this process, else `alone`.
+    elastic: ranks that are left go on when one dies (`shrink`), with Open MPI started with `--with-ft ulfm`; else all
+    end. Raises OptionError, DeviceUnavailableError where mpi4py or its MPI is not installed."""
+    if _process or _thread.communicator is not None:
+        return
+    if engine is None:
+        engine = "mpi" if any(name in os.environ for name in LAUNCHED) else "alone"
+    if engine not in ENGINES:
+        raise OptionError(f"engine={engine!r}: write one of {', '.join(map(repr, ENGINES))}")
+    if engine == "alone":
+        _process.append(Communicator(AloneWorld()))
+        return
+    try:
+        from ...runtime.worlds.mpi import join_world
+    except ImportError as error:
+        raise DeviceUnavailableError(
+            f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install 'kernelgraph[mpi]'"
+        ) from None
+    _process.append(Communicator(join_world(elastic)))
+    atexit.register(_leave)  # after mpi4py's own, so before it
+
+
+def _leave() -> None:
+    """What is on its way is done, unless it takes too long; then this rank says that it ends."""
+    for communicator in _process:
+        communicator.close(settings.collective_timeout)
+        communicator.world.close()
+
+
+def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
+    """What a function returns on each of `size` ranks that are threads of this process: to try a program without MPI.
+
+    Raises what the first rank that failed raised."""
+
+    def live(world: World) -> Result:
+        communicator = _thread.communicator = Communicator(world)
+        try:
+            result = run()
+            communicator.close(settings.collective_timeout)
+            return result
+        finally:
+            _thread.communicator = None
+
+    return run_ranks(size, live)
+
+
+def current() -> Communicator:
+    """Of the ranks that this thread is one of. Raises ArgumentsError before `init`."""
+    found = _thread.communicator or (_process[0] if _process else None)
+    if found is None:
+        raise ArgumentsError(f"call kg.distributed.init() first, and start the program with {LAUNCH}")
+    return found
+
+
+def rank() -> int:
+    """The number of this rank, from 0. Raises ArgumentsError before `init`."""
+    return current().world.rank
+
+
+def size() -> int:
+    """How many ranks there are. Raises ArgumentsError before `init`."""
+    return current().world.size
+
+
+def local_rank() -> int:
+    """The number of this rank among those of its machine."""
+    return current().world.local_rank
+
+
+def barrier() -> None:
+    """Wait until all ranks are here. Raises RankError."""
+    communicator = current()
+    communicator.run(communicator.world.barrier, "kg.distributed.barrier()")
+
+
+def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
+    """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
+    if op not in ("sum", "prod", "max", "min"):
+        raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
+    communicator, given = current(), np.ascontiguousarray(x)
+    result = np.empty_like(given)
+    doing = f"kg.distributed.all_reduce {op} of {given.dtype}{list(given.shape)}"
+    communicator.run(lambda: communicator.world.all_reduce(given, result, op), doing)
+    return result.reshape(np.shape(x))
+
+
+def all_gather(x: Any) -> np.ndarray[Any, Any]:
+    """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
+    communicator, given = current(), np.ascontiguousarray(x)
+    result = np.empty((communicator.world.size, *given.shape), given.dtype)
+    doing = f"kg.distributed.all_gather of {given.dtype}{list(given.shape)}"
+    communicator.run(lambda: communicator.world.all_gather(given, result), doing)
+    return result.reshape((communicator.world.size, *np.shape(x)))
+
+
+def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
+    """The array of one rank, on each; all have arrays of one shape and dtype. Raises PlanError, RankError."""
+    communicator, result = current(), np.array(x, order="C")
+    if not 0 <= root < communicator.world.size:
+        raise OptionError(f"root={root!r} is none of the {communicator.world.size} ranks")
+    doing = f"kg.distributed.broadcast of {result.dtype}{list(result.shape)} from {root}"
+    communicator.run(lambda: communicator.world.broadcast(result.reshape(-1), root), doing)
+    return result
+
+
+def shrink() -> None:
+    """Go on with the ranks that are left, after RankError in an elastic world; meshes and stores are made anew.
+
+    Raises RankError where the world cannot go on."""
+    old = current()
+    new = Communicator(old.world.shrink())
+    if _thread.communicator is not None:
+        _thread.communicator = new
+    else:
+        _process[:] = [new]
+
+
+__all__ = [
+    "RankError",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "init",
+    "local_rank",
+    "rank",
+    "run_threads",
+    "shrink",
+    "size",
+]

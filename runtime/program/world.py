@@ -1,0 +1,80 @@
+"""What collectives need of the processes that run one program together: the World protocol.
+
+A *rank* is one of them. Every rank runs the same program and calls the same collectives in the same order. Arrays are
+C-contiguous NumPy arrays; a world reads `source`, writes `target`, and keeps neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+Host = np.ndarray[Any, Any]
+
+JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def copied_bytes(array: Host | None) -> Host:
+    """An array's bytes, as they are now."""
+    return np.frombuffer(b"" if array is None else array.tobytes(), np.uint8)
+
+
+class World(Protocol):
+    """The ranks of a program, as one of them sees them. Calls block; collectives of one world come from one thread at a
+    time. Raises RankError where another rank failed, ended, or does not come within `collective_timeout` seconds."""
+
+    kind: str  # `alone`, `threads` or `mpi`
+    rank: int
+    size: int
+    local_rank: int  # among the ranks of this machine
+    doing: str  # what this rank waits for, for people
+
+    def all_reduce(self, source: Host, target: Host, op: str) -> None:
+        """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays, the same bits on each."""
+        ...
+
+    def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
+        """The same, cut into equal parts along the first axis: part r on rank r."""
+        ...
+
+    def all_gather(self, source: Host, target: Host) -> None:
+        """All ranks' arrays, one after the other."""
+        ...
+
+    def all_to_all(self, source: Host, target: Host) -> None:
+        """Part r along the first axis of every rank's array, on rank r."""
+        ...
+
+    def broadcast(self, array: Host, root: int) -> None:
+        """The array of one rank, written into the others'."""
+        ...
+
+    def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
+        """Send arrays from rank to rank: (source, target) pairs. Who is sent nothing gets zeros."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        ...
+
+    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
+        """Send a short text and an array's bytes to a rank; may be called from any thread."""
+        ...
+
+    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+        """The next message on a channel: who sent it, its text and its array's bytes. None once `stop` says so."""
+        ...
+
+    def fail(self, text: str) -> None:
+        """Tell all ranks that this one cannot go on: each gets RankError with the text, or ends with it."""
+        ...
+
+    def shrink(self) -> World:
+        """The world of the ranks that are left, after RankError. Raises RankError where it cannot be made."""
+        ...
+
+    def close(self) -> None:
+        """Leave: this rank takes part in nothing any more."""
+        ...

@@ -1,0 +1,64 @@
+"""A world of one rank: the same program, without a launcher."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+
+from ..core.errors import RankError
+from ..program.world import Host, World, copied_bytes
+
+
+class AloneWorld(World):
+    """One rank, whose collectives copy."""
+
+    kind = "alone"
+    rank, size, local_rank = 0, 1, 0
+
+    def __init__(self) -> None:
+        self.doing = ""
+        self._mail: dict[int, queue.SimpleQueue[tuple[int, bytes, Host]]] = {}
+
+    def all_reduce(self, source: Host, target: Host, op: str) -> None:
+        target[...] = source
+
+    def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
+        target[...] = source
+
+    def all_gather(self, source: Host, target: Host) -> None:
+        target.reshape(-1)[...] = source.reshape(-1)
+
+    def all_to_all(self, source: Host, target: Host) -> None:
+        target[...] = source
+
+    def broadcast(self, array: Host, root: int) -> None:
+        """Nothing: the array is there."""
+
+    def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
+        target[...] = source if (0, 0) in [*map(tuple, pairs)] else 0
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
+        self._box(channel).put((0, message, copied_bytes(array)))
+
+    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+        while not stop():
+            try:
+                return self._box(channel).get(timeout=0.05)
+            except queue.Empty:
+                continue
+        return None
+
+    def _box(self, channel: int) -> queue.SimpleQueue[tuple[int, bytes, Host]]:
+        return self._mail.setdefault(channel, queue.SimpleQueue())
+
+    def fail(self, text: str) -> None:
+        """Nobody to tell."""
+
+    def shrink(self) -> World:
+        raise RankError("this is the only rank")
+
+    def close(self) -> None:
+        """Nothing to leave."""

@@ -1,0 +1,302 @@
+"""A world whose ranks are processes that MPI joins. The only file that imports mpi4py.
+
+MPI's own collectives block, and cannot be given a limit of time. So each rank has a thread that looks every 50 ms
+whether its rank waits for one that has ended, or for longer than `collective_timeout`; the ranks then tell each other
+where they are, and all end with that text. In an elastic world (ULFM: user-level failure mitigation) the communicator
+is revoked instead: who waits gets RankError, and `shrink` makes the communicator of those that are left.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..core.errors import RankError
+from ..core.settings import settings
+from ..program.world import Host, World
+
+LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
+PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
+ANSWER_SECONDS = 0.5  # and an answer to where a rank is
+SPIN_SECONDS, NAP_SECONDS, DOZE_SECONDS = 0.002, 5e-5, 1e-3  # who receives: for how long it spins, then how it sleeps
+DOZE_AFTER = 0.05
+TOGETHER_BYTES = 32 << 10  # an array of no more travels with its text
+BYE, WHERE, HERE, FAILED = 1, 2, 3, 4  # what ranks tell each other about themselves
+HEADER = struct.Struct("<IQ")  # bytes of the text, and of an array that comes after
+OPERATIONS = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
+
+
+class MPIWorld(World):
+    """One rank of an MPI program."""
+
+    kind = "mpi"
+
+    def __init__(self, communicator: Any, elastic: bool = False) -> None:
+        """communicator: of mpi4py; what travels here uses copies of it."""
+        self.elastic = elastic
+        self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
+        self._data, self._mail, self._watch = (communicator.Dup() for _ in range(3))
+        machine = communicator.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
+        self.local_rank = machine.Get_rank()
+        machine.Free()
+        self.doing = ""
+        self.count = 0  # collectives that this rank has come to
+        self.ended: dict[int, int] = {}  # the ranks that have left, and how many collectives they had come to
+        self.failure: tuple[str, tuple[int, ...]] | None = None  # in an elastic world
+        self._since = 0.0  # when this rank began to wait; 0: it does not
+        self._answers: dict[int, tuple[int, str]] = {}
+        self._closed = False
+        self._sending = threading.Lock()
+        self._watcher = threading.Thread(target=self._look_after, name=f"watch of rank {self.rank}", daemon=True)
+        self._watcher.start()
+
+    # collectives
+
+    @contextmanager
+    def _collective(self, name: str) -> Iterator[None]:
+        if self.failure is not None:
+            raise RankError(*self.failure)
+        self.count += 1
+        self.doing = self.doing or name
+        self._since = time.monotonic()
+        try:
+            yield
+        except MPI.Exception as error:
+            self._since = 0.0
+            self._fail_collective(error)
+        finally:
+            self._since = 0.0
+
+    def _fail_collective(self, error: Any) -> None:
+        text = f"{error.Get_error_string()} in {self.doing}"
+        if not self.elastic:
+            self.fail(text)
+        if self.failure is None:
+            lost = self._lost_ranks()
+            named = f"rank {', '.join(map(str, lost))} died: " if lost else ""
+            self.failure = f"{named}{text}", lost
+            self._data.Revoke()
+        raise RankError(*self.failure) from None
+
+    def _lost_ranks(self) -> tuple[int, ...]:
+        group, own = self._data.Get_failed(), self._data.Get_group()
+        return tuple(sorted(MPI.Group.Translate_ranks(group, range(group.Get_size()), own)))
+
+    def all_reduce(self, source: Host, target: Host, op: str) -> None:
+        with self._collective("all_reduce"):
+            self._data.Allreduce(source, target, OPERATIONS[op])
+
+    def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
+        with self._collective("reduce_scatter"):
+            self._data.Reduce_scatter_block(source, target, OPERATIONS[op])
+
+    def all_gather(self, source: Host, target: Host) -> None:
+        with self._collective("all_gather"):
+            self._data.Allgather(source, target)
+
+    def all_to_all(self, source: Host, target: Host) -> None:
+        with self._collective("all_to_all"):
+            self._data.Alltoall(source, target)
+
+    def broadcast(self, array: Host, root: int) -> None:
+        with self._collective("broadcast"):
+            self._data.Bcast(array, root)
+
+    def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
+        with self._collective("permute"):
+            requests = [self._data.Irecv(target, a) for a, b in pairs if b == self.rank]
+            if not requests:
+                target[...] = 0
+            requests += [self._data.Isend(source, b) for a, b in pairs if a == self.rank]
+            MPI.Request.Waitall(requests)
+
+    def barrier(self) -> None:
+        with self._collective("barrier"):
+            self._data.Barrier()
+
+    # mail
+
+    def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
+        nbytes = 0 if array is None else array.nbytes
+        if array is None or nbytes <= TOGETHER_BYTES:
+            content = b"" if array is None else array.tobytes()
+            self._deliver(HEADER.pack(len(message), 0) + message + content, None, to, channel)
+        else:
+            self._deliver(HEADER.pack(len(message), nbytes) + message, array, to, channel)
+
+    def _deliver(self, head: bytes, body: Host | None, to: int, channel: int) -> None:
+        with self._sending:
+            requests = [self._mail.Isend([head, MPI.BYTE], to, 2 * channel)]
+            if body is not None:
+                requests.append(self._mail.Isend([body, MPI.BYTE], to, 2 * channel + 1))
+        self._rest(lambda: bool(MPI.Request.Testall(requests)), to)
+
+    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+        status, taken = MPI.Status(), []
+
+        def arrived() -> bool:
+            message = self._mail.Improbe(MPI.ANY_SOURCE, 2 * channel, status)
+            if message is not None:
+                taken.append(message)
+            return message is not None or stop()
+
+        self._rest(arrived, None)
+        if not taken:
+            return None
+        head = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+        taken[0].Recv([head, MPI.BYTE])
+        length, nbytes = HEADER.unpack(head[: HEADER.size].tobytes())
+        text = head[HEADER.size : HEADER.size + length].tobytes()
+        source: int = status.Get_source()
+        if not nbytes:
+            return source, text, head[HEADER.size + length :]
+        body = np.empty(nbytes, np.uint8)
+        request = self._mail.Irecv([body, MPI.BYTE], source, 2 * channel + 1)
+        self._rest(lambda: bool(request.Test()), source)
+        return source, text, body
+
+    def _rest(self, ready: Callable[[], bool], other: int | None) -> None:
+        """Until something is ready: at first in a loop that gives the core to others, then asleep in between."""
+        start = time.monotonic()
+        while not ready():
+            waited = time.monotonic() - start
+            if self.failure is not None:
+                raise RankError(*self.failure)
+            if other in self.ended and waited > PATIENCE_SECONDS:
+                raise RankError(
+                    f"rank {other} has ended, and rank {self.rank} waits for a message of its own", (other,)
+                )
+            if waited > settings.collective_timeout and other is not None:
+                raise RankError(f"rank {other} takes no message within {settings.collective_timeout:g} s", (other,))
+            time.sleep(0 if waited < SPIN_SECONDS else NAP_SECONDS if waited < DOZE_AFTER else DOZE_SECONDS)
+
+    # how the other ranks are
+
+    def _look_after(self) -> None:
+        while not self._closed:
+            time.sleep(LOOK_SECONDS)
+            try:
+                self._read_notices()
+                since, count = self._since, self.count
+                waited = time.monotonic() - since if since else 0.0
+                gone = [r for r, reached in self.ended.items() if reached < count]
+                if gone and waited > PATIENCE_SECONDS:
+                    self._give_up(f"rank {gone[0]} has ended, and rank {self.rank} waits in {self.doing}", (*gone,))
+                elif waited > settings.collective_timeout:
+                    self._give_up(*self._late())
+            except MPI.Exception as error:
+                if not self.elastic:
+                    self.fail(error.Get_error_string())
+                return
+
+    def _read_notices(self) -> None:
+        status = MPI.Status()
+        while self._watch.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            kind, other = status.Get_tag(), status.Get_source()
+            count, text = self._watch.recv(source=other, tag=kind)
+            if kind == BYE:
+                self.ended[other] = count
+            elif kind == WHERE:
+                self._watch.isend((self.count, self.doing), other, HERE)
+            elif kind == HERE:
+                self._answers[other] = count, text
+            elif kind == FAILED:
+                self._revoke(text, (other,))
+
+    def _late(self) -> tuple[str, tuple[int, ...]]:
+        """Who has not come to what this rank waits in, and where they are."""
+        self._answers.clear()
+        for other in range(self.size):
+            if other != self.rank:
+                self._watch.isend((0, ""), other, WHERE)
+        until = time.monotonic() + ANSWER_SECONDS
+        while len(self._answers) < self.size - 1 and time.monotonic() < until:
+            self._read_notices()
+            time.sleep(LOOK_SECONDS / 10)
+        absent = []
+        for other in range(self.size):
+            if other != self.rank and other not in self._answers:
+                absent.append((other, "does not answer"))
+            elif other != self.rank and self._answers[other][0] < self.count:
+                count = self._answers[other][0]
+                absent.append((other, f"has come to {count} of {self.count} collectives, and is in none"))
+        where = "; ".join(f"rank {other} {text}" for other, text in absent) or "all ranks wait"
+        seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
+        return f"{self.doing} does not end within {seconds}: {where}", tuple(other for other, _ in absent)
+
+    def _give_up(self, text: str, ranks: tuple[int, ...]) -> None:
+        if self.elastic:
+            self._revoke(text, ranks)
+        else:
+            self.fail(text)
+
+    def _revoke(self, text: str, ranks: tuple[int, ...]) -> None:
+        if self.failure is None:
+            self.failure = text, ranks
+            self._data.Revoke()
+
+    def fail(self, text: str) -> None:
+        """In an elastic world the others get RankError; else all ranks end, with the text on the standard error."""
+        if self.elastic:
+            for other in range(self.size):
+                if other != self.rank:
+                    self._watch.isend((self.count, f"rank {self.rank} failed: {text}"), other, FAILED)
+            self._revoke(f"rank {self.rank} failed: {text}", (self.rank,))
+            return
+        print(f"kernelgraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
+        self._data.Abort(1)
+
+    def shrink(self) -> MPIWorld:
+        if not self.elastic:
+            raise RankError("all ranks end with one that dies; write kg.distributed.init(elastic=True)")
+        if not self._data.Is_revoked():
+            self._data.Revoke()
+        self._closed = True
+        self._watcher.join()
+        return MPIWorld(self._data.Shrink(), True)
+
+    def close(self) -> None:
+        """Tell the others, who may wait for this rank."""
+        if not self._closed:
+            self._closed = True
+            for other in range(self.size):
+                if other != self.rank and other not in self.ended:
+                    self._watch.isend((self.count, ""), other, BYE)
+            self._watcher.join(1.0)
+
+
+def join_world(elastic: bool) -> MPIWorld:
+    """This process' rank among those that the launcher started. Raises RankError."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
+    world = MPIWorld(MPI.COMM_WORLD, elastic)
+    if elastic:
+        try:
+            world._data.Get_failed()
+        except (MPI.Exception, NotImplementedError):
+            raise RankError(
+                "elastic=True needs Open MPI with ULFM; start with python -m kernelgraph.run --elastic -n 4 script.py"
+            ) from None
+    _end_all_with_exceptions(world)
+    return world
+
+
+def _end_all_with_exceptions(world: MPIWorld) -> None:
+    """An exception that nobody handles ends all ranks, with its text."""
+    before = sys.excepthook
+
+    def end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+        before(kind, error, trace)
+        world.fail("".join(traceback.format_exception_only(kind, error)).strip())
+
+    sys.excepthook = end_all
