@@ -146,7 +146,7 @@ def _uses_of_version(cover: FusionCover, version: int) -> list[Event]:
     return [*writers, *reversed([*_readers_of_version(cover, version)])]
 
 
-def _parts_of_version(graph: Graph, version: int) -> list[tuple[Extent | None, int]]:
+def _parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Extent | None, int]]:
     """What was stored for a version, and where."""
     node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
