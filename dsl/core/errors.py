@@ -202,14 +202,18 @@ def line_of(traceback: TracebackType | None) -> str:
     return found or user_line()
 
 
-def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str) -> str:
-    """`file.py:LINE` of the first instruction of these kinds on `name` in the codes, or in code within them."""
+def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:
+    """`file.py:LINE` of the first instruction of these kinds on `name` in the codes, or in code within them.
+
+    owner: where it is an attribute, the global that has it; else any."""
     for code in codes:
+        before = None
         for instruction in dis.get_instructions(code):
-            if instruction.opname in operations and instruction.argval == name:
+            if instruction.opname in operations and instruction.argval == name and (not owner or before == owner):
                 line = instruction.positions.lineno if instruction.positions else None
                 return show_line(code.co_filename, line or code.co_firstlineno)
-        found = line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name)
+            before = instruction.argval
+        found = line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name, owner)
         if found:
             return found
     return ""

@@ -176,15 +176,16 @@ def _parts(function: Any) -> Iterator[Any]:
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__)
     for cell in function.__closure__ or ():
         yield cell.cell_contents
-    for name in dict.fromkeys(_names(function.__code__)):
+    for name in dict.fromkeys(names_in(function.__code__)):
         yield function.__globals__.get(name)
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
+    """The globals and attributes that a function's code names, and code within it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 def _attributes(value: Any, kind: type) -> Iterator[Any]:

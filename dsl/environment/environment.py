@@ -11,10 +11,10 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.errors import TraceError, UserError, is_numpys, is_refusal, is_user_file, line_of_name
-from ..core.object_state import PLAIN, base_of, contents, is_user_class
+from ..core.object_state import PLAIN, base_of, contents, is_user_class, names_in
 from ..core.pytree import Make, container
 from ..core.undo import Undo, undo_of
 from ..trace.trace import Trace, tracing
@@ -237,6 +237,8 @@ class World:
         users = is_user_file(code.co_filename)
         if not users and not any(_holds_users(cell) for cell in function.__closure__ or ()):
             return function
+        if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in(code)}:
+            _refuse_native_reads(code)
         cells = tuple(CellType() for _ in code.co_freevars)
         scope = self._scope(function.__globals__) if users else function.__globals__
         made = self._rewritten(code) if users and self.trace.rewriting else code
@@ -404,6 +406,21 @@ def _hooks() -> Any:
     from ..control_flow import hooks
 
     return hooks
+
+
+def _refuse_native_reads(code: CodeType) -> None:
+    """Raises TraceError where code names `object.__getattribute__`, which no stand-in notices."""
+    names = ("object", "type")
+    line = next(
+        filter(None, (line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), "__getattribute__", n) for n in names)), ""
+    )
+    if line:
+        refuse_native_read(line)
+
+
+def refuse_native_read(line: str | None = None) -> NoReturn:
+    """Raises TraceError for `object.__getattribute__`."""
+    raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
 
 
 def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _module(found: ModuleProxy) -> ModuleType:
 
 
 class Names(Mapping[str, Any]):
-    """The names of a module, or `sys.modules`: each is guarded where it is read."""
+    """The names of a module, `sys.modules` or `os.environ`: each is guarded where it is read."""
 
     def __init__(self, world: World, names: Mapping[str, Any], label: str) -> None:
         self._world, self._names, self._label = world, names, label
@@ -103,6 +103,18 @@ class Names(Mapping[str, Any]):
     def __len__(self) -> int:
         self._world.watch_for(self._names, "", self._label, "size", len(self._names))
         return len(self._names)
+
+
+class Variables(Names):
+    """`os.environ`."""
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def _refuse(self, *args: Any, **options: Any) -> None:
+        refused(self._label)
+
+    clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
 
 class Cached:

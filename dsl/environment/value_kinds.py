@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -25,10 +26,10 @@ from ..core.readable import native
 from ..interop.host_import import is_foreign
 from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer
-from .environment import StandIn, World
+from .environment import StandIn, World, refuse_native_read
 from .frozen_containers import blank, fill, frozen_kind
 from .numpy_proxy import Random, is_numpys, traced_form
-from .proxies import Cached, ModuleProxy, Super, TracedType, Variable, proxy_of_object, traced_class
+from .proxies import Cached, ModuleProxy, Super, TracedType, Variable, Variables, proxy_of_object, traced_class
 from .traced_globals import print_values, run_text, works
 from .type_proxy import Type
 
@@ -75,7 +76,7 @@ def _module(world: World, value: Any, label: str) -> Any:
         return Random("np.random" if value is np.random else value.__name__)
     if is_numpys(value):
         return traced_form(value)
-    return ModuleProxy(world, value) if is_user_module(value) or value in (sys, importlib) else value
+    return ModuleProxy(world, value) if is_user_module(value) or value in (sys, importlib, os) else value
 
 
 def _method(world: World, value: Any, label: str) -> Any:
@@ -107,6 +108,11 @@ def _view(world: World, value: Any, label: str) -> Any:
 
 def _import_module(world: World, value: Any, label: str) -> Any:
     return lambda name, package=None: world.lift(value(name, package))
+
+
+def _variables(world: World, value: Any, label: str) -> Any:
+    found = Variables(world, os.environ, "os.environ")
+    return found if value is os.environ else found.get
 
 
 def _container(world: World, value: Any, label: str) -> Any:
@@ -200,6 +206,9 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: traced_form(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module),
+    ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _variables),
+    ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
+     lambda world, value, label: refuse_native_read()),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class),
     ("module", lambda kind, value: kind is ModuleType, _module),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -204,3 +205,39 @@ def test_changed_arguments_that_are_read_by_another_name_are_refused() -> None:
     assert GRID.spacing == 0.5
     copied = cpu(lambda table, grid: {**table, "x": table["x"] + grid.spacing})
     assert_same(copied({"x": X, "y": 2}, GRID), {"x": X + 0.5, "y": 2})
+
+
+ENVIRONMENT_READERS = (
+    lambda x: x * float(os.environ["KG_TEST"]),
+    lambda x: x * float(os.environ.get("KG_TEST", "1")),
+    lambda x: x * float(os.getenv("KG_TEST", "1")),
+    lambda x: x * float(os.getenv("KG_OTHER", default="1")),
+    lambda x: x * ("KG_OTHER" in os.environ),
+    lambda x: x * float({**os.environ}["KG_TEST"]) + float(os.environ.copy()["KG_TEST"]),
+    lambda x: x * len(os.environ),
+)
+
+
+@pytest.mark.parametrize("number", range(len(ENVIRONMENT_READERS)))
+def test_environment_variables_are_guarded(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, x = ENVIRONMENT_READERS[number], np.arange(3.0)
+    traced = kg.kernel_graph(f, device="cpu")
+    for name, value in (("KG_TEST", "2"), ("KG_TEST", "3"), ("KG_OTHER", "4")):
+        monkeypatch.setenv(name, value)
+        np.testing.assert_array_equal(traced(x), f(x))
+
+
+def test_a_traced_function_does_not_set_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def assign(x: Any) -> Any:
+        os.environ["KG_TEST"] = "5"
+        return x
+
+    def update(x: Any) -> Any:
+        os.environ.update(KG_TEST="5")
+        return x
+
+    monkeypatch.setenv("KG_TEST", "2")
+    for f in (assign, update):
+        with pytest.raises(kg.TraceError, match=r"test_world_guards.py:\d+: .* cannot change os.environ"):
+            kg.kernel_graph(f, device="cpu")(np.arange(3.0))
+    assert os.environ["KG_TEST"] == "2"
