@@ -455,11 +455,16 @@ class KernelGraph(Portable, Generic[P, R]):
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
         text: str = _view().explain(self, args, options, verbose)
-        captured, _, leaves = self._looked_at(args, options)
-        if self._versions.runs_on_several(captured):
-            lines = str(import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)).splitlines()
+        if lines := self.lines_of_devices(args, options):
             text += "\nThat is on one device. " + "\n".join(lines[: None if verbose else SHOWN])
         return text
+
+    def lines_of_devices(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
+        """The plan of a call over several devices, as text; nothing for one that runs on one."""
+        captured, _, leaves = self._looked_at(args, options)
+        if not self._versions.runs_on_several(captured):
+            return []
+        return str(import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)).splitlines()
 
     def report(
         self,

@@ -118,8 +118,7 @@ function tip(event, text) {
 
 // canvases: draw(context, width, height) lists what may be hit as [x, y, w, h, tasks, text]
 
-function canvas(id, draw) {
-  const node = $(`#${id} canvas`);
+function canvas(node, draw) {
   const area = { hits: [], node };
   area.paint = () => {
     const { clientWidth: w, clientHeight: h } = node, ratio = devicePixelRatio || 1;
@@ -548,15 +547,54 @@ function decisionsTab() {
   return [element("table", {}, element("tbody", {}, ...rows)), element("pre", { text })];
 }
 
+// the roofline (Williams, Waterman and Patterson, 2009): flops of each byte moved against flops in a second
+
+const plot = element("canvas", { tabindex: "0", role: "img", "aria-label": "roofline; the table of kernels lists the same numbers" });
+
+function drawRoofline(context, w, h, hits) {
+  const { bandwidth, flops: peak } = data.device, ridge = peak / bandwidth, on = selected();
+  const points = top_.map((i) => [i, data.tasks[i]]).filter(([, t]) => t.bytes > 0 && t.flops > 0 && timeOf(t) > 0)
+    .map(([i, t]) => ({ i, t, x: t.flops / t.bytes, y: t.flops / timeOf(t) }));
+  if (!points.length) { context.fillStyle = color.faint; context.fillText("no task does arithmetic", 12, 16); return; }
+  const low = (values) => 10 ** Math.floor(Math.log10(Math.min(...values))), high = (values) => 10 ** Math.ceil(Math.log10(Math.max(...values)));
+  const xs = points.map((p) => p.x).concat(ridge / 10, ridge * 10), ys = points.map((p) => p.y).concat(peak, low(xs) * bandwidth);
+  const [x0, x1, y0, y1] = [low(xs), high(xs), low(ys), high(ys)];
+  const X = (x) => LEFT + (Math.log(x / x0) / Math.log(x1 / x0)) * (w - LEFT - 12), Y = (y) => 10 + (1 - Math.log(y / y0) / Math.log(y1 / y0)) * (h - BOTTOM - 30);
+  context.textAlign = "left";
+  for (let x = x0; x <= x1 * 1.001; x *= 10) { context.fillStyle = color.edge; context.fillRect(X(x), 10, 1, h - BOTTOM - 30); context.fillStyle = color.faint; if (x < x1 * 0.9) context.fillText(parseFloat(x.toPrecision(1)), X(x) + 2, h - BOTTOM - 12); }
+  for (let y = y0; y <= y1 * 1.001; y *= 10) { context.fillStyle = color.edge; context.fillRect(LEFT, Y(y), w - LEFT - 12, 1); context.fillStyle = color.faint; context.fillText(`${parseFloat((y / 1e3).toPrecision(1))}`, 8, Y(y)); }
+  context.fillText("flops for each byte →", LEFT, h - 8);
+  context.fillText("Gflop/s ↑", 8, h - 8);
+  context.strokeStyle = color.hot;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  context.moveTo(X(x0), Y(x0 * bandwidth));
+  context.lineTo(X(ridge), Y(peak));
+  context.lineTo(X(x1), Y(peak));
+  context.stroke();
+  const most = Math.max(...points.map((p) => timeOf(p.t)));
+  for (const { i, t, x, y } of points.sort((p, q) => timeOf(q.t) - timeOf(p.t))) {
+    const size = 3 + 9 * Math.sqrt(timeOf(t) / most), lit = on.has(i);
+    context.globalAlpha = on.size && !lit ? 0.25 : 0.85;
+    context.fillStyle = lit ? color.pick : color[t.kind];
+    context.beginPath();
+    context.arc(X(x), Y(y), size, 0, 2 * Math.PI);
+    context.fill();
+    hits.push([X(x) - size, Y(y) - size, 2 * size, 2 * size, [i], `${describe(i)}\n${parseFloat(x.toPrecision(3))} flops a byte, ${parseFloat((y / 1e3).toPrecision(3))} Gflop/s: ${(100 * least(t) / timeOf(t)).toFixed(0)} % of what ${x < ridge ? "memory" : "arithmetic"} allows`]);
+  }
+  context.globalAlpha = 1;
+}
+
 const TABS = {
-  Kernels: kernelTable, Task: taskTab, Cuts: cutsTab, Decisions: decisionsTab,
+  Kernels: kernelTable, Roofline: () => [plot], Task: taskTab, Cuts: cutsTab, Decisions: decisionsTab,
   Versions: () => [element("pre", { text: data.log.join("\n") })],
+  Devices: () => [element("pre", { text: data.devices.join("\n") })],
   Text: () => [element("pre", { class: "code", text: [...data.groups.map((g, i) => `g${i}: ${g}`), "", ...data.plan.steps.map(([what, s, n]) => `${what} ${what === "launch" ? `t${n}` : `e${n}`} on s${s}`)].join("\n") })],
 };
 
 let drawn = "";
 function tabs() {
-  $("#tabs").replaceChildren(...Object.keys(TABS).map((name) => element("button", {
+  $("#tabs").replaceChildren(...Object.keys(TABS).filter((name) => name !== "Devices" || data.devices.length).map((name) => element("button", {
     type: "button", role: "tab", "aria-selected": String(name === state.tab), text: name, onclick: () => { state.tab = name; tabs(); },
   })));
   $("#details .body").replaceChildren(...TABS[state.tab]());
@@ -605,21 +643,84 @@ function keys(event) {
   pin([next]);
 }
 
+// a comparison of two reports: what differs by line and by task, and both schedules on one time scale
+
+const share = { tasks: [new Set(), new Set()] }; // what is pointed at, of either report
+
+function compare(two, found) {
+  const paints = [], end = Math.max(...two.map((one) => Math.max(...one.tasks.map((t) => t.end ?? 0), 1e-9)));
+  const light = (row) => { share.tasks = row ? row.tasks.map((tasks) => new Set(tasks)) : [new Set(), new Set()]; for (const paint of paints) paint(); };
+  const cell = (value, other) => element("td", { class: value === other ? "" : "moved", text: value === null ? "-" : String(value) });
+  $("h1").textContent = found.names.join("  |  ");
+  $("#tools").remove();
+  $("#look").remove();
+  const table = (id, title, head, rows) => {
+    const all = element("input", { type: "checkbox", onchange: () => body.classList.toggle("all") }), body = element("tbody", {}, ...rows);
+    return element("section", { id, class: "panel" }, element("h2", {}, `${title} `, element("label", {}, all, " what is equal, too")),
+      element("div", { class: "body" }, element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { text })))), body)));
+  };
+  const facts = found.facts.map(([name, a, b]) => element("tr", { class: a === b ? "equal" : "" }, element("td", { text: name }), cell(a, a), cell(b, a)));
+  const cuts = found.cuts.map(([rule, a, b]) => element("tr", { class: a === b ? "equal" : "" }, element("td", { text: `cuts: ${rule}` }), cell(a, a), cell(b, a)));
+  const rows = (list) => list.map((row) => {
+    const [a, b] = row.times, factor = a && b ? `${parseFloat((b / a).toPrecision(3))} ×` : a === null ? "new" : "gone";
+    const made = element("tr", { class: a === b ? "equal" : "", onmouseenter: () => light(row), onmouseleave: () => light(null) },
+      element("td", { text: `${row.where}  ${row.text}`, title: row.text }), element("td", { text: duration(a) || "-" }), element("td", { text: duration(b) || "-" }),
+      element("td", { text: `${row.tasks[0].length} → ${row.tasks[1].length}` }), element("td", { text: factor }));
+    made.tasks_ = row.tasks;
+    return made;
+  });
+  const lines = rows(found.lines), head = ["", "first", "second", "tasks", "second / first"];
+  $("main").replaceChildren(
+    table("differences", "What differs", ["", ...found.names], [...facts, ...cuts]),
+    table("byline", `By line (times as ${found.basis})`, head, lines),
+    ...two.map((one, k) => element("section", { class: "panel wide", id: `schedule${k}` }, element("h2", {}, found.names[k], element("small", { text: "  as predicted, both on one scale" })),
+      element("div", { class: "body" }, element("canvas", { role: "img", "aria-label": `schedule of ${found.names[k]}; the tables list the same times` })))),
+    table("bytask", "By task", head, rows(found.tasks)));
+  document.body.classList.add("comparison");
+  two.forEach((one, k) => {
+    const outer = one.tasks.map((t, i) => [i, t]).filter(([, t]) => t.parent === undefined);
+    const area = canvas($(`#schedule${k} canvas`), (context, w, h, hits) => {
+      data = one;
+      one.end = end;
+      const row = Math.max(7, (h - BOTTOM - 4) / Math.max(1, one.plan.streams)), on = share.tasks[k], any = on.size || share.tasks[1 - k].size;
+      axis(context, w, h);
+      for (const [i, t] of outer) {
+        const x = timeX(t.start, w), y = 4 + t.stream * row + row * 0.05, lit = on.has(i), text = describe(i);
+        context.globalAlpha = any && !lit ? 0.25 : 1;
+        bar(context, x, y, timeX(t.end, w) - x, row * 0.8, lit ? color.pick : color[t.kind], t.label);
+        hits.push([x, y, timeX(t.end, w) - x, row * 0.8, [i], text]);
+      }
+      context.globalAlpha = 1;
+    });
+    paints.push(area.paint);
+    area.node.addEventListener("mousemove", (event) => {
+      const hit = area.at(event), at = hit && found.lines.find((line) => line.tasks[k].includes(hit[4][0]));
+      light(at ?? null);
+      for (const line of lines) line.classList.toggle("on", at !== undefined && line.tasks_ === at?.tasks);
+    });
+  });
+  paints.push(() => { for (const line of lines) line.classList.toggle("on", line.tasks_.some((tasks, k) => tasks.some((i) => share.tasks[k].has(i)) && share.tasks[k].size === tasks.length)); });
+  window.kernelgraph = { data: found, lit: () => share.tasks.map((tasks) => [...tasks]) }; // for tests and scripts
+}
+
 async function main() {
-  const every = await load(), which = Number(/[#&]r=(\d+)/.exec(location.hash)?.[1] ?? 0);
+  const every = await load(), which = Number(/[#&]r=(\d+)/.exec(location.hash)?.[1] ?? every.findIndex((one) => one.comparison));
   state.report = every[which] ? which : 0;
   data = every[state.report];
   $("#which").hidden = every.length < 2;
-  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: `${i + 1} of ${every.length}: ${one.function.name}` })));
+  $("#which").append(...every.map((one, i) => element("option", { value: String(i), text: one.comparison ? "the two compared" : `${i + 1} of ${every.length - (every.at(-1).comparison ? 1 : 0)}: ${one.function.name}` })));
   $("#which").value = String(state.report);
   $("#which").addEventListener("change", (event) => { location.hash = `#r=${event.target.value}`; location.reload(); });
-  derive();
   palette();
+  if (data.comparison) { compare(every.slice(0, 2), data); return; }
+  derive();
   state.pass = data.passes.at(-1)?.x && data.passes.at(-1).x.length < 400 && top_.length < 3 ? data.passes.length - 1 : -1;
   head();
   source();
   passes();
-  const areas = { schedule: canvas("schedule", drawSchedule), memory: canvas("memory", drawMemory), graph: canvas("graph", drawGraph) };
+  const drawings = { schedule: drawSchedule, memory: drawMemory, graph: drawGraph };
+  const areas = Object.fromEntries(Object.entries(drawings).map(([id, draw]) => [id, canvas($(`#${id} canvas`), draw)]));
+  areas.roofline = canvas(plot, drawRoofline);
   zoomable(areas.schedule);
   zoomable(areas.memory);
   graphMoves(areas.graph);
@@ -639,6 +740,7 @@ async function main() {
   refresh();
   window.kernelgraph = { // for tests and scripts
     data, selected: () => [...selected()],
+    roofline: () => { const box = plot.getBoundingClientRect(); return areas.roofline.hits.map(([x, y, w, h, tasks]) => [box.left + x + w / 2, box.top + y + h / 2, tasks]); },
     where: (task) => { const box = areas.schedule.node.getBoundingClientRect(), [x, y, w, h] = bars.get(task); return [box.left + x + w / 2, box.top + y + h / 2]; },
   };
 }

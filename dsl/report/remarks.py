@@ -8,6 +8,7 @@ from typing import Any
 from .text import duration, shortened, size
 
 MOST = 5
+TINY = 20.0  # microseconds, below which launching is what takes the time
 Remark = tuple[float, str, list[int]]  # how much it matters, the sentence, the tasks that it is about
 
 
@@ -68,7 +69,7 @@ def _wrong_predictions(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Ite
     """Tasks that matter take far longer, or less, than predicted."""
     known = [i for i, task in enumerate(tasks) if task["measured"] is not None and task["cost"] > 0]
     total = sum(time_of(tasks[i]) for i in known)
-    heavy = [i for i in sorted(known, key=lambda i: -time_of(tasks[i])) if time_of(tasks[i]) > 0.04 * total]
+    heavy = [i for i in sorted(known, key=lambda i: -time_of(tasks[i])) if time_of(tasks[i]) > max(0.04 * total, TINY)]
     ratio = {i: time_of(tasks[i]) / tasks[i]["cost"] for i in heavy}
     slow, fast = [i for i in heavy if ratio[i] > 3], [i for i in heavy if ratio[i] < 1 / 3]
     for about, words in ((slow, "times as long as predicted"), (fast, "times less than predicted")):
@@ -134,7 +135,7 @@ def _far_from_the_limit(data: dict[str, Any], tasks: list[dict[str, Any]]) -> It
     total = sum(map(time_of, tasks))
     for i in sorted(range(len(tasks)), key=lambda i: -time_of(tasks[i]))[:5]:
         task = tasks[i]
-        if task["kind"] != "kernel" or task["measured"] is None or time_of(task) < 0.1 * total or time_of(task) < 20:
+        if task["kind"] != "kernel" or task["measured"] is None or time_of(task) < 0.1 * total or time_of(task) < TINY:
             continue
         least = max(task["bytes"] / data["device"]["bandwidth"], task["flops"] / data["device"]["flops"])
         if least < 0.15 * time_of(task):

@@ -33,12 +33,17 @@ MOST_LABEL = 60  # characters
 
 
 def report_data(
-    inspection: Inspection, spans: Sequence[Span], made: dict[str, str], source: bool = True
+    inspection: Inspection,
+    spans: Sequence[Span],
+    made: dict[str, str],
+    source: bool = True,
+    devices: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Numbers, texts, lists and dicts only. Times are microseconds; a task, buffer or path is named by its number.
 
-    made: what made the report. source: whether the user's code is part of it."""
-    return _Data(inspection, Provenance(source), spans).whole(made)
+    made: what made the report. source: whether the user's code is part of it. devices: the plan over several devices,
+    as lines of text, beside which the rest of the data is about one device."""
+    return _Data(inspection, Provenance(source), spans).whole(made) | {"devices": list(devices)}
 
 
 class _Data:

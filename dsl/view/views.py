@@ -67,7 +67,7 @@ def report(
     if calls and _has_values((args, options)):
         spans = measured_spans(graph, args, options, calls)
     inspection = graph.inspect(args, options)  # with the plan that is chosen by now
-    made = Report(report_data(inspection, spans, made_by(), source))
+    made = Report(report_data(inspection, spans, made_by(), source, graph.lines_of_devices(args, options)))
     if path is not None:
         made.save(path)
     return made

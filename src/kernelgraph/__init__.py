@@ -52,6 +52,8 @@ _HOMES = {
     "dsl.devices.mesh": ("Mesh", "Sharded", "replicate", "shard"),
     "dsl.devices.places": ("place",),
     "dsl.jit.kernel_graph": ("KernelGraph", "kernel_graph"),
+    "dsl.report.comparison": ("Comparison", "compare"),
+    "dsl.report.report": ("Report",),
     "dsl.array.memory": ("empty_cache", "memory_limit", "memory_stats"),
     "dsl.api.custom_calls": ("host", "kernel"),
     "dsl.api.elementwise": ("Elementwise", "elementwise"),

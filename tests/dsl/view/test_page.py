@@ -100,6 +100,20 @@ def test_keys_and_search(browser: Browser, path: Path) -> None:
     quiet(browser)
 
 
+def test_the_roofline_has_a_point_for_each_task_that_computes(browser: Browser, path: Path) -> None:
+    browser.open(path, 1700, 1000)
+    browser.evaluate("[...document.querySelectorAll('#tabs button')].find(b => b.textContent === 'Roofline').click()")
+    browser.until("document.querySelector('#details canvas').width > 300")
+    data = browser.evaluate("kernelgraph.data")
+    computing = [i for i, t in enumerate(data["tasks"]) if t["flops"] and t["bytes"] and "parent" not in t]
+    hits = browser.evaluate("kernelgraph.roofline()")
+    assert sorted(tasks[0] for *_, tasks in hits) == computing
+    x, y = hits[-1][:2]
+    browser.mouse(x, y)
+    assert browser.evaluate("kernelgraph.selected()") == hits[-1][2]
+    quiet(browser)
+
+
 def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=\"document.title='owned'\">"
     namespace: dict[str, Any] = {"np": np}

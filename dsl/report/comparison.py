@@ -1,0 +1,157 @@
+"""`kg.compare`: two reports in; what differs between them out, as data, as a few lines of text and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .page import page
+from .remarks import time_of
+from .report import Report
+from .svg import folded
+from .text import duration, shortened, size
+
+SHOWN = 10  # lines of the user's that the text names
+
+
+class Comparison:
+    """What `kg.compare(a, b)` gives. `data` is numbers, texts, lists and dicts alone: `facts` of both reports, `lines`
+    of the user's text and `tasks` of both, each with its numbers in either, and `cuts` by rule."""
+
+    def __init__(self, first: Report, second: Report) -> None:
+        self.reports = first, second
+        self.data = compared(first.data, second.data)
+
+    def page(self) -> str:
+        """One HTML file that needs nothing else, with both reports in it, as text."""
+        return page([*(report.data for report in self.reports), self.data])
+
+    def save(self, path: Any) -> None:
+        """Write the page, or, where the name ends in `.json`, the data."""
+        json_asked = str(path).endswith(".json")
+        Path(path).write_text(json.dumps(self.data, allow_nan=False) if json_asked else self.page(), encoding="utf-8")
+
+    def __str__(self) -> str:
+        data = self.data
+        rows = [["", *data["names"]], *([name, str(a), str(b)] for name, a, b in data["facts"] if a != b)]
+        moved = [row for row in data["lines"] if row["times"][0] != row["times"][1]][:SHOWN]
+        for row in moved:
+            rows.append([f"{row['where']}  {shortened(row['text'], 50)}", *map(_time, row["times"])])
+        widths = [max(len(row[k]) for row in rows) for k in range(3)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in (1, 2))]) for row in rows]
+        return "\n".join([f"{data['function']['name']}; times are {data['basis']}", *lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return folded("comparison", str(self))
+
+
+def compare(first: Report | str | Path, second: Report | str | Path, path: Any = None) -> Comparison:
+    """Two reports side by side: two plans, two devices, two versions of a function, or today and last week.
+
+        before = f.report(x)
+        after = g.report(x)
+        print(kg.compare(before, after))
+        kg.compare(before, after, "page.html")
+
+    Each is a report or the name of a `.json` file that one was saved to. What belongs together is found by the text of
+    the user's line, so lines may have moved. path: where a page goes."""
+    found = Comparison(_report(first), _report(second))
+    if path is not None:
+        found.save(path)
+    return found
+
+
+def _report(given: Report | str | Path) -> Report:
+    return given if isinstance(given, Report) else Report(json.loads(Path(given).read_text(encoding="utf-8")))
+
+
+def compared(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The facts, the lines and the tasks of two reports' data, joined; what differs most comes first."""
+    both = first, second
+    measured = all("measured" in data for data in both)
+    time: Callable[[dict[str, Any]], float] = time_of if measured else lambda task: float(task["cost"])
+    names = [data["function"]["name"] for data in both]
+    return {
+        "comparison": True,
+        "function": {"name": " and ".join(dict.fromkeys(names))},
+        "names": [f"{data['function']['name']} on {data['device']['name']}" for data in both],
+        "basis": "measured" if measured else "predicted",
+        "facts": [[name, *values] for name, *values in zip(FACTS, *map(_facts, both), strict=True)],
+        "lines": _joined(*({key: row for key, row in _lines(data, time)} for data in both)),
+        "tasks": _joined(*({key: row for key, row in _tasks(data, time)} for data in both)),
+        "cuts": _cuts(both),
+    }
+
+
+FACTS = ("device", "arguments", "nodes", "tasks", "streams", "waits", "predicted", "measured", "arena", "least arena")
+
+
+def _facts(data: dict[str, Any]) -> tuple[Any, ...]:
+    plan, memory = data["plan"], data["memory"]
+    arguments = ", ".join(f"{a['name']} {a['type']}" for a in data["arguments"])
+    tasks = sum("parent" not in task for task in data["tasks"])
+    measured = duration(data["measured"]) if "measured" in data else "-"
+    times = duration(data["predicted"]), measured, size(memory["arena"]), size(memory["bound"])
+    return data["device"]["name"], arguments, data["nodes"], tasks, plan["streams"], plan["waits"], *times
+
+
+Row = tuple[tuple[str, str, int], dict[str, Any]]  # what it is joined by, and its numbers
+
+
+def _lines(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+    """The innermost lines that tasks come from; of a task of several each has its share of the time."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for number, task in enumerate(data["tasks"]):
+        places = [tuple(data["paths"][path][-1][:2]) for path in task["paths"]]
+        if "parent" not in task:
+            for place in dict.fromkeys(places):
+                row = found.setdefault(place, {"time": 0.0, "tasks": []})
+                row["time"] += time(task) * places.count(place) / len(places)
+                row["tasks"].append(number)
+    texts = [dict(file["lines"]) for file in data["files"]]
+    counts: dict[tuple[str, str], int] = {}
+    for (file, line), row in sorted(found.items()):
+        name = data["files"][file]["name"].rpartition("/")[2]
+        text = texts[file].get(line, "").strip() or f"line {line}"
+        counts[name, text] = counts.get((name, text), 0) + 1
+        yield (name, text, counts[name, text]), {**row, "where": f"{name}:{line}", "text": text}
+
+
+def _tasks(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+    counts: dict[tuple[str, str], int] = {}
+    for number, task in enumerate(data["tasks"]):
+        if "parent" not in task:
+            key = task["name"], task["label"]
+            counts[key] = counts.get(key, 0) + 1
+            row = {"time": time(task), "tasks": [number], "where": f"t{number}", "text": task["label"]}
+            yield (*key, counts[key]), row
+
+
+def _joined(first: dict[Any, dict[str, Any]], second: dict[Any, dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = []
+    for key in dict.fromkeys([*first, *second]):
+        pair = first.get(key), second.get(key)
+        known = next(row for row in reversed(pair) if row is not None)
+        rows.append(
+            {
+                "where": known["where"],
+                "text": known["text"],
+                "times": [None if row is None else round(row["time"], 3) for row in pair],
+                "tasks": [[] if row is None else row["tasks"] for row in pair],
+            }
+        )
+    return sorted(rows, key=lambda row: -abs((row["times"][1] or 0.0) - (row["times"][0] or 0.0)))
+
+
+def _cuts(both: tuple[dict[str, Any], dict[str, Any]]) -> list[list[Any]]:
+    """How many cuts each rule makes in either."""
+    counts = [[cut["rule"] for cut in data["cuts"]] for data in both]
+    return [[rule, counts[0].count(rule), counts[1].count(rule)] for rule in dict.fromkeys(counts[0] + counts[1])]
+
+
+def _time(microseconds: float | None) -> str:
+    return "-" if microseconds is None else duration(microseconds)
