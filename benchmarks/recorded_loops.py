@@ -1,6 +1,7 @@
 """Loops whose turns differ, beside numba and NumPy: the first call, the same at another size, and a settled call.
 
     python benchmarks/recorded_loops.py [--device cpu] [--sizes 16 160 1000] [--only lu] [--no-peers]
+    python benchmarks/recorded_loops.py --turns 50 500 5000    # the first call of ten loops, by how many turns they have
 
 Every program is plain NumPy; numba compiles the same source, on a machine with a GPU CuPy runs it too. Every call gets
 arguments of its own, copied before the clock starts; the least of several calls counts.
@@ -23,6 +24,7 @@ PARSER.add_argument("--sizes", type=int, nargs="*", default=[16, 160])
 PARSER.add_argument("--only", nargs="*", default=[])
 PARSER.add_argument("--seconds", type=float, default=0.3, help="for each candidate")
 PARSER.add_argument("--no-peers", action="store_true")
+PARSER.add_argument("--turns", type=int, nargs="*", default=[])
 OPTIONS = PARSER.parse_args()
 pin(2)
 
@@ -186,6 +188,73 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, Any], tuple[Any, ..
 }
 
 
+def step_oscillator(y, times):  # type: ignore[no-untyped-def]
+    for t in times:
+        k1 = np.array([y[1], np.sin(t) - y[0]])
+        middle = y + 0.005 * k1
+        y = y + 0.01 * np.array([middle[1], np.sin(t + 0.005) - middle[0]])
+    return y
+
+
+def diffuse(u, turns):  # type: ignore[no-untyped-def]
+    for _ in range(turns):
+        u[1:-1, 1:-1] += 0.1 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1])
+    return u
+
+
+def run_network(w, x):  # type: ignore[no-untyped-def]
+    h = np.zeros(w.shape[0])
+    for i in range(x.shape[0]):
+        h = np.tanh(w @ h + x[i])
+    return h
+
+
+def smooth_rows(x):  # type: ignore[no-untyped-def]
+    for i in range(1, x.shape[0]):
+        x[i] = 0.9 * x[i - 1] + 0.1 * x[i]
+    return x
+
+
+def largest_so_far(x):  # type: ignore[no-untyped-def]
+    best = x[0]
+    for i in range(1, x.shape[0]):
+        best = max(best, x[i])
+        x[i] = best
+    return x
+
+
+def check_sum(data):  # type: ignore[no-untyped-def]
+    total = 0
+    for i in range(data.shape[0]):
+        total = (total ^ data[i]) * 31 % 65521
+    return total
+
+
+def band_solve(a, b):  # type: ignore[no-untyped-def]
+    for i in range(1, b.shape[0]):
+        w = a[i, 0] / a[i - 1, 1]
+        a[i, 1] -= w * a[i - 1, 2]
+        b[i] -= w * b[i - 1]
+    for i in range(b.shape[0] - 2, -1, -1):
+        b[i] = (b[i] - a[i, 2] * b[i + 1]) / a[i, 1]
+    return b
+
+
+# name -> a function, and its arguments for a number of turns
+TURNS: dict[str, tuple[Callable[..., Any], Callable[[int, Any], tuple[Any, ...]]]] = {
+    "recurrence": (recurrence, lambda n, g: (g.random(n), np.array([1.0, -0.3, 0.2]), 0.5)),
+    "durbin": (durbin, lambda n, g: (g.random(n) / n,)),
+    "longest_common": (longest_common, lambda n, g: (g.integers(0, 4, n), g.integers(0, 4, 50))),
+    "step_oscillator": (step_oscillator, lambda n, g: (g.random(2), np.linspace(0, 1, n))),
+    "diffuse": (diffuse, lambda n, g: (g.random((64, 64)), n)),
+    "run_network": (run_network, lambda n, g: (g.random((32, 32)) / 32, g.random((n, 32)))),
+    "smooth_rows": (smooth_rows, lambda n, g: (g.random((n, 100)),)),
+    "largest_so_far": (largest_so_far, lambda n, g: (g.random(n),)),
+    "check_sum": (check_sum, lambda n, g: (g.integers(0, 256, n),)),
+    "band_solve": (band_solve, lambda n, g: (g.random((n, 3)) + [0, 4, 0], g.random(n))),
+}
+
+
 def copied(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(x.copy() if isinstance(x, np.ndarray) else x for x in given)
 
@@ -244,9 +313,28 @@ def main() -> None:
             print(f"| {name} | {n} | " + " | ".join(row) + " |", flush=True)
 
 
+def by_turns() -> None:
+    print(machine(2, ("numpy", "llvmlite")))
+    print("| loop | " + " | ".join(f"first call, {n} turns | a call" for n in OPTIONS.turns) + " |")
+    print("|---" + "|--:|--:" * len(OPTIONS.turns) + "|")
+    least(kg.kernel_graph(np.negative, device=OPTIONS.device), (np.ones(3),))  # what any first call loads
+    for name, (function, make) in TURNS.items():
+        if OPTIONS.only and name not in OPTIONS.only:
+            continue
+        row = []
+        for n in OPTIONS.turns:
+            given = make(n, np.random.default_rng(n))
+            ours = kg.kernel_graph(function, device=OPTIONS.device)
+            row += [show(timed(ours, given)), show(least(ours, given))]
+            mine, want = copied(given), copied(given)
+            for got, wanted in zip(_each(ours(*mine)), _each(function(*want)), strict=True):
+                np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-9, atol=1e-11)
+        print(f"| {name} | " + " | ".join(row) + " |", flush=True)
+
+
 def _each(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
 if __name__ == "__main__":
-    main()
+    by_turns() if OPTIONS.turns else main()

@@ -14,6 +14,7 @@ from ..core.errors import UnsupportedError
 from ..trace.trace import TooMany, Trace
 
 SURE = 512  # nodes from which loops one in another are recorded; and others, if it is certain that these are turns:
+MANY = 2048  # and a loop of so many over elements, or of turns that are no loop by then
 TURNS = 8  # so many times as many as lines of the source,
 RAGGED = 6  # of so many operations one has a new shape at least; or
 SINGLE = 0.75  # this part of them has one element, in loops one in another; or
@@ -38,6 +39,8 @@ def check_length(trace: Trace) -> None:
     nested = loops_around() > 1
     if _is_ragged(trace) or (nested and _is_of_elements(trace)):
         raise TooMany(False)
+    if len(builder.nodes) >= MANY and (_is_of_elements(trace) or not _rolls(trace, False)):
+        raise TooMany(True)
     if len(builder.nodes) >= SURE and ((rolls := _rolls(trace)) is False or nested):
         raise TooMany(rolls)
 
@@ -57,14 +60,14 @@ def _is_of_elements(trace: Trace) -> bool:
     return sum(node.type.size == 1 for node in nodes) >= SINGLE * len(nodes)
 
 
-def _rolls(trace: Trace) -> bool:
-    """Whether the turns that were traced are a few loops again, or may be with some more."""
+def _rolls(trace: Trace, hopeful: bool = True) -> bool:
+    """Whether the turns that were traced are a few loops again; hopeful: or may be with some more."""
     builder = trace.builder
     ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
     graph = builder.finish([builder.at(n) for n in sorted(ends)])
     rolled = reroll_graph(graph).graph.nodes
     loops = sum(node.op == "loop" and node.attr("part") == 0 for node in rolled)
-    return loops <= LOOPS and (len(rolled) * ROLLED <= len(graph.nodes) or repeats(graph))
+    return loops <= LOOPS and (len(rolled) * ROLLED <= len(graph.nodes) or (hopeful and repeats(graph)))
 
 
 def _too_long(trace: Trace) -> str:

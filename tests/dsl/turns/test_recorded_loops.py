@@ -375,3 +375,21 @@ def test_a_number_that_a_loop_without_turns_leaves_keeps_its_digits(start: Any) 
     got, want = np.asarray(kg.kernel_graph(clipping, device="cpu")(a, start)), clipping(a, start)
     assert got.dtype == want.dtype
     np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_long_loop_over_elements_is_recorded_however_regular_it_is() -> None:
+    def filtered(x: Any) -> Any:
+        y = np.zeros_like(x)
+        for i in range(2, len(x)):
+            y[i] = x[i] - 0.3 * y[i - 1] + 0.2 * y[i - 2]
+        return y
+
+    def smoothed_rows(x: Any) -> Any:
+        for i in range(1, len(x)):
+            x[i] = 0.9 * x[i - 1] + 0.1 * x[i]
+        return x
+
+    for function, x in (filtered, np.arange(5000.0)), (smoothed_rows, np.arange(4000.0).reshape(1000, 4)):
+        ours = kg.kernel_graph(function, device="cpu")
+        assert len(ours.graph(x).nodes) < 10
+        compared(function, ours, x)
