@@ -66,11 +66,15 @@ class Browser:
     def open(self, path: Path, width: int = 1400, height: int = 900, dark: bool = False, fragment: str = "") -> None:
         """Show a file in a window of this size, and wait until its scripts have run."""
         self.resize(width, height, dark)
+        self.visit(path.resolve().as_uri() + fragment)
+        self.until("document.readyState === 'complete' && window.kernelgraph !== undefined")
+
+    def visit(self, address: str) -> None:
+        """Go to an address, and do not wait."""
         self.errors.clear()
         self.requests.clear()
         self._ask("Page.navigate", url="about:blank")
-        self._ask("Page.navigate", url=path.resolve().as_uri() + fragment)
-        self.until("document.readyState === 'complete' && window.kernelgraph !== undefined")
+        self._ask("Page.navigate", url=address)
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
         self._ask(

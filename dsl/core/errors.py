@@ -220,8 +220,16 @@ def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str
 
 
 def show_line(filename: str, line: int) -> str:
-    """`file.py:LINE`."""
-    return f"{os.path.basename(filename)}:{line}"
+    """`file.py:LINE`; of a notebook's third cell `In[3]:LINE`."""
+    return f"{show_file(filename)}:{line}"
+
+
+def show_file(filename: str) -> str:
+    """A file's name without its folders; of code in a notebook, the cell as the notebook numbers it."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    cells = getattr(getattr(running, "compile", None), "_filename_map", {})
+    return f"In[{cells[filename]}]" if filename in cells else os.path.basename(filename)
 
 
 def refusal(message: str, kind: type[Exception] = ValueError) -> UserError:

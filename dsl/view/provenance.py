@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...compiler.graph.graph import Graph
+from ..core.errors import show_file, show_line
 from ..core.places import Place, paths_of_line
 
 AROUND = 5  # lines shown before and after those that are used
@@ -56,7 +57,7 @@ class Provenance:
     def short(self, path: int) -> str:
         """`file.py:12` of the innermost line."""
         file, line, *_ = self.paths[path][-1]
-        return f"{os.path.basename(list(self._files)[file])}:{line}"
+        return show_line(list(self._files)[file], line)
 
     def files(self) -> list[dict[str, Any]]:
         """Each file's name, and those of its lines that stand near one that is used."""
@@ -78,5 +79,5 @@ def _shown(name: str) -> str:
     try:
         relative = os.path.relpath(name)
     except ValueError:  # another drive
-        return os.path.basename(name)
-    return os.path.basename(name) if relative.startswith("..") else relative
+        return show_file(name)
+    return show_file(name) if relative.startswith("..") else relative
