@@ -1,7 +1,7 @@
 """Loops whose turns differ, beside numba and NumPy: the first call, the same at another size, and a settled call.
 
     python benchmarks/recorded_loops.py [--device cpu] [--sizes 16 160 1000] [--only lu] [--no-peers]
-    python benchmarks/recorded_loops.py --turns 50 500 5000    # the first call of ten loops, by how many turns they have
+    python benchmarks/recorded_loops.py --turns 50 500 5000    # first calls of ten loops
 
 Every program is plain NumPy; numba compiles the same source, on a machine with a GPU CuPy runs it too. Every call gets
 arguments of its own, copied before the clock starts; the least of several calls counts.
@@ -251,7 +251,7 @@ TURNS: dict[str, tuple[Callable[..., Any], Callable[[int, Any], tuple[Any, ...]]
     "smooth_rows": (smooth_rows, lambda n, g: (g.random((n, 100)),)),
     "largest_so_far": (largest_so_far, lambda n, g: (g.random(n),)),
     "check_sum": (check_sum, lambda n, g: (g.integers(0, 256, n),)),
-    "band_solve": (band_solve, lambda n, g: (g.random((n, 3)) + [0, 4, 0], g.random(n))),
+    "band_solve": (band_solve, lambda n, g: (g.random((n, 3)) + np.array([0, 4, 0]), g.random(n))),
 }
 
 

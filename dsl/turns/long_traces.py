@@ -6,6 +6,7 @@ import ast
 import sys
 from types import CodeType
 
+from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import repeats, reroll_graph
 from ..control_flow.loops import for_, while_
@@ -39,7 +40,7 @@ def check_length(trace: Trace) -> None:
     nested = loops_around() > 1
     if _is_ragged(trace) or (nested and _is_of_elements(trace)):
         raise TooMany(False)
-    if len(builder.nodes) >= MANY and (_is_of_elements(trace) or not _rolls(trace, False)):
+    if len(builder.nodes) >= MANY and (_is_of_elements(trace) or not _loops_of(trace)[0]):
         raise TooMany(True)
     if len(builder.nodes) >= SURE and ((rolls := _rolls(trace)) is False or nested):
         raise TooMany(rolls)
@@ -60,14 +61,19 @@ def _is_of_elements(trace: Trace) -> bool:
     return sum(node.type.size == 1 for node in nodes) >= SINGLE * len(nodes)
 
 
-def _rolls(trace: Trace, hopeful: bool = True) -> bool:
-    """Whether the turns that were traced are a few loops again; hopeful: or may be with some more."""
+def _rolls(trace: Trace) -> bool:
+    """Whether the turns that were traced are a few loops again, or may be with some more."""
+    loops, graph, rolled = _loops_of(trace)
+    return loops <= LOOPS and (len(rolled.nodes) * ROLLED <= len(graph.nodes) or repeats(graph))
+
+
+def _loops_of(trace: Trace) -> tuple[int, Graph, Graph]:
+    """How many loops what was traced is again; and its graph, before and then."""
     builder = trace.builder
     ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
     graph = builder.finish([builder.at(n) for n in sorted(ends)])
-    rolled = reroll_graph(graph).graph.nodes
-    loops = sum(node.op == "loop" and node.attr("part") == 0 for node in rolled)
-    return loops <= LOOPS and (len(rolled) * ROLLED <= len(graph.nodes) or (hopeful and repeats(graph)))
+    rolled = reroll_graph(graph).graph
+    return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled.nodes), graph, rolled
 
 
 def _too_long(trace: Trace) -> str:
