@@ -66,6 +66,12 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
     atexit.register(_leave)  # after mpi4py's own, so before it
 
 
+def end_all(text: str) -> None:
+    """All ranks end, with the text, if this process is one of several."""
+    for communicator in _process:
+        communicator.world.fail(text)
+
+
 def _leave() -> None:
     """What is on its way is done, unless it takes too long; then this rank says that it ends."""
     for communicator in _process:

@@ -5,26 +5,38 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..array.array import Array, asarray
-from ..array.devices import name_of
+from ...compiler.core.types import dtype_kind
+from ...runtime.engine.collective_calls import CollectiveCall
+from ...runtime.engine.communicator import Communicator, digest_of
+from ...runtime.program.multi_device import Collective
+from ..array.array import Array, asarray, from_numpy
+from ..array.devices import device_named, name_of
+from ..array.in_flight import track_memory
+from ..array.spec import Spec
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..jit.kernel_graph import KernelGraph
+from .distributed import broadcast, current
 from .mesh import Sharded
+from .store_servers import Key, Part, Worker
 
-KINDS = ("local", "device")
-Key = int | str
-Updater = Callable[[Any, Any, Any], Any]
+KINDS = ("local", "device", "dist_sync", "dist_async")
+Updater = Callable[..., Any]
 
 
 class KVStore:
-    """A store in this process. `local` sums what is pushed on the CPU, `device` on the device of the stored value.
+    """A store of values by key that all devices, or all ranks, push to and pull from.
 
-    Calls on arrays of one kind of device return at once; a pull follows the pushes before it. priority: of no
-    effect, since work starts as soon as what it reads is there.
+    kind: `local` sums what is pushed on the CPU, `device` on the device of the stored value. `dist_sync`: the sum is
+    over all ranks, and each updates its own copy of the value: every rank pushes the same keys in the same order.
+    `dist_async`: a server beside each rank keeps some of the keys, and updates one at each push of any rank.
+
+    Calls return at once where they can; a pull follows the pushes before it. priority: of no effect, since work starts
+    as soon as what it reads is there.
 
         store = kg.KVStore("device")
         store.init("w", weights)
@@ -33,38 +45,61 @@ class KVStore:
     """
 
     def __init__(self, kind: str = "local") -> None:
-        """Raises OptionError."""
+        """Raises OptionError; ArgumentsError for `dist_*` before `kg.distributed.init()`."""
         if kind not in KINDS:
             raise OptionError(f"kg.KVStore({kind!r}): write one of {', '.join(map(repr, KINDS))}")
         self.type = kind
         self._values: dict[Key, Array] = {}
+        self._specs: dict[Key, Spec] = {}
         self._updater: Updater | None = None
-        self._compiled: dict[Key, KernelGraph] = {}
+        self._state_count = 0
+        self._compiled: dict[Part, KernelGraph] = {}
+        self._states: dict[Part, list[Any]] = {}
         self._lock = threading.RLock()
+        self._ranks = current() if kind.startswith("dist") else None
+        self._servers = Worker(self._ranks, self._update) if self._ranks and kind == "dist_async" else None
 
-    rank = 0  # of this process
-    num_workers = 1
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+        return 0 if self._ranks is None else self._ranks.world.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many processes push."""
+        return 1 if self._ranks is None else self._ranks.world.size
 
     def init(self, key: Any, value: Any) -> None:
-        """Give keys their first values. key, value: one of each, or lists of both. Raises ArgumentsError."""
-        for one, its in self._pairs(key, value, "init"):
+        """Give keys their first values; of ranks all call it, and rank 0's count. key, value: one of each, or lists of
+        both. Raises ArgumentsError."""
+        for one, given in self._pairs(key, value, "init"):
             with self._lock:
-                if one in self._values:
+                if one in self._specs:
                     raise ArgumentsError(f"key {one!r} has a value already; push to it")
-                first = its[0] if isinstance(its, (list, tuple)) else its
-                self._values[one] = self._own(first)
+                first = self._own(given[0] if isinstance(given, (list, tuple)) else given)
+                self._specs[one] = first._spec
+                if self._servers is not None:
+                    self._servers.init(one, first.numpy())
+                elif self._ranks is not None:
+                    self._values[one] = self._own(broadcast(first.numpy()))
+                else:
+                    self._values[one] = first
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Join the arrays of a key (one, or a list of one from each device) by their sum, and give it to the updater;
         without one the sum is the key's new value. Raises ArgumentsError, ShapeError."""
-        for one, its in self._pairs(key, value, "push"):
+        for one, given in self._pairs(key, value, "push"):
             with self._lock:
-                stored = self._stored(one)
-                joined = self._sum(one, stored, its)
+                if self._servers is not None:
+                    self._push_to_servers(self._servers, one, given)
+                    continue
+                joined = self._sum(one, given)
+                if self._ranks is not None and self._ranks.world.size > 1:
+                    joined = self._sum_over_ranks(self._ranks, one, joined)
                 if self._updater is None:
                     self._values[one] = self._own(joined)
                 else:
-                    self._update(one, joined, stored)
+                    self._update((one, 0), joined, self._values[one])
 
     def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
@@ -73,12 +108,15 @@ class KVStore:
             keys = key if isinstance(key, (list, tuple)) else [key]
             with self._lock:
                 values = [self._stored(one) for one in keys]
-            found = [_copied(name_of(one._device))(one) for one in values]
+            found = values if self._servers else [_copied(name_of(one._device))(one) for one in values]
             return found if isinstance(key, (list, tuple)) else found[0]
-        for one, its in self._pairs(key, out, "pull"):
+        for one, given in self._pairs(key, out, "pull"):
             with self._lock:
+                if self._servers is not None and self._is_alike(one, given):
+                    self._servers.pull(one, given)
+                    continue
                 stored = self._stored(one)
-                for target in its if isinstance(its, (list, tuple)) else [its]:
+                for target in given if isinstance(given, (list, tuple)) else [given]:
                     _assign(target, stored)
         return None
 
@@ -92,42 +130,130 @@ class KVStore:
         self.init(key, value)
         self.pull(key, out, priority)
 
-    def set_updater(self, updater: Updater) -> None:
+    def barrier(self) -> None:
+        """Wait until all ranks are here, and what they pushed before is with the servers."""
+        if self._servers is not None:
+            self._servers.barrier()
+        elif self._ranks is not None:
+            self._ranks.run(self._ranks.world.barrier, "the store's barrier()")
+
+    def set_updater(self, updater: Updater, states: int = 0) -> None:
         """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for each
-        key and kind of arrays."""
+        key and kind of arrays. Ranks all set the same one.
+
+        states: it takes as many arrays more, which it may assign to: of the value's shape, zeros at first. On servers
+        large arrays come in pieces, flat."""
         if not callable(updater):
             raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored), not {updater!r}")
         with self._lock:
-            self._updater = updater
+            self._updater, self._state_count = updater, states
             self._compiled.clear()
+            self._states.clear()
 
-    def _update(self, key: Key, joined: Array, stored: Array) -> None:
-        made = self._compiled.get(key)
+    def save_optimizer_states(self, path: str) -> None:
+        """Write the updater's states to a file (NumPy's npz): of `dist_async` those of this rank's server."""
+        if self._servers is not None:
+            self._servers.barrier()
+        with self._lock:
+            names = {
+                f"{i}/{part[1]}/{key_text(part[0])}": np.asarray(array)
+                for part, states in self._states.items()
+                for i, array in enumerate(states)
+            }
+        with open(path, "wb") as file:
+            np.savez(file, **names)  # type: ignore[arg-type]
+
+    def load_optimizer_states(self, path: str) -> None:
+        """Read them, after `set_updater`. Raises ArgumentsError where they do not fit."""
+        with np.load(path) as content:
+            loaded: dict[Part, dict[int, Any]] = {}
+            for name in content.files:
+                number, piece, key = name.split("/", 2)
+                loaded.setdefault((text_key(key), int(piece)), {})[int(number)] = content[name]
+        with self._lock:
+            for part, states in loaded.items():
+                if len(states) != self._state_count:
+                    raise ArgumentsError(f"{path} has {len(states)} states of {part[0]!r}, not {self._state_count}")
+                made = [states[i] for i in range(len(states))]
+                if self._servers is None:
+                    device = name_of(self._values[part[0]]._device)
+                    made = [asarray(array, device=device) for array in made]
+                self._states[part] = made
+
+    def _push_to_servers(self, servers: Worker, key: Key, given: Any) -> None:
+        self._spec(key)
+        if self._updater is None:
+            raise ArgumentsError("a dist_async store needs set_updater before the first push")
+        if self._is_alike(key, given):
+            servers.push(key, lambda: given, True)
+        else:
+            joined = self._sum(key, given)
+            servers.push(key, joined.numpy, joined.is_ready())
+
+    def _is_alike(self, key: Key, given: Any) -> bool:
+        """Whether this is a NumPy array that lies in memory as the key's value does."""
+        spec = self._spec(key)
+        return (
+            type(given) is np.ndarray
+            and given.shape == spec.shape
+            and given.dtype == spec.dtype
+            and given.flags.c_contiguous
+        )
+
+    def _update(self, part: Part, joined: Any, stored: Any) -> None:
+        """stored: an Array, or on a server a NumPy array; it is changed in place."""
+        made = self._compiled.get(part)
         if made is None:
-            updater = self._updater
-            assert updater is not None
+            updater, key = self._updater, part[0]
+            if updater is None:
+                raise ArgumentsError("this rank has set no updater")
 
-            def update(pushed: Any, stored: Any) -> None:
-                updater(key, pushed, stored)
+            def update(pushed: Any, stored: Any, *states: Any) -> None:
+                updater(key, pushed, stored, *states)
 
             update.__name__ = getattr(updater, "__name__", "update")
-            made = self._compiled[key] = KernelGraph(update, device=name_of(stored._device))
-        made(joined, stored)
+            device = name_of(stored._device) if isinstance(stored, Array) else "cpu"
+            made = self._compiled[part] = KernelGraph(update, device=device)
+        states = self._states.get(part)
+        if states is None:
+            zeros = np.zeros(stored.shape, stored.dtype)
+            if isinstance(stored, Array):
+                states = [asarray(zeros, device=name_of(stored._device)) for _ in range(self._state_count)]
+            else:
+                states = [zeros.copy() for _ in range(self._state_count)]
+            self._states[part] = states
+        made(joined, stored, *states)
 
-    def _sum(self, key: Key, stored: Array, given: Any) -> Array:
+    def _sum_over_ranks(self, ranks: Communicator, key: Key, joined: Array) -> Array:
+        """The sum of all ranks' arrays, on its way."""
+        narrow = joined.dtype if joined.dtype.itemsize == 2 and dtype_kind(joined.dtype) == "f" else None
+        given = joined if narrow is None else joined.astype(np.float32)
+        doing = f"push of {key!r}, {joined.dtype}{list(joined.shape)}"
+        step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
+        target = given._device.allocate(given.nbytes)
+        call = CollectiveCall(step, given._device, ranks.world)
+        agreed = ranks.agree([doing], digest_of([doing]), doing)
+        before = [e for e in (agreed, given._event) if e is not None]
+        event = ranks.submit(partial(call.run, before, [given._memory], [target]), doing)
+        track_memory((event,), (given._memory, target))
+        result = Array(target, given._spec, given._device, event)
+        return result if narrow is None else result.astype(narrow)
+
+    def _sum(self, key: Key, given: Any) -> Array:
         """In the order of the list, whichever array is there first."""
+        spec = self._spec(key)
         parts = list(given.parts) if isinstance(given, Sharded) else given
         parts = parts if isinstance(parts, (list, tuple)) else [parts]
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
-        at = name_of(stored._device)
+        at = "cpu" if self._servers else name_of(self._values[key]._device)
         moved: list[Array] = []
         for part in parts:
-            if tuple(np.shape(part)) != stored.shape:
-                raise ShapeError(f"key {key!r} has shape {stored.shape}, and an array of shape {np.shape(part)} comes")
+            if tuple(np.shape(part)) != spec.shape:
+                raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {np.shape(part)} comes")
             moved.append(asarray(part, device=at))
-            if moved[-1].dtype != stored.dtype:
-                raise DTypeError(f"key {key!r} has dtype {stored.dtype}, and an array of {moved[-1].dtype} comes")
+            if moved[-1].dtype != spec.dtype:
+                raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {moved[-1].dtype} comes")
         if len(moved) == 1:
             return moved[0]
         return _joined(at, len(moved))(moved)  # type: ignore[no-any-return]
@@ -135,12 +261,20 @@ class KVStore:
     def _own(self, value: Any) -> Array:
         """A copy that nobody else has."""
         found = value.parts[0] if isinstance(value, Sharded) else value
-        moved = asarray(found, device="cpu") if self.type == "local" else asarray(found)
+        moved = asarray(found, device="cpu") if self.type == "local" or self._servers else asarray(found)
         return _copied(name_of(moved._device))(moved) if moved is found else moved
 
     def _stored(self, key: Key) -> Array:
-        try:
+        spec = self._spec(key)
+        if self._servers is None:
             return self._values[key]
+        values = np.empty(spec.shape, spec.dtype)
+        self._servers.pull(key, values)
+        return from_numpy(values, device_named("cpu"), own=True)
+
+    def _spec(self, key: Key) -> Spec:
+        try:
+            return self._specs[key]
         except KeyError:
             raise ArgumentsError(f"key {key!r} has no value; write store.init({key!r}, value)") from None
 
@@ -157,7 +291,16 @@ class KVStore:
         return pairs
 
     def __repr__(self) -> str:
-        return f"<kvstore {self.type} of {len(self._values)} keys>"
+        return f"<kvstore {self.type} of {len(self._specs)} keys>"
+
+
+def key_text(key: Key) -> str:
+    """A key, a string or a number, as a text that `text_key` reads."""
+    return f"i{key}" if isinstance(key, int) else f"s{key}"
+
+
+def text_key(text: str) -> Key:
+    return int(text[1:]) if text[0] == "i" else text[1:]
 
 
 @functools.cache

@@ -8,6 +8,7 @@ message, usually while others compute. Where digests differ the ranks exchange t
 from __future__ import annotations
 
 import hashlib
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,8 @@ class Communicator:
     def __init__(self, world: World) -> None:
         self.world = world
         self.failure: BaseException | None = None
+        self.before_close: list[Callable[[], None]] = []  # what this rank still has to do when it is about to leave
+        self.numbers = itertools.count()  # of what all ranks make in the same order
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -58,6 +61,9 @@ class Communicator:
             self._jobs.put(None)
             self._thread.join(seconds)
             self._thread = None
+        self.world.leave()
+        while self.before_close:
+            self.before_close.pop()()
 
     def _start(self) -> None:
         with self._lock:

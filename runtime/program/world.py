@@ -28,7 +28,8 @@ class World(Protocol):
     kind: str  # `alone`, `threads` or `mpi`
     rank: int
     size: int
-    local_rank: int  # among the ranks of this machine
+    local_rank: int  # among the ranks of this machine,
+    local_size: int  # of which there are so many
     doing: str  # what this rank waits for, for people
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
@@ -63,8 +64,16 @@ class World(Protocol):
         """Send a short text and an array's bytes to a rank; may be called from any thread."""
         ...
 
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        """The next message on a channel: who sent it, its text and its array's bytes. None once `stop` says so."""
+    def receive(
+        self, channel: int, stop: Callable[[], bool], source: int | None = None
+    ) -> tuple[int, bytes, Host] | None:
+        """The next message on a channel: who sent it, its text and its array's bytes. None once `stop` says so.
+
+        source: the rank that will send it, if one is waited for."""
+        ...
+
+    def lost(self) -> set[int]:
+        """The ranks that are known to have ended."""
         ...
 
     def fail(self, text: str) -> None:
@@ -75,6 +84,10 @@ class World(Protocol):
         """The world of the ranks that are left, after RankError. Raises RankError where it cannot be made."""
         ...
 
+    def leave(self) -> None:
+        """This rank comes to no more collectives; it still sends and receives."""
+        ...
+
     def close(self) -> None:
-        """Leave: this rank takes part in nothing any more."""
+        """This rank takes part in nothing any more."""
         ...

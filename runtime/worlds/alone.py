@@ -13,7 +13,7 @@ class AloneWorld(World):
     """One rank, whose collectives copy."""
 
     kind = "alone"
-    rank, size, local_rank = 0, 1, 0
+    rank, size, local_rank, local_size = 0, 1, 0, 1
 
     def __init__(self) -> None:
         self.doing = ""
@@ -43,7 +43,9 @@ class AloneWorld(World):
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
         self._box(channel).put((0, message, copied_bytes(array)))
 
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+    def receive(
+        self, channel: int, stop: Callable[[], bool], source: int | None = None
+    ) -> tuple[int, bytes, Host] | None:
         while not stop():
             try:
                 return self._box(channel).get(timeout=0.05)
@@ -54,11 +56,17 @@ class AloneWorld(World):
     def _box(self, channel: int) -> queue.SimpleQueue[tuple[int, bytes, Host]]:
         return self._mail.setdefault(channel, queue.SimpleQueue())
 
+    def lost(self) -> set[int]:
+        return set()
+
     def fail(self, text: str) -> None:
         """Nobody to tell."""
 
     def shrink(self) -> World:
         raise RankError("this is the only rank")
+
+    def leave(self) -> None:
+        """Nobody to tell."""
 
     def close(self) -> None:
         """Nothing to leave."""

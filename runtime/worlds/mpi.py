@@ -12,7 +12,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -31,7 +30,7 @@ ANSWER_SECONDS = 0.5  # and an answer to where a rank is
 SPIN_SECONDS, NAP_SECONDS, DOZE_SECONDS = 0.002, 5e-5, 1e-3  # who receives: for how long it spins, then how it sleeps
 DOZE_AFTER = 0.05
 TOGETHER_BYTES = 32 << 10  # an array of no more travels with its text
-BYE, WHERE, HERE, FAILED = 1, 2, 3, 4  # what ranks tell each other about themselves
+BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
 HEADER = struct.Struct("<IQ")  # bytes of the text, and of an array that comes after
 OPERATIONS = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
 
@@ -47,11 +46,12 @@ class MPIWorld(World):
         self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
         self._data, self._mail, self._watch = (communicator.Dup() for _ in range(3))
         machine = communicator.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
-        self.local_rank = machine.Get_rank()
+        self.local_rank, self.local_size = machine.Get_rank(), machine.Get_size()
         machine.Free()
         self.doing = ""
         self.count = 0  # collectives that this rank has come to
-        self.ended: dict[int, int] = {}  # the ranks that have left, and how many collectives they had come to
+        self.left: dict[int, int] = {}  # ranks that come to no more collectives, and how many they have come to
+        self.ended: set[int] = set()  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None  # in an elastic world
         self._since = 0.0  # when this rank began to wait; 0: it does not
         self._answers: dict[int, tuple[int, str]] = {}
@@ -141,29 +141,32 @@ class MPIWorld(World):
                 requests.append(self._mail.Isend([body, MPI.BYTE], to, 2 * channel + 1))
         self._rest(lambda: bool(MPI.Request.Testall(requests)), to)
 
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+    def receive(
+        self, channel: int, stop: Callable[[], bool], source: int | None = None
+    ) -> tuple[int, bytes, Host] | None:
         status, taken = MPI.Status(), []
+        origin = MPI.ANY_SOURCE if source is None else source
 
         def arrived() -> bool:
-            message = self._mail.Improbe(MPI.ANY_SOURCE, 2 * channel, status)
+            message = self._mail.Improbe(origin, 2 * channel, status)
             if message is not None:
                 taken.append(message)
             return message is not None or stop()
 
-        self._rest(arrived, None)
+        self._rest(arrived, source)
         if not taken:
             return None
         head = np.empty(status.Get_count(MPI.BYTE), np.uint8)
         taken[0].Recv([head, MPI.BYTE])
         length, nbytes = HEADER.unpack(head[: HEADER.size].tobytes())
         text = head[HEADER.size : HEADER.size + length].tobytes()
-        source: int = status.Get_source()
+        sender: int = status.Get_source()
         if not nbytes:
-            return source, text, head[HEADER.size + length :]
+            return sender, text, head[HEADER.size + length :]
         body = np.empty(nbytes, np.uint8)
-        request = self._mail.Irecv([body, MPI.BYTE], source, 2 * channel + 1)
-        self._rest(lambda: bool(request.Test()), source)
-        return source, text, body
+        request = self._mail.Irecv([body, MPI.BYTE], sender, 2 * channel + 1)
+        self._rest(lambda: bool(request.Test()), sender)
+        return sender, text, body
 
     def _rest(self, ready: Callable[[], bool], other: int | None) -> None:
         """Until something is ready: at first in a loop that gives the core to others, then asleep in between."""
@@ -177,7 +180,9 @@ class MPIWorld(World):
                     f"rank {other} has ended, and rank {self.rank} waits for a message of its own", (other,)
                 )
             if waited > settings.collective_timeout and other is not None:
-                raise RankError(f"rank {other} takes no message within {settings.collective_timeout:g} s", (other,))
+                raise RankError(
+                    f"rank {other} does not answer rank {self.rank} within {settings.collective_timeout:g} s", (other,)
+                )
             time.sleep(0 if waited < SPIN_SECONDS else NAP_SECONDS if waited < DOZE_AFTER else DOZE_SECONDS)
 
     # how the other ranks are
@@ -189,7 +194,7 @@ class MPIWorld(World):
                 self._read_notices()
                 since, count = self._since, self.count
                 waited = time.monotonic() - since if since else 0.0
-                gone = [r for r, reached in self.ended.items() if reached < count]
+                gone = [r for r, reached in self.left.items() if reached < count]
                 if gone and waited > PATIENCE_SECONDS:
                     self._give_up(f"rank {gone[0]} has ended, and rank {self.rank} waits in {self.doing}", (*gone,))
                 elif waited > settings.collective_timeout:
@@ -205,7 +210,9 @@ class MPIWorld(World):
             kind, other = status.Get_tag(), status.Get_source()
             count, text = self._watch.recv(source=other, tag=kind)
             if kind == BYE:
-                self.ended[other] = count
+                self.left[other] = count
+            elif kind == GONE:
+                self.ended.add(other)
             elif kind == WHERE:
                 self._watch.isend((self.count, self.doing), other, HERE)
             elif kind == HERE:
@@ -216,9 +223,7 @@ class MPIWorld(World):
     def _late(self) -> tuple[str, tuple[int, ...]]:
         """Who has not come to what this rank waits in, and where they are."""
         self._answers.clear()
-        for other in range(self.size):
-            if other != self.rank:
-                self._watch.isend((0, ""), other, WHERE)
+        self._notify((0, ""), WHERE)
         until = time.monotonic() + ANSWER_SECONDS
         while len(self._answers) < self.size - 1 and time.monotonic() < until:
             self._read_notices()
@@ -232,7 +237,7 @@ class MPIWorld(World):
                 absent.append((other, f"has come to {count} of {self.count} collectives, and is in none"))
         where = "; ".join(f"rank {other} {text}" for other, text in absent) or "all ranks wait"
         seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
-        return f"{self.doing} does not end within {seconds}: {where}", tuple(other for other, _ in absent)
+        return f"waited {seconds} in {self.doing}: {where}", tuple(other for other, _ in absent)
 
     def _give_up(self, text: str, ranks: tuple[int, ...]) -> None:
         if self.elastic:
@@ -245,12 +250,13 @@ class MPIWorld(World):
             self.failure = text, ranks
             self._data.Revoke()
 
+    def lost(self) -> set[int]:
+        return {*self.ended}
+
     def fail(self, text: str) -> None:
         """In an elastic world the others get RankError; else all ranks end, with the text on the standard error."""
         if self.elastic:
-            for other in range(self.size):
-                if other != self.rank:
-                    self._watch.isend((self.count, f"rank {self.rank} failed: {text}"), other, FAILED)
+            self._notify((self.count, f"rank {self.rank} failed: {text}"), FAILED)
             self._revoke(f"rank {self.rank} failed: {text}", (self.rank,))
             return
         print(f"kernelgraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
@@ -265,14 +271,19 @@ class MPIWorld(World):
         self._watcher.join()
         return MPIWorld(self._data.Shrink(), True)
 
+    def leave(self) -> None:
+        self._notify((self.count, ""), BYE)
+
     def close(self) -> None:
-        """Tell the others, who may wait for this rank."""
         if not self._closed:
             self._closed = True
-            for other in range(self.size):
-                if other != self.rank and other not in self.ended:
-                    self._watch.isend((self.count, ""), other, BYE)
+            self._notify((self.count, ""), GONE)
             self._watcher.join(1.0)
+
+    def _notify(self, notice: tuple[int, str], kind: int) -> None:
+        for other in range(self.size):
+            if other != self.rank and other not in self.ended:
+                self._watch.isend(notice, other, kind)
 
 
 def join_world(elastic: bool) -> MPIWorld:
@@ -297,6 +308,6 @@ def _end_all_with_exceptions(world: MPIWorld) -> None:
 
     def end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         before(kind, error, trace)
-        world.fail("".join(traceback.format_exception_only(kind, error)).strip())
+        world.fail(f"ends all ranks by a {kind.__name__} that nobody handled")
 
     sys.excepthook = end_all

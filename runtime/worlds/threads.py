@@ -32,7 +32,8 @@ class Meeting:
         self.arrived: dict[int, tuple[str, Any]] = {}
         self.last: dict[int, tuple[str, Any]] = {}
         self.doing: dict[int, str] = {}  # of each rank, the last collective that it came to
-        self.ended: dict[int, str] = {}
+        self.left: dict[int, str] = {}  # ranks that come to no more collectives, and how they ended
+        self.ended: dict[int, str] = {}  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None
         self.mail: dict[tuple[int, int], deque[tuple[int, bytes, Host]]] = {}
         self.survivors: dict[frozenset[int], Meeting] = {}
@@ -55,10 +56,10 @@ class Meeting:
         while self.turn == turn:
             self.require_no_failure()
             absent = [r for r in range(self.size) if r not in self.arrived]
-            gone = [r for r in absent if r in self.ended]
+            gone = [r for r in absent if r in self.left]
             left = until - time.monotonic()
             if gone:
-                self.set_failure(f"rank {gone[0]} {self.ended[gone[0]]}, and others wait in {what}", (*gone,))
+                self.set_failure(f"rank {gone[0]} {self.left[gone[0]]}, and others wait in {what}", (*gone,))
             elif left <= 0:
                 self.set_failure(late_text(what, {r: self.doing.get(r, "") for r in absent}), (*absent,))
             else:
@@ -74,8 +75,14 @@ class Meeting:
             self.failure = text, ranks
         self.condition.notify_all()
 
+    def leave(self, rank: int, how: str) -> None:
+        with self.condition:
+            self.left.setdefault(rank, how)
+            self.condition.notify_all()
+
     def end(self, rank: int, how: str) -> None:
         with self.condition:
+            self.left.setdefault(rank, how)
             self.ended[rank] = how
             self.condition.notify_all()
 
@@ -93,7 +100,8 @@ class ThreadsWorld(World):
     kind = "threads"
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
-        self.meeting, self.rank, self.size, self.local_rank = meeting, rank, meeting.size, rank
+        self.meeting, self.rank, self.size = meeting, rank, meeting.size
+        self.local_rank, self.local_size = rank, meeting.size
         self.doing = ""
 
     def _meet(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
@@ -145,16 +153,31 @@ class ThreadsWorld(World):
             meeting.mail.setdefault((to, channel), deque()).append((self.rank, message, content))
             meeting.condition.notify_all()
 
-    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+    def receive(
+        self, channel: int, stop: Callable[[], bool], source: int | None = None
+    ) -> tuple[int, bytes, Host] | None:
         meeting = self.meeting
         with meeting.condition:
             box = meeting.mail.setdefault((self.rank, channel), deque())
-            while not box:
+            until = time.monotonic() + settings.collective_timeout
+            while (place := _first_of(box, source)) is None:
                 meeting.require_no_failure()
                 if stop():
                     return None
-                meeting.condition.wait(0.02)
-            return box.popleft()
+                if source in meeting.ended:
+                    text = f"rank {source} {meeting.ended[source]}, and rank {self.rank} waits for its answer"
+                    meeting.set_failure(text, (source,))
+                elif source is not None and time.monotonic() > until:
+                    text = f"rank {source} does not answer rank {self.rank} within {settings.collective_timeout:g} s"
+                    meeting.set_failure(text, (source,))
+                else:
+                    meeting.condition.wait(0.02)
+            message = box[place]
+            del box[place]
+            return message
+
+    def lost(self) -> set[int]:
+        return {*self.meeting.ended}
 
     def fail(self, text: str) -> None:
         with self.meeting.condition:
@@ -164,15 +187,23 @@ class ThreadsWorld(World):
         """The ranks that have neither ended nor failed, in their order."""
         old = self.meeting
         with old.condition:
-            lost = {*old.ended, *(old.failure[1] if old.failure else ())}
+            lost = {*old.left, *(old.failure[1] if old.failure else ())}
             left = [r for r in range(old.size) if r not in lost]
             if self.rank not in left:
                 raise RankError(f"rank {self.rank} is itself lost")
             new = old.survivors.setdefault(frozenset(left), Meeting(len(left)))
         return ThreadsWorld(new, left.index(self.rank))
 
+    def leave(self) -> None:
+        self.meeting.leave(self.rank, "has ended")
+
     def close(self) -> None:
         self.meeting.end(self.rank, "has left the world")
+
+
+def _first_of(box: deque[tuple[int, bytes, Host]], source: int | None) -> int | None:
+    """The place of the first message, or the first of a rank."""
+    return next((i for i, message in enumerate(box) if source in (None, message[0])), None)
 
 
 def _alike(given: list[Host]) -> list[Host]:

@@ -149,7 +149,7 @@ def test_pushpull_and_broadcast() -> None:
 def test_bad_keys_and_values() -> None:
     store = store_with("local", "a")
     with pytest.raises(kg.OptionError, match="'local', 'device'"):
-        kg.KVStore("dist_sync")
+        kg.KVStore("nccl")
     with pytest.raises(kg.ArgumentsError, match="has a value already"):
         store.init("a", ones())
     with pytest.raises(kg.ArgumentsError, match=r"store.init\('b', value\)"):

@@ -1,0 +1,208 @@
+"""Servers of a `dist_async` store: each keeps some keys' values and updates them at every push, one after another.
+
+A server is a thread beside a rank. A key is on the server that its hash names; a large array is cut over all of them.
+Workers and servers exchange short texts, each with an array's bytes; from one worker to one server they keep their
+order, so what a worker pulls has all that it pushed before.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.errors import RankError
+from ...runtime.core.frozen import dataclass
+from ...runtime.engine.communicator import Communicator
+from ...runtime.program.world import World
+
+MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
+BIG_ELEMENTS = 1_000_000  # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND
+Host = np.ndarray[Any, Any]
+Key = int | str
+Part = tuple[Key, int]  # a key, and the number of a piece of its array
+# update(key, pushed, stored): change what is stored, a NumPy array, in place
+Update = Callable[[Part, Host, Host], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Elements start to stop of a flat array, on a server."""
+
+    part: Part
+    server: int
+    start: int
+    stop: int
+
+
+def pieces_of(key: Key, count: int, servers: int) -> list[Piece]:
+    """Where the elements of a key's array are."""
+    if count < BIG_ELEMENTS or servers == 1:
+        return [Piece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)]
+    edges = [count * i // servers for i in range(servers + 1)]
+    return [Piece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
+
+
+class Server:
+    """What one server keeps. Messages of all ranks are handled one after another."""
+
+    def __init__(self, world: World, channel: int, update: Update) -> None:
+        self.world, self.channel, self.update = world, channel, update
+        self.values: dict[Part, Host] = {}
+        self._arrived: list[int] = []  # who is at the barrier
+        self._lock = threading.RLock()
+        self._stopped = False
+        self._missed_since = 0.0
+        self._thread = threading.Thread(target=self._serve, name=f"server of rank {world.rank}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._thread.join()
+
+    def _serve(self) -> None:
+        try:
+            while (message := self.world.receive(self.channel, self._has_stopped)) is not None:
+                source, text, data = message
+                kind, part, dtype = pickle.loads(text)
+                answer = self.handle(source, kind, part, data.view(dtype))
+                if answer is not None:
+                    self.world.send(b"", answer, source, self.channel + 1)
+        except Exception as error:  # `handle` has told all ranks
+            if isinstance(error, RankError):
+                return
+            self.world.fail(f"the store's server failed: {type(error).__name__}: {error}")
+
+    def _has_stopped(self) -> bool:
+        """Asked while there is no message: also a look at who will not come to the barrier."""
+        missed = self.world.lost() - {*self._arrived} if self._arrived else set()
+        if not missed:
+            self._missed_since = 0.0
+        elif not self._missed_since:
+            self._missed_since = time.monotonic()
+        elif time.monotonic() - self._missed_since > MISSED_SECONDS:
+            self.world.fail(f"rank {min(missed)} has ended, and others wait at the store's barrier")
+        return self._stopped
+
+    def handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
+        """Do what a message asks for; what a pull is answered. What fails is an error on all ranks."""
+        try:
+            return self._handle(source, kind, part, data)
+        except Exception as error:
+            self.world.fail(f"an update of {part[0]!r} failed: {type(error).__name__}: {error}")
+            raise
+
+    def _handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
+        with self._lock:
+            if kind == "init":
+                self.values[part] = np.array(data)
+            elif kind == "push":
+                self.update(part, data, self.values[part])
+            elif kind == "pull":
+                return self.values[part]
+            elif kind == "flush":
+                return data
+            else:
+                self._meet(source)
+            return None
+
+    def _meet(self, source: int) -> None:
+        self._arrived.append(source)
+        if len(self._arrived) == self.world.size:
+            self._arrived.clear()
+            for rank in range(self.world.size):
+                self.world.send(b"all are here", None, rank, self.channel + 1)
+
+
+class Worker:
+    """A rank's side of the servers. Calls of one rank are in order; a push waits in the background for its values."""
+
+    def __init__(self, communicator: Communicator, update: Update) -> None:
+        self.communicator, self.world = communicator, communicator.world
+        self._channel = 2 * next(communicator.numbers)
+        self.server = Server(self.world, self._channel, update)
+        self._later = Communicator(self.world)
+        self._waiting = 0
+        self._lock = threading.RLock()
+        communicator.before_close.append(self.close)
+
+    def init(self, key: Key, value: Host) -> None:
+        """Rank 0's value counts."""
+        if self.world.rank == 0:
+            self._spread("init", key, value.reshape(-1))
+        self.barrier()
+
+    def push(self, key: Key, read: Callable[[], Host], ready: bool) -> None:
+        """Send what `read` gives to its servers; not `ready`: in the background, since it takes time."""
+        with self._lock:
+            if ready and not self._waiting:
+                self._spread("push", key, read().reshape(-1))
+                return
+            self._waiting += 1
+        self._later.submit(lambda: self._push_later(key, read), f"the push of {key!r}")
+
+    def _push_later(self, key: Key, read: Callable[[], Host]) -> None:
+        try:
+            self._spread("push", key, read().reshape(-1))
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def pull(self, key: Key, out: Host) -> None:
+        """Fill an array with a key's value, after all that this rank has pushed."""
+        self._finish_pushes()
+        flat = out.reshape(-1)
+        with self._lock:
+            pieces = pieces_of(key, flat.size, self.world.size)
+            for piece in pieces:  # all are asked before any is waited for
+                if piece.server != self.world.rank:
+                    self._send("pull", piece, None)
+            for piece in pieces:
+                flat[piece.start : piece.stop] = self._answer(piece, flat.dtype)
+
+    def _answer(self, piece: Piece, dtype: np.dtype[Any]) -> Host:
+        if piece.server == self.world.rank:
+            found = self.server.handle(piece.server, "pull", piece.part, np.empty(0, dtype))
+            assert found is not None
+            return found
+        answer = self.world.receive(self._channel + 1, lambda: False, piece.server)
+        assert answer is not None
+        return answer[2].view(dtype)
+
+    def barrier(self) -> None:
+        """Wait until all workers are here, and the servers have what they pushed before."""
+        self._finish_pushes()
+        others = [r for r in range(self.world.size) if r != self.world.rank]
+        with self._lock:
+            for server in others:
+                self._send("flush", Piece(("", 0), server, 0, 0), None)
+            for server in others:
+                self.world.receive(self._channel + 1, lambda: False, server)
+            self._send("meet", Piece(("", 0), 0, 0, 0), None)
+            self.world.receive(self._channel + 1, lambda: False, 0)
+
+    def close(self) -> None:
+        """When all workers have come here; the servers end."""
+        self.barrier()
+        self.server.stop()
+
+    def _finish_pushes(self) -> None:
+        if self._waiting:
+            self._later.submit(lambda: None, "the pushes before").wait()
+
+    def _spread(self, kind: str, key: Key, flat: Host) -> None:
+        for piece in pieces_of(key, flat.size, self.world.size):
+            self._send(kind, piece, flat[piece.start : piece.stop])
+
+    def _send(self, kind: str, piece: Piece, data: Host | None) -> None:
+        if piece.server == self.world.rank and data is not None:
+            self.server.handle(self.world.rank, kind, piece.part, data)
+            return
+        dtype = "uint8" if data is None else data.dtype.str
+        text = pickle.dumps((kind, piece.part, dtype))
+        self.world.send(text, None if data is None else np.ascontiguousarray(data), piece.server, self._channel)

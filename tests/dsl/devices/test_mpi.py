@@ -1,0 +1,84 @@
+"""Four ranks that MPI joins run the suite of `tests.rank_suite`; launching, and what a lost rank does to the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelgraph import run
+from tests import rank_suite
+from tests.interop import library
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+
+def on_mpi(*arguments: str, ranks: int = 4, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The launcher's output. A hang is an error of the test."""
+    library("mpi4py")
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    given = {**os.environ, "PYTHONPATH": paths, **environment}
+    command = [sys.executable, "-m", "kernelgraph.run", "-n", str(ranks), *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=240, errors="replace", check=False
+    )
+
+
+def test_the_suite_of_four_ranks() -> None:
+    done = on_mpi("-m", "tests.rank_suite")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in rank_suite.PARTS:
+        assert f"{part.__name__} passed" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["kill", "raise", "stop"])
+def test_a_lost_rank_ends_all_with_its_text(kind: str) -> None:
+    timeout = {"KERNELGRAPH_COLLECTIVE_TIMEOUT": "1"} if kind == "stop" else {}
+    done = on_mpi("-m", "tests.rank_suite", "--fault", kind, "2", "1", ranks=2, **timeout)
+    ended = time.time()
+    assert done.returncode != 0
+    began = float(re.search(r"FAULT ([\d.]+)", done.stdout)[1])  # type: ignore[index]
+    assert ended - began < 60
+    text = {
+        "kill": "signal 9",
+        "raise": "ValueError: the disk is full",
+        "stop": "waited 1 s (KERNELGRAPH_COLLECTIVE_TIMEOUT) in the collectives of <lambda>: rank 1 has come to",
+    }
+    assert text[kind] in done.stderr
+
+
+def test_each_rank_has_its_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "count_gpus", lambda: 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16), raising=False)
+    for rank, size in run.LOCAL:
+        shared = run.share_machine({rank: "2", size: "4", "OMP_NUM_THREADS": "7"})
+        assert shared["CUDA_VISIBLE_DEVICES"] == "2" and shared["KERNELGRAPH_THREADS"] == "4"
+        assert "OMP_NUM_THREADS" not in shared
+        assert run.share_machine({rank: "3", size: "4", "CUDA_VISIBLE_DEVICES": "5,7"})["CUDA_VISIBLE_DEVICES"] == "7"
+    assert run.share_machine({}) == {}
+
+
+def test_one_rank_needs_no_mpi(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, kernelgraph as kg\nkg.distributed.init()\nprint(kg.distributed.size(), sys.argv[1:], __file__)\n"
+        "sys.exit(3)"
+    )
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command: list[Any] = [sys.executable, "-m", "kernelgraph.run", script, "a", "-n"]
+    given = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (3, f"1 ['a', '-n'] {script}\n"), done.stderr
+
+
+def test_launching_without_an_mpi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(run, "find_launcher", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        run.main(["-n", "2", "script.py"])
+    assert ended.value.code == 2 and "kernelgraph[mpi]" in capsys.readouterr().err

@@ -1,0 +1,246 @@
+"""`kg.KVStore` over ranks: sums of all, servers that update at each push, states, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.devices import store_servers
+from tests.dsl.devices.test_ranks import error_of, on_ranks
+
+SHAPE = (4, 3)
+
+
+@pytest.fixture(autouse=True)
+def impatient() -> Iterator[None]:
+    with kg.override(collective_timeout=30):
+        yield
+
+
+def ones(value: float = 1, dtype: Any = np.float32) -> Any:
+    return np.full(SHAPE, value, dtype)
+
+
+def descend(key: Any, pushed: Any, stored: Any) -> None:
+    stored -= 0.5 * pushed
+
+
+@pytest.mark.parametrize("kind", ["dist_sync", "dist_async"])
+def test_rank_0_gives_the_first_values(kind: str) -> None:
+    def run() -> Any:
+        store = kg.KVStore(kind)
+        store.init([3, "b"], [ones(kg.distributed.rank() + 5), ones(kg.distributed.rank())])
+        return [x.numpy() for x in store.pull([3, "b"])], (store.rank, store.num_workers, store.type)
+
+    for rank, (values, shown) in enumerate(on_ranks(3, run)):
+        np.testing.assert_array_equal(values, [ones(5), ones(0)])
+        assert shown == (rank, 3, kind)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_a_sum_is_over_all_ranks_and_their_devices(dtype: str) -> None:
+    def run() -> Any:
+        store = kg.KVStore("dist_sync")
+        store.init("w", ones(0, dtype))
+        for _ in range(2):
+            store.push("w", [ones(kg.distributed.rank() + 1, dtype), ones(1, dtype)])
+        out = [ones(9, dtype), kg.asarray(ones(9, dtype), device="cpu")]
+        store.pull("w", out=out)
+        return out
+
+    for got, array in on_ranks(4, run):
+        np.testing.assert_array_equal(got, ones(14, dtype))
+        np.testing.assert_array_equal(array, ones(14, dtype))
+        assert got.dtype == array.dtype == dtype
+
+
+def test_an_update_is_after_all_have_pushed() -> None:
+    def run() -> Any:
+        store = kg.KVStore("dist_sync")
+        store.init("w", ones(100))
+        store.set_updater(descend)
+        values = []
+        for turn in range(1, 4):
+            store.push("w", ones(turn))
+            values.append(float(store.pull("w").numpy()[0, 0]))
+        return values
+
+    assert on_ranks(4, run) == [[98.0, 94.0, 88.0]] * 4
+
+
+def test_ranks_that_push_different_keys_all_say_so() -> None:
+    """Also keys of one shape and dtype, whose sum nobody could tell from a right one."""
+
+    def run() -> Any:
+        store = kg.KVStore("dist_sync")
+        store.init(["a", "b"], [ones(), ones()])
+        store.push("ab"[kg.distributed.rank()], ones())
+        return error_of(lambda: [x.numpy() for x in store.pull(["a", "b"])])
+
+    for error in on_ranks(2, run):
+        assert isinstance(error, kg.PlanError)
+        assert "push of 'a', float32[4, 3]" in str(error) and "push of 'b', float32[4, 3]" in str(error)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_each_push_is_an_update(size: int) -> None:
+    """Of several ranks in any order, one after another; a rank sees its own at once, and after `barrier` all."""
+
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        keys: list[Any] = ["w", *range(6)]
+        store.init(keys, [ones(1000.0)] * 7)
+        store.set_updater(descend)
+        store.barrier()
+        for _ in range(5):
+            store.push(keys, [ones(2)] * 7)
+        own = [float(x.numpy().max()) for x in store.pull(keys)]
+        store.barrier()
+        out = ones(0)
+        store.pull("w", out=out)
+        return own, [x.numpy() for x in store.pull(keys)], out
+
+    for own, values, out in on_ranks(size, run):
+        assert max(own) <= 1000 - 5
+        np.testing.assert_array_equal(values, [ones(1000 - 5 * size)] * 7)
+        np.testing.assert_array_equal(out, ones(1000 - 5 * size))
+
+
+def test_large_arrays_are_cut_over_all_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_servers, "BIG_ELEMENTS", 100)
+    pieces = store_servers.pieces_of("w", 101, 3)
+    assert [(p.server, p.start, p.stop) for p in pieces] == [(0, 0, 33), (1, 33, 67), (2, 67, 101)]
+    values = np.arange(1001.0).reshape(13, 77)
+
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        store.init("w", values)
+        store.set_updater(descend)
+        store.barrier()
+        store.pushpull("w", kg.asarray(values, device="cpu"), out=np.empty_like(values))
+        store.barrier()
+        return store.pull("w").numpy()
+
+    for got in on_ranks(3, run):
+        np.testing.assert_array_equal(got, values - 1.5 * values)
+
+
+def momentum(key: Any, pushed: Any, stored: Any, speed: Any) -> None:
+    speed *= 0.5
+    speed += pushed
+    stored -= speed
+
+
+@pytest.mark.parametrize("kind", ["local", "dist_sync", "dist_async"])
+def test_states_are_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    """Training that goes on from a file goes on as if it had not stopped."""
+
+    def train(store: kg.KVStore, start: Any, turns: int, load: bool) -> Any:
+        path = str(tmp_path / f"{kg.distributed.rank()}.npz")
+        store.set_updater(momentum, states=1)
+        store.init(["w", 7], start)
+        if load:
+            store.load_optimizer_states(path)
+        store.barrier()
+        for _ in range(turns):
+            store.push(["w", 7], [ones(2), ones(3)])
+            store.barrier()
+        store.save_optimizer_states(path)
+        store.barrier()
+        return [x.numpy() for x in store.pull(["w", 7])]
+
+    def run() -> Any:
+        start = [ones(10), ones(20)]
+        whole = train(kg.KVStore(kind), start, 4, False)
+        half = train(kg.KVStore(kind), start, 2, False)
+        return whole, train(kg.KVStore(kind), half, 2, True)
+
+    for whole, resumed in on_ranks(1, run):
+        np.testing.assert_array_equal(whole, resumed)
+    if kind != "local":
+        for whole, resumed in on_ranks(2, run):
+            np.testing.assert_array_equal(whole, resumed)
+
+
+def test_a_push_waits_for_its_values_in_the_background() -> None:
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        x = kg.asarray(np.eye(300), device="cpu")
+        store.init("w", x)
+        store.set_updater(descend)
+        store.barrier()
+        f = kg.kernel_graph(lambda x: x @ x @ x, device="cpu")
+        for _ in range(3):
+            store.push("w", f(x))
+        own = store.pull("w").numpy()
+        store.barrier()
+        return own, store.pull("w").numpy()
+
+    for own, after in on_ranks(2, run):
+        assert own[0, 0] <= -0.5 and own[0, 1] == 0
+        np.testing.assert_array_equal(after, np.eye(300) * (1 - 3))
+
+
+def test_bad_stores() -> None:
+    with pytest.raises(kg.ArgumentsError, match=r"kg\.distributed\.init\(\)"):
+        kg.KVStore("dist_sync")
+    with pytest.raises(kg.OptionError, match="'dist_sync', 'dist_async'"):
+        kg.KVStore("dist")
+
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        store.init("w", ones())
+        return [
+            error_of(lambda: store.push("w", ones())),
+            error_of(lambda: store.push("v", ones())),
+            error_of(lambda: store.pull("v")),
+            error_of(lambda: (store.set_updater(descend), store.push("w", np.zeros(3)))),
+        ]
+
+    for errors in on_ranks(2, run):
+        texts = ["needs set_updater", r"store.init('v', value)", r"store.init('v', value)", "has shape (4, 3)"]
+        for error, text in zip(errors, texts, strict=True):
+            assert isinstance(error, kg.ArgumentsError | kg.ShapeError) and text in str(error), error
+
+
+def test_an_updater_that_fails_is_an_error_on_all_ranks() -> None:
+    def broken(key: Any, pushed: Any, stored: Any) -> None:
+        raise ZeroDivisionError("no learning rate")
+
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        store.init("w", ones())
+        store.set_updater(broken)
+        store.barrier()
+        if kg.distributed.rank() == 1:
+            store.push("w", ones())
+        store.barrier()
+
+    errors: list[BaseException] = []
+
+    def note() -> None:
+        try:
+            run()
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    with pytest.raises(Exception, match="no learning rate"):
+        on_ranks(2, note)
+    assert len(errors) == 2 and all("no learning rate" in str(error) for error in errors)
+
+
+def test_a_barrier_that_a_rank_never_comes_to() -> None:
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        if kg.distributed.rank() == 1:
+            raise ValueError("the disk is full")
+        return error_of(store.barrier)
+
+    with pytest.raises(ValueError, match="the disk is full"):
+        on_ranks(3, run)

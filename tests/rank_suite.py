@@ -1,0 +1,170 @@
+"""What every rank of an MPI program runs: `python -m kernelgraph.run -n 4 -m tests.rank_suite`.
+
+Each function is a part; `--fault NAME` ends one rank, or makes it differ, in the middle of a training loop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import kernelgraph as kg
+from tests import rank_cases
+
+CASES = 24
+
+
+def collectives() -> None:
+    for seed in range(CASES):
+        rank_cases.check(rank_cases.draw(seed, kg.distributed.size()))
+
+
+def own_collectives() -> None:
+    rank, size = kg.distributed.rank(), kg.distributed.size()
+    np.testing.assert_array_equal(kg.distributed.all_reduce(np.full((2, 3), rank)), np.full((2, 3), sum(range(size))))
+    np.testing.assert_array_equal(kg.distributed.all_gather(rank), range(size))
+    assert kg.distributed.broadcast(rank, size - 1) == size - 1
+    mesh = kg.Mesh(size)
+    whole = np.arange(size * 6).reshape(2, 3 * size)
+    np.testing.assert_array_equal(kg.shard(whole, mesh, axis=1), whole)
+    np.testing.assert_array_equal(kg.replicate(np.full(2, rank), mesh), np.zeros(2))
+
+
+def loss(w: Any, x: Any, y: Any) -> Any:
+    return ((np.maximum(x @ w[0], 0) @ w[1] - y) ** 2).mean()
+
+
+def descend(w: Any, g: Any) -> Any:
+    return [a - 0.05 * b for a, b in zip(w, g, strict=True)]
+
+
+def training() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((16, 5)), rng.random((16, 2))
+    weights = [rng.random((5, 7)), rng.random((7, 2))]
+    train = kg.DataParallel(loss, kg.Mesh(kg.distributed.size()), update=descend)
+    w, own = train.replicate(weights), weights
+
+    @kg.kernel_graph(device="cpu")
+    def alone(w: Any, x: Any, y: Any) -> Any:
+        value, g = kg.value_and_grad(loss)(w, x, y)
+        return descend(w, g), value
+
+    for _ in range(5):
+        w, value = train(w, x, y)
+        own, want = alone(own, x, y)
+    np.testing.assert_allclose(float(value), float(want), rtol=1e-12)
+    for got, one in zip(w, own, strict=True):
+        np.testing.assert_allclose(got, one, rtol=1e-12)
+        every = kg.distributed.all_gather(got.numpy())
+        np.testing.assert_array_equal(every, [every[0]] * len(every))
+
+
+def disagreement() -> None:
+    """Every rank raises, and all go on."""
+    mesh = kg.Mesh(kg.distributed.size())
+    add, most = (
+        kg.kernel_graph(body, mesh=mesh, in_axes=None, out_axes=None, device=None)
+        for body in (lambda x: kg.all_reduce(x), lambda x: kg.all_reduce(x, "max"))
+    )
+    for _ in range(2):
+        try:
+            (most if kg.distributed.rank() == 1 else add)(np.ones(3)).wait()
+        except kg.PlanError as error:
+            assert "rank_suite.py:" in str(error) and "all_reduce max float64[3]" in str(error)
+        else:
+            raise AssertionError("ranks that differ did not raise")
+        np.testing.assert_array_equal(add(np.ones(3)), np.full(3, kg.distributed.size()))
+        most(np.ones(3)).wait()
+
+
+def sync_store() -> None:
+    rank, size = kg.distributed.rank(), kg.distributed.size()
+    store = kg.KVStore("dist_sync")
+    store.init(["a", 1], [np.full(3, rank + 5.0), np.zeros((200, 300), np.float32)])
+    np.testing.assert_array_equal(store.pull("a"), np.full(3, 5.0))
+    store.push(["a", 1], [np.full(3, rank + 1.0), np.full((200, 300), rank, np.float32)])
+    np.testing.assert_array_equal(store.pull("a"), np.full(3, size * (size + 1) / 2))
+    np.testing.assert_array_equal(store.pull(1), np.full((200, 300), size * (size - 1) / 2))
+
+
+def take(key: Any, pushed: Any, stored: Any) -> None:
+    stored -= pushed
+
+
+def async_store() -> None:
+    size = kg.distributed.size()
+    store = kg.KVStore("dist_async")
+    store.set_updater(take)
+    shapes: list[Any] = [(3,), (100, 300), (1100, 1000)]
+    store.init([0, 1, 2], [np.full(s, 100.0) for s in shapes])
+    out = [np.empty(s) for s in shapes]
+    for _ in range(4):
+        store.push([0, 1, 2], [np.full(s, 0.5) for s in shapes])
+        store.pull([0, 1, 2], out=out)
+    assert max(float(x.max()) for x in out) <= 98
+    store.barrier()
+    store.pull([0, 1, 2], out=out)
+    for x in out:
+        np.testing.assert_array_equal(x, np.full(x.shape, 100 - 2.0 * size))
+
+
+PARTS: list[Callable[[], None]] = [
+    collectives, own_collectives, training, disagreement, sync_store, async_store
+]  # fmt: skip
+
+
+def fault(kind: str, turn: int, victim: int) -> None:
+    """Training in which one rank does something else at a turn. What each rank sees goes to the standard output."""
+    rank, size = kg.distributed.rank(), kg.distributed.size()
+    mesh = kg.Mesh(size)
+    add, most = (
+        kg.kernel_graph(body, mesh=mesh, in_axes=None, out_axes=None, device=None)
+        for body in (lambda x: kg.all_reduce(x * 2), lambda x: kg.all_reduce(x * 2, "max"))
+    )
+    add(np.ones(3)).wait(), most(np.ones(3)).wait(), kg.distributed.barrier()
+    for i in range(turn + 3):
+        if i == turn and rank == victim:
+            print(f"FAULT {time.time()}", flush=True)
+            if kind == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif kind == "raise":
+                raise ValueError("the disk is full")
+            elif kind == "status":
+                sys.exit(3)
+            elif kind == "end":
+                return
+            elif kind == "stop":
+                time.sleep(1000)
+            elif kind == "order":
+                most(np.ones(3)).wait()
+            elif kind == "size":
+                add(np.ones(4)).wait()
+        add(np.ones(3)).wait()
+
+
+FAULTS = ("kill", "raise", "status", "end", "stop", "order", "size")
+
+
+def main() -> None:
+    kg.distributed.init()
+    if "--fault" in sys.argv:
+        kind, turn, victim = sys.argv[-3:]
+        fault(kind, int(turn), int(victim))
+        return
+    for part in PARTS:
+        start = time.time()
+        part()
+        if kg.distributed.rank() == 0:
+            print(f"{part.__name__} passed in {time.time() - start:.2f} s", flush=True)
+
+
+if __name__ == "__main__":
+    with kg.device("cpu"):
+        main()
