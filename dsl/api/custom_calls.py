@@ -33,7 +33,16 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
     new array, or an array, which is assigned to. Returns the written arrays, one or a tuple of several.
     `fn` returns nothing; it should depend on its arguments alone, since a step whose results nobody needs is left out,
     and equal steps are done once. What it raises is raised where its results are read. Outside of a traced function it
-    is called at once. Raises ArgumentsError."""
+    is called at once. Raises ArgumentsError.
+
+    >>> def sort_rows(a, out):
+    ...     out[...] = np.sort(a, axis=1)
+    >>> @kg.kernel_graph
+    ... def f(x):
+    ...     return kg.host(sort_rows, [x * 2], [kg.spec(x.shape, x.dtype)])
+    >>> f(np.array([[3.0, 1.0]]))[0].tolist()
+    [[2.0, 6.0]]
+    """
     inputs, outputs, single = _arrays("host", reads), *_writes("host", writes)
     function = _callable("host", fn)
     if current() is None:
@@ -67,7 +76,16 @@ def kernel(
     among `reads`: int64 and float64, or the dtype of a NumPy scalar. writes: as for `kg.host`; what it does not write
     of a new array is undefined. grid: (blocks, threads a block), each an int or a tuple of up to three. cpu: a function
     of the same arrays and numbers that does the same on the CPU; without one, kg.kernel is refused there.
-    Raises ArgumentsError, UnsupportedError."""
+    Raises ArgumentsError, UnsupportedError.
+
+    >>> from numba import cuda  # doctest: +SKIP
+    >>> @cuda.jit  # doctest: +SKIP
+    ... def double(x, y):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         y[i] = 2 * x[i]
+    >>> f = kg.kernel_graph(lambda x: kg.kernel(double, [x], [kg.spec(x.shape, x.dtype)], (8, 128)))  # doctest: +SKIP
+    """
     every, outputs, single = _arrays("kernel", reads), *_writes("kernel", writes)
     numbers = [x for x in every if isinstance(x, (bool, int, float, np.generic, TracedNumber)) and not _is_array(x)]
     inputs = [x for x in every if not any(x is n for n in numbers)]

@@ -63,7 +63,11 @@ _REFUSED = {
 
 class Elementwise(Portable):
     """A scalar function, for arrays. Calls broadcast; they return one array, or a tuple of as many as the function
-    returns. With numbers alone it is the function itself."""
+    returns. With numbers alone it is the function itself.
+
+    >>> kg.elementwise(lambda x: x + 1)(np.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Raises ArgumentsError, UnsupportedError."""
@@ -174,7 +178,17 @@ def elementwise(function: Callable[..., Any]) -> Elementwise:
     loops, branches and helper functions, use `math`, `cmath` and NumPy's scalar functions, and capture numbers, tuples
     of numbers and functions from outside. See the page about users' functions for dtypes and what is refused.
 
-    Raises ArgumentsError, UnsupportedError (at its line) for what cannot be compiled."""
+    Raises ArgumentsError, UnsupportedError (at its line) for what cannot be compiled.
+
+    >>> @kg.elementwise
+    ... def halvings(x):
+    ...     count = 0
+    ...     while x > 1:
+    ...         x, count = x / 2, count + 1
+    ...     return count
+    >>> halvings(np.array([1.0, 8.0, 9.0])).tolist()
+    [0, 3, 4]
+    """
     return Elementwise(function)
 
 

@@ -30,7 +30,14 @@ from ..jit.specializations import Specializations
 class Profile:
     """What `with kg.profile() as p:` gives; complete after the block. spans: spans by their start.
 
-    It holds the arguments of the first call of each function, which `report` needs."""
+    It holds the arguments of the first call of each function, which `report` needs.
+
+    >>> f = kg.kernel_graph(lambda x: x + 1)
+    >>> with kg.profile() as p:
+    ...     x = f(np.ones(9))
+    >>> "kernel" in {span.kind for span in p.spans}
+    True
+    """
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -83,7 +90,14 @@ def profile() -> Iterator[Profile]:
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
     steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run
     step by step on the caller's thread. A call's dependences and streams are the same as without a profile, and plans
-    are not tuned. Raises OptionError where a profile is on already."""
+    are not tuned. Raises OptionError where a profile is on already.
+
+    >>> f = kg.kernel_graph(lambda x: np.exp(x))
+    >>> with kg.profile() as p:
+    ...     x = f(np.ones(9))
+    >>> len(p.spans) > 2, "exp" in p.table()
+    (True, True)
+    """
     if not _one.acquire(blocking=False):
         raise OptionError("a profile is on already; leave its block first")
     found, before = Profile(), settings.engine

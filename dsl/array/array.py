@@ -73,7 +73,12 @@ class Operations(Protocol):
 
 class Array(ArrayMethods):
     """A C-contiguous array on a device. Operations outside of a decorated function run at once, with NumPy's meaning;
-    they give new arrays, and only `x[...] = value` changes one."""
+    they give new arrays, and only `x[...] = value` changes one.
+
+    >>> x = kg.asarray([[1.0, 2.0]])
+    >>> (x + 1).sum().item(), x.device, x.shape
+    (5.0, 'cpu', (1, 2))
+    """
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
     operations: ClassVar[Operations]
@@ -370,7 +375,11 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
 
     device: `cpu`, `cuda`, ... (default: where `x` is, else the default device). copy: whether the result has memory of
-    its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed."""
+    its own; None as needed. Raises DTypeError, and ValueError where copy=False but a copy is needed.
+
+    >>> kg.asarray([1, 2]) + 1
+    array([2, 3])
+    """
     place = parse(device)
     if context.trace is not None and (traced := Array.operations.traced(x, dtype, copy)) is not None:
         return traced
@@ -408,5 +417,12 @@ def _may_copy(copy: bool | None) -> None:
 
 
 def array(x: Any, dtype: Any = None, *, device: str | None = None) -> Array:
-    """As `asarray`, always with memory of its own."""
+    """As `asarray`, always with memory of its own.
+
+    >>> mine = np.zeros(2)
+    >>> copy = kg.array(mine)
+    >>> mine[0] = 5.0
+    >>> copy
+    array([0., 0.])
+    """
     return asarray(x, dtype, device=device, copy=True)

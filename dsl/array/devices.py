@@ -63,7 +63,13 @@ def device_named(name: str | None) -> Device:
 def device(name: str) -> Iterator[str]:
     """`with kg.device("cuda:1"):` makes a device this thread's default one: that of new arrays, and of calls of
     functions that name none. None: the process' default. In a traced function the operations within run there.
-    Raises OptionError."""
+    Raises OptionError.
+
+    >>> with kg.device("cpu:1"):
+    ...     x = kg.zeros(3)
+    >>> x.device
+    'cpu:1'
+    """
     place = parse(name)
     if context.trace is not None:
         builder = context.trace.builder

@@ -92,6 +92,12 @@ def make_room() -> bool:
 
 
 def waitall() -> None:
-    """Wait for all work in flight. Errors stay with the arrays that they concern."""
+    """Wait for all work in flight. Errors stay with the arrays that they concern.
+
+    >>> x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
+    >>> kg.waitall()
+    >>> x.is_ready()
+    True
+    """
     while _flights:
         _wait_oldest()

@@ -16,7 +16,12 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     ever reserved; `limit` (0: none); `graphs`, in use by replayed graphs; `in_flight`, held by calls that are not known
     to be over, of all devices. Numbers: `arrays`, the kg.Arrays alive; `calls`, those in flight; `executables`, the
     plans that are ready to run; `kernels`, those loaded.
-    It walks over all of Python's objects to count them, which takes milliseconds."""
+    It walks over all of Python's objects to count them, which takes milliseconds.
+
+    >>> x = kg.array(np.zeros(1 << 20), device="cpu")
+    >>> kg.memory_stats("cpu")["in_use"] >= x.nbytes
+    True
+    """
     found = device_named(device)
     stats = dict(found.statistics())
     stats["limit"] = found.limit
@@ -35,7 +40,11 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
     """The bytes that a device may hold (0: no limit), after they were set if `nbytes` is given.
 
     It takes the place of the setting `memory_limit` for that device. A call that would need more gives back what is
-    cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError."""
+    cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError.
+
+    >>> kg.memory_limit(1 << 30, "cpu"), kg.memory_limit(0, "cpu")
+    (1073741824, 0)
+    """
     found = device_named(device)
     if nbytes is not None:
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
@@ -47,7 +56,11 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 def empty_cache(device: str | None = None) -> int:
     """Give a device's free blocks (those of 256 KiB and more on the CPU, of 1 MiB and more on a GPU) back to the
     system; the bytes given back. Calls in flight are waited for, since what they hold is free after them. A GPU unloads
-    the kernels that no function, call or graph needs."""
+    the kernels that no function, call or graph needs.
+
+    >>> kg.empty_cache("cpu") >= 0
+    True
+    """
     in_flight.waitall()
     found = device_named(device)
     return found.trim()

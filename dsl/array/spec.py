@@ -13,7 +13,11 @@ from ..core.errors import DTypeError, ShapeError
 
 
 class Spec:
-    """What a trace needs to know of a C-contiguous array. Make one with `kg.spec(shape, dtype)`."""
+    """What a trace needs to know of a C-contiguous array. Make one with `kg.spec(shape, dtype)`.
+
+    >>> kg.spec((2, 3), "f4").nbytes
+    24
+    """
 
     __slots__ = (
         "__weakref__",
@@ -101,7 +105,11 @@ def strided(type: ArrayType, strides: tuple[int, ...], aligned: bool) -> Spec:
 def spec(shape: Any, dtype: Any = np.float64) -> Spec:
     """Stands for an array in `f.graph(...)`, `f.compile(...)` and the like.
 
-    shape: an int or a sequence of ints. Raises DTypeError and ShapeError."""
+    shape: an int or a sequence of ints. Raises DTypeError and ShapeError.
+
+    >>> kg.kernel_graph(lambda x: x @ x).graph(kg.spec((4, 4), "f4")).nodes[-1].type.shape
+    (4, 4)
+    """
     lengths = to_shape(shape)
     if min(lengths, default=0) < 0:
         raise ShapeError(f"negative length in shape {lengths}")

@@ -25,7 +25,12 @@ CURRENT: dict[str, Callable[[Any, int], Any]] = {
 
 
 class Event:
-    """A moment in a stream's work; `Stream.record` makes them."""
+    """A moment in a stream's work; `Stream.record` makes them.
+
+    >>> event = kg.Stream("cpu").record()
+    >>> event.synchronize(), event.query()
+    (None, True)
+    """
 
     __slots__ = ("_device", "_event")
 
@@ -61,6 +66,12 @@ class Stream:
     what is put on `s` later starts after the call. Calls still run on streams of their own in between.
 
     device: as in `kernel_graph`. priority: below 0 for work that should come first, where the device knows priorities.
+
+    >>> s = kg.Stream("cpu")
+    >>> with kg.stream(s):
+    ...     x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
+    >>> s.query() in (True, False)
+    True
     """
 
     __slots__ = ("_device", "_stream")
@@ -156,7 +167,14 @@ def _gpu(device: str | None, stream: Any) -> Device:
 
 def stream(stream: Any) -> AbstractContextManager[Stream | None]:
     """`with kg.stream(s):` puts this thread's calls on a stream (a `kg.Stream`, or whatever `Stream.external` takes);
-    None: on none. It concerns calls on the stream's device."""
+    None: on none. It concerns calls on the stream's device.
+
+    >>> s = kg.Stream("cpu")
+    >>> with kg.stream(s):
+    ...     x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
+    >>> s.synchronize(), x.tolist()
+    (None, [1.0, 1.0])
+    """
     return _current(None if stream is None else Stream.external(stream))
 
 
@@ -171,7 +189,14 @@ def _current(chosen: Stream | None) -> Iterator[Stream | None]:
 
 
 def current_stream() -> Stream | None:
-    """The stream that this thread's calls are put on; None: none."""
+    """The stream that this thread's calls are put on; None: none.
+
+    >>> with kg.stream(kg.Stream("cpu")) as s:
+    ...     kg.current_stream() is s
+    True
+    >>> kg.current_stream() is None
+    True
+    """
     found: Stream | None = context.stream
     return found
 
@@ -180,12 +205,22 @@ def default_stream(device: str | None = None, *, per_thread: bool = False) -> St
     """CUDA's default stream, in one of its two meanings.
 
     Legacy: one for the whole process, that waits for every ordinary ("blocking") stream and is waited for by them.
-    per_thread: one for each thread, an ordinary stream."""
+    per_thread: one for each thread, an ordinary stream.
+
+    >>> with kg.stream(kg.default_stream("cuda")):  # doctest: +SKIP
+    ...     y = f(x)
+    """
     return Stream.external(2 if per_thread else 1, device)
 
 
 def synchronize(device: str | None = None) -> None:
-    """Wait for all work on a device (default: the default one). What failed raises where its arrays are read."""
+    """Wait for all work on a device (default: the default one). What failed raises where its arrays are read.
+
+    >>> x = kg.kernel_graph(lambda x: x + 1)(np.zeros(2))
+    >>> kg.synchronize()
+    >>> x.is_ready()
+    True
+    """
     device_named(device).synchronize()
 
 

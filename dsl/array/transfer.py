@@ -25,7 +25,11 @@ def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = No
     """An uninitialised NumPy array in page-locked memory, which the GPU copies from and to at the speed of the bus. On
     the CPU it is an ordinary array.
 
-    shape: an int or a sequence of ints. device: whose copies it is for. Raises DTypeError, ShapeError, OutOfMemory."""
+    shape: an int or a sequence of ints. device: whose copies it is for. Raises DTypeError, ShapeError, OutOfMemory.
+
+    >>> kg.pinned_empty((2, 3), "f4", device="cpu").shape
+    (2, 3)
+    """
     lengths, kind = to_shape(shape), checked_dtype(dtype)
     pinned = device_named(device).pinned_empty(lengths, kind)
     return np.empty(lengths, kind) if pinned is None else pinned
@@ -36,7 +40,11 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
 
     non_blocking: return at once where the copy can go on by itself. From a page-locked array (`pinned_empty`) to a GPU:
     leave the array as it is until the result is ready (`wait`). From a GPU to the CPU: the result is a `kg.Array` in
-    page-locked memory that is still on its way. Anything else has been read on return, as without it."""
+    page-locked memory that is still on its way. Anything else has been read on return, as without it.
+
+    >>> kg.to_device(np.ones(3), "cpu").device
+    'cpu'
+    """
     target = device_named(device)
     if not non_blocking or (isinstance(x, Array) and x._device is target):
         return asarray(x, device=f"{target.kind}:{target.index}")
@@ -59,7 +67,12 @@ def prefetch(iterable: Iterable[Any], depth: int = 2, *, device: str | None = No
 
     The thread takes the next item while the caller works on one, and copies its arrays (in tuples, lists, dicts and
     dataclasses) before it takes another; so the iterable may use its arrays again. depth: how many items may be ready
-    before they are asked for. What the iterable raises is raised here, in its turn. Raises OptionError."""
+    before they are asked for. What the iterable raises is raised here, in its turn. Raises OptionError.
+
+    >>> batches = (np.full(2, i) for i in range(3))
+    >>> [int(x.sum()) for x in kg.prefetch(batches, device="cpu")]
+    [0, 2, 4]
+    """
     if not isinstance(depth, int) or depth < 1:
         raise OptionError(f"depth={depth!r}: write a whole number, 1 or more")
     return _Ahead(iterable, depth, device_named(device)).items()

@@ -22,7 +22,14 @@ JOINS = ("sum", "mean", "max", "min", "prod")
 
 
 def all_reduce(x: Any, op: str = "sum") -> Any:
-    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays; the same bits on each."""
+    """On each device the sum (`mean`, `max`, `min`, `prod`) of all devices' arrays; the same bits on each.
+
+    >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
+    ... def f(x):
+    ...     return kg.all_reduce(x)
+    >>> np.asarray(f(np.array([1.0, 2.0]))).tolist()
+    [3.0, 3.0]
+    """
 
     def reduced(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         _check_join(op, value)
@@ -32,7 +39,14 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
 
 
 def all_gather(x: Any, axis: int = 0) -> Any:
-    """On each device all devices' arrays joined along an axis, in the order of the mesh."""
+    """On each device all devices' arrays joined along an axis, in the order of the mesh.
+
+    >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
+    ... def f(x):
+    ...     return kg.all_gather(x)
+    >>> np.asarray(f(np.array([1.0, 2.0]))).tolist()
+    [1.0, 2.0, 1.0, 2.0]
+    """
 
     def gathered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         at = _axis(value, axis)
@@ -42,7 +56,14 @@ def all_gather(x: Any, axis: int = 0) -> Any:
 
 
 def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
-    """The sum of all devices' arrays in parts along an axis: on each device its part."""
+    """The sum of all devices' arrays in parts along an axis: on each device its part.
+
+    >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
+    ... def f(x):
+    ...     return kg.reduce_scatter(x)
+    >>> np.asarray(f(np.array([1.0, 2.0, 10.0, 20.0]))).tolist()
+    [11.0, 22.0]
+    """
 
     def scattered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         _check_join(op, value)
@@ -53,7 +74,14 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
 
 
 def broadcast(x: Any, root: int = 0) -> Any:
-    """On each device the array of one of them. root: its place in the mesh."""
+    """On each device the array of one of them. root: its place in the mesh.
+
+    >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
+    ... def f(x):
+    ...     return kg.broadcast(x, root=1)
+    >>> np.asarray(f(np.array([1.0, 2.0]))).tolist()
+    [2.0, 2.0]
+    """
 
     def copied(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         return "from_root", value.type, {"root": _place(root, size)}
@@ -62,7 +90,14 @@ def broadcast(x: Any, root: int = 0) -> Any:
 
 
 def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
-    """Each device's array in parts along `split_axis`, part r sent to device r, which joins what it gets."""
+    """Each device's array in parts along `split_axis`, part r sent to device r, which joins what it gets.
+
+    >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
+    ... def f(x):
+    ...     return kg.all_to_all(x)
+    >>> np.asarray(f(np.array([1.0, 2.0, 10.0, 20.0]))).tolist()
+    [1.0, 10.0, 2.0, 20.0]
+    """
 
     def exchanged(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         split, join = _divisible(value, split_axis, size), _axis(value, concat_axis)
@@ -74,7 +109,14 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
 
 def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     """Each array sent from one device to another: pairs of places in the mesh, (source, target). A device that is sent
-    nothing has zeros."""
+    nothing has zeros.
+
+    >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
+    ... def f(x):
+    ...     return kg.permute(x, [(0, 1), (1, 0)])
+    >>> np.asarray(f(np.array([1.0, 2.0]))).tolist()
+    [2.0, 1.0]
+    """
 
     def sent(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         found = tuple((_place(a, size), _place(b, size)) for a, b in pairs)

@@ -21,8 +21,14 @@ class DataParallel:
     Both are NumPy functions, of any structure of arrays. Gradients that are ready are exchanged while others are still
     computed. The result is that of one device with the whole batch, but for the order of sums.
 
-        train = kg.DataParallel(loss, mesh, update=lambda p, g: [a - 0.1 * b for a, b in zip(p, g)])
-        parameters, value = train(parameters, x, y)
+    >>> mesh = kg.Mesh(["cpu:0", "cpu:1"])
+    >>> loss = lambda w, x, y: ((x @ w - y) ** 2).mean()
+    >>> train = kg.DataParallel(loss, mesh, update=lambda w, g: w - 0.1 * g)
+    >>> x, w = np.eye(2), np.zeros(2)
+    >>> for step in range(100):
+    ...     w, value = train(w, x, np.ones(2))
+    >>> np.asarray(w).round(3).tolist()
+    [1.0, 1.0]
     """
 
     def __init__(self, loss: Callable[..., Any], mesh: Mesh, update: Callable[[Any, Any], Any], **options: Any) -> None:

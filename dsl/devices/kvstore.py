@@ -38,10 +38,11 @@ class KVStore:
     Calls return at once where they can; a pull follows the pushes before it. priority: of no effect, since work starts
     as soon as what it reads is there.
 
-        store = kg.KVStore("device")
-        store.init("w", weights)
-        store.push("w", [gradient0, gradient1])  # on two devices
-        store.pull("w", out=[w0, w1])
+    >>> store = kg.KVStore("local")
+    >>> store.init("w", np.zeros(2))
+    >>> store.push("w", [np.ones(2), np.ones(2)])
+    >>> store.pull("w").tolist()
+    [2.0, 2.0]
     """
 
     def __init__(self, kind: str = "local") -> None:

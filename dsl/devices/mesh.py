@@ -25,8 +25,8 @@ class Mesh:
     devices: their names, or how many ranks: all of `kg.distributed`, each on its default device. axis: what the row
     goes by. Raises OptionError.
 
-        mesh = kg.Mesh(("cuda:0", "cuda:1"), axis="data")
-        mesh = kg.Mesh(4)  # after kg.distributed.init()
+    >>> kg.Mesh(["cpu:0", "cpu:1"])
+    Mesh(('cpu:0', 'cpu:1'), axis='data')
     """
 
     __slots__ = ("_size", "axis", "communicator", "first", "names", "places")
@@ -91,7 +91,11 @@ class Mesh:
 class Sharded:
     """An array on all devices of a mesh: in parts along an axis, one for each, or (axis None) whole on each.
 
-    parts: those of this process. On a mesh of ranks to read the whole of an array in parts is a collective."""
+    parts: those of this process. On a mesh of ranks to read the whole of an array in parts is a collective.
+
+    >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"])).shape
+    (4,)
+    """
 
     __slots__ = ("__weakref__", "axis", "mesh", "parts")
 
@@ -158,12 +162,20 @@ class Sharded:
 def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
     """An array in equal parts along an axis, one on each device of a mesh. x: an array, or any structure of arrays.
 
-    Raises ShapeError where the axis is not a multiple of the mesh."""
+    Raises ShapeError where the axis is not a multiple of the mesh.
+
+    >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"]))
+    Sharded(float64[4], in parts along axis 0 on cpu:0, cpu:1)
+    """
     return _spread(x, mesh, axis)
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
-    """An array whole on each device of a mesh. x: an array, or any structure of arrays; of ranks rank 0's counts."""
+    """An array whole on each device of a mesh. x: an array, or any structure of arrays; of ranks rank 0's counts.
+
+    >>> np.asarray(kg.replicate(np.arange(2.0), kg.Mesh(["cpu:0", "cpu:1"]))).tolist()
+    [0.0, 1.0]
+    """
     return _spread(x, mesh, None)
 
 

@@ -22,7 +22,8 @@ def place(x: Any, device: str) -> Any:
     In a traced function what follows from the result is computed there, and the plan copies what other devices have.
     Raises OptionError.
 
-        y = f(kg.place(x, "cuda:1"))
+    >>> kg.place(kg.ones(2), "cpu:1").device
+    'cpu:1'
     """
     where = parse(device)
     if where is None:

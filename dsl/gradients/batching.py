@@ -29,10 +29,12 @@ Axes = int | None | Sequence[int | None]
 def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> KernelGraph[P, R]:
     """The function for each row of its arguments at once, the results stacked: `vmap(f)(x)[i]` is `f(x[i])`.
 
-        distances = kg.vmap(lambda a, b: ((a - b) ** 2).sum(), in_axes=(0, None))
-
     in_axes: the axis of each argument, or of all; None for an argument that all rows share. out_axes: where the results
-    have theirs. What the function computes of shared arguments alone is computed once. Raises ArgumentsError."""
+    have theirs. What the function computes of shared arguments alone is computed once. Raises ArgumentsError.
+
+    >>> kg.vmap(lambda a, b: (a * b).sum(), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0])).tolist()
+    [3.0, 4.0]
+    """
     if not isinstance(out_axes, (int, np.integer)):
         raise ArgumentsError(f"out_axes={out_axes!r} of vmap: write a number")
     wanted: Any = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else in_axes
@@ -78,7 +80,11 @@ def jacobian(function: Callable[P, Any], argnums: int = 0, mode: str = "auto") -
     argument, an array of the result's shape followed by the leaf's.
 
     mode: `reverse`, a pull for each number of the results; `forward`, a push for each number of the argument; `auto`,
-    whichever are fewer. All of them are done at once. Raises ArgumentsError, DTypeError, UnsupportedError."""
+    whichever are fewer. All of them are done at once. Raises ArgumentsError, DTypeError, UnsupportedError.
+
+    >>> kg.jacobian(lambda x: x**2)(np.array([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
     if mode not in MODES:
         raise ArgumentsError(f"mode={mode!r} of jacobian: write one of {', '.join(map(repr, MODES))}")
     if not isinstance(argnums, (int, np.integer)):
@@ -139,13 +145,21 @@ def _in_all_directions(trace: Trace, region: Region, graph: Graph, types: Sequen
 def hessian(function: Callable[P, Any], argnums: int = 0) -> KernelGraph[P, Any]:
     """The second derivatives of a function that returns one number, in one argument: forward mode over reverse mode.
 
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError."""
+    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
+
+    >>> kg.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0])).tolist()
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
     return jacobian(grad(function, argnums), argnums, "forward")
 
 
 def hvp(function: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The Hessian of a function that returns one number times tangents, of all its arguments together: a tuple with one
-    for each. No Hessian is made (Pearlmutter, 1994). Raises ArgumentsError, DTypeError, ShapeError."""
+    for each. No Hessian is made (Pearlmutter, 1994). Raises ArgumentsError, DTypeError, ShapeError.
+
+    >>> kg.hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))[0].tolist()
+    [6.0, 0.0]
+    """
     if not isinstance(args, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentsError("hvp takes a tuple of arguments and a tuple of their tangents")
     return jvp(grad(function, tuple(range(len(args)))), args, tangents)[1]

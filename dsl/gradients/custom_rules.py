@@ -32,7 +32,11 @@ else:
 
 
 def stop_gradient(x: Any) -> Any:
-    """The same values, which count as constants when a function is differentiated. x: any structure of arrays."""
+    """The same values, which count as constants when a function is differentiated. x: any structure of arrays.
+
+    >>> float(kg.grad(lambda x: x * kg.stop_gradient(x))(3.0))
+    3.0
+    """
     if current() is None:
         return x
     leaves: list[Any] = []
@@ -184,29 +188,38 @@ def checkpoint(function: Callable[P, R]) -> Checkpoint[P, R]:
     """The function; reverse mode keeps its arguments alone, and computes what is between again when the cotangents of
     its results are there (Chen et al., Training deep nets with sublinear memory cost, 2016). No forward mode.
 
-    Raises ArgumentsError for what cannot be called."""
+    Raises ArgumentsError for what cannot be called.
+
+    >>> inner = kg.checkpoint(lambda x: np.sin(np.cos(x)))
+    >>> round(float(kg.grad(lambda x: inner(x) ** 2)(1.0)), 6)
+    -0.742382
+    """
     return Checkpoint(function)
 
 
 def custom_vjp(function: Callable[P, R]) -> CustomVJP[P, R]:
     """Gives a function a derivative for reverse mode: `f = kg.custom_vjp(f); f.defvjp(forward, backward)`.
 
-        @kg.custom_vjp
-        def clipped(x): return x
-        clipped.defvjp(lambda x: (x, None), lambda kept, ct: (np.clip(ct, -1, 1),))
+    Raises ArgumentsError for what cannot be called.
 
-    Raises ArgumentsError for what cannot be called."""
+    >>> clipped = kg.custom_vjp(lambda x: x)
+    >>> clipped = clipped.defvjp(lambda x: (x, None), lambda kept, ct: (np.clip(ct, -1, 1),))
+    >>> float(kg.grad(lambda x: 5 * clipped(x))(2.0))
+    1.0
+    """
     return CustomVJP(function)
 
 
 def custom_jvp(function: Callable[P, R]) -> CustomJVP[P, R]:
     """Gives a function a derivative for both modes: `f = kg.custom_jvp(f); f.defjvp(rule)`.
 
-        @kg.custom_jvp
-        def log1pexp(x): return np.log1p(np.exp(x))
-        log1pexp.defjvp(lambda args, tangents: (log1pexp(*args), tangents[0] * (1 - 1 / (1 + np.exp(args[0])))))
+    Reverse mode transposes what the rule computes of the tangents. Raises ArgumentsError for what cannot be called.
 
-    Reverse mode transposes what the rule computes of the tangents. Raises ArgumentsError for what cannot be called."""
+    >>> cube = kg.custom_jvp(lambda x: x**3)
+    >>> cube = cube.defjvp(lambda args, tangents: (cube(*args), 3 * args[0] ** 2 * tangents[0]))
+    >>> float(kg.grad(cube)(2.0))
+    12.0
+    """
     return CustomJVP(function)
 
 

@@ -36,9 +36,6 @@ def grad(
 ) -> KernelGraph[P, Any]:
     """The gradient of a function that returns one number, by reverse mode (Linnainmaa, 1970).
 
-        loss = lambda w, x, y: ((np.tanh(x @ w) - y) ** 2).mean()
-        step = kg.grad(loss)(w, x, y)          # of w's shape and structure
-
     argnums: which arguments, by place; several give a tuple. argnames: which of those passed by name; several, or these
     beside places, give a dict. has_aux: the function returns (number, others), and the gradient is (gradient, others).
     holomorphic: of a complex number, its derivative as a holomorphic function; else of a real one, whose gradient in a
@@ -47,7 +44,11 @@ def grad(
 
     Arguments may be any structure of tuples, lists, dicts and dataclasses. An argument that the function assigns to is
     differentiated with respect to the value it came with, and the caller's array stays as it is.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError at the user's line."""
+    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError at the user's line.
+
+    >>> kg.grad(lambda x: (x**2).sum())(np.array([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+    """
     return _gradient("grad", function, argnums, argnames, has_aux, holomorphic, save)
 
 
@@ -60,7 +61,12 @@ def value_and_grad(
     holomorphic: bool = False,
     save: int | str = "1 GB",
 ) -> KernelGraph[P, tuple[R, Any]]:
-    """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux."""
+    """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux.
+
+    >>> value, gradient = kg.value_and_grad(lambda x: (x**2).sum())(np.array([1.0, 2.0]))
+    >>> float(value), gradient.tolist()
+    (5.0, [2.0, 4.0])
+    """
     return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save)
 
 
@@ -183,12 +189,14 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """(f(*args), pull): `pull(cotangent)`, given one of the structure of what f returns, is its product with the
     Jacobian, a tuple with one for each argument.
 
-        y, pull = kg.vjp(np.sin, x)
-        (dx,) = pull(np.ones_like(y))          # cos(x)
-
     has_aux: f returns (result, others), and this (result, pull, others). What has no derivative, such as an array of
     integers, gets None. Outside of a trace, pull computes f's values again.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError."""
+    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
+
+    >>> value, pull = kg.vjp(lambda x: x**2, np.array([1.0, 2.0]))
+    >>> pull(np.array([1.0, 10.0]))[0].tolist()
+    [2.0, 40.0]
+    """
     if current() is None:
         value = derived("vjp", function, _value_of, "value", like=False)(*args)
         pulling = derived("vjp", function, _pulled(has_aux), ("pull", has_aux), like=False)
@@ -279,10 +287,13 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """(f(*primals), its tangent): the product of the Jacobian with tangents of the structures of the arguments, by
     forward mode (Wengert, 1964).
 
-        y, dy = kg.jvp(np.sin, (x,), (np.ones_like(x),))     # sin(x), cos(x)
-
     has_aux: f returns (result, others), and this (result, tangent, others). A tangent of None is zero.
-    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError."""
+    Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
+
+    >>> value, tangent = kg.jvp(lambda x: x**2, (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),))
+    >>> tangent.tolist()
+    [2.0, 40.0]
+    """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentsError("jvp takes a tuple of arguments and a tuple of their tangents")
     if len(primals) != len(tangents):
@@ -323,7 +334,12 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
 def linearize(function: Callable[..., Any], *args: Any) -> Any:
     """(f(*args), push): `push(*tangents)` is the Jacobian's product with tangents of the arguments.
 
-    Outside of a trace, push computes f's values again. Raises as `kg.jvp` does."""
+    Outside of a trace, push computes f's values again. Raises as `kg.jvp` does.
+
+    >>> value, push = kg.linearize(lambda x: x**2, np.array([1.0, 2.0]))
+    >>> push(np.array([1.0, 10.0])).tolist()
+    [2.0, 40.0]
+    """
     if current() is None:
         value = derived("linearize", function, _value_of, "value", like=False)(*args)
     else:

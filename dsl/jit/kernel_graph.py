@@ -93,7 +93,12 @@ SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 class KernelGraph(Portable, Generic[P, R]):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain_plan` take the
-    same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call."""
+    same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
+
+    >>> f = kg.kernel_graph(lambda x: np.exp(x).sum())
+    >>> len(f.graph(kg.spec((9,), "f4")).nodes), len(f.program(kg.spec((9,), "f4")).tasks)
+    (3, 1)
+    """
 
     def __init__(self, function: Callable[P, R], **options: Unpack[Given]) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
@@ -574,6 +579,12 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     read, and tracing goes on; `explain_plan` lists the lines.
     mesh, in_axes, out_axes: run one body on every device of a `kg.Mesh`, see `kg.shard`.
     Raises OptionError or ArgumentsError for options that make no sense.
+
+    >>> @kg.kernel_graph
+    ... def length(x):
+    ...     return np.sqrt((x * x).sum())
+    >>> float(length(np.array([3.0, 4.0])))
+    5.0
     """
     if options.get("mesh") is not None:
         made = import_module(ON_MESH, __package__).MeshFunction

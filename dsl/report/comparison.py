@@ -18,7 +18,12 @@ SHOWN = 10  # lines of the user's that the text names
 
 class Comparison:
     """What `kg.compare(a, b)` gives. `data` is numbers, texts, lists and dicts alone: `facts` of both reports, `lines`
-    of the user's text and `tasks` of both, each with its numbers in either, and `cuts` by rule."""
+    of the user's text and `tasks` of both, each with its numbers in either, and `cuts` by rule.
+
+    >>> report = kg.kernel_graph(lambda x: x + 1).report(kg.spec((9,), "f4"))
+    >>> kg.compare(report, report).data["basis"]
+    'predicted'
+    """
 
     def __init__(self, first: Report, second: Report) -> None:
         self.reports = first, second
@@ -52,13 +57,14 @@ class Comparison:
 def compare(first: Report | str | Path, second: Report | str | Path, path: Any = None) -> Comparison:
     """Two reports side by side: two plans, two devices, two versions of a function, or today and last week.
 
-        before = f.report(x)
-        after = g.report(x)
-        print(kg.compare(before, after))
-        kg.compare(before, after, "page.html")
-
     Each is a report or the name of a `.json` file that one was saved to. What belongs together is found by the text of
-    the user's line, so lines may have moved. path: where a page goes."""
+    the user's line, so lines may have moved. path: where a page goes.
+
+    >>> f = kg.kernel_graph(lambda x: x + 1)
+    >>> one, two = f.report(kg.spec((9,), "f4")), f.report(kg.spec((99,), "f4"))
+    >>> [name for name, a, b in kg.compare(one, two).data["facts"] if a != b]
+    ['arguments', 'predicted']
+    """
     found = Comparison(_report(first), _report(second))
     if path is not None:
         found.save(path)

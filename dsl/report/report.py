@@ -21,8 +21,9 @@ LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
 class Report:
     """What `f.report(x)` gives. `data` is numbers, texts, lists and dicts alone, as JSON has them.
 
-    >>> report = f.report(x)  # doctest: +SKIP
-    >>> report.save("page.html")  # doctest: +SKIP
+    >>> report = kg.kernel_graph(lambda x: x + 1).report(kg.spec((9,), "f4"))
+    >>> report.data["nodes"], report.page()[:15]
+    (3, '<!doctype html>')
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
