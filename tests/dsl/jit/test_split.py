@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -380,12 +380,9 @@ def test_threads_agree() -> None:
     assert not errors
 
 
-def test_a_function_that_does_not_do_the_same_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TURN", "0")
-
+def test_a_function_that_does_not_do_the_same_twice() -> None:
     def function(x: Any) -> Any:
-        os.environ["TURN"] = str(int(os.environ["TURN"]) + 1)
-        y = x * int(os.environ["TURN"])
+        y = x * (time.perf_counter_ns() % 1009 + 1)
         if y.sum() > 0:
             y = y + x.max()
         return x if (y * 0 + x).sum() > 1 else -x
