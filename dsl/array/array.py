@@ -411,6 +411,13 @@ def _copied(x: Array, target: Device) -> Array:
     return Array(copy, x._spec, target, done)
 
 
+def on_device(given: Any, device: Device) -> Array:
+    """Values where a device can read them: an array that lies there, or a copy, which may be on its way."""
+    if not isinstance(given, Array):
+        return from_numpy(given, device)
+    return given if given._device is device else asarray(given, device=f"{device.kind}:{device.index}")
+
+
 def _may_copy(copy: bool | None) -> None:
     if copy is False:
         raise ValueError("only a kg.Array of this dtype on this device comes without a copy; leave copy=False out")

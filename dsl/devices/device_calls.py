@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-import numpy as np
-
 from ...compiler.placement.places import has_places
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.settings import settings
@@ -22,7 +20,7 @@ from ...runtime.program.multi_device import MultiDevicePlan
 from ...runtime.tune.trial import prepare_verified_plan
 from ...runtime.tune.tuner import Tuner
 from ...runtime.verify.multi_device import require_safe_devices
-from ..array.array import Array, asarray, from_numpy
+from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import is_idle, make_room, track_memory
 from ..array.spec import Spec, spec_of
@@ -70,7 +68,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
     devices, executable = make_ready(placement.plan)
     text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, devices))}"
     versions.note(Event("compiled", text))
-    run = DeviceCall(captured, placement.plan, devices, executable, whole)
+    run = DeviceCall(captured, placement.plan, devices, executable)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
     made = Launcher(run, str(placement.plan), captured.guards, assigned)
     if explicit:
@@ -138,18 +136,8 @@ def device_plan(versions: Specializations, captured: TracedFunction, leaves: Seq
     return placed_plan(captured.graph, places, PlanMaker(versions.options)).plan
 
 
-Fetch = Callable[[Any, Device], Array]
-
-
-def whole(given: Any, device: Device) -> Array:
-    """An argument on a device: where it lies, or a copy on its way."""
-    if isinstance(given, Array):
-        return given if given._device is device else asarray(given, device=f"{device.kind}:{device.index}")
-    return from_numpy(np.asarray(given), device)
-
-
 class DeviceCall:
-    """Runs a plan over several devices. fetch(given, device): an argument, or an array of the trace, on a device."""
+    """Runs a plan over several devices."""
 
     def __init__(
         self,
@@ -157,10 +145,8 @@ class DeviceCall:
         plan: MultiDevicePlan,
         devices: Sequence[Device],
         executable: MultiDeviceExecutable,
-        fetch: Fetch,
     ) -> None:
         self._captured, self._plan, self._devices, self._executable = captured, plan, devices, executable
-        self._fetch = fetch
         self._specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
 
     def __call__(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
@@ -185,14 +171,9 @@ class DeviceCall:
         found = [self._result(kind, x, results, leaves, numbers) for kind, x in captured.results]
         return unflatten(captured.tree, found)
 
-    def _given(self, arrays: Sequence[Any]) -> Callable[[int, Device], Array]:
+    def _given(self, arrays: Sequence[Any]) -> Callable[[int], Any]:
         own = len(self._captured.feeds)
-
-        def given(source: int, device: Device) -> Array:
-            array = arrays[source]
-            return self._fetch(array if source < own else readable(array), device)
-
-        return given
+        return lambda source: arrays[source] if source < own else readable(arrays[source])
 
     @staticmethod
     def _result(kind: str, x: Any, arrays: Sequence[Array], leaves: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -207,12 +188,12 @@ def run_plan(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
     executable: MultiDeviceExecutable,
-    given: Callable[[int, Device], Array],
+    given: Callable[[int], Any],
     numbers: Sequence[Any],
     specs: Sequence[Spec],
     caller: Sequence[Any] = (),
 ) -> list[Array]:
-    """One run. given(source, device): an argument there. specs: of the outputs. The results, on their devices."""
+    """One run. given(source): an argument, wherever it is. specs: of the outputs. The results, on their devices."""
     if any(stream.capturing for stream in caller):
         raise ArgumentsError("a call on several devices cannot be captured into a graph")
     for stream in caller:  # no part knows it: the host waits for what is on it
@@ -229,7 +210,7 @@ def _run(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
     executable: MultiDeviceExecutable,
-    given: Callable[[int, Device], Array],
+    given: Callable[[int], Any],
     numbers: Sequence[Any],
     specs: Sequence[Spec],
     caller: Sequence[Any],
@@ -241,7 +222,7 @@ def _run(
             memories.append(devices[value.device].allocate(value.nbytes))
             events.append(None)
         else:
-            array = given(value.source, devices[value.device])
+            array = on_device(given(value.source), devices[value.device])
             memories.append(array._memory)
             events.append(array._event)
     ends, arenas = executable.run(memories, numbers, events)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...runtime.engine.communicator import Communicator
 from ...runtime.program.device import Device
-from ..array.array import Array, asarray, from_numpy
+from ..array.array import Array, on_device
 from ..array.devices import device_named, name_of, open_device, parse
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
@@ -196,7 +196,7 @@ def _spread_array(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
         axis = local_axis(np.shape(given), mesh, axis)
     if axis is None and mesh.communicator is not None and len(mesh) > 1:
         given = broadcast(np.asarray(given))
-    parts = [part_of(given, mesh, axis, r, d) for r, d in zip(mesh.positions, mesh.devices, strict=True)]
+    parts = [on_device(part_of(given, mesh, axis, r), d) for r, d in zip(mesh.positions, mesh.devices, strict=True)]
     return Sharded(parts, mesh, axis)
 
 
@@ -213,15 +213,12 @@ def local_axis(shape: tuple[int, ...], mesh: Mesh, axis: int) -> int:
     return axis
 
 
-def part_of(given: Any, mesh: Mesh, axis: int | None, number: int, device: Device) -> Array:
-    """The part of an array that a device of the mesh has, there; a copy on its way, where it is not there yet."""
+def part_of(given: Any, mesh: Mesh, axis: int | None, number: int) -> Any:
+    """The part of an array that a device of the mesh has, wherever it is."""
     if isinstance(given, Sharded):
         return given.parts[number - mesh.first]
     if axis is None:
-        found = asarray(given, device=name_of(device)) if isinstance(given, Array) else from_numpy(given, device)
-        return found
+        return given
     length = np.shape(given)[axis] // len(mesh)
     key = (slice(None),) * axis + (slice(number * length, (number + 1) * length),)
-    if isinstance(given, Array):
-        return asarray(given[key], device=name_of(device))
-    return from_numpy(np.asarray(given)[key], device)
+    return given[key] if isinstance(given, Array) else np.asarray(given)[key]

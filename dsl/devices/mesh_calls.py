@@ -126,13 +126,13 @@ class MeshFunction(Portable):
         captured, mesh = found.captured, self._mesh
         count = len(mesh.positions)
 
-        def given(source: int, device: Device) -> Array:
+        def given(source: int) -> Any:
             number, r = divmod(source, count)
             r += mesh.first
             if number < len(captured.feeds):
                 leaf = captured.feeds[number]
-                return part_of(leaves[leaf], mesh, axes[leaf], r, device)
-            return part_of(readable(captured.arrays[number - len(captured.feeds)]), mesh, None, r, device)
+                return part_of(leaves[leaf], mesh, axes[leaf], r)
+            return readable(captured.arrays[number - len(captured.feeds)])
 
         specs = [spec for spec in found.specs for _ in range(count)]
         arrays = run_plan(found.plan, found.devices, found.executable, given, numbers, specs)
