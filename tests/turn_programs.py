@@ -273,8 +273,8 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     before = traces.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
-    def loops(record: Callable[..., bool], whole: bool) -> RecordedLoops:
-        made.append(RecordedLoops(record, whole))
+    def loops(record: Callable[..., bool], whole: bool, few: int = 8) -> RecordedLoops:
+        made.append(RecordedLoops(record, whole, few))
         return made[-1]
 
     traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops

@@ -17,11 +17,12 @@ _IMPURE = frozenset({"load", "get"})
 
 
 class Scope:
-    """A block that is being written, and the pure values that it has."""
+    """A block that is being written, its pure values, and what it has loaded that nothing wrote to since."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
         self.known: dict[Instr, int] = {}
+        self.loaded: dict[Instr, int] = {}
 
 
 class RoutineBody(KernelBody):
@@ -62,6 +63,8 @@ class RoutineBody(KernelBody):
 
     def store_element(self, array: int, place: KernelValue, value: KernelValue) -> None:
         self.add(Store(array, place.numbers[0], value.numbers[0]))
+        for scope in self.scopes:
+            scope.loaded = {instr: n for instr, n in scope.loaded.items() if instr.attr != array}
 
     def get(self, variable: int, dtype: DType) -> KernelValue:
         return KernelValue(self, (self._number_instruction(Instr("get", dtype, (), variable)),), dtype)
@@ -95,11 +98,15 @@ class RoutineBody(KernelBody):
             for scope in self.scopes:
                 if (found := scope.known.get(instr)) is not None:
                     return found
+        elif (loaded := self.scopes[-1].loaded.get(instr)) is not None:
+            return loaded
         number = len(self._instrs)
         self._instrs.append(instr)
         self.scopes[-1].statements.append(Let(number, instr))
         if pure:
             self.scopes[-1].known[instr] = number
+        elif instr.op == "load":
+            self.scopes[-1].loaded[instr] = number
         return number
 
 

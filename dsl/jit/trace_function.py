@@ -143,9 +143,16 @@ def trace_function(
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
     except (GraphError, UserError) as error:
+        if _may_be_recorded(trace, reader, error):
+            from ..turns.record import record_loop
+
+            return trace_function(function, name, tree, arguments, reader, True, RecordedLoops(record_loop, False, 0))
         found = located(error) if isinstance(error, GraphError) else error
         found = found.with_traceback(user_frames(error.__traceback__))
         if not is_numpys(error):
+            if loops is not None and loops.unrolled:
+                reasons = [*dict.fromkeys(loops.unrolled.values())]
+                add_note_once(found, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
             raise found from None
         _check_order(trace, error)
         raise (_after_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found) from None
@@ -213,6 +220,18 @@ def _after_writes(
 
 def _records_nothing(*loop: Any) -> bool:
     return False
+
+
+def _may_be_recorded(trace: Trace, reader: ValueReader | None, error: Exception) -> bool:
+    """Whether what was refused in a loop may be followed once the loop is recorded: slices and masks that a value
+    decides."""
+    if trace.world is None or reader is not None or trace.loops_of is not None or trace.depth or is_numpys(error):
+        return False
+    if not isinstance(error, (TraceError, UnsupportedError)):
+        return False
+    from ..turns.long_traces import runs_in_loop
+
+    return runs_in_loop(error.__traceback__)
 
 
 def _watch_length(trace: Trace) -> None:

@@ -72,8 +72,8 @@ class NotFollowed(BaseException):
 class TooMany(BaseException):
     """The trace has become long where it may be short: it is run again with its loops recorded.
 
-    rolls: its turns repeat, so that they are a loop again after the trace. Not an Exception, so that a user's
-    `except Exception` does not swallow it."""
+    rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. Not an
+    Exception, so that a user's `except Exception` does not swallow it."""
 
     def __init__(self, rolls: bool) -> None:
         super().__init__()
@@ -83,10 +83,10 @@ class TooMany(BaseException):
 class RecordedLoops:
     """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not.
 
-    whole: all of them or none."""
+    whole: all of them or none. few: those of so few turns are not."""
 
-    def __init__(self, record: Callable[..., bool], whole: bool) -> None:
-        self.record, self.whole = record, whole
+    def __init__(self, record: Callable[..., bool], whole: bool, few: int = 8) -> None:
+        self.record, self.whole, self.few = record, whole, few
         self.recorded: list[Any] = []  # the codes of those that this trace has recorded
         self.unrolled: dict[Any, str] = {}
 

@@ -13,6 +13,7 @@ from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS, resolve_loop_dtypes
 from ..trace.trace import NotFollowed
 from .functions import call, call_ufunc, method
+from .gather import gather, is_gathered, put
 from .items import section_at
 from .kinds import PLAIN, kind_of, merged_kind
 from .linear import RULES, Linear
@@ -204,13 +205,19 @@ class Arithmetic(Memory):
         if array.section is None:
             self.materialize(array)
         assert array.section is not None
+        if is_gathered(key):
+            return gather(self, array.section, key)
         found = section_at(self, array.section, key)
         if found.shape:
             return self.array_of_section(found)
         return Number(self, self.load(found, []))
 
     def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
-        target = section_at(self, self.materialize(array), key)
+        section = self.materialize(array)
+        if is_gathered(key):
+            put(self, section, key, value)
+            return
+        target = section_at(self, section, key)
         if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
             return
         self.assign(target, value)

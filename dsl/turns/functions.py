@@ -12,9 +12,10 @@ from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS, UFUNC_PARTS, resolve_loop_dtypes
 from ...compiler.sequential.form import For
 from ..trace.trace import NotFollowed
+from .gather import places_of
 from .items import axes_of
 from .linear import Linear
-from .values import Expression, LoopArray, Number, Recorder, Section, Symbol
+from .values import Expression, Fixed, LoopArray, Number, Recorder, Section, Symbol
 
 PRODUCT = 1 << 20  # multiplications of a product of matrices from which a library is faster
 
@@ -111,8 +112,11 @@ def reduce(
     axes = axes_of(axis, x.ndim)
     loop, result = resolve_loop_dtypes(OPS[op], [x.dtype], None if dtype is None else np.dtype(dtype))
     recorder.check_dtype(result)
-    if op in ("min", "max") and not all(x.expression.shape[i].is_at_least(1) for i in axes):
-        raise NotFollowed(f"np.{op} of what may be empty")
+    if op in ("min", "max"):
+        for n in (x.expression.shape[i] for i in axes):
+            if not n.is_at_least(1):
+                what = f"zero-size array to reduction operation {op}imum which has no identity"
+                recorder.fail_if(recorder.emit(n).eq(0), recorder.zero(), Fixed(ValueError, what))
     return reduced(recorder, op, x.expression, axes, loop[0], result)
 
 
@@ -206,10 +210,7 @@ def mean(
         raise NotFollowed("np.mean with these arguments")
     count: Any = 1
     for i in axes_of(axis, x.ndim):
-        n = x.expression.shape[i]
-        if not n.is_at_least(1):
-            raise NotFollowed("np.mean of what may be empty")
-        count = recorder.map("multiply", count, recorder.extent(n))
+        count = recorder.map("multiply", count, recorder.extent(x.expression.shape[i]))
     total = reduce(recorder, "sum", astype(recorder, x, np.float64) if x.dtype.kind in "biu" else x, axis)
     return recorder.map("divide", total, count)
 
@@ -225,7 +226,10 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
     x, y = recorder.light(x), recorder.light(y)
     length, other = x.expression.shape[-1], y.expression.shape[0]
     if length != other:
-        raise NotFollowed("the lengths of two arrays are not seen to be equal")
+        if not (length.terms and other.terms):
+            raise NotFollowed("the lengths of two arrays are not seen to be equal")
+        differ = recorder.emit(length).ne(recorder.emit(other))
+        recorder.fail_if(differ, recorder.zero(), Fixed(ValueError, "matmul: the lengths of its operands differ"))
     loop, result = recorder.loop_dtypes("multiply", (x, y))
     if result.kind == "b":
         raise NotFollowed("a product of booleans")
@@ -328,6 +332,52 @@ def reshape(recorder: Recorder, a: Any, *shape: Any, order: Any = "C", copy: Any
     raise NotFollowed("an array is reshaped in it")
 
 
+# by value
+
+
+def _mask(recorder: Recorder, a: Any) -> LoopArray:
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray) or not x.ndim:
+        raise NotFollowed("a number is asked where it holds")
+    found: LoopArray = x if x.dtype.kind == "b" else recorder.map("not_equal", x, 0)
+    return found
+
+
+def nonzero(recorder: Recorder, a: Any) -> tuple[LoopArray, ...]:
+    return places_of(recorder, _mask(recorder, a))
+
+
+def flatnonzero(recorder: Recorder, a: Any) -> Any:
+    mask = _mask(recorder, a)
+    if mask.ndim != 1:
+        raise NotFollowed("np.flatnonzero of an array of several axes")
+    return places_of(recorder, mask)[0]
+
+
+def count_nonzero(recorder: Recorder, a: Any, axis: Any = None) -> Any:
+    return reduce(recorder, "sum", _mask(recorder, a), axis)
+
+
+def compress(recorder: Recorder, condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+    x, mask = recorder.lift(a), _mask(recorder, condition)
+    if not isinstance(x, LoopArray) or out is not None or mask.ndim != 1 or (axis is None and x.ndim != 1):
+        raise NotFollowed("np.compress with these arguments")
+    (at,) = axes_of(0 if axis is None else axis, x.ndim)
+    return x[(slice(None),) * at + (places_of(recorder, mask)[0],)]
+
+
+def extract(recorder: Recorder, condition: Any, arr: Any) -> Any:
+    return recorder.lift(arr)[_mask(recorder, condition)]
+
+
+def take(recorder: Recorder, a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
+    x = recorder.lift(a)
+    if not isinstance(x, LoopArray) or out is not None or mode != "raise" or (axis is None and x.ndim != 1):
+        raise NotFollowed("np.take with these arguments")
+    (at,) = axes_of(0 if axis is None else axis, x.ndim)
+    return x[(slice(None),) * at + (indices,)]
+
+
 # creation
 
 
@@ -385,8 +435,10 @@ def array(recorder: Recorder, a: Any, dtype: Any = None, **options: Any) -> Any:
 
 
 def where(recorder: Recorder, condition: Any, x: Any = None, y: Any = None) -> Any:
+    if x is None and y is None:
+        return nonzero(recorder, condition)
     if x is None or y is None:
-        raise NotFollowed("np.where of a condition alone")
+        raise NotFollowed("np.where of two arguments")
     condition = recorder.lift(condition)
     if not isinstance(condition, Symbol) or condition.dtype.kind != "b":
         condition = recorder.map("not_equal", condition, 0)
@@ -427,6 +479,12 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.flip: flip,
     np.copy: copy,
     np.where: where,
+    np.nonzero: nonzero,
+    np.flatnonzero: flatnonzero,
+    np.count_nonzero: count_nonzero,
+    np.compress: compress,
+    np.extract: extract,
+    np.take: take,
     np.clip: clip,
     np.zeros: filled(0),
     np.ones: filled(1),
@@ -482,5 +540,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "copy": copy,
     "astype": astype,
     "fill": _fill,
+    "nonzero": nonzero,
+    "compress": lambda recorder, x, condition, axis=None: compress(recorder, condition, x, axis),
+    "take": take,
     "clip": clip,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from types import CodeType
+from types import CodeType, TracebackType
 
 from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
@@ -95,6 +95,16 @@ def loops_around() -> int:
             count += _loops_at(frame.f_code, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return count
+
+
+def runs_in_loop(trace: TracebackType | None) -> bool:
+    """Whether an error comes from within a `for` or `while` of the user's."""
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code in HOOKS or (type(frame.f_globals) is not dict and _loops_at(frame.f_code, trace.tb_lineno)):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _loops_at(code: CodeType, line: int) -> int:

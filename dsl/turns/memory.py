@@ -41,6 +41,7 @@ class Memory:
         self.weight = self.turns = self.width = 1.0
         self.parallel = 0
         self.atoms: dict[int, Atom] = {}
+        self.masks: list[tuple[LoopArray, Scope, tuple[LoopArray, ...]]] = []  # and where each one is True
 
     # what the outside is
 
@@ -350,6 +351,7 @@ class Memory:
         for array in [*self.alive.values()]:
             if array is not but and any(leaf.storage is storage for leaf in array.expression.leaves):
                 self.materialize(array)
+        self.masks = [m for m in self.masks if all(leaf.storage is not storage for leaf in m[0].expression.leaves)]
 
     def settle_all(self) -> None:
         """Before a block that may run several times, or not at all, and may write to what is read."""
@@ -364,8 +366,7 @@ class Memory:
             yield scope
         for array in [*self.alive.values()]:
             if array.scope is scope:
-                array.expression = Expression(array.expression.shape, array.dtype, gone, ())
-                self.alive.pop(id(array), None)
+                self.forget(array)
 
     def assign(self, target: Section, value: Any) -> None:
         """`target[...] = value`, broadcast and converted."""
@@ -400,7 +401,12 @@ class Memory:
             if value.expression.shape == target.shape and value.dtype == storage.dtype:
                 value.expression = self.array_of_section(target).expression
             else:
-                value.expression = Expression(value.expression.shape, value.dtype, gone, ())
+                self.forget(value)
+
+    def forget(self, array: LoopArray) -> None:
+        """What an array was to be computed from has changed: nobody may ask for it."""
+        array.expression = Expression(array.expression.shape, array.dtype, gone, ())
+        self.alive.pop(id(array), None)
 
     def _inner(self, target: Section) -> int | None:
         """The axis along which the elements lie closest."""

@@ -20,7 +20,6 @@ from ..trace.tracer import SCALAR, Tracer
 from .recorder import Recorder
 from .values import Number, Spoiled
 
-FEW = 8  # turns for which a loop is left as it is
 MOST = 20000  # statements of one routine
 
 
@@ -28,7 +27,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
 
     Raises NotFollowed, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
-    if trace.loops_of is None or type(iterable) is not range or len(iterable) <= FEW:
+    if trace.loops_of is None or type(iterable) is not range or len(iterable) <= trace.loops_of.few:
         return False
     if trace.depth or body.__code__ in trace.loops_of.unrolled:  # what may be differentiated is not recorded
         return False

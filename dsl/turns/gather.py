@@ -1,0 +1,304 @@
+"""Arrays as indices in a recorded loop: elements are read where they lie, and masks become the places of True."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import BOOL, INT64
+from ...compiler.kernel.value import KernelValue
+from ...compiler.sequential.form import For, If
+from ...runtime.core.frozen import dataclass
+from ..trace.trace import NotFollowed
+from ..trace.tracer import Tracer
+from .items import OutOfRange, section_at
+from .linear import Linear
+from .values import Expression, Fixed, LoopArray, Recorder, Section
+
+WRONG_LENGTH = Fixed(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Which elements of a section arrays choose.
+
+    base: the section, with an axis for each array; arrays: by that axis, of one shape, and whether it may be out of
+    range. shape: of the result; at, count: which of its axes are the arrays'."""
+
+    base: Section
+    arrays: tuple[tuple[int, Expression, bool], ...]
+    shape: tuple[Linear, ...]
+    at: int
+    count: int
+
+    def chosen(self) -> tuple[Linear, ...]:
+        return self.shape[self.at : self.at + self.count]
+
+
+def is_gathered(key: Any) -> bool:
+    """Whether an array, or a list, is among the indices."""
+    return any(_is_array(item) for item in (key if isinstance(key, tuple) else (key,)))
+
+
+def _is_array(item: Any) -> bool:
+    if type(item) in (LoopArray, Tracer, np.ndarray):
+        return item.ndim > 0  # type: ignore[no-any-return]
+    return isinstance(item, list)
+
+
+def gather(recorder: Recorder, section: Section, key: Any) -> LoopArray:
+    """`section[key]` with arrays in the key: elements that are read when they are needed. Raises NotFollowed."""
+    found = _taken_apart(recorder, section, key)
+    rank, base = len(found.shape), found.base
+    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
+    others = [axis for axis in range(len(base.shape)) if axis not in own]
+    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
+    indices = [_wrapped(recorder, e, base.shape[axis]) for axis, e, _ in found.arrays]
+
+    def element(idx: Sequence[KernelValue]) -> KernelValue:
+        mine = idx[found.at : found.at + found.count]
+        value: KernelValue = recorder.load(
+            base, [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(base.shape))]
+        )
+        return value
+
+    moved = {axis: rank + i for axis, i in own.items()} | places
+    leaf = Section(
+        base.storage,
+        tuple((start, step, moved[axis] if axis >= 0 else -1) for start, step, axis in base.subs),
+        (*found.shape, *(base.shape[axis] for axis in own)),
+    )
+    leaves = [leaf]
+    axes = [*range(found.at, found.at + found.count)]
+    for _, e, _ in found.arrays:
+        leaves += recorder.reindexed(e, found.shape, lambda idx: [idx[a] for a in axes], axes).leaves
+    return LoopArray(recorder, Expression(found.shape, base.storage.dtype, element, tuple(leaves)))
+
+
+def put(recorder: Recorder, section: Section, key: Any, value: Any) -> None:
+    """`section[key] = value` with arrays in the key; of places that are the same the last value stays."""
+    storage = section.storage
+    if storage.frozen:
+        raise NotFollowed(storage.frozen)
+    value = recorder.lift(value)
+    if not isinstance(value, LoopArray) and _put_where(recorder, section, key, value):
+        return
+    found = _taken_apart(recorder, section, key)
+    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
+    others = [axis for axis in range(len(found.base.shape)) if axis not in own]
+    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
+    if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
+        raise NotFollowed("an array is assigned to at places that it holds itself")
+    indices = [_wrapped(recorder, e, found.base.shape[axis]) for axis, e, _ in found.arrays]
+    if isinstance(value, LoopArray):
+        if value.section is not None and value.section.storage is storage:
+            value = recorder.copied(value)
+        elif value.expression.heavy or any(leaf.storage is storage for leaf in value.expression.leaves):
+            recorder.materialize(value)
+        element = _stretched(recorder, value.expression, found.shape)
+    else:
+        scalar = recorder.element_value(value, storage.dtype)
+
+        def element(idx: Sequence[KernelValue]) -> KernelValue:
+            return scalar  # type: ignore[no-any-return]
+
+    recorder.settle_readers(storage)
+
+    def one(idx: Sequence[KernelValue]) -> None:
+        mine = idx[found.at : found.at + found.count]
+        where = [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(found.base.shape))]
+        recorder._put(found.base, where, element(idx))
+
+    in_order(recorder, found.shape, one)
+    storage.written = True
+
+
+def _put_where(recorder: Recorder, section: Section, key: Any, value: Any) -> bool:
+    """`section[mask] = number`, if it is that."""
+    item = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    mask = recorder.lift(item) if _is_array(item) else None
+    if not isinstance(mask, LoopArray) or mask.dtype != BOOL or mask.ndim != len(section.shape):
+        return False
+    mask = recorder.light(mask)
+    if mask.expression.shape != section.shape:
+        return False
+    if any(leaf.storage is section.storage and not leaf.same_elements(section) for leaf in mask.expression.leaves):
+        recorder.materialize(mask)
+    element = mask.expression.element
+    scalar = recorder.element_value(value, section.storage.dtype)
+    recorder.settle_readers(section.storage, mask)
+
+    def one(idx: Sequence[KernelValue]) -> None:
+        recorder._put(section, idx, recorder.body.select(element(idx), scalar, recorder.load(section, idx)))
+
+    recorder.each(section.shape, one, recorder._inner(section))
+    section.storage.written = True
+    if mask.section is None:  # what it was computed from is gone
+        recorder.forget(mask)
+    return True
+
+
+def _taken_apart(recorder: Recorder, section: Section, key: Any) -> Gathered:
+    items = list(key) if isinstance(key, tuple) else [key]
+    arrays: dict[int, tuple[LoopArray, bool]] = {}  # which item -> the array, and whether it may be out of range
+    parts: list[Any] = []
+    for item in items:
+        if not _is_array(item):
+            parts.append(item)
+            continue
+        array = recorder.lift(item)
+        if not isinstance(array, LoopArray) or array.dtype.kind not in "biu":
+            raise NotFollowed("an index is no array of integers or booleans")
+        if array.dtype.kind != "b":
+            arrays[len(parts)] = (recorder.light(array), True)
+            parts.append(array)
+            continue
+        _check_mask(array, section, parts, items)
+        for index in places_of(recorder, array):
+            arrays[len(parts)] = (index, False)
+            parts.append(index)
+    taken = sum(p is not None and p is not Ellipsis for p in parts)
+    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+    dots = sum(p is Ellipsis for p in parts)
+    if taken > len(section.shape) or dots > 1:
+        raise NotFollowed("an array has too many indices")
+    fill = len(section.shape) - taken
+    parts[at : at + dots] = [slice(None)] * fill
+    arrays = {i if i < at else i + fill - dots: a for i, a in arrays.items()}
+    advanced = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
+    base = section_at(recorder, section, tuple(slice(None) if i in arrays else p for i, p in enumerate(parts)))
+    axes: dict[int, int] = {}  # of the base, for each part
+    for i, p in enumerate(parts):
+        if i in arrays or p is None or isinstance(p, slice):
+            axes[i] = len(axes)
+    apart = advanced[-1] - advanced[0] + 1 != len(advanced)
+    first = 0 if apart else sum(i < advanced[0] for i in axes)
+    shape = recorder.common_shape([a.expression.shape for a, _ in arrays.values()])
+    chosen = []
+    for i, (array, unsure) in arrays.items():
+        wide = recorder.broadcast(array.expression, shape)
+        if unsure:
+            axis = sum(p is not None for p in parts[:i])
+            _check(recorder, array.expression, base.shape[axes[i]], axis)
+        chosen.append((axes[i], wide, unsure))
+    rest = [n for axis, n in enumerate(base.shape) if axis not in {a for a, _, _ in chosen}]
+    return Gathered(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
+
+
+def _check_mask(mask: LoopArray, section: Section, before: Sequence[Any], items: Sequence[Any]) -> None:
+    if any(item is Ellipsis for item in items):
+        raise NotFollowed("a mask is an index beside an ellipsis")
+    at = sum(p is not None for p in before)
+    if section.shape[at : at + mask.ndim] != mask.expression.shape:
+        raise NotFollowed("the shapes of a mask and of what it chooses from are not seen to be equal")
+
+
+def _check(recorder: Recorder, index: Expression, n: Linear, axis: int) -> None:
+    """Raises NumPy's IndexError, when it runs, for the first index that is out of range."""
+    length = recorder.emit(n)
+
+    def is_out(idx: Sequence[KernelValue]) -> KernelValue:
+        i = index.element(idx).cast(INT64)
+        wrong: KernelValue = i >= length if index.dtype.kind == "u" else (i >= length) | (i < -length)
+        return wrong
+
+    any_wrong = Expression(index.shape, BOOL, is_out, index.leaves)
+    found = recorder.call_function(np.any, (LoopArray(recorder, any_wrong),), {})
+    with recorder.block() as scope:
+        error = OutOfRange(axis, n.known)
+        in_order(
+            recorder,
+            index.shape,
+            lambda idx: recorder.fail_if(is_out(idx), index.element(idx).cast(INT64), error),
+        )
+    recorder.body.add(If(found.value.numbers[0], tuple(scope.statements), ()))
+
+
+def _wrapped(recorder: Recorder, index: Expression, n: Linear) -> Callable[[Sequence[KernelValue]], KernelValue]:
+    """An index from 0 on."""
+
+    def element(idx: Sequence[KernelValue]) -> KernelValue:
+        i = index.element(idx).cast(INT64)
+        if index.dtype.kind == "u":
+            return i
+        wrapped: KernelValue = recorder.body.select(i < 0, i + recorder.emit(n), i)
+        return wrapped
+
+    return element
+
+
+def _stretched(
+    recorder: Recorder, value: Expression, shape: tuple[Linear, ...]
+) -> Callable[[Sequence[KernelValue]], KernelValue]:
+    """The elements of what is assigned; lengths that are not seen to be equal are compared when it runs."""
+    if len(value.shape) > len(shape):
+        raise NotFollowed("a value has more axes than what it is assigned to")
+    skip, body = len(shape) - len(value.shape), recorder.body
+    single: list[Any] = []
+    for n, wanted in zip(value.shape, shape[skip:], strict=True):
+        if n == wanted or n.known == 1:
+            single.append(n.known == 1 and n != wanted)
+            continue
+        own = recorder.emit(n)
+        recorder.fail_if(own.ne(recorder.emit(wanted)) & own.ne(1), recorder.zero(), WRONG_LENGTH)
+        single.append(own.eq(1))
+
+    def element(idx: Sequence[KernelValue]) -> KernelValue:
+        places = []
+        for i, flag in zip(idx[skip:], single, strict=True):
+            zero = recorder.zero()
+            places.append((zero if flag else i) if isinstance(flag, bool) else body.select(flag, zero, i))
+        found: KernelValue = value.element(places)
+        return found
+
+    return element
+
+
+def in_order(recorder: Recorder, shape: Sequence[Linear], do: Callable[[list[KernelValue]], None]) -> None:
+    """`do` for every index of a shape, one after the other."""
+
+    def nest(index: list[KernelValue]) -> None:
+        if len(index) == len(shape):
+            do(index)
+            return
+        n = shape[len(index)]
+        with recorder.turns_of(Linear(0), n, parallel=False) as (i, scope):
+            nest([*index, i])
+        ends = recorder.emit(Linear(0)).numbers[0], recorder.emit(n).numbers[0]
+        recorder.body.add(For(i.numbers[0], *ends, tuple(scope.statements), False))
+
+    nest([])
+
+
+def places_of(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
+    """Where a mask is True: the index along each axis, in arrays whose length is counted."""
+    scope = recorder.body.scopes[-1]
+    for known, within, found in recorder.masks:
+        if known is mask and within is scope:
+            return found  # type: ignore[no-any-return]
+    expression = recorder.light(mask).expression
+    shape, most = expression.shape, 1
+    for n in shape:
+        if n.greatest is None:
+            raise NotFollowed("a mask has no known size")
+        most *= max(n.greatest, 0)
+    bound = shape[0] if len(shape) == 1 else Linear(most)
+    memory = [recorder.temporary((bound,), INT64).storage for _ in shape]
+    body = recorder.body
+    counter = recorder.variable(INT64)
+    body.set(counter, recorder.zero())
+    whole = ((Linear(0), 1, 0),)
+
+    def one(idx: list[KernelValue]) -> None:
+        count = body.get(counter, INT64)
+        for storage, i in zip(memory, idx, strict=True):  # the next one is written over it if this is False
+            recorder._put(Section(storage, whole, (bound,)), [count], i)
+        body.set(counter, count + expression.element(idx).cast(BOOL).cast(INT64))
+
+    in_order(recorder, shape, one)
+    count = recorder.atom(body.get(counter, INT64), (Linear(0),), (bound,))
+    found = tuple(recorder.array_of_section(Section(storage, whole, (count,))) for storage in memory)
+    recorder.masks.append((mask, scope, found))
+    return found
