@@ -281,6 +281,9 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     inside: Any = ()
     if isinstance(value, (dict, types.MappingProxyType)):
         items = dict.items(value) if isinstance(value, dict) else value.items()
+        if isinstance(value, collections.OrderedDict):  # whose order `dict` does not know, nor it what `dict` has put
+            listed = [*collections.OrderedDict.keys(value)]
+            items = [(k, dict.get(value, k)) for k in listed] + [pair for pair in items if pair[0] not in listed]
         inside = [(walk(k), walk(v)) for k, v in items]
     elif isinstance(value, (list, tuple, collections.deque)):
         base = next(b for b in (list, tuple, collections.deque) if isinstance(value, b))

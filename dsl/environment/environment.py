@@ -21,7 +21,7 @@ from ..trace.trace import Trace, tracing
 from ..trace.tracer import Tracer
 from .argument_properties import NeedOpened, NeedProperty
 from .frozen_containers import changes_of, frozen_kind, refused
-from .guards import READERS, Guard, frozen, sameness
+from .guards import READERS, Guard, containers_in, frozen, sameness
 from .numpy_proxy import numpy_form
 from .traced_globals import Scope, imports
 
@@ -147,6 +147,14 @@ class World:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(found))
         return numpy_form(found) if known is None else known[1]
+
+    def own(self, found: Any) -> Any:
+        """The user's object that this stands for, if any; calls that find another in its place are traced again."""
+        real = self.real(found)
+        themselves = containers_in(real)
+        for guard in self.guards.values() if themselves else ():
+            guard.tell_apart(themselves)
+        return real
 
     def seal(self, found: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
@@ -358,16 +366,6 @@ class World:
                     if real.__dict__.get(name, _ABSENT) is value:
                         del real.__dict__[name]
             raise
-
-    def check_missing(self, found: Any, name: str | None, line: str) -> None:
-        """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
-        real = self.real(found)
-        if name in getattr(real, "__dict__", ()) or any(name in vars(base) for base in type(real).__mro__):
-            raise TraceError(
-                f"the attribute {name!r} of an object of {type(real).__name__} is read past its class; read it with "
-                f"getattr(o, {name!r})",
-                line,
-            )
 
     def close(self) -> None:
         """The trace is over."""

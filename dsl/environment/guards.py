@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from keyword import iskeyword
 from operator import is_
 from types import MethodType
@@ -32,6 +32,11 @@ class Guard:
         plain = same is None and how in READS and type(value) is np.ndarray and _is_of_numbers(value.dtype)
         self.layout = (value.shape, value.strides, value.dtype) if plain else None
         self.strict = self.same is not None and not _is_fixed(value)  # may have changed and be the same object
+
+    def tell_apart(self, themselves: Container[int]) -> None:
+        """From now on containers of these identities are as good as themselves alone."""
+        if self.how in READS and base_of(type(self.value)) in _BY_VALUE and self.key not in ("state", "contents"):
+            self.same = sameness(self.value, (), themselves)
 
     def holds(self) -> bool:
         """Whether it is as it was."""
@@ -134,10 +139,22 @@ def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
     return hold
 
 
-def sameness(value: Any, above: tuple[int, ...] = ()) -> Same | None:
+def containers_in(value: Any) -> dict[int, Any]:
+    """By their identities, the value and what it holds, as far as these are Python's own containers, and can change."""
+    found: dict[int, Any] = {}
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if type(item) in _BY_VALUE and id(item) not in found and not _is_fixed(item):
+            found[id(item)] = item
+            todo += contents(type(item), item)
+    return found
+
+
+def sameness(value: Any, above: tuple[int, ...] = (), themselves: Container[int] = ()) -> Same | None:
     """A predicate that says whether another value is as good as this one is now; None where only itself is.
 
-    above: the identities of the containers that hold the value."""
+    above: the identities of the containers that hold the value. themselves: of those that no equal one stands for."""
     kind = type(value)
     if kind in PLAIN or issubclass(kind, np.generic):
         return lambda now: _equal(now, value)
@@ -152,8 +169,8 @@ def sameness(value: Any, above: tuple[int, ...] = ()) -> Same | None:
         return lambda now: type(now) is MethodType and now == value
     base = base_of(kind)
     if base is not None:
-        only = None if kind in _BY_VALUE or hasattr(kind, "_fields") else value
-        return _contents(kind, base, only, contents(base, value), (*above, id(value)))
+        as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
+        return _contents(kind, base, None if as_good else value, contents(base, value), (*above, id(value)), themselves)
     return None
 
 
@@ -190,9 +207,12 @@ def _array(value: np.ndarray[Any, Any]) -> Same:
     return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
 
 
-def _contents(kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...]) -> Same:
+def _contents(
+    kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
+) -> Same:
     """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
-    nested = [(i, check) for i, x in enumerate(items) if type(x) not in PLAIN and (check := sameness(x, above))]
+    checks = [(i, sameness(x, above, themselves)) for i, x in enumerate(items) if type(x) not in PLAIN]
+    nested = [(i, check) for i, check in checks if check]
     special = {i for i, _ in nested}
     plain = kind is list or kind is tuple
 

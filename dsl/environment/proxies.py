@@ -10,6 +10,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator, Mapping
+from traceback import walk_tb
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, Generic
 
@@ -733,6 +734,19 @@ def refuse_own_ways(kind: type) -> None:
         f"an object of the class {kind.__name__}, which has a __getattribute__ of its own, cannot be watched; read "
         "what is needed outside of the traced function, and pass it as an argument"
     )
+
+
+def refuse_native_miss(world: World, error: AttributeError, line: str) -> None:
+    """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
+    real = world.real(error.obj)
+    if real is None or any(frame.f_code is _attribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
+        return
+    if error.name in getattr(real, "__dict__", ()) or any(error.name in vars(base) for base in type(real).__mro__):
+        raise TraceError(
+            f"the attribute {error.name!r} of an object of {type(real).__name__} is read past its class; read it with "
+            f"getattr(o, {error.name!r})",
+            line,
+        )
 
 
 def proxy_of_object(world: World, value: Any, label: str) -> Any:

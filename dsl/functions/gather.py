@@ -144,6 +144,7 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     if joined is not None:
         return joined
     builder = x._trace.builder
+    _check_known(x, keys)
     shape, at, together = _result(x, keys)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
@@ -312,6 +313,7 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     builder = x._trace.builder
     if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
         raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
+    _check_known(x, keys)  # after the shapes, as NumPy
     nonempty(x, 0 not in shape)
     found = _slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
@@ -326,6 +328,14 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
         end = start + target.shape[at]
         store(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
         start = end
+
+
+def _check_known(x: Tracer, keys: list[Any]) -> None:
+    """Raises IndexingError for known indices that are out of range."""
+    axes = (k for k in keys if k is not None and k is not Ellipsis)
+    for axis, (entry, n) in enumerate(zip(axes, x.shape, strict=False)):
+        if not isinstance(entry, (Tracer, slice)):
+            _in_range(np.asarray(entry), n, axis)
 
 
 def _result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
@@ -350,8 +360,7 @@ def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Trac
 
 
 def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
-    """The shape that what is no index gives x[keys], where in it those come that the indices make together, and these.
-    Raises IndexingError for known indices that are out of range."""
+    """The shape that what is no index gives x[keys], where in it those come that the indices make together; these."""
     builder = x._trace.builder
     together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_array(k)])
     shape: list[int] = []
@@ -366,9 +375,9 @@ def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
         if isinstance(entry, slice):
             shape.append(len(range(*entry.indices(n))))
             continue
-        if not isinstance(entry, Tracer):
-            _in_range(np.asarray(entry), n, axis - 1)
-        elif not n and 0 not in together:  # although the other axes may have no elements either
+        if (
+            isinstance(entry, Tracer) and not n and 0 not in together
+        ):  # although the other axes may have no elements either
             raise IndexingError(f"no index is in range along axis {axis - 1}, which has size 0")
         first = len(shape) if first < 0 else first
         places.append(place)

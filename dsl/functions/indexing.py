@@ -286,7 +286,7 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     for at, shape in masks:
         axis = sum(entry is not None for entry in found[:at])
         axis += x.ndim - used - 1 if dots and dots[0] < at else 0
-        if x.shape[axis : axis + len(shape)] != shape:
+        if not all(m in (0, n) for m, n in zip(shape, x.shape[axis:], strict=False)):  # a length of 0 fits any
             raise IndexingError(f"a mask of shape {shape} does not fit axis {axis} of {x.shape}")
     if len(dots) > 1:
         raise IndexingError("an index can only have a single ellipsis ('...')")

@@ -31,8 +31,9 @@ from ..core.errors import (
 from ..core.places import reader_of_lines
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedProperty
-from ..environment.environment import frozen_container_maker, known_names
+from ..environment.environment import World, frozen_container_maker, known_names
 from ..environment.guards import Guards, contents_guard
+from ..environment.proxies import refuse_native_miss
 from ..environment.returned_objects import check_kinds
 from ..environment.value_kinds import environment_of
 from ..state.changes import StateChanges
@@ -105,9 +106,10 @@ def trace_function(
             trace.builder.where = reader_of_lines()
             try:
                 result = (function if world is None else world.root(function))(*args, **options)
-            except Exception:
+            except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
                     raise Undecided from None
+                _refuse_own_error(trace, world, error)
                 raise
             if trace.needed:
                 raise NeedValue(trace.needed)  # which was swallowed
@@ -157,23 +159,6 @@ def trace_function(
         _check_order(trace, error)
         raise (_after_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found) from None
     except Exception as error:
-        if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
-            raise TraceError(
-                "a traced function cannot change an array that is no argument, since later calls would not do it again",
-                line_of(error.__traceback__),
-            ) from None
-        if isinstance(error, AttributeError) and world is not None and world.real(error.obj) is not None:
-            world.check_missing(error.obj, error.name, line_of(error.__traceback__))
-        if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
-            raise TraceError(
-                "a traced function cannot change the class of an object", line_of(error.__traceback__)
-            ) from None
-        unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
-        if unbound:
-            raise TraceError(
-                f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
-                line_of(error.__traceback__),
-            ) from None
         _check_order(trace, error)
         if (package := package_of(error.__traceback__)) is not None:
             add_note_once(
@@ -187,6 +172,25 @@ def trace_function(
         if world is not None:
             world.close()
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
+
+
+def _refuse_own_error(trace: Trace, world: World | None, error: Exception) -> None:
+    """Raises TraceError for an error that Python raises of what stands for the user's objects and names alone."""
+    line = line_of(error.__traceback__)
+    if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
+        raise TraceError(
+            "a traced function cannot change an array that is no argument, since later calls would not do it again",
+            line,
+        ) from None
+    if isinstance(error, AttributeError) and world is not None:
+        refuse_native_miss(world, error, line)
+    if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
+        raise TraceError("a traced function cannot change the class of an object", line) from None
+    unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
+    if unbound:
+        raise TraceError(
+            f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before", line
+        ) from None
 
 
 _AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes

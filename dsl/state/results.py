@@ -105,6 +105,10 @@ class Results:
             return LEAF, (("holder", opened.numbers[id(value)]),)
         if id(value) in self._made:
             return LEAF, (("made", self._made[id(value)][1]),)
+        world = self._trace.world
+        own = None if world is None or isinstance(value, Tracer) else world.own(value)
+        if own is not None:
+            return LEAF, (("static", own),)
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_no_tuple)
         if tree == LEAF:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 import kernelgraph as kg
 from tests.dsl import world_helpers
@@ -198,3 +199,34 @@ def test_returned_functions_and_containers_are_the_users_own() -> None:
     result = f(X, {"a": [X, 1]})
     assert result[:3] == (smoothed, Grid, smoothed) and result[3] is np.sin
     assert type(result[4]) is dict and type(result[4]["a"]) is list and type(result[5]) is list
+
+
+class Emptied:
+    __slots__ = ("a",)
+
+
+class Holding:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    @functools.cached_property
+    def found(self) -> Any:
+        return self.held
+
+    @property
+    def failing(self) -> Any:
+        raise AttributeError("nothing here")
+
+
+def test_an_empty_slot_and_a_failing_property_raise_as_in_python() -> None:
+    holding = Holding(Emptied())
+
+    def read(x: Any) -> Any:
+        return x * holding.found.a
+
+    with pytest.raises(AttributeError, match="has no attribute 'a'") as found:
+        cpu(read)(X)
+    assert not isinstance(found.value, kg.KernelGraphError)
+    assert holding.__dict__["found"] is holding.held  # as Python leaves it
+    with pytest.raises(AttributeError, match="nothing here"):
+        cpu(lambda x: x * holding.failing)(X)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from tests.counts import examples
 from tests.dsl.agreement import ANY, agrees, arrays
+from tests.dsl.tracing import assert_same
 
 many = settings(max_examples=examples(200), deadline=None)
 
@@ -153,3 +154,27 @@ def test_a_take_of_known_indices_checks_none_of_them_in_the_call(indices: Any) -
     agrees(lambda x: (np.take(x, indices, 0), np.take(x, indices, 1, mode="wrap")), x)
     tasks = kg.kernel_graph(lambda x: np.take(x, indices, 0), device="fake").program(x).tasks
     assert not any(task.name.endswith(("report", "indices")) for task in tasks)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 4), (0, 3), (4,)])
+@pytest.mark.parametrize("options", [{}, {"untraceable": "split"}])
+def test_a_mask_of_no_length_fits_any_axis(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    mask, x = np.ones(shape, np.bool_), np.ones((3, 4))
+    for function in (lambda a: a[mask], lambda a: a[..., mask], lambda a: a[mask, ...], lambda a: a[None, mask]):
+        traced = kg.kernel_graph(function, device="cpu", **options)
+        try:
+            wanted = function(x)
+        except IndexError:
+            with pytest.raises(IndexError):
+                traced(x)
+        else:
+            assert_same(traced(x), wanted)
+
+
+def test_what_is_assigned_must_fit_before_the_indices_do() -> None:
+    def function(x: Any) -> None:
+        x[[7, 0]] = x[:0]
+
+    for call in (function, kg.kernel_graph(function, device="cpu")):
+        with pytest.raises(ValueError, match="broadcast"):
+            call(np.ones((3, 4)))

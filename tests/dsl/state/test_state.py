@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import types
 from typing import Any, NamedTuple
@@ -299,3 +300,34 @@ def test_what_is_not_compiled_writes_to_the_users_own() -> None:
         assert np.asarray(f(held, seen)).tolist() == [2, 2]
         assert np.asarray(f({"w": kg.asarray(np.ones(2))}, seen)).tolist() == [2, 2]
     assert held["w"].tolist() == [2, 2] and seen == [0, 1, 1]
+
+
+class Holder:
+    held: Any = None
+
+
+LIST, DICT, SET, BYTES, NESTED, OBJECT = [1.0], {"a": 1}, {1}, bytearray(b"a"), ([1],), Holder()
+
+
+@pytest.mark.parametrize("name", ["LIST", "DICT", "SET", "BYTES", "NESTED", "OBJECT"])
+def test_what_was_there_before_is_stored_itself(name: str) -> None:
+    names = {name: globals()[name], "__name__": __name__}
+    exec(compile(f"def store(holder, x):\n    holder.held = {name}\n    return x + 1", __file__, "exec"), names)
+    store, holder = kg.kernel_graph(names["store"], device="cpu"), Holder()
+    for _ in range(3):
+        store(holder, np.ones(2))
+        assert holder.held is names[name]
+        names[name] = copy.deepcopy(names[name])  # an equal one is another
+
+
+def test_a_set_of_an_argument_is_stored_itself() -> None:
+    def store(holder: Any, x: Any) -> Any:
+        holder.held = holder.found
+        return x + 1
+
+    traced = kg.kernel_graph(store, device="cpu")
+    for _ in range(3):
+        holder = Holder()
+        holder.found = {1}  # type: ignore[attr-defined]
+        traced(holder, np.ones(2))
+        assert holder.held is holder.found  # type: ignore[attr-defined]
