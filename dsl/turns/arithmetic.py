@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from ..trace.trace import NotFollowed
 from .functions import call, call_ufunc, method
 from .gather import gather, is_gathered, put
 from .items import section_at
-from .kinds import PLAIN, kind_of, merged_kind
+from .kinds import PLAIN, joined, kinds_of, merged_kinds, promoted
 from .linear import RULES, Linear
 from .memory import Memory
-from .values import Expression, Fixed, LoopArray, Number, Section, Symbol
+from .values import Expression, Fixed, Kind, LoopArray, Number, Section, Symbol
+
+TWO_DTYPES = "an array has one dtype or another one, as values decide"
 
 
 class Arithmetic(Memory):
@@ -26,28 +29,34 @@ class Arithmetic(Memory):
 
     # arithmetic
 
-    def kinds(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        found: list[Any] = []
-        for x in args:
-            if isinstance(x, Number):
-                found.append(x.weak if x.weak is not None else x.dtype)
-            elif isinstance(x, LoopArray):
-                found.append(x.dtype)
-            else:
-                found.append(BOOL if isinstance(x, bool) else type(x))
-        return tuple(found)
+    def kinds(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """What the arguments may be, as promotion takes it; first, what they are held as."""
+        return [*product(*(promoted(kinds_of(x)) for x in args))]
 
-    def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], DType]:
-        kinds = self.kinds(args)
-        if all(isinstance(k, type) for k in kinds):
-            kinds = tuple(WEAK_DTYPES[k] for k in kinds)
-        try:
-            loop, result = resolve_loop_dtypes(OPS[op], kinds, dtype)
-        except TypeError as error:
-            raise NotFollowed(str(error)) from None
-        for d in (*loop, result):
-            self.check_dtype(d)
-        return [*loop], result
+    def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], tuple[Kind, ...]]:
+        """What row `op` computes in, and all that its result may be."""
+        loops, results = [], []
+        for kinds in self.kinds(args):
+            weak = all(isinstance(k, type) for k in kinds)
+            try:
+                loop, result = resolve_loop_dtypes(
+                    OPS[op], tuple(WEAK_DTYPES[k] for k in kinds) if weak else kinds, dtype
+                )
+            except TypeError as error:
+                raise NotFollowed(str(error)) from None
+            for d in (*loop, result):
+                self.check_dtype(d)
+            loops.append([*loop])
+            results.append((result, {"i": int, "f": float}.get(result.kind) if weak else None))
+        found = joined(results)
+        return loops[results.index(found[0])], found
+
+    def dtype_of(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], DType]:
+        """What row `op` computes an array in, and that array's dtype. Raises NotFollowed where it may be two."""
+        loop, (held, *others) = self.loop_dtypes(op, args, dtype)
+        if any(dtype != held[0] for dtype, _ in others):
+            raise NotFollowed(TWO_DTYPES)
+        return loop, held[0]
 
     def map(self, op: str, *given: Any, dtype: Any = None) -> Any:
         """Row `op` on broadcast arguments."""
@@ -55,7 +64,7 @@ class Arithmetic(Memory):
         if not any(isinstance(x, LoopArray) for x in args):
             return self.map_numbers(op, args, dtype)
         args = [self.light(x) for x in args]
-        loop, result = self.loop_dtypes(op, args, dtype)
+        loop, result = self.dtype_of(op, args, dtype)
         shape = self.common_shape([x.expression.shape for x in args if isinstance(x, LoopArray)])
         parts: list[Any] = []
         leaves: list[Section] = []
@@ -102,16 +111,14 @@ class Arithmetic(Memory):
                 return Number(self, None, int, found) if isinstance(found, Linear) else found
         if not any(isinstance(x, Symbol) for x in args):
             return OPS[op].numpy(*args)  # type: ignore[misc]
-        loop, result = self.loop_dtypes(op, args, dtype)
-        weak = all(isinstance(k, type) for k in self.kinds(args))
+        loop, ((result, kind), *others) = self.loop_dtypes(op, args, dtype)
         values = [
             x.value.cast(to) if isinstance(x, Number) else self.body.const(x, to)
             for x, to in zip(args, loop, strict=True)
         ]
-        if weak and op in ("divide", "floor_divide", "remainder"):
+        if kind is not None and op in ("divide", "floor_divide", "remainder"):
             self._check_divisor(args[1], values[1])
         found = self.body.apply(OPS[op], values, result)
-        kind: Any = {"i": int, "f": float}.get(result.kind) if weak else None
         if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
             bounds = (Linear(0),), (Linear(args[1] - 1),)
             return Number(self, None, int, self.atom(found, *bounds))
@@ -119,7 +126,7 @@ class Arithmetic(Memory):
             x = self.linear(args[0])
             ends = [None if e is None else Linear(e // args[1]) for e in (x.least, x.greatest)]
             return Number(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
-        return Number(self, found, kind)
+        return Number(self, found, kind, None, others)
 
     def _check_divisor(self, given: Any, value: KernelValue) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
@@ -151,7 +158,7 @@ class Arithmetic(Memory):
                 raise NotFollowed("an integer has a negative power")
             return self.map("power", x, exponent)
         exponent = self.lift(exponent)
-        kinds = self.kinds([x, exponent])
+        kinds = self.kinds([x, exponent])[0]
         if all(k is int or (isinstance(k, np.dtype) and k.kind in "iub") for k in kinds):
             raise NotFollowed("an integer has a power that differs from turn to turn")
         return self.map("power", x, exponent)
@@ -174,9 +181,11 @@ class Arithmetic(Memory):
         if linear[0] is not None and linear[1] is not None:
             choose = self.greatest if op == "greater" else self.least
             return Number(self, None, int, choose(linear[0], linear[1]))
-        dtype, weak = merged_kind([kind_of(x) for x in (a, b)])
+        (dtype, weak), *others = merged_kinds(a, b)
         condition = self.truth(self.map(op, b, a))
-        return Number(self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak)
+        return Number(
+            self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak, None, others
+        )
 
     # truth
 
@@ -227,8 +236,13 @@ class Arithmetic(Memory):
         items = [self.lift(i) for i in x]
         if not items or any(isinstance(i, LoopArray) for i in items):
             raise NotFollowed("a list of arrays takes part in it")
-        kinds = [WEAK_DTYPES[k] if isinstance(k, type) else k for k in self.kinds(items)]
-        dtype = np.result_type(*kinds)
+        dtypes = {
+            np.result_type(*(WEAK_DTYPES[k] if isinstance(k, type) else k for k in kinds))
+            for kinds in self.kinds(items)
+        }
+        if len(dtypes) > 1:
+            raise NotFollowed(TWO_DTYPES)
+        (dtype,) = dtypes
         section = self.temporary((Linear(len(items)),), dtype)
         for i, item in enumerate(items):
             self._put(section, [self.body.const(i, INT64)], self.element_value(item, dtype))

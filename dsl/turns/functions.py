@@ -14,6 +14,7 @@ from ...compiler.sequential.form import For
 from ..trace.trace import NotFollowed
 from .gather import places_of
 from .items import axes_of
+from .kinds import joined, kinds_of
 from .linear import Linear
 from .values import Expression, Fixed, LoopArray, Number, Recorder, Section, Symbol
 
@@ -80,8 +81,9 @@ _REDUCTIONS: dict[np.ufunc, str] = {
 
 def strong(recorder: Recorder, x: Any) -> Any:
     """What NumPy's functions give is of NumPy's types, not Python's."""
-    if isinstance(x, Number) and x.weak is not None:
-        return Number(recorder, x.value)
+    if isinstance(x, Number) and (x.weak is not None or x.others):
+        (dtype, _), *others = joined((dtype, None) for dtype, _ in kinds_of(x))
+        return Number(recorder, x.value.cast(dtype), None, None, others)
     return x
 
 
@@ -230,7 +232,7 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
             raise NotFollowed("the lengths of two arrays are not seen to be equal")
         differ = recorder.emit(length).ne(recorder.emit(other))
         recorder.fail_if(differ, recorder.zero(), Fixed(ValueError, "matmul: the lengths of its operands differ"))
-    loop, result = recorder.loop_dtypes("multiply", (x, y))
+    loop, result = recorder.dtype_of("multiply", (x, y))
     if result.kind == "b":
         raise NotFollowed("a product of booleans")
     rows, columns = x.expression.shape[:-1], y.expression.shape[1:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from ...compiler.core.types import DType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ..trace.trace import NotFollowed
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .values import Number
+from .values import Kind, LoopArray, Number
 
 PLAIN = (bool, int, float)
+FLOATS, WHOLE = "f", "biu"
 
 
 def is_number(x: Any) -> bool:
@@ -25,7 +26,16 @@ def is_number(x: Any) -> bool:
     return isinstance(x, (np.bool_, np.integer, np.floating))
 
 
-Kind = tuple[DType, WeakType | None]
+def kinds_of(x: Any) -> tuple[Kind, ...]:
+    """All that it may be; the first is what it is held as."""
+    if isinstance(x, LoopArray):
+        return ((x.dtype, None),)
+    return ((x.dtype, x.weak), *x.others) if isinstance(x, Number) else (kind_of(x),)
+
+
+def promoted(kinds: Iterable[Kind]) -> list[DType | WeakType]:
+    """Kinds as promotion takes them: a dtype, or a Python type."""
+    return [dtype if weak is None else weak for dtype, weak in kinds]
 
 
 def kind_of(x: Any) -> Kind:
@@ -40,6 +50,20 @@ def kind_of(x: Any) -> Kind:
     return WEAK_DTYPES[type(x)], None if type(x) is bool else type(x)
 
 
+def joined(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    """What a number is that may be of each of these kinds: first, what it is held as, of which the others are.
+
+    Raises NotFollowed where two dtypes are not one: what is computed from it would have another dtype, as values
+    decide."""
+    distinct = [*dict.fromkeys(kinds)]
+    strong = [k for k in distinct if k[1] is None]
+    for same in (FLOATS, WHOLE):
+        if len({d for d, _ in strong if d.kind in same}) > 1:
+            raise NotFollowed("a number has one dtype or another one, as values decide")
+    held = max(distinct, key=lambda k: (k[1] is None, k[0].kind in FLOATS))
+    return held, *(k for k in distinct if k != held)
+
+
 def merged_kind(kinds: Sequence[Kind]) -> Kind:
     """One kind for values of two. Raises NotFollowed where an array's dtype would change."""
     weak = [w for _, w in kinds]
@@ -51,28 +75,43 @@ def merged_kind(kinds: Sequence[Kind]) -> Kind:
     return dtype, None
 
 
-def grown_kind(kinds: Sequence[Kind]) -> Kind:
-    """The kind of what begins as the first and is the second after a turn."""
-    if len(kinds) == 1:
-        return kinds[0]
-    (first, weak), (dtype, later) = kinds
+def merged_kinds(a: Any, b: Any) -> tuple[Kind, ...]:
+    """All that a value is which is one of two numbers. Raises NotFollowed where one of them would lose digits."""
+    held = merged_kind([kind_of(a), kind_of(b)])
+    for x in (a, b):
+        check_digits(x, held)
+    return held, *(k for k in joined([*kinds_of(a), *kinds_of(b), held]) if k != held)
+
+
+def grown_kinds(before: Sequence[Kind], after: Sequence[Kind]) -> tuple[Kind, ...]:
+    """All that a name is that begins as `before` and is `after` behind a turn."""
+    held = _grown_kind(before[0], after[0])
+    return held, *(k for k in joined([*before, *after, held]) if k != held)
+
+
+def _grown_kind(before: Kind, after: Kind) -> Kind:
+    (first, weak), (dtype, later) = before, after
     if weak is None:
         kept = np.result_type(first, later(0)) if later is not None else dtype
         if kept != first:
             raise NotFollowed("a name begins as a number of one dtype, and is of another one after a turn")
         return first, None
     if later is not None:
-        return merged_kind(kinds)
+        return merged_kind([before, after])
     return np.result_type(dtype, weak(0)), None
 
 
-def check_start(start: Any, kind: Kind) -> None:
-    """Raises NotFollowed where a Python number, which a loop without turns leaves as it is, may lose digits so."""
-    began = kind_of(start)[1]
-    if began is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[began], kind[0]):
+def check_digits(x: Any, kind: Kind) -> None:
+    """Raises NotFollowed where a Python number, which is one whatever else its name may hold, may lose digits so."""
+    weak = kind_of(x)[1]
+    if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):
         return
-    if type(start) not in PLAIN or kind[0].type(start) != start:
-        raise NotFollowed("a name begins as a Python number, and is one of a narrower dtype after a turn")
+    if isinstance(x, Number) and x.linear is not None:
+        ends = x.linear.least, x.linear.greatest
+    else:
+        ends = (x, x) if type(x) in PLAIN else (None, None)
+    if any(end is None or kind[0].type(end) != end for end in ends):
+        raise NotFollowed("a name holds a Python number, or one of a narrower dtype, as values decide")
 
 
 def zero_like(x: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...compiler.core.types import DType, WeakType
+from ...compiler.core.types import DType
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While
 from ...runtime.core.frozen import dataclass
@@ -18,9 +18,9 @@ from ..control_flow.rewrite import VALUE
 from ..trace.trace import NotFollowed, Trace
 from .arithmetic import Arithmetic
 from .conversions import TurnRange, convert
-from .kinds import PLAIN, check_start, grown_kind, is_number, kind_of, merged_kind, zero_like
+from .kinds import PLAIN, check_digits, grown_kinds, is_number, kinds_of, merged_kinds, zero_like
 from .linear import Atom, Linear
-from .values import LoopArray, Number, Spoiled, Symbol
+from .values import Kind, LoopArray, Number, Spoiled, Symbol
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 ATTEMPTS = 200  # at all loops of a nest together
@@ -35,7 +35,7 @@ class Recorder(Arithmetic):
         """site: the code of the outermost loop's body."""
         super().__init__(trace)
         self.site = site
-        self.known: dict[Any, dict[str, tuple[DType, WeakType | None]]] = {}  # body's code -> its variables
+        self.known: dict[Any, dict[str, tuple[Kind, ...]]] = {}  # body's code -> its variables
         self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
         self.attempts = 0
 
@@ -88,20 +88,22 @@ class Recorder(Arithmetic):
             a, b = (zero_like(b) if a is UNSET else a), (zero_like(a) if b is UNSET else b)
         if not (is_number(a) and is_number(b)):
             return lambda: Spoiled(name)
-        dtype, weak = merged_kind([kind_of(x) for x in (a, b)])
+        kinds = merged_kinds(a, b)
+        dtype = kinds[0][0]
         variable = self.variable(dtype)
         for x, scope in ((a, first), (b, second)):
             with self.body.block(scope):
                 self.body.set(variable, self.element_value(self.lift(x), dtype))
-        return lambda: self.read(variable, dtype, weak)
+        return lambda: self.read(variable, kinds)
 
     def variable(self, dtype: DType) -> int:
         self.check_dtype(dtype)
         self.variables.append(dtype)
         return len(self.variables) - 1
 
-    def read(self, variable: int, dtype: DType, weak: WeakType | None) -> Number:
-        return Number(self, self.body.get(variable, dtype), weak)
+    def read(self, variable: int, kinds: Sequence[Kind]) -> Number:
+        (dtype, weak), *others = kinds
+        return Number(self, self.body.get(variable, dtype), weak, None, others)
 
     # loops
 
@@ -205,9 +207,9 @@ class _Carried:
 
     slot: Slot
     before: Any
-    dtype: DType
-    weak: WeakType | None
+    kinds: tuple[Kind, ...]
     variable: int
+    ends: tuple[Kind, ...] = ()  # what it is behind a turn, where that assigns it
 
     @property
     def starts(self) -> bool:
@@ -225,16 +227,19 @@ class _Loop:
         self.carried = []
         for slot, value in self.before.values.values():
             if slot.name in self.known and slot.name not in self.spoiled:
-                dtype, weak = self.known[slot.name]
-                self.carried.append(_Carried(slot, value, dtype, weak, recorder.variable(dtype)))
+                kinds = self.known[slot.name]
+                if is_number(value):
+                    kinds = grown_kinds(kinds_of(value), kinds)
+                    check_digits(value, kinds[0])
+                self.carried.append(_Carried(slot, value, kinds, recorder.variable(kinds[0][0])))
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
-            recorder.body.set(c.variable, recorder.element_value(first, c.dtype))
+            recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
 
     def enter(self) -> None:
         """At the start of a turn."""
         for c in self.carried:
-            c.slot.put(self.recorder.read(c.variable, c.dtype, c.weak) if c.starts else Spoiled(c.slot.name))
+            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else Spoiled(c.slot.name))
         self._spoil()
 
     def _spoil(self) -> None:
@@ -257,26 +262,30 @@ class _Loop:
             elif slot.name in self.spoiled:
                 continue
             elif c is None:
-                kinds = ([kind_of(old)] if is_number(old) else []) + [kind_of(value)]
-                self.known[slot.name] = grown_kind(kinds)
+                found = kinds_of(value)
                 if is_number(old):
-                    check_start(old, self.known[slot.name])
+                    found = grown_kinds(kinds_of(old), found)
+                    check_digits(old, found[0])
+                self.known[slot.name] = found
                 settled = False
             else:
-                kind = grown_kind([(c.dtype, c.weak), kind_of(value)])
+                c.ends = kinds_of(value)
+                kinds = grown_kinds(c.kinds, c.ends)
                 if c.starts:
-                    check_start(c.before, kind)
-                settled &= kind == (c.dtype, c.weak)
-                self.known[slot.name] = kind
+                    check_digits(c.before, kinds[0])
+                settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
+                self.known[slot.name] = kinds
                 ends.append((c, value))
         if settled:
             for c, value in ends:
-                self.recorder.body.set(c.variable, self.recorder.element_value(self.recorder.lift(value), c.dtype))
+                value = self.recorder.element_value(self.recorder.lift(value), c.kinds[0][0])
+                self.recorder.body.set(c.variable, value)
         return settled
 
     def after(self, ran: bool) -> None:
         """After the loop."""
         for c in self.carried:
             known = c.starts or ran
-            c.slot.put(self.recorder.read(c.variable, c.dtype, c.weak) if known else Spoiled(c.slot.name))
+            kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
+            c.slot.put(self.recorder.read(c.variable, kinds) if known else Spoiled(c.slot.name))
         self._spoil()

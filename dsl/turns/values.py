@@ -17,6 +17,7 @@ from .linear import Linear
 
 Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
 Element = Callable[[Sequence[KernelValue]], KernelValue]
+Kind: TypeAlias = tuple[DType, WeakType | None]
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,11 @@ class Symbol(Recorded):
 
 
 class Number(Symbol):
-    """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows."""
+    """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows.
 
-    __slots__ = ("_value", "dtype", "index", "linear", "weak")
+    others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32."""
+
+    __slots__ = ("_value", "dtype", "index", "linear", "others", "weak")
 
     def __init__(
         self,
@@ -178,9 +181,11 @@ class Number(Symbol):
         value: KernelValue | None,
         weak: WeakType | None = None,
         linear: Linear | None = None,
+        others: Sequence[Kind] = (),
     ) -> None:
         self._recorder, self._value, self.weak, self.linear = recorder, value, weak, linear
         self.dtype = INT64 if value is None else value.dtype
+        self.others = others
         self.index: Linear | None = None  # what it is as an index, once it was one
 
     def __getattr__(self, name: str) -> Any:

@@ -377,6 +377,43 @@ def test_a_number_that_a_loop_without_turns_leaves_keeps_its_digits(start: Any) 
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+def test_a_number_that_is_of_two_kinds_as_values_decide_is_of_neither(notes: list[RecordedLoops]) -> None:
+    """Where a loop without turns, or a side of an `if`, leaves a Python number, of which NumPy makes its own."""
+
+    def of_turns(x: Any) -> Any:
+        s = 2
+        for i in range(9):
+            for _ in range(i - 1):
+                for k in range(9):
+                    s = np.clip(s + x[k], -9, 9)
+            s = np.clip(s + 1, -9, 9)
+        return s
+
+    def of_sides(x: Any) -> Any:
+        s = 1
+        for i in range(9):
+            s = np.clip(s + (x[i] if x[i] > 1 else 1), -9, 9)
+        return s
+
+    def of_roots(x: Any) -> Any:
+        norms = np.zeros(9)
+        for i in range(9):
+            s = 2
+            for j in range(i):
+                s += x[j]
+            norms[i] = np.sqrt(s)
+        return norms
+
+    for function in of_turns, of_sides, of_roots:
+        notes.clear()
+        ours = kg.kernel_graph(function, device="cpu")
+        ours(np.ones(9, "f4"))
+        assert reasons(notes)[0] == "a number has one dtype or another one, as values decide"
+        notes.clear()
+        compared(function, kg.kernel_graph(function, device="cpu"), np.full(9, 2.0))
+        assert not reasons(notes)
+
+
 def test_a_long_loop_over_elements_is_recorded_however_regular_it_is() -> None:
     def filtered(x: Any) -> Any:
         y = np.zeros_like(x)
