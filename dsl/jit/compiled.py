@@ -114,8 +114,9 @@ _latest: weakref.ref[Compiled] | None = None
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """All that became of a call, for people to look at. parameters: the names of the function's; tree, arguments: of
-    the call; device: its kind and number. stages: what the compiler makes of the trace. log: what `why` tells."""
+    """All that became of a call, for people to look at. parameters: the names of the function's, that of the
+    one with a star (or nothing) last; tree, arguments: of the call; device: its kind and number. stages: what the
+    compiler makes of the trace. log: what `why` tells."""
 
     name: str
     signature: str

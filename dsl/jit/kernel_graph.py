@@ -512,9 +512,9 @@ class KernelGraph(Portable, Generic[P, R]):
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )
         return Inspection(
-            self._name, str(self._parameters), self._parameters.names, self._options, versions.place, gpu, tree,
-            arguments, captured, layouts, versions.stages(captured, leaves), versions.compiled(captured, leaves),
-            tuple(versions.log), tuple(segments),
+            self._name, str(self._parameters), (*self._parameters.names, self._parameters.rest), self._options,
+            versions.place, gpu, tree, arguments, captured, layouts, versions.stages(captured, leaves),
+            versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
         )  # fmt: skip
 
     def why(self) -> str:

@@ -52,7 +52,8 @@ class Parameters:
         parameters = list(self.signature.parameters.values())
         self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
         self.simple = len(self.names) == len(parameters) and not static
-        self.variadic = any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+        self.rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), "")
+        self.variadic = bool(self.rest)
         self.positional = len(self.names) + self.variadic == len(parameters) and not static
         self.only_keywords = frozenset(p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD)
         unknown = [name for name in static if name not in self.signature.parameters]

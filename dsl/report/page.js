@@ -62,7 +62,9 @@ function derive() {
     for (const b of data.tasks[i].writes) writer.set(b, i);
   }
   data.end = Math.max(...top_.map((i) => data.tasks[i].end), 1e-9);
+  data.waits = eventWaits();
   data.run = pickRun();
+  data.ran = new Map(data.run ? data.run.tasks.map(([t, a, b]) => [t, [a, b]]) : []);
   if (data.run) data.end = Math.max(data.end, ...data.run.tasks.map(([, , end]) => end));
   data.lines = new Map(); // "file:line" -> {time, tasks, paths}
   for (const i of top_) {
@@ -83,6 +85,22 @@ function derive() {
     }
   }
 }
+
+function eventWaits() { // [task, the one that waits for it], over the plan's events
+  const latest = new Map(), recorded = new Map(), open = new Map(), found = [];
+  for (const [what, stream, number] of data.plan.steps) {
+    if (what === "record") recorded.set(number, latest.get(stream));
+    else if (what === "wait") open.set(stream, [...(open.get(stream) ?? []), recorded.get(number)]);
+    else {
+      for (const from of open.get(stream) ?? []) found.push([from, number]);
+      open.delete(stream);
+      latest.set(stream, number);
+    }
+  }
+  return found;
+}
+
+const intervalOf = (i) => data.ran?.get(i) ?? [data.tasks[i].start, data.tasks[i].end]; // as measured, else as predicted
 
 function pickRun() { // the run of the median length
   const runs = data.runs.filter((run) => run.tasks.length);
@@ -183,7 +201,8 @@ function axis(context, w, h) {
     context.fillStyle = color.edge;
     context.fillRect(x, 0, 1, h - BOTTOM);
     context.fillStyle = color.faint;
-    context.fillText(at ? duration(at) : "0", x + 2, h - BOTTOM / 2);
+    context.textAlign = x > w - 50 ? "right" : "left";
+    context.fillText(at ? duration(at) : "0", x + (x > w - 50 ? -2 : 2), h - BOTTOM / 2);
   }
 }
 
@@ -234,13 +253,13 @@ function bar(context, x, y, w, h, fill, label) {
 }
 
 const bars = new Map();
+const rowOf = (h, streams) => Math.min(56, Math.max(7, (h - BOTTOM - 4) / streams)); // of one stream
 
 function drawSchedule(context, w, h, hits) {
-  const streams = Math.max(1, data.plan.streams), row = Math.max(7, (h - BOTTOM - 4) / streams);
-  const on = selected(), measured = new Map(data.run ? data.run.tasks.map(([t, a, b]) => [t, [a, b]]) : []);
+  const streams = Math.max(1, data.plan.streams), row = rowOf(h, streams), on = selected();
   axis(context, w, h);
   const place = (i, pale) => {
-    const t = data.tasks[i], [start, end] = pale || !measured.has(i) ? [t.start, t.end] : measured.get(i);
+    const t = data.tasks[i], [start, end] = pale ? [t.start, t.end] : intervalOf(i);
     const solid = data.run !== undefined, height = row * (solid ? (pale ? 0.22 : 0.56) : 0.72);
     const y = 4 + t.stream * row + (solid && !pale ? row * 0.3 : row * 0.05);
     const x = timeX(start, w);
@@ -263,10 +282,9 @@ function drawSchedule(context, w, h, hits) {
     }
   }
   context.globalAlpha = 1;
-  for (const i of top_) {
-    const t = data.tasks[i];
-    if (t.cause !== "event" || !bars.has(i) || !bars.has(t.after)) continue;
-    const [x0, y0, w0, h0] = bars.get(t.after), [x1, y1, , h1] = bars.get(i), lit = on.has(i) || on.has(t.after);
+  for (const [from, to] of data.waits) {
+    if (!bars.has(from) || !bars.has(to)) continue;
+    const [x0, y0, w0, h0] = bars.get(from), [x1, y1, , h1] = bars.get(to), lit = on.has(from) || on.has(to);
     context.strokeStyle = lit ? color.pick : color.arrow;
     context.lineWidth = lit ? 1.6 : 0.8;
     context.beginPath();
@@ -277,7 +295,7 @@ function drawSchedule(context, w, h, hits) {
   context.restore();
   context.textAlign = "left";
   const busy = Array(streams).fill(0);
-  for (const i of top_) { const [start, end] = measured.get(i) ?? [data.tasks[i].start, data.tasks[i].end]; busy[data.tasks[i].stream] += end - start; }
+  for (const i of top_) { const [start, end] = intervalOf(i); busy[data.tasks[i].stream] += end - start; }
   for (let s = 0; s < streams; s += 1) {
     context.fillStyle = color.faint;
     if (row >= 11) context.fillText(`stream ${s}`, 8, 4 + (s + 0.5) * row);
@@ -298,7 +316,7 @@ function drawMemory(context, w, h, hits) {
     if (buffer.offset === null || !buffer.bytes) return;
     const users = top_.filter((i) => data.tasks[i].reads.includes(b) || data.tasks[i].writes.includes(b));
     if (!users.length) return;
-    const start = Math.min(...users.map((i) => data.tasks[i].start)), end = Math.max(...users.map((i) => data.tasks[i].end));
+    const start = Math.min(...users.map((i) => intervalOf(i)[0])), end = Math.max(...users.map((i) => intervalOf(i)[1]));
     const x = timeX(start, w), width = timeX(end, w) - x, above = y(buffer.offset + buffer.bytes), height = y(buffer.offset) - above;
     const lit = users.some((i) => on.has(i));
     context.globalAlpha = on.size && !lit ? 0.2 : 0.85;
@@ -316,7 +334,7 @@ function drawMemory(context, w, h, hits) {
     context.setLineDash([5, 3]);
     context.beginPath();
     context.moveTo(LEFT, at);
-    context.lineTo(w, at);
+    context.lineTo(w - 8, at);
     context.stroke();
     context.setLineDash([]);
   }
@@ -359,15 +377,16 @@ function drawGraph(context, w, h, hits) {
   const g = state.graph;
   if (!g || !g.x.length) { context.fillStyle = color.faint; context.fillText(g ? "nothing to draw" : "too many nodes to draw", 12, 16); return; }
   const on = selected(), across = Math.max(...g.x) + 1, down = Math.max(...g.y) + 1;
-  const wide = (w - 16) / across / 74, tall = (h - 12) / down / 30;
-  const fit = Math.min(wide, 1.4, Math.max(tall, 0.3)), scale = fit * (state.scale ?? 1);
-  const ox = state.scale ? state.ox ?? 0 : (w - across * 74 * fit) / 2, oy = state.scale ? state.oy ?? 0 : 6;
-  const box = [62 * scale, 18 * scale];
-  const at = (k) => [ox + (g.x[k] * 74 + 6) * scale, oy + g.y[k] * 30 * scale];
+  const wide = (w - 16) / across / 74, tall = (h - 12) / down / 30, legible = tall > 0.28 ? 0.56 : 0.3;
+  const fit = Math.min(wide, 1.4, Math.max(tall, legible)), scale = fit * (state.scale ?? 1);
+  const stretch = Math.min(4, Math.max(1, wide / fit)); // what is narrow has wide boxes, for their text
+  const ox = state.scale ? state.ox ?? 0 : (w - across * 74 * fit * stretch) / 2, oy = state.scale ? state.oy ?? 0 : 6;
+  const box = [(74 * stretch - 12) * scale, 18 * scale];
+  const at = (k) => [ox + (g.x[k] * 74 * stretch + 6) * scale, oy + g.y[k] * 30 * scale];
   state.fit = { fit, ox, oy };
   context.lineWidth = Math.min(1, scale + 0.25);
   for (const lit of [false, true]) {
-    context.strokeStyle = lit ? color.pick : color.edge;
+    context.strokeStyle = lit ? color.pick : color.arrow;
     context.beginPath();
     g.above.forEach((taken, k) => {
       const [x1, y1] = at(k);
@@ -387,7 +406,7 @@ function drawGraph(context, w, h, hits) {
     if (x > w || y > h || x + box[0] < 0 || y + box[1] < 0) return;
     const lit = g.tasks[k].some((i) => on.has(i));
     context.globalAlpha = on.size && !lit ? 0.4 : 1;
-    bar(context, x, y, box[0], Math.max(box[1], 1.5), lit ? color.pick : color[g.kind[k]], scale > 0.55 ? g.label[k] : "");
+    bar(context, x, y, box[0], Math.max(box[1], 1.5), lit ? color.pick : color[g.kind[k]], scale > 0.5 ? g.label[k] : "");
     hits.push([x, y, box[0], box[1], g.tasks[k], g.text[k]]);
   });
   context.globalAlpha = 1;
@@ -481,24 +500,30 @@ const COLUMNS = [
 ];
 const MOST_ROWS = 400;
 
+function amount(n) { // 12,345 or 1.23 G
+  const power = n < 1e5 ? 0 : Math.min(4, Math.floor(Math.log10(n) / 3));
+  return power ? `${parseFloat((n / 1000 ** power).toPrecision(3))} ${" kMGT"[power]}` : n.toLocaleString("en");
+}
+
 function kernelTable() {
   const [by, way] = state.sort, value = COLUMNS.find(([name]) => name === by)[1];
   const order = data.tasks.map((_, i) => i).sort((a, b) => way * (value(data.tasks[a], a) - value(data.tasks[b], b)));
-  const head = element("tr", {}, ...COLUMNS.filter(([name]) => name !== "time").map(([name]) => element("th", {
-    text: name + (name === by ? (way < 0 ? " ▾" : " ▴") : ""), tabindex: "0",
+  const ran = data.tasks.some((t) => t.measured != null), columns = COLUMNS.filter(([name]) => name !== "time" && (ran || name !== "measured"));
+  const head = element("tr", {}, ...columns.map(([name]) => element("th", {
+    class: name === "task" ? "first" : "", text: name + (name === by ? (way < 0 ? " ▾" : " ▴") : ""), tabindex: "0",
     onclick: () => { state.sort = [name, name === by ? -way : -1]; tabs(); },
   })));
   const rows = order.slice(0, MOST_ROWS).map((i) => {
     const t = data.tasks[i], share = least(t) / (timeOf(t) || 1), mark = element("span", { class: "bar" });
-    mark.style.width = `${Math.min(60, 40 * share)}px`;
+    mark.style.width = `${Math.min(30, 22 * share)}px`;
     const name = `t${i} ${t.label}`, inner = t.parent === undefined ? "" : `  ↳ in t${t.parent}${t.turns === null ? "" : ` × ${t.turns}`}: `;
     return element("tr", {
       "data-task": String(i),
       onmousemove: (event) => { if (state.hoveredRow !== i) { state.hoveredRow = i; hover(new Set([parentOf(i)])); } tip(event, describe(i)); },
       onmouseleave: () => { state.hoveredRow = null; tip(null, ""); hover(null); },
       onclick: () => { state.task = i; state.tab = "Task"; pin([parentOf(i)]); },
-    }, element("td", { text: inner + name, title: t.name }), element("td", { text: duration(t.cost) }), element("td", { text: duration(t.measured) }),
-    element("td", { text: bytes(t.bytes) }), element("td", { text: t.flops.toLocaleString("en") }), element("td", { text: rate(t).toFixed(1) }),
+    }, element("td", { class: "first", text: inner + name, title: t.name }), element("td", { text: duration(t.cost) }), ...(ran ? [element("td", { text: duration(t.measured) })] : []),
+    element("td", { text: bytes(t.bytes) }), element("td", { text: amount(t.flops), title: t.flops.toLocaleString("en") }), element("td", { text: rate(t).toFixed(1) }),
     element("td", {}, mark, `${(100 * share).toFixed(0)} %`));
   });
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
@@ -603,15 +628,29 @@ function tabs() {
 
 // the head
 
+function listed(given) { // x float32[5], w[0…7] float32[3]: neighbours alike are one
+  const runs = [];
+  for (const { name, type } of given) {
+    const [, base, index] = /^(.*)\[(\d+)\]$/.exec(name) ?? [null, name, null], last = runs.at(-1);
+    if (last && index !== null && last.base === base && last.type === type && Number(index) === last.to + 1) last.to += 1;
+    else runs.push({ base, type, from: Number(index), to: Number(index), index });
+  }
+  return runs.map((r) => `${r.base}${r.index === null ? "" : r.from === r.to ? `[${r.from}]` : `[${r.from}…${r.to}]`} ${r.type}`).join(", ");
+}
+
 function head() {
   $("h1").textContent = data.function.signature;
   const p = data.plan, facts = [
-    ["on", data.device.name], ["arguments", data.arguments.map((a) => `${a.name} ${a.type}`).join(", ")], ["nodes → tasks", `${data.nodes} → ${top_.length}`],
+    ["on", data.devices.length ? `${data.device.name}, as one device would run it; its parts: see Devices` : data.device.name], ["arguments", listed(data.arguments)], ["nodes → tasks", `${data.nodes} → ${top_.length}`],
     ["predicted", duration(data.predicted)], ["measured", duration(data.measured) || "not measured"], ["longest chain", duration(p.critical)],
     ["streams", p.streams], ["records / waits", `${p.records} / ${p.waits}`], ["arena", data.memory.arena ? `${bytes(data.memory.arena)} (least ${bytes(data.memory.bound)})` : "none"],
   ];
   $("#facts").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", { text: name }), element("dd", { text: String(value) }))));
-  $("#look").replaceChildren(...data.remarks.map((remark) => element("button", { type: "button", text: remark.text, onclick: () => pin(remark.tasks) })));
+  $("#look").replaceChildren(...data.remarks.map((remark) => element("button", { type: "button", text: remark.text.replace(/(\d) us\b/g, "$1 µs"), onclick: () => pin(remark.tasks) })));
+  const moves = "; drag to pan, ctrl + wheel to zoom", time = data.run ? "measured" : "predicted";
+  $("#schedule small").textContent = `${data.run ? "solid: measured, pale: predicted" : "as predicted"}; underlined: the critical path; lines: events${moves}`;
+  $("#memory small").textContent = `arena address by ${time} time; line: the least that any arena needs; outlined: what forces it`;
+  $("main").style.setProperty("--schedule", `${Math.min(5, 1.4 + 0.45 * p.streams)}fr`);
   $("footer").textContent = Object.entries(data.made).map(([k, v]) => `${k} ${v}`).join(" · ");
 }
 
@@ -682,7 +721,7 @@ function compare(two, found) {
     const area = canvas($(`#schedule${k} canvas`), (context, w, h, hits) => {
       data = one;
       one.end = end;
-      const row = Math.max(7, (h - BOTTOM - 4) / Math.max(1, one.plan.streams)), on = share.tasks[k], any = on.size || share.tasks[1 - k].size;
+      const row = rowOf(h, Math.max(1, one.plan.streams)), on = share.tasks[k], any = on.size || share.tasks[1 - k].size;
       axis(context, w, h);
       for (const [i, t] of outer) {
         const x = timeX(t.start, w), y = 4 + t.stream * row + row * 0.05, lit = on.has(i), text = describe(i);

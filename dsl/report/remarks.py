@@ -55,7 +55,7 @@ def _many_from_one_line(data: dict[str, Any], tasks: list[dict[str, Any]]) -> It
         if len(inner) == 1:  # nothing else is in it
             lines.setdefault(inner.pop(), set()).add(number)
     for (file, line), about in lines.items():
-        if len(about) >= 8 and len(about) > 0.2 * len(tasks):
+        if len(about) >= 8 and 0.2 * len(tasks) < len(about) < len(tasks):  # all of them would say nothing
             share = sum(time_of(tasks[i]) for i in about) / total if total else 0.0
             name = data["files"][file]["name"].rpartition("/")[2]
             yield (

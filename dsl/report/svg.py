@@ -14,7 +14,9 @@ from typing import NamedTuple
 from .text import duration, shortened, size
 
 WIDTH, LEFT, ROW, MEMORY = 860, 70, 18, 90
+MOST_HEIGHT = 20 * ROW  # of all streams: rows of more are lower, and have no text
 MOST_BARS = 200  # the longest of more
+MOST_NAMES = 20  # texts in bars
 FILLS = ("#3b74c4", "#8a5fc0", "#389a63", "#c98a2b", "#b85c7a", "#4f9aa8")
 
 
@@ -41,34 +43,46 @@ def schedule_svg(bars: Sequence[Bar], blocks: Sequence[Block] = ()) -> str:
     streams = 1 + max((bar.stream for bar in bars), default=0)
     end = max((bar.end for bar in bars), default=0.0) or 1.0
     across = (WIDTH - LEFT - 8) / end
-    height = streams * ROW + 22 + (MEMORY + 8 if blocks else 0)
+    row = min(ROW, MOST_HEIGHT / streams)
+    below = streams * row + 14
+    height = round(below) + 8 + (MEMORY + 8 if blocks else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>'
     ]
-    for stream in range(streams):
-        parts.append(f'<text x="4" y="{stream * ROW + 13}" fill="#68707a">stream {stream}</text>')
+    for stream in range(0, streams, max(1, round(ROW / row))):
+        parts.append(f'<text x="4" y="{stream * row + 13:.0f}" fill="#68707a">stream {stream}</text>')
+    shapes, names = [], []
     for bar in sorted(bars, key=lambda b: b.start - b.end)[:MOST_BARS]:
         x, w = LEFT + bar.start * across, max(0.5, (bar.end - bar.start) * across)
-        y = bar.stream * ROW + 2
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{w:.1f}" height="{ROW - 4}" fill="#3b74c4"/>')
-        if w > 40:
+        y = bar.stream * row + row / 9
+        shapes.append(_box(x, y, w, row * 7 / 9))
+        if w > 40 and row == ROW:
             text = escape(shortened(bar.name, int(w / 7)))
-            parts.append(f'<text x="{x + 3:.1f}" y="{y + 11}" fill="#fff">{text}</text>')
-    below = streams * ROW + 14
-    parts.append(f'<text x="{LEFT}" y="{below}" fill="#68707a">0</text>')
-    parts.append(f'<text x="{WIDTH - 8}" y="{below}" fill="#68707a" text-anchor="end">{duration(end)}</text>')
+            names.append(f'<text x="{x + 3:.1f}" y="{y + 11:.0f}" fill="#fff">{text}</text>')
+    parts += [f'<path fill="#3b74c4" d="{"".join(shapes)}"/>', *names[:MOST_NAMES]]
+    parts.append(f'<text x="{LEFT}" y="{below:.0f}" fill="#68707a">0</text>')
+    parts.append(f'<text x="{WIDTH - 8}" y="{below:.0f}" fill="#68707a" text-anchor="end">{duration(end)}</text>')
     arena = max((block.offset + block.nbytes for block in blocks), default=0)
     if arena:
         top = below + 10
-        parts.append(f'<text x="4" y="{top + 10}" fill="#68707a">{size(arena)}</text>')
+        parts.append(f'<text x="4" y="{top + 10:.0f}" fill="#68707a">{size(arena)}</text>')
+        colours: list[list[str]] = [[] for _ in FILLS]
         for i, block in enumerate(sorted(blocks, key=lambda b: -b.nbytes)[:MOST_BARS]):
             x, w = LEFT + block.start * across, max(0.5, (block.end - block.start) * across)
             h = max(0.5, block.nbytes / arena * MEMORY - 0.5)
             at = top + MEMORY * (1 - (block.offset + block.nbytes) / arena)
-            place = f'x="{x:.1f}" y="{at:.1f}" width="{w:.1f}" height="{h:.1f}"'
-            parts.append(f'<rect {place} fill="{FILLS[i % len(FILLS)]}" opacity=".75"/>')
+            colours[i % len(FILLS)].append(_box(x, at, w, h))
+        for fill, boxes in zip(FILLS, colours, strict=True):
+            if boxes:
+                parts.append(f'<path fill="{fill}" opacity=".75" d="{"".join(boxes)}"/>')
     return "".join([*parts, "</svg>"])
+
+
+def _box(x: float, y: float, w: float, h: float) -> str:
+    """A rectangle, in the letters of a path: a quarter of an element of its own."""
+    x_, y_, w_, h_ = (f"{number:.1f}".removesuffix(".0") for number in (x, y, w, h))
+    return f"M{x_} {y_}h{w_}v{h_}h-{w_}z"
 
 
 def image(svg: str, words: str) -> str:

@@ -26,7 +26,8 @@ def leaf_names(tree: Tree, name: str) -> Iterator[str]:
 def argument_names(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
     """A name for each leaf of a call's bound arguments."""
     positional, named = tree.children
-    names = [*parameters, *(f"args[{i}]" for i in range(len(positional.children) - len(parameters)))]
+    *plain, rest = parameters
+    names = [*plain, *(f"{rest}[{i}]" for i in range(len(positional.children) - len(plain)))]
     found = [n for name, child in zip(names, positional.children, strict=False) for n in leaf_names(child, name)]
     keywords = zip(named.names, named.children, strict=True)
     return found + [n for name, child in keywords for n in leaf_names(child, str(name))]

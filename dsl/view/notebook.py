@@ -42,7 +42,7 @@ def plan_html(plan: Plan) -> str:
             nbytes = plan.program.buffers[number].nbytes
             blocks.append(Block(offset, nbytes, min(u.start for u in users), max(u.end for u in users)))
     lines = list(plan.lines())
-    return image(schedule_svg(bars, blocks), repr(plan)) + folded(lines[0], shorten_lines(lines))
+    return image(schedule_svg(bars, blocks), lines[0]) + folded(lines[0], shorten_lines(lines))
 
 
 def value_html(value: Program | Graph) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...compiler.graph.graph import Graph
@@ -24,6 +24,7 @@ class Provenance:
         self.paths: list[list[list[Any]]] = []
         self._numbers: dict[tuple[Place, ...], int] = {}
         self._files: dict[str, int] = {}
+        self._known: dict[int, tuple[str, list[int]]] = {}  # by the line's identity: equal text may have other paths
 
     def of_nodes(self, graph: Graph, nodes: Iterable[int]) -> list[int]:
         """The paths that some nodes come from, the one of the most nodes first."""
@@ -34,7 +35,11 @@ class Provenance:
 
     def of_line(self, line: str) -> list[int]:
         """The paths of a node's line, which may name several."""
-        return [n for path in paths_of_line(line) if (n := self._number(path)) >= 0]
+        known = self._known.get(id(line))
+        if known is None:
+            found = [n for path in paths_of_line(line) if (n := self._number(path)) >= 0]
+            known = self._known[id(line)] = line, found
+        return known[1]
 
     def _number(self, path: tuple[Place, ...]) -> int:
         if not path:
@@ -49,10 +54,17 @@ class Provenance:
         file = self._files.setdefault(place.file, len(self._files))
         return [file, place.line, place.column, place.end_column, place.function]
 
-    def text(self, path: int) -> str:
-        """The innermost line of a path, without its indentation."""
-        file, line, *_ = self.paths[path][-1]
-        return linecache.getline(list(self._files)[file], line).strip() if self.source else ""
+    def text(self, paths: Sequence[int]) -> str:
+        """What the innermost line of the first path says where the paths of that line point to, without indentation."""
+        if not paths or not self.source:
+            return ""
+        file, line, *_ = self.paths[paths[0]][-1]
+        spans = [place[2:4] for path in paths if (place := self.paths[path][-1])[:2] == [file, line]]
+        text = linecache.getline(list(self._files)[file], line)
+        if any(-1 in span for span in spans):  # of several lines, or Python does not say
+            return text.strip()
+        columns = slice(min(start for start, _ in spans), max(end for _, end in spans))
+        return text.encode()[columns].decode(errors="replace").strip()
 
     def short(self, path: int) -> str:
         """`file.py:12` of the innermost line."""

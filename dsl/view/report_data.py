@@ -149,7 +149,7 @@ class _Data:
     def _task(self, task: Task, stages: Stages | None) -> dict[str, Any]:
         paths = self._paths(task, stages)
         kernel = task.kernel
-        text = (self.provenance.text(paths[0]) if paths else "") or task.name
+        text = self.provenance.text(paths) or task.name
         found: dict[str, Any] = {
             "name": task.name,
             "label": shortened(f"{kernel}: {text}" if control_flow_bodies(task) else text, MOST_LABEL),
