@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite gradbench golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -58,6 +58,9 @@ cupy-fuse: $(VENV)/dev.stamp  ## CuPy's own tests of cupy.fuse, with kernel_grap
 
 autograd-suite: $(VENV)/dev.stamp  ## HIPS/autograd's own tests, with kg.vjp and kg.jvp in its place: AUTOGRAD=path of a checkout
 	$(BIN)/python -m tests.autograd_suite "$(AUTOGRAD)" -n $(WORKERS) $(ARGS)
+
+gradbench: $(VENV)/dev.stamp  ## GradBench's evaluations of gradients: GRADBENCH=path of a checkout, built as tests/gradbench.py says
+	$(BIN)/python -m tests.gradbench "$(GRADBENCH)" $(ARGS)
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py tests/test_architecture.py --update-golden $(ARGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..graph.graph import Graph, GraphError, Node
@@ -23,7 +23,17 @@ class Places:
 
 def has_places(graph: Graph) -> bool:
     """Whether a graph, or the body of a loop or branch in it, says of some node where it is."""
-    return any(node.op == "place" or any(map(has_places, bodies_of(node))) for node in graph.nodes)
+    return any(node.op == "place" for part in all_graphs(graph) for node in part.nodes)
+
+
+def all_graphs(graph: Graph) -> Iterator[Graph]:
+    """A graph, and the bodies of the loops and branches in it, each once, of whose results each is a node."""
+    todo, seen = [graph], {id(graph)}
+    while todo:
+        yield (part := todo.pop())
+        bodies = {id(body): body for node in part.nodes for body in bodies_of(node) if id(body) not in seen}
+        seen.update(bodies)
+        todo += bodies.values()
 
 
 def bodies_of(node: Node) -> tuple[Graph, ...]:

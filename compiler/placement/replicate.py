@@ -15,7 +15,7 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
-from .places import bodies_of, made_anywhere
+from .places import all_graphs, bodies_of, made_anywhere
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
@@ -31,7 +31,7 @@ class Replicas:
 
 def has_collectives(graph: Graph) -> bool:
     """Whether devices exchange anything in a graph, or in the body of a loop or branch in it."""
-    return any(node.op in COLLECTIVES or bodies_have_collectives(node) for node in graph.nodes)
+    return any(node.op in COLLECTIVES for part in all_graphs(graph) for node in part.nodes)
 
 
 def bodies_have_collectives(node: Node) -> bool:

@@ -10,12 +10,13 @@ import pytest
 from kernelgraph.compiler.core.cost import CPU
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.control_flow import Loop, add_control_flow_node
 from kernelgraph.compiler.graph.graph import Graph, GraphError
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.placement.clusters import Link, chosen_slots, clusters_of, place_clusters
 from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph
-from kernelgraph.compiler.placement.places import devices_of, follow_places
-from kernelgraph.compiler.placement.replicate import replicate_graph
+from kernelgraph.compiler.placement.places import all_graphs, devices_of, follow_places, has_places
+from kernelgraph.compiler.placement.replicate import has_collectives, replicate_graph
 from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.verify.multi_device import find_device_violations, require_safe_devices
 from tests.compiler.placement.random_places import F64, OnWrongDevice, mutants, plan_of, random_graph, simulate
@@ -137,3 +138,17 @@ def test_what_is_wrong_is_named() -> None:
     wrong = type(plan)(plan.devices, plan.values, plan.parts, plan.steps[1:], plan.outputs)
     with pytest.raises(PlanError, match="before it is written"):
         require_safe_devices(wrong)
+
+
+def test_bodies_of_loops_in_loops_are_looked_at_once() -> None:
+    """Each of a loop's results is a node that has its body: 2 ** 40 ways lead to the innermost one."""
+    type_ = ArrayType((4,), F64)
+    graph = Graph((), (), (), ())
+    for depth in range(40):
+        b = GraphBuilder(f"body {depth}")
+        values = [b.input(type_), b.input(type_)]
+        results = add_control_flow_node(b, Loop(graph, 2, (), 3), values) if depth else values
+        graph = b.finish(results)
+    assert len(list(all_graphs(graph))) == 40
+    assert not has_places(graph)
+    assert not has_collectives(graph)
