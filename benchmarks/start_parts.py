@@ -43,7 +43,7 @@ def timed(module: str, kind: str, name: str, label: str) -> None:
 
 device = sys.argv[1]
 timed("dsl.jit.specializations", "", "trace_function", "trace")
-timed("dsl.jit.specializations", "", "build_program", "fuse and lower")
+timed("dsl.jit.specializations", "", "compile_stages", "fuse and lower")
 timed("dsl.jit.specializations", "", "open_device", "open the device")
 timed("dsl.jit.compiled", "Compiled", "make_ready", "make ready: all that the device does before it runs")
 if device == "cuda":

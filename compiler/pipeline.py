@@ -11,7 +11,6 @@ from ..runtime.program.program import Program
 from ..runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model, predicted_microseconds
 from .core.cost import CostModel
 from .core.types import ArrayType
-from .decompose.rules import decompose
 from .fusion.fuse import fuse
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
@@ -52,7 +51,7 @@ def alternative_forms(
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
     types = input_and_output_types(graph)
-    simple = simplify_graph(decompose(graph, target.name, layouts))
+    simple = simplify_graph(decide_calls(graph, target.name, layouts))
     check_pass(simple, types, "simplify")
     if not target.epilogues:
         return (simple,)
@@ -114,10 +113,21 @@ def build_program(
     return compile_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu).program
 
 
+def decide_calls(
+    graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None, remarks: dict[str, None] | None = None
+) -> Graph:
+    """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
+    if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
+        return graph
+    from .decompose.rules import decompose
+
+    return decompose(graph, target, layouts, remarks)
+
+
 def explain_decomposition(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    decompose(graph, target, layouts, remarks)
+    decide_calls(graph, target, layouts, remarks)
     return list(remarks)
 
 

@@ -205,6 +205,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 }
 # imported within functions: what a light start does not need, and what only errors and people need
 HEAVY = {
+    "compiler/decompose/rules",
     "compiler/graph/interpret",
     "compiler/targets/cpu/kernel",
     "compiler/targets/cpu/matvec",
@@ -225,9 +226,12 @@ HEAVY = {
     "dsl/jit/kernel_graph",
     "dsl/turns/long_traces",
     "dsl/turns/record",
+    "runtime/codegen/numba_functions",
     "runtime/core/readable_text",
     "runtime/core/settings",
+    "runtime/devices/cuda/driver/early_start",
     "runtime/engine/run",
+    "runtime/verify/plan",
     "runtime/worlds/mpi",
 }
 CROWDED = {"dsl/functions", "compiler/derive/rules", "compiler/targets/cpu"}  # one family, one kind of kernel a file

@@ -11,7 +11,6 @@ import numpy as np
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..graph.interpret import evaluate_node
 from ..ops.table import OPS
 
 Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | None]
@@ -84,6 +83,8 @@ def fold_constants(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> 
     if any(v is None for v in values):
         return None
     scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
+    from ..graph.interpret import evaluate_node
+
     result = evaluate_node(scalar, [np.asarray(v) for v in values])
     return builder.broadcast(builder.const(result.reshape(1)[0], node.type.dtype), node.type.shape)
 

@@ -35,18 +35,12 @@ def infer_result_dtypes(source: FunctionSource, arguments: tuple[str, ...]) -> U
 
 def link_user_functions(text: str, functions: tuple[UserFunction, ...]) -> str:
     """A kernel's LLVM IR with the functions that it declares, to be inlined."""
-    if not functions:
-        return text
     return llvm_jit.link_llvm_ir(text, [(f.symbol, _cached_user_function(f.source, f.arguments)[1]) for f in functions])
 
 
 def user_functions_identity(text: str, functions: tuple[UserFunction, ...]) -> str:
     """What decides the machine code of a kernel."""
-    return (
-        "\n".join([text, *(f"; {_user_function_cache_key(f.source, f.arguments)}" for f in functions)])
-        if functions
-        else text
-    )
+    return "\n".join([text, *(f"; {_user_function_cache_key(f.source, f.arguments)}" for f in functions)])
 
 
 @cache

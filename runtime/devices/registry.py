@@ -8,7 +8,6 @@ import importlib
 from ..core.frozen import dataclass
 from ..program.device import Device
 from ..program.gpu_properties import GpuProperties
-from .cuda.driver import early_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +40,16 @@ def make_device(kind: str, index: int) -> Device:
 def start_device_early(kind: str, index: int) -> None:
     """Start in a thread what takes longest of making the device."""
     if DEVICES[kind].gpu:
-        early_start.start_context(index)
+        from .cuda.driver.early_start import start_context
+
+        start_context(index)
 
 
 @functools.cache
 def query_gpu_properties(kind: str, index: int) -> GpuProperties | None:
     """What the driver tells of a GPU that is not in use; None for other devices, and where there is none."""
-    return early_start.query_gpu_properties(index) if DEVICES[kind].gpu else None
+    if not DEVICES[kind].gpu:
+        return None
+    from .cuda.driver import early_start
+
+    return early_start.query_gpu_properties(index)

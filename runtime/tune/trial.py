@@ -15,13 +15,14 @@ from ..program.plan_queries import plan_boundary
 from ..program.program import Program
 from ..schedule.cost_model import MachineModel
 from ..schedule.plan_candidates import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
-from ..verify.plan import require_safe_plan
 from .tuner import Tuner, load_stored_winner, size_bucket, size_free_program_key, store_winner
 
 
 def prepare_verified_plan(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
+        from ..verify.plan import require_safe_plan
+
         ends = plan_boundary(plan)
         require_safe_plan(plan, ends.roots, ends.exits)
     try:

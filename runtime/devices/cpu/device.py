@@ -18,7 +18,6 @@ import numpy as np
 
 from ...codegen import llvm_jit
 from ...codegen.cpu_features import vector_register_bytes, widest_vector_libm
-from ...codegen.numba_functions import link_user_functions, user_functions_identity
 from ...core import profile
 from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostPool, numpy_view_of_block
@@ -243,6 +242,16 @@ def _require_native_plan(plan: Plan) -> None:
             raise PlanError(f"{step}: several tasks in one launch, on a CPU")
 
 
+def _text_of_kernel(kernel: Kernel) -> tuple[str, Callable[[], str], str]:
+    """What decides a kernel's machine code, what writes its LLVM IR, and its name."""
+    if not kernel.functions:
+        return kernel.source, partial(str, kernel.source), kernel.name
+    from ...codegen.numba_functions import link_user_functions, user_functions_identity
+
+    given = kernel.source, kernel.functions
+    return user_functions_identity(*given), partial(link_user_functions, *given), kernel.name
+
+
 class CPUDevice(Device):
     """This machine's cores and memory. All methods may be called from any thread."""
 
@@ -303,15 +312,7 @@ class CPUDevice(Device):
         not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
         found = {kernel: self._loaded.get(kernel) for kernel in kernels}
         missing = [kernel for kernel, code in found.items() if code is None]
-        texts = [
-            (
-                user_functions_identity(k.source, k.functions),
-                partial(link_user_functions, k.source, k.functions),
-                k.name,
-            )
-            for k in missing
-        ]
-        codes = llvm_jit.compile_llvm_ir_in_parallel(texts)
+        codes = llvm_jit.compile_llvm_ir_in_parallel([_text_of_kernel(kernel) for kernel in missing])
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
                 raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
