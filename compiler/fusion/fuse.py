@@ -8,6 +8,7 @@ a node whose users are all in one group can create no path around it, any other 
 from __future__ import annotations
 
 import math
+from itertools import combinations, islice
 
 from ..core.cost import CostModel
 from ..core.types import ArrayType
@@ -22,7 +23,7 @@ from ..layout.index_maps import (
 )
 from ..ops.table import OPS
 from ..targets.target import Target
-from .cuts import Reason
+from .cuts import LIMITS, Reason
 from .groups import MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup
 from .inplace_hazards import order_updates, overwritten_nodes
 
@@ -253,7 +254,12 @@ class GraphFuser(FusionCover):
         stored = leaves + own.nbytes * (1 + len(groups))
         repeated = cost * (len(groups) - 1) + sum(g.carry.get(number, 0.0) for g in groups)
         again = leaves * len(groups) + repeated * own.size / self.model.flops_per_byte
-        return Reason("recompute everywhere", again, stored) if again > stored else None
+        if again <= stored:
+            return None
+        # One kernel would compute it once: what kept them from being one is what decides.
+        apart = (self.merge_refusal(a, b) for a, b in islice(combinations(groups, 2), 64))
+        limit = next((reason for reason in apart if reason is not None and reason.rule in LIMITS), None)
+        return limit or Reason("recompute everywhere", again, stored)
 
     def _is_canonical_in_group(self, number: int, group: OpenFusionGroup) -> bool:
         """Computed exactly once for each element, by an iteration that can store it."""

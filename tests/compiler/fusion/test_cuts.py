@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion import fuse, groups
-from kernelgraph.compiler.fusion.cuts import RULES, Cut
+from kernelgraph.compiler.fusion.cuts import LIMITS, RULES, Cut
 from kernelgraph.compiler.fusion.groups import Fusion
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
@@ -57,6 +59,54 @@ def test_every_cut_between_kernels_has_a_reason(case) -> None:
     assert len(known) == len(fusion.cuts) and loaded(graph, fusion) <= known
     assert all(cut.reason.rule in RULES and str(cut.reason) for cut in fusion.cuts)
     assert all(fusion.groups[cut.reader].kind != "assembly" for cut in fusion.cuts)
+
+
+def lifted(rule: str, lift: bool) -> ExitStack:
+    """A limit, so low that small programs meet it, or so high that none does."""
+    patches = ExitStack()
+    if rule == "long rows":
+        patches.enter_context(patch.object(fuse.GraphFuser, "_rows_stay_close", lambda *given: lift))
+        return patches
+    name, low = {"stores": ("MAX_STORES", 1), "loads": ("MAX_LOADS", 2), "nodes": ("MAX_NODES", 3)}[rule]
+    for module in (groups, fuse):
+        if hasattr(module, name):
+            patches.enter_context(patch.object(module, name, 10**6 if lift else low))
+    return patches
+
+
+def uses(graph: Graph) -> set[tuple[int, int]]:
+    """Each node with those that take it, also through views."""
+    found = set()
+    for user, node in enumerate(graph.nodes):
+        todo = [] if OPS[node.op].kind == "view" else list(node.args)
+        while todo:
+            taken = todo.pop()
+            found.add((taken, user))
+            todo += graph.nodes[taken].args if OPS[graph.nodes[taken].op].kind == "view" else ()
+    return found
+
+
+@pytest.mark.parametrize("rule", [*LIMITS, "long rows"])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=graphs(steps=25))
+def test_lifting_a_limit_removes_its_reasons_and_no_others(rule, case) -> None:
+    """Kernels that no cut of that rule touches stay as far apart as they were."""
+    graph, arrays = case
+    graph, _ = covered(graph, [pipeline.MemoryLayout(a.strides) for a in arrays])
+    with lifted(rule, False):
+        before = fuse.fuse(graph, target_of("cpu"))
+    with lifted(rule, True):
+        after = fuse.fuse(graph, target_of("cpu"))
+    assert rule not in [cut.reason.rule for cut in after.cuts]
+
+    def apart(fusion: Fusion) -> dict[tuple[int, int], Cut]:
+        edges = {(cut.node, user): cut for cut in fusion.cuts for user in fusion.groups[cut.reader].computes}
+        return {edge: cut for edge, cut in edges.items() if edge in taken}
+
+    taken = uses(graph)
+    touched = {group for cut in before.cuts if cut.reason.rule == rule for group in (cut.writer, cut.reader)}
+    gone = [cut for edge, cut in apart(before).items() if edge not in apart(after)]
+    assert all(touched & {cut.writer, cut.reader} for cut in gone), [str(cut) for cut in gone]
 
 
 def rows(b, x, f):
