@@ -20,7 +20,7 @@ RULES = {
     "cycle": "a step that needs the one and feeds the other lies between them",
     "recompute": "computing it again there costs {amount:.0f} flops an element, loading it as much as {limit:.0f}",
     "recompute everywhere": "computing it wherever it is used is worth {amount:.0f} bytes, storing it {limit:.0f}",
-    "long rows": "its rows of {amount:.0f} elements are too long, too few or too far apart to be read twice in one kernel",
+    "long rows": "its rows of {amount:.0f} elements are too long, few or far apart to be read twice in one kernel",
     "partial": "the kernel that reads it does not compute each of its elements exactly once",
     "stored anyway": "another kernel stores it anyway",
 }
