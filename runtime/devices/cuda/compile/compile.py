@@ -122,7 +122,6 @@ def _fastmath_of_kernel(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
-_LOAD = re.compile(r"(ld\.param\.\w+\s+\S+) \[\w+_param_(\d+)\];")
 _ROW = """
 	.reg .b32 %packed<6>;
 	.reg .b64 %packedwide<6>;
@@ -156,8 +155,9 @@ def pack_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
             return f"{match[1]} [%packedwide1+{8 * k}];"
         return f"{match[1]} [%packedwide2+{8 * (members * pointers + k - pointers)}];"
 
-    body = _LOAD.sub(load, body)
-    if "_param_" in body:
+    own = f"{kernel.name}_param_"  # functions that it calls, as cos does, have parameters too
+    body = re.sub(rf"(ld\.param\.\w+\s+\S+) \[{own}(\d+)\];", load, body)
+    if own in body:
         raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
     row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
     block = f"\t.param .align 8 .b8 arguments[{8 * members * len(kernel.signature)}]\n"

@@ -73,7 +73,6 @@ _TURN = """	.reg .b64 %turn64;
 	cvt.u16.u64 %turn16, %turn64;
 """
 _BLOCK = re.compile(r"arguments\[(\d+)\]")
-_LOAD = re.compile(r"ld\.param\.\w+\s+(%\w+), \[\w+_param_(\d+)\];")
 _BITS = {"%rd": 64, "%r": 32, "%rs": 16}
 
 
@@ -96,7 +95,8 @@ def add_guard_to_ptx(ptx: str, kernel: Kernel) -> str:
 
 
 def _advance_parameters(body: str, moves: Sequence[int], name: str) -> str:
-    """moves: what each parameter changes by at an iteration."""
+    """moves: what each parameter changes by at an iteration. Functions that the kernel calls have parameters too."""
+    loads = re.compile(rf"ld\.param\.\w+\s+(%\w+), \[{name}_param_(\d+)\];")
 
     def load(match: re.Match[str]) -> str:
         move, bits = moves[int(match[2])], _BITS.get(match[1].rstrip("0123456789"))
@@ -106,14 +106,10 @@ def _advance_parameters(body: str, moves: Sequence[int], name: str) -> str:
             raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
         return f"{match[0]}\n\tmad.lo.s{bits} {match[1]}, %turn{bits}, {move}, {match[1]};"
 
-    changed = _LOAD.sub(load, body)
-    if any(m and len(re.findall(rf"_param_{k}\b", body)) != _parameter_loads(body, k) for k, m in enumerate(moves)):
+    read = re.findall(rf"{name}_param_(\d+)\b", body)
+    if any(m and read.count(str(k)) != [n for _, n in loads.findall(body)].count(str(k)) for k, m in enumerate(moves)):
         raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
-    return changed
-
-
-def _parameter_loads(body: str, number: int) -> int:
-    return sum(int(found[1]) == number for found in _LOAD.findall(body))
+    return loads.sub(load, body)
 
 
 def has_advancing_form(kernel: Kernel) -> bool:

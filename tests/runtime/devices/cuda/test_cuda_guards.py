@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba_cuda", reason="needs the extra cuda")
 
+import kernelgraph as kg
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
 from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, pack_ptx_members
@@ -53,6 +55,14 @@ def test_each_parameter_that_moves_is_moved_where_it_is_read(kernel: Kernel) -> 
     turned = g.add_guard_to_ptx(compile_ptx(kernel, CC), with_options(kernel, ("turned", moves)))
     found = re.findall(r"_param_(\d+)\];\n\tmad\.lo\.s64 (%rd\d+), %turn64, (-?\d+), \2;", turned)
     assert {(int(k), int(move)) for k, _, move in found} == {(1, 16), (3, -8)}
+
+
+def test_kernels_that_call_functions_have_the_forms_too() -> None:
+    """Of float64, cos calls one for large angles, which has a parameter of its own."""
+    (task,) = kg.kernel_graph(lambda x: np.cos(x), device="cuda").plan(np.ones(8)).tasks
+    assert isinstance(task.kernel, Kernel) and "slowpath" in compile_ptx(task.kernel, CC)
+    moves = (8,) * len(task.kernel.signature)
+    assert compile_cubin(with_options(task.kernel, ("guarded", True), ("turned", moves)), CC)
 
 
 def test_what_cannot_be_moved_is_refused(kernel: Kernel) -> None:

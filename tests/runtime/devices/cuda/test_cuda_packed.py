@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba_cuda", reason="needs the extra cuda")
@@ -13,6 +14,7 @@ pytest.importorskip("numba_cuda", reason="needs the extra cuda")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kernelgraph as kg
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
 from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, pack_ptx_members
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
@@ -40,6 +42,13 @@ def test_packed_kernels_compile(members: int, data: Any) -> None:
     text = pack_ptx_members(compile_ptx(kernel, CC), packed, members)
     assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
     assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
+
+
+def test_packed_kernels_may_call_functions() -> None:
+    """Of float64, cos and sin call one for large angles, which has a parameter of its own."""
+    (task,) = kg.kernel_graph(lambda x: np.cos(x) + np.sin(x), device="cuda").plan(np.ones(8)).tasks
+    assert isinstance(task.kernel, Kernel) and "slowpath" in compile_ptx(task.kernel, CC)
+    assert compile_cubin(replace(task.kernel, options=(*task.kernel.options, ("packed", 2))), CC)
 
 
 @pytest.mark.parametrize("cc", [(8, 0), (9, 0), (12, 0)])
