@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 Host = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+# operators that Python's grammar has a sign for; those of one operand have a name of their own
+SIGNS = {
+    "__add__": "+", "__sub__": "-", "__mul__": "*", "__truediv__": "/", "__floordiv__": "//", "__mod__": "%",
+    "__pow__": "**", "__lshift__": "<<", "__rshift__": ">>", "__and__": "&", "__or__": "|", "__xor__": "^",
+    "__lt__": "<", "__le__": "<=", "__eq__": "==", "__ne__": "!=", "__gt__": ">", "__ge__": ">=",
+    "__neg__": "-", "__pos__": "+", "__invert__": "~",
+}  # fmt: skip
 
 
 class Respecialise(Exception):
@@ -29,11 +39,19 @@ class HostCode:
         key = f"{type(value).__name__} {value!r}"
         name = self._names.get(key)
         if name is None:
-            name = self._names[key] = f"c{len(self._scope)}"
+            name = self._names[key] = f"k{len(self._scope)}"
             self._scope[name] = value
         return name
 
-    def function_name(self, function: Callable[..., Any]) -> str:
+    def operation(self, name: str, function: Callable[..., Any], operands: Sequence[str]) -> str:
+        """A name for what Python's operator `name`, which `function` does, gives for named operands."""
+        sign = SIGNS.get(name)
+        if sign is None:
+            return self.statement(f"{self._function_name(function)}({', '.join(operands)})")
+        left = "".join(f"{operand} " for operand in operands[:-1])
+        return self.statement(f"{left}{sign} {operands[-1]}")
+
+    def _function_name(self, function: Callable[..., Any]) -> str:
         """A name for a function that statements call."""
         self._scope[function.__name__] = function
         return function.__name__
@@ -60,3 +78,10 @@ class HostCode:
         exec(compile(text, "<kernelgraph numbers>", "exec"), scope)
         function: Host = scope["numbers"]
         return function
+
+
+def lines_of(host: Host, text: str) -> tuple[list[str], list[str], dict[str, Any]]:
+    """The statements of a `text`, the names of its results, and what else it names: to be put into other functions."""
+    *statements, result = (line.strip() for line in text.splitlines()[1:])
+    names = result.removeprefix("return (").removesuffix(")").split(", ")[:-1]
+    return statements, names, cast(FunctionType, host).__globals__

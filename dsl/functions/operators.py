@@ -90,7 +90,7 @@ def _number_operator(
             raise self._trace.need(sources) from None  # with known numbers Python raises it at the user's line
         code = self._trace.host
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
-        result = code.statement(f"{code.function_name(function)}({', '.join(names)})")
+        result = code.operation(python, function, names)
         if isinstance(number, tuple):
             return tuple(
                 TracedNumber(self._trace, code.statement(f"{result}[{i}]"), n, sources) for i, n in enumerate(number)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, Self, Unpack, overload
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ..environment.argument_properties import NeedOpened, NeedProperty
 from ..environment.guards import Guards
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
 from ..interop.fast_import import imported
-from ..state.reader import opened_reader
+from ..state.reader import nested_reader
 from . import eager  # noqa: F401  # gives `Array` its operations
 from .compiled import Compiled, Inspection
 from .launcher import NOT_TAKEN, Failed, Fast, Launcher, OnAnotherDevice, not_taken
@@ -210,16 +210,17 @@ class KernelGraph(Portable, Generic[P, R]):
         leaves: Sequence[Any] = args
         producer = None
         key: Hashable = quick_key(args, places)
-        plain = key is not None
+        plain, tree = key is not None, None
         if not plain:
             found = self._opened(args, places)
             if found is None:
                 return NOT_TAKEN
-            key, leaves, producer, plain = found
+            key, leaves, producer, tree = found
+            plain = tree is None
         entry = self._entries.get(key)
         if type(entry) is tuple:
             entry = self._entries.get((key, values_of(leaves, entry)))
-            plain = False  # values are part of the key
+            plain, tree = False, None  # values are part of the key
         if entry is None:
             return NOT_TAKEN
         caller: Sequence[Any] = ()
@@ -230,6 +231,8 @@ class KernelGraph(Portable, Generic[P, R]):
             if result is not NOT_TAKEN:
                 if plain:
                     self._fast, self._latest = entry.fast, entry
+                elif tree and not entry.assigned:
+                    self._open_fast(tree, entry, leaves)
                 if entry.assigned and leaves is not args:
                     result = self._write_back(self._given_leaves(args), leaves, entry, result, {})
                 return result
@@ -250,9 +253,12 @@ class KernelGraph(Portable, Generic[P, R]):
             return self._write_back(self._given_leaves(args), leaves, entry, result, {})
         return result
 
-    def _opened(self, args: tuple[Any, ...], places: list[int]) -> tuple[Hashable, Sequence[Any], Any, bool] | None:
+    def _opened(
+        self, args: tuple[Any, ...], places: list[int]
+    ) -> tuple[Hashable, Sequence[Any], Any, Tree | Literal[False] | None] | None:
         """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
-        lends memory of a GPU, if anybody; whether each argument is a leaf. None for others."""
+        lends memory of a GPU, if anybody; their structure, None if each argument is a leaf, False if leaves stand for
+        arrays of other libraries. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
         if not spread(args, shape, leaves):
@@ -265,14 +271,14 @@ class KernelGraph(Portable, Generic[P, R]):
         if flat is None:
             return None
         if len(shape) == len(args):
-            return flat, *found, True
+            return flat, *found, None
         shaped = tuple(shape)
         tree = self._shapes.get(shaped)
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
             tree = self._shapes[shaped] = take_apart(self._parameters, args, {}, self._is_method)[0]
-        return (tree, flat), *found, False
+        return (tree, flat), *found, tree if found[0] is leaves else False
 
     def _call_opened(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """A call of a function that changes what its arguments hold."""
@@ -335,8 +341,8 @@ class KernelGraph(Portable, Generic[P, R]):
         """The next calls like this one go the fast way."""
         if entry.opened is None or entry.opened[0] is not entry.fast:
             values = {i: number_of(leaves[i]) for i in entry.by_value}
-            entry.opened = entry.fast, opened_reader(tree, entry.fast, values, NOT_TAKEN)
-            if entry.opened[1] is not None:
+            entry.opened = entry.fast, nested_reader(tree, entry.fast, values, NOT_TAKEN, self._opens)
+            if self._opens and entry.opened[1] is not None:
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry

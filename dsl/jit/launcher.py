@@ -28,13 +28,13 @@ from ..array.devices import name_of
 from ..array.in_flight import make_room, track, track_memory
 from ..array.spec import Spec, spec_of
 from ..array.streams import fork, join
-from ..core.host_scalars import Respecialise
+from ..core.host_scalars import Respecialise, lines_of
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_readable, native, readable
 from ..environment.guards import Guard, Guards, checks_of
 from ..state.writes import old_value, watched_objects, writes_of
-from .signature import Identity, Static, low_offset
+from .signature import GENERICS, Identity, Static, low_offset
 from .traced_function import TracedFunction
 from .write_back import assign, is_free, may_assign, overlaps_itself, refuse_change
 
@@ -112,6 +112,7 @@ def generate_launcher(
     if start is not None:
         text += "\n\ndef fast(leaves, caller=0):\n" + "".join(f"    {line}\n" for line in writer.fast_lines(checks))
     scope = {
+        **writer.named,
         **guarded,
         "rows": rows,  # whose objects the words that are watched lie in
         "Array": Array,
@@ -172,6 +173,8 @@ class _Writer:
         stored = () if captured.state is None else captured.state.places()
         self.gives_numbers = any(kind == "number" for kind, _ in (*captured.results, *stored))
         self.uses_host = bool(captured.graph.numbers or captured.checks or self.gives_numbers)
+        self.statements, self.names, self.named = lines_of(captured.host, captured.text)
+        self.numbers = [f"numbers[{i}]" for i in range(len(self.names))]
         self.state = captured.state
         self.holders = () if captured.state is None else captured.state.holders
         self.count = len(leaves) if captured.state is None else captured.state.leaves
@@ -288,7 +291,7 @@ class _Writer:
         if not self.on_cpu:
             alone = not (targets or others or captured.arrays or self.uses_host)
             return arrays == {Array} and alone and bool(self.specs)
-        plain = arrays <= {np.ndarray, Array} and all(map(is_readable, captured.arrays))
+        plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_readable, captured.arrays))
         return plain and all(map(self._test_of, others))
 
     def _test_of(self, leaf: Any) -> str:
@@ -321,8 +324,13 @@ class _Writer:
             yield "after = ()"
         given = []
         for leaf in self.arrays:
-            if type(self.leaves[leaf]) is not Array:
+            kind = type(self.leaves[leaf])
+            if kind is np.ndarray:
                 given.append(f"leaves[{leaf}]")
+                continue
+            if kind is not Array:  # a NumPy scalar
+                yield f"if type(leaves[{leaf}]) is not {self.constant(kind)}: return NOT_TAKEN"
+                given.append(f"asarray(leaves[{leaf}])")
                 continue
             a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
             yield f"{a} = leaves[{leaf}]"
@@ -344,16 +352,18 @@ class _Writer:
         sizes = [max(1, output.nbytes) for output in self.specs]
         sizes += [self.plan.arena_bytes] if self.plan.arena_bytes else []
         made = [f"m{number}" for number in range(len(sizes))]
-        allocated = "; ".join(f"{m} = allocate({size})" for m, size in zip(made, sizes, strict=True))
-        yield f"try: {allocated or 'pass'}"
-        yield "except OutOfMemory: return NOT_TAKEN"
-        if self.uses_host:
+        if made:
+            yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in zip(made, sizes, strict=True))
+            yield "except OutOfMemory: return NOT_TAKEN"
+        numbers = [*self.statements] if self.uses_host else []
+        if count := len(self.captured.graph.numbers):
+            made.append("packed")
+            numbers.append(f"packed = pack({', '.join(self.names[:count])})")
+        if numbers:
             yield "try:"
-            yield "    numbers = host(leaves)"
-            if self.captured.graph.numbers:
-                made.append("packed")
-                yield f"    packed = pack(*{self._scalars()})"
+            yield from (f"    {statement}" for statement in numbers)
             yield "except Exception: return NOT_TAKEN"
+        self.numbers = self.names
         yield from self._start([*given, *made], sum(sizes))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
@@ -444,6 +454,8 @@ class _Writer:
                 self.constants["deepcopy"] = deepcopy
             if kind == "holder":
                 x += self.count
+            if kind == "number":
+                return str(self.numbers[x])
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
         parts = [self._result(child, results) for child in tree.children]
         if tree.kind is tuple:
@@ -457,13 +469,13 @@ class _Writer:
 def _taken(buffer: int, array: Any) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
         return DirectArgument(buffer)
+    array = np.asarray(array)
     return DirectArgument(buffer, array, low_offset(array.shape, array.strides))
 
 
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")
 _RESULTS = {
     "array": "r{}",
-    "number": "numbers[{}]",
     "argument": "{given}[{}]",
     "static": "{}",
     "fresh": "deepcopy({})",

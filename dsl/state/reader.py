@@ -1,4 +1,4 @@
-"""The fast way of calls whose arguments are opened: a function that reads the leaves where one call had them.
+"""The fast way of calls whose arguments are nested or opened: a function that reads the leaves where one call had them.
 
 It looks whether the arguments are of the same structure as those of that call, holder by holder, and gives the leaves
 and the holders to the entry's own fast way.
@@ -22,7 +22,9 @@ class _Unknown(Exception):
 class _Reader:
     """Writes the lines that read one structure."""
 
-    def __init__(self) -> None:
+    def __init__(self, opens: bool) -> None:
+        """opens: whether what can be changed is given too."""
+        self.opens = opens
         self.constants: dict[str, Any] = {}
         self.leaves: list[str] = []
         self.holders: list[tuple[str, type]] = []
@@ -48,7 +50,7 @@ class _Reader:
             yield _unless(f"{value} is {self.holders[_number(tree)][0]}")
         else:
             yield _unless(f"type({value}) is {self.constant(kind)}")
-            if not issubclass(kind, tuple):
+            if self.opens and not issubclass(kind, tuple):
                 self.holders.append((value, kind))
             yield from self._parts(tree, kind, value)
 
@@ -92,12 +94,14 @@ class _Reader:
             yield _unless(f"not {value}")
 
 
-def opened_reader(tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any) -> Fast | None:
+def nested_reader(
+    tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, opens: bool = True
+) -> Fast | None:
     """What takes the arguments of calls of one structure and gives what `inner(leaves and holders, caller)` gives.
 
-    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments.
-    None where more than a look is needed."""
-    reader = _Reader()
+    values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. opens: whether
+    the arguments are opened; else there are no holders among what is given. None where more than a look is needed."""
+    reader = _Reader(opens)
     positional, named = tree.children
     if named.names:
         return None

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.dsl.jit.kernel_graph import SHAPES, KernelGraph
@@ -53,6 +56,48 @@ def test_the_short_way_gives_what_the_function_does(given: Any, monkeypatch: pyt
     total, length = g(*given)
     np.testing.assert_array_equal(total, f(*given)[0])
     assert length == f(*given)[1]
+
+
+ITEMS = [1.0, 2, np.float64(3), np.arange(3.0), np.float32(2), 7.5, -1]
+
+
+@settings(max_examples=60, deadline=None)
+@drawn(
+    st.lists(
+        st.tuples(st.sampled_from(["list", "tuple", "dict"]), st.lists(st.sampled_from(ITEMS), min_size=1, max_size=3)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_nested_arguments_of_many_kinds_in_a_row(calls: list[tuple[str, list[Any]]]) -> None:
+    for kind, items in calls:
+        given: Any = (
+            dict(zip("xyz", items, strict=False)) if kind == "dict" else {"list": list, "tuple": tuple}[kind](items)
+        )
+        for _ in range(3):
+            expected, found = folded._function(given, 0.5), folded(given, 0.5)
+            np.testing.assert_array_equal(np.asarray(found[0]), expected[0])
+            assert found[1] == expected[1]
+            assert len(found[2]) == len(expected[2])
+            assert all(np.array_equal(np.asarray(a), b) for a, b in zip(found[2], expected[2], strict=True))
+
+
+@kg.kernel_graph(device="cpu")
+def folded(a: Any, b: Any) -> Any:
+    parts = numbers_in(a)
+    return sum(parts, b), repr(type(a)), [part * 2 for part in parts]
+
+
+@pytest.mark.parametrize("given", [*GIVEN, (np.float64(2), np.float32(3)), (1.5, 2)], ids=str)
+def test_the_next_call_of_a_structure_takes_the_fast_path(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_key(*_: Any) -> Any:
+        raise AssertionError("looked up by its key")
+
+    f = kg.kernel_graph(device="cpu")(lambda a, b: (sum(numbers_in(a), 1.0), numbers_in(b)))
+    for _ in range(5):
+        f(*given)
+    monkeypatch.setattr(KernelGraph, "_call_by_key", by_key)
+    np.testing.assert_array_equal(np.asarray(f(*given)[0]), f._function(*given)[0])
 
 
 def test_lists_and_tuples_of_any_length_and_type_are_told_apart() -> None:
