@@ -59,8 +59,7 @@ def lower_sequential(
             writes.append(region)
         arguments.append(Pointer(region.buffer, region.offset))
     lifted, numbers = lift_sizes(routine)
-    kernel = target.routine(lifted)
-    threads = (target.routine_threads(routine), 1, 1)
+    kernel, shape = target.routine(lifted)
     cost = round(routine.turns * STEP_US + 1, 3)
     both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there
     regions = tuple(reads), tuple(writes)
@@ -70,7 +69,7 @@ def lower_sequential(
         *(Int(n - 1) for n in numbers),  # see the targets
         *(Int(math.prod(s.shape) * s.itemsize) for s in starts),
     )
-    launch = Task("loop", kernel, words, *regions, both, block=threads, cost=cost, line=line)
+    launch = Task("loop", kernel, words, *regions, both, grid=shape.grid, block=shape.block, cost=cost, line=line)
     return [*copies, launch]
 
 

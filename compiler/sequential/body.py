@@ -17,12 +17,12 @@ _IMPURE = frozenset({"load", "get"})
 
 
 class Scope:
-    """A block that is being written, its pure values, and what it has loaded that nothing wrote to since."""
+    """A block that is being written, its pure values, and which value it knows to be at a place of an array."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
         self.known: dict[Instr, int] = {}
-        self.loaded: dict[Instr, int] = {}
+        self.held: dict[tuple[int, int], int] = {}  # array and place -> value
 
 
 class RoutineBody(KernelBody):
@@ -59,12 +59,16 @@ class RoutineBody(KernelBody):
         return KernelValue(self, (len(self._instrs) - 1,), dtype)
 
     def load_element(self, array: int, dtype: DType, place: KernelValue) -> KernelValue:
-        return KernelValue(self, (self._number_instruction(Instr("load", dtype, place.numbers, array)),), dtype)
+        held, key = self.scopes[-1].held, (array, place.numbers[0])
+        if key not in held:
+            held[key] = self._number_instruction(Instr("load", dtype, place.numbers, array))
+        return KernelValue(self, (held[key],), dtype)
 
     def store_element(self, array: int, place: KernelValue, value: KernelValue) -> None:
-        self.add(Store(array, place.numbers[0], value.numbers[0]))
         for scope in self.scopes:
-            scope.loaded = {instr: n for instr, n in scope.loaded.items() if instr.attr != array}
+            scope.held = {key: n for key, n in scope.held.items() if key[0] != array}
+        self.scopes[-1].held[array, place.numbers[0]] = value.numbers[0]
+        self.add(Store(array, place.numbers[0], value.numbers[0]))
 
     def get(self, variable: int, dtype: DType) -> KernelValue:
         return KernelValue(self, (self._number_instruction(Instr("get", dtype, (), variable)),), dtype)
@@ -98,15 +102,11 @@ class RoutineBody(KernelBody):
             for scope in self.scopes:
                 if (found := scope.known.get(instr)) is not None:
                     return found
-        elif (loaded := self.scopes[-1].loaded.get(instr)) is not None:
-            return loaded
         number = len(self._instrs)
         self._instrs.append(instr)
         self.scopes[-1].statements.append(Let(number, instr))
         if pure:
             self.scopes[-1].known[instr] = number
-        elif instr.op == "load":
-            self.scopes[-1].loaded[instr] = number
         return number
 
 

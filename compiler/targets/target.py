@@ -31,7 +31,7 @@ class LaunchShape:
 Calls = Callable[..., list[Task]]
 
 
-def _no_routine(routine: Routine) -> Kernel:
+def _no_routine(routine: Routine) -> tuple[Kernel, LaunchShape]:
     raise AssertionError("this target runs no loop nest as one kernel")
 
 
@@ -45,8 +45,8 @@ class Target:
     rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
     in one array; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product of a matrix and a vector in memory,
-    None where a library does it; routine: a loop nest that runs in order -> its kernel;
-    routine_copies: whether that kernel copies what it starts from; routine_threads: its threads."""
+    None where a library does it; routine: a loop nest that runs in order -> its kernel,
+    and how that is launched; routine_copies: whether that kernel copies what it starts from."""
 
     name: str
     model: CostModel
@@ -62,9 +62,8 @@ class Target:
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
-    routine: Callable[[Routine], Kernel] = _no_routine
+    routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _no_routine
     routine_copies: bool = False
-    routine_threads: Callable[[Routine], int] = lambda routine: 1
 
 
 def _make_cpu_kernel(form: LoopNest) -> Kernel:
@@ -80,10 +79,10 @@ def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel
     )
 
 
-def _print_cpu_routine(routine: Routine) -> Kernel:
+def _print_cpu_routine(routine: Routine) -> tuple[Kernel, LaunchShape]:
     from .cpu.sequential import cpu_routine
 
-    return cpu_routine(routine, widest_vector_libm())
+    return cpu_routine(routine, widest_vector_libm()), LaunchShape()
 
 
 def _cpu_launch_size(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
@@ -99,16 +98,12 @@ def _make_cuda_kernel(form: LoopNest) -> Kernel:
     return cuda_kernel(form)
 
 
-def _print_cuda_routine(routine: Routine) -> Kernel:
-    from .cuda.sequential import cuda_routine
+def _print_cuda_routine(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
+    from .cuda.sequential import cuda_routine, routine_blocks, routine_threads
 
-    return cuda_routine(routine)
-
-
-def _cuda_routine_threads(routine: Routine) -> int:
-    from .cuda.sequential import routine_threads
-
-    return routine_threads(routine)
+    blocks = routine_blocks(routine, gpu.compute_capability >= (9, 0))
+    shape = LaunchShape(grid=(blocks, 1, 1), block=(routine_threads(routine), 1, 1))
+    return cuda_routine(routine, blocks), shape
 
 
 def _cuda_grid_and_block(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
@@ -193,6 +188,5 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         *parts,
         windows=lanes,
         epilogues=True,
-        routine=_print_cuda_routine,
-        routine_threads=_cuda_routine_threads,
+        routine=partial(_print_cuda_routine, gpu),
     )

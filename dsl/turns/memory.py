@@ -39,6 +39,7 @@ class Memory:
         self.checks: list[Callable[[int], Exception]] = []
         self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
         self.weight = self.turns = self.width = 1.0
+        self.step = 1.0  # independent turns around what is written, all together
         self.parallel = 0
         self.atoms: dict[int, Atom] = {}
         self.masks: list[tuple[LoopArray, Scope, tuple[LoopArray, ...]]] = []  # and where each one is True
@@ -306,12 +307,14 @@ class Memory:
         before, self.weight = self.weight, self.weight * max(many if many is not None else 64, 0)
         self.parallel += parallel
         self.turns += self.weight
+        step = self.step
         if parallel:
-            self.width = max(self.width, float(many if many is not None else 64))
+            self.step *= max(many if many is not None else 64, 0)
+            self.width = max(self.width, self.step)
         with self.block() as scope:
             yield index, scope
         self.parallel -= parallel
-        self.weight = before
+        self.weight, self.step = before, step
         if parallel:
             numbers = index.numbers[0], first.numbers[0], last.numbers[0]
             self.body.add(For(*numbers, tuple(scope.statements), True))

@@ -10,6 +10,7 @@ import numpy as np
 from ...compiler.core.types import INT64
 from ...compiler.graph.graph import Value
 from ...compiler.sequential.body import undefined_value
+from ...compiler.sequential.dead_code import without_dead_code
 from ...compiler.sequential.form import ERROR_WORDS, Memory, Routine, renumbered
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
@@ -92,6 +93,7 @@ def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None
     block = tuple(recorder.body.scopes[0].statements)
     if undefined_value(block) is not None:
         raise NotFollowed("a value is used outside of the turn that it belongs to")
+    block = without_dead_code(block, [n for n, array in enumerate(arrays) if array.role == "temp"])
     routine, kept = renumbered(
         Routine(tuple(arrays), tuple(recorder.variables), block, len(recorder.checks), recorder.turns, recorder.width),
         ends,

@@ -22,7 +22,7 @@ from .emulator_vocabulary import user, vocabulary
 
 def _as_generator(source: str) -> str:
     """Barriers and shuffles become yields."""
-    source = source.replace("barrier()", "(yield None)")
+    source = source.replace("cluster_barrier()", "(yield ('cluster', 0, 0))").replace("barrier()", "(yield None)")
     source = re.sub(r"shuffle_(\w+)\((\w+), (\w+)\)", r"(yield ('\1', \2, \3))", source)
     source = re.sub(r"match_(\d+)\((\w+)\)", r"(yield ('match', \2, \1))", source)
     source = re.sub(r"ballot\((\w+)\)", r"(yield ('ballot', \1, 0))", source)
@@ -40,10 +40,11 @@ def run(
     arguments: Sequence[Any],
     order: Any = None,
     functions: Sequence[UserFunction] = (),
+    cluster: bool = False,
 ) -> None:
     """Launch the kernel. order: a random generator that shuffles the threads between barriers.
 
-    functions: the user's, which the text calls."""
+    functions: the user's, which the text calls. cluster: the blocks of the grid run at the same time."""
     thread = Thread()
     namespace: dict[str, Any] = {}
     text = _as_generator(source)
@@ -52,6 +53,11 @@ def run(
     own = {n: call for f in functions for n, call in user(f).items()}
     namespace.update({n: own.get(n) or vocabulary(thread, n) for n in function.__code__.co_names})
     thread.bdim = tuple(block)
+    if cluster:
+        tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
+        thread.shared_of = {}
+        _blocks(thread, function, arguments, [(b, t) for b in range(grid[0]) for t in tids], len(tids), order)
+        return
     for bid in product(*(range(n) for n in reversed(grid))):
         thread.bid, thread.shared, thread.epoch, thread.turn = bid[::-1], [], 0, 0
         tids = [(x, y, z) for z, y, x in product(*(range(n) for n in reversed(block)))]
@@ -64,30 +70,50 @@ def run(
 
 
 def _block(thread: Thread, function: Any, arguments: Sequence[Any], tids: list[Any], order: Any) -> None:
-    running = [function(*arguments) for _ in tids]
-    calls, turns = [0] * len(tids), [0] * len(tids)
-    answers: list[Any] = [None] * len(tids)
-    alive = set(range(len(tids)))
+    thread.shared_of = {thread.bid[0]: thread.shared}
+    _blocks(thread, function, arguments, [(None, t) for t in tids], len(tids), order)
+
+
+def _blocks(thread: Thread, function: Any, arguments: Sequence[Any], places: list[Any], size: int, order: Any) -> None:
+    """Threads of one block, or of several (places: the number of each one's block) that run at the same time."""
+    running = [function(*arguments) for _ in places]
+    calls, turns = [0] * len(places), [0] * len(places)
+    epochs, clock = [0] * (len(places) // size), 0
+    answers: list[Any] = [None] * len(places)
+    alive = set(range(len(places)))
     asked: dict[int, Any] = {}  # by those that wait: None for a barrier, else an exchange
     while alive:
         turn = sorted(alive - asked.keys())
         if order is not None:
             order.shuffle(turn)
         for k in turn:
-            thread.tid, thread.calls, thread.turn = tids[k], calls[k], turns[k]
+            bid, thread.tid = places[k]
+            if bid is not None:
+                thread.bid, thread.shared = (bid, 0, 0), thread.shared_of.setdefault(bid, [])
+            thread.calls, thread.turn, thread.epoch = calls[k], turns[k], epochs[k // size]
             try:
                 asked[k] = running[k].send(answers[k])
             except StopIteration:
                 alive.discard(k)
             calls[k] = thread.calls
-        answers = [None] * len(tids)
-        exchanges = {k: a for k, a in asked.items() if a is not None}
+        answers = [None] * len(places)
+        exchanges = {k: a for k, a in asked.items() if a is not None and a[0] != "cluster"}
         if not exchanges and asked:
-            assert len(asked) == len(tids), "a barrier that some threads of the block never reach"
-            thread.epoch += 1
-            asked = {}
+            clock += 1
+            here = {k // size for k, a in asked.items() if a is None}
+            if here:
+                for block in here:
+                    members = range(block * size, block * size + size)
+                    same = all(asked.get(k, 0) is None for k in members)
+                    assert same, "a barrier that some threads of the block never reach"
+                    epochs[block] = clock
+                    for k in members:
+                        del asked[k]
+            else:
+                assert len(asked) == len(places), "a barrier that some threads of the cluster never reach"
+                epochs, thread.together, asked = [clock] * len(epochs), clock, {}
         for k, (kind, x, which) in exchanges.items():
-            warp = range(k // 32 * 32, min(k // 32 * 32 + 32, len(tids)))
+            warp = range(k // 32 * 32, min(k // 32 * 32 + 32, k // size * size + size))
             same = all(t in exchanges and exchanges[t][0] == kind for t in warp)
             assert same, "an exchange diverges within a warp"
             assert kind == "idx" or all(exchanges[t][2] == which for t in warp)

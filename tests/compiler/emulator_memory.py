@@ -57,6 +57,8 @@ class Thread:
         self.bid = self.tid = self.bdim = (0, 0, 0)
         self.calls = self.epoch = self.turn = 0
         self.shared: list[Shared] = []
+        self.shared_of: dict[int, list[Shared]] = {}  # by block
+        self.together = 0  # the last barrier of all blocks of a cluster
 
     @property
     def warp(self) -> int:
@@ -73,7 +75,7 @@ class Thread:
             return True
         block, epoch, warp, turn, tid = access
         near = tid == self.tid or (warp == self.warp and turn < self.turn)
-        return block == self.bid and (epoch < self.epoch or near)
+        return epoch < self.together or (block == self.bid and (epoch < self.epoch or near))
 
     def joined(self, access: Access | None) -> Access:
         """This thread's access together with an earlier one to the same place."""
@@ -81,7 +83,7 @@ class Thread:
             return self.now
         if access[:3] == self.now[:3]:
             return (*self.now[:4], None)
-        return (self.bid if access[0] == self.bid else None, self.epoch, None, 0, None)
+        return (self.bid if access[0] == self.bid else None, max(self.epoch, access[1]), None, 0, None)
 
 
 def lanes(value: Any) -> np.ndarray[Any, Any]:

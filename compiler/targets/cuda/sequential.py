@@ -1,7 +1,9 @@
-"""A routine as Python text for numba.cuda: one block, whose threads share independent turns and meet after each step.
+"""A routine as Python text for numba.cuda: a block, or a cluster of them, whose threads share independent turns and
+meet after each step.
 
-What is not shared all threads compute alike; one of them stores it. A barrier stands where a thread may read what
-another one writes, or write what another one reads.
+What is not shared all threads compute alike, and one of them stores it; what a reduction gives each block computes for
+itself. Blocks of a cluster run at the same time, and have a barrier in hardware. A barrier stands where a thread may
+read what another one writes, or write what another one reads.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ INT32 = np.dtype(np.int32)
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 WARP, MOST_THREADS = 32, 512
 SHARE = 4  # turns of a long loop for each thread
+CLUSTER = 8  # blocks of a cluster: what every GPU that has clusters can run
+WIDE = 8192  # elements of a step from which a cluster is faster than a block, whose barrier is cheaper
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
@@ -33,17 +37,23 @@ def routine_threads(routine: Routine) -> int:
     return threads
 
 
-def cuda_routine(routine: Routine) -> Kernel:
-    """The kernel of a routine, for one block of `routine_threads`. It takes the arrays, and the numbers less one."""
-    text = _Printer(routine).text()
+def routine_blocks(routine: Routine, clusters: bool) -> int:
+    """How many blocks the kernel has. clusters: whether the GPU has clusters."""
+    return CLUSTER if clusters and routine.width >= WIDE else 1
+
+
+def cuda_routine(routine: Routine, blocks: int = 1) -> Kernel:
+    """The kernel of a routine, for blocks of `routine_threads`. It takes the arrays, and the numbers less one."""
+    text = _Printer(routine, blocks).text()
     name = f"k_seq_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     signature = ("ptr",) * len(routine.arrays) + ("i64",) * routine.numbers
-    return Kernel(name, "cuda", text.replace(_NAME, name), signature, (("fastmath", False),), form=routine)
+    options = (("fastmath", False), *((("cluster", blocks),) if blocks > 1 else ()))
+    return Kernel(name, "cuda", text.replace(_NAME, name), signature, options, form=routine)
 
 
 class _Printer:
-    def __init__(self, routine: Routine) -> None:
-        self.routine, self.threads = routine, routine_threads(routine)
+    def __init__(self, routine: Routine, blocks: int) -> None:
+        self.routine, self.threads, self.blocks = routine, routine_threads(routine), blocks
         self.lines: list[str] = []
         self.depth = 1
         self.dtypes: dict[int, DType] = {}
@@ -54,7 +64,8 @@ class _Printer:
     def text(self) -> str:
         routine = self.routine
         given = [f"a{i}" for i in range(len(routine.arrays))] + [f"n{i}" for i in range(routine.numbers)]
-        self.add("zero = 0", "tid = i64(tid_x())", f"many = i64({self.threads})")
+        self.add("zero = 0", "own = i64(tid_x())", f"many = i64({self.threads * self.blocks})")
+        self.add("tid = own" if self.blocks == 1 else f"tid = i64(bid_x()) * i64({self.threads}) + own")
         for i in range(routine.numbers):
             self.add(f"n{i} = n{i} + 1")
         for i, dtype in enumerate(self.routine.variables):
@@ -88,10 +99,16 @@ class _Printer:
 
     # threads
 
+    @property
+    def barrier(self) -> str:
+        if self.blocks > 1:
+            return "cluster_barrier()"
+        return "barrier()" if self.threads > WARP else "sync_warp()"
+
     def meet(self) -> None:
         """All threads wait for each other, if there is a reason."""
-        if self.read or self.wrote:
-            self.add("barrier()" if self.threads > WARP else "sync_warp()")
+        if (self.read or self.wrote) and not self.shared:
+            self.add(self.barrier)
         self.read = self.wrote = False
 
     def before(self, reads: bool, writes: bool) -> None:
@@ -139,55 +156,53 @@ class _Printer:
 
     def run_for(self, s: For) -> None:
         self.dtypes[s.index] = np.dtype(np.int64)
-        mine = s.parallel and not self.shared and not _has_parallel(s.body)
         if s.parallel and not self.shared:
-            reads, writes = _touches(s.body)
-            self.before(reads, writes)
-        if mine:
+            self.before(*_touches(s.body))
             self.shared = True
-            self.loop(s, f"v{s.start} + tid", "many", lambda: self.block(s.body))
-            self.shared = False
-        elif s.parallel:  # its turns need no barrier between them
-            before = self.read, self.wrote
-            self.loop(s, f"v{s.start}", "i64(1)", lambda: self.quietly(s.body))
-            self.read, self.wrote = before
-        else:
-            self.meet()
-
-            def turn() -> None:
-                self.block(s.body)
-                self.meet()
-                if s.until is not None:
-                    with self.suite(f"if v{s.until}:"):
-                        self.add("break")
-
-            self.loop(s, f"v{s.start}", "i64(1)", turn)
-
-    def quietly(self, block: Block) -> None:
-        """The body of independent turns around those that are shared: nobody has to wait in it."""
-        for statement in block:
-            if isinstance(statement, For) and statement.parallel:
-                self.dtypes[statement.index] = np.dtype(np.int64)
-                inner = not _has_parallel(statement.body)
-                start = f"v{statement.start} + tid" if inner else f"v{statement.start}"
-                self.shared = inner
-                body: Callable[[], None] = (
-                    (lambda b=statement.body: self.block(b)) if inner else (lambda b=statement.body: self.quietly(b))  # type: ignore[misc]
-                )
-                self.loop(statement, start, "many" if inner else "i64(1)", body)
-                self.shared = False
-            elif isinstance(statement, Let):
-                self.shared = True
-                self.let(statement)
-                self.shared = False
+            if _is_nest(s):
+                self.run_nest(s)
             else:
-                raise AssertionError("independent turns hold more than values and independent turns")
+                self.loop(s, f"v{s.start} + tid", "many", lambda: self.block(s.body))
+            self.shared = False
+            return
+
+        def turn() -> None:
+            self.block(s.body)
+            self.meet()
+            if s.until is not None:
+                with self.suite(f"if v{s.until}:"):
+                    self.add("break")
+
+        self.meet()
+        self.loop(s, f"v{s.start}", "i64(1)", turn)
+
+    def run_nest(self, s: For) -> None:
+        """Independent turns in which others are: each outermost one is for a power of two of threads that lie side by
+        side, as many as there are for each, and these share its innermost turns."""
+        bits, count = self.fresh("h"), f"(v{s.stop} - v{s.start})"
+        self.add(f"{bits} = i64(5)")
+        with self.suite(f"while (many >> ({bits} + 1)) >= {count} and (many >> ({bits} + 1)) > 0:"):
+            self.add(f"{bits} = {bits} + 1")
+
+        def turn(block: Block) -> None:
+            for statement in block:
+                if not isinstance(statement, For):
+                    WRITERS[type(statement)](self, statement)
+                    continue
+                self.dtypes[statement.index] = np.dtype(np.int64)
+                if _is_nest(statement):
+                    self.loop(statement, f"v{statement.start}", "i64(1)", lambda b=statement.body: turn(b))  # type: ignore[misc]
+                else:
+                    start, step = f"v{statement.start} + (tid & ((i64(1) << {bits}) - 1))", f"i64(1) << {bits}"
+                    self.loop(statement, start, step, lambda b=statement.body: self.block(b))  # type: ignore[misc]
+
+        self.loop(s, f"v{s.start} + (tid >> {bits})", f"many >> {bits}", lambda: turn(s.body))
 
     def loop(self, s: For | Fold, start: str, step: str, body: Callable[[], None]) -> None:
         index = self.fresh("at")
         self.add(f"{index} = {start}")
         with self.suite(f"while {index} < v{s.stop}:"):
-            self.add(f"v{s.index} = {index}", f"{index} = {index} + {step}")
+            self.add(f"v{s.index} = {index}", f"{index} = {index} + ({step})")
             body()
 
     def fold(self, s: Fold) -> None:
@@ -207,7 +222,7 @@ class _Printer:
             value = self.cast(f"v{s.value}", self.dtypes[s.value], wide)
             self.add(f"{total} = {joins}({total}, {value})")
 
-        self.loop(s, f"v{s.start} + tid" if mine else f"v{s.start}", "many" if mine else "i64(1)", turn)
+        self.loop(s, f"v{s.start} + own" if mine else f"v{s.start}", f"i64({self.threads})" if mine else "i64(1)", turn)
         if mine:
             self.shared = False
             self.together(total, joins, wide, identity)
@@ -221,12 +236,13 @@ class _Printer:
             return
         short, warps = SHORT_NAMES[dtype], self.threads // WARP
         self.add("barrier()")  # nobody reads an earlier one any more
-        with self.suite("if (tid & 31) == 0:"):
-            self.add(f"sput_{short}_1x1(s_{short}, tid >> 5, zero, zero, {total})")
+        with self.suite("if (own & 31) == 0:"):
+            self.add(f"sput_{short}_1x1(s_{short}, own >> 5, zero, zero, {total})")
         self.add("barrier()", f"{total} = {identity}")
         for warp in range(warps):
             self.add(f"{total} = {joins}({total}, sget_{short}_1x1(s_{short}, {warp}, zero, zero))")
-        self.read = self.wrote = False
+        if self.blocks == 1:
+            self.read = self.wrote = False
 
     def cast(self, text: str, source: DType, target: DType) -> str:
         return text if source == target else f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}({text})"
@@ -295,8 +311,10 @@ def _touches(block: Block) -> tuple[bool, bool]:
     return reads, writes
 
 
-def _has_parallel(block: Block) -> bool:
-    return any((isinstance(s, For) and s.parallel) or any(map(_has_parallel, blocks_of(s))) for s in block)
+def _is_nest(s: For) -> bool:
+    """Whether it is independent turns of nothing but values and independent turns."""
+    inner = [x for x in s.body if isinstance(x, For) and x.parallel]
+    return s.parallel and len(inner) > 0 and all(isinstance(x, (Let, For)) for x in s.body)
 
 
 def _shared_dtypes(block: Block) -> set[DType]:

@@ -17,7 +17,7 @@ from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
 from kernelgraph.compiler.sequential.lifting import lift_sizes
-from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_threads
+from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_blocks, routine_threads
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.program.program import Int
 from tests.compiler import cuda_emulator
@@ -53,19 +53,22 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         for a in routine.arrays
     ]
     lifted, numbers = lift_sizes(routine)
-    kernel, block = cuda_routine(lifted), (routine_threads(routine), 1, 1)
+    blocks = routine_blocks(routine, True)
+    kernel, block = cuda_routine(lifted, blocks), (routine_threads(routine), 1, 1)
     given = [cuda_emulator.pointer(a, name=f"a{i}", again=True) for i, a in enumerate(arrays)]
     given += [n - 1 for n in numbers]
-    cuda_emulator.run(kernel.source, kernel.name, (1, 1, 1), block, given, random.Random(1))
+    cuda_emulator.run(kernel.source, kernel.name, (blocks, 1, 1), block, given, random.Random(1), (), blocks > 1)
     found = zip(arrays, routine.arrays, strict=True)
     return [x.reshape(a.shape) for x, a in found if a.role in ("out", "inout")]
 
 
-@pytest.mark.parametrize("share", [4, 0.2])
-def test_the_text_for_a_gpu_means_the_same(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """share: of one warp, and of several."""
+@pytest.mark.parametrize(("share", "wide"), [(4, 10**9), (1, 10**9), (8, 0), (1, 40)])
+def test_the_text_for_a_gpu_means_the_same(share: float, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """share: of one warp, and of several. wide: of a block, and of a cluster of three."""
     module: Any = importlib.import_module("kernelgraph.compiler.targets.cuda.sequential")
     monkeypatch.setattr(module, "SHARE", share)
+    monkeypatch.setattr(module, "WIDE", wide)
+    monkeypatch.setattr(module, "CLUSTER", 3)
     count = 0
     for routine in routines(21, 5):
         given = arguments(routine)
@@ -93,6 +96,31 @@ def test_a_routine_as_text() -> None:
         "in float64[10, 10]",
         "inout float64[10]",
     ]
+
+
+def eliminated(a: Any) -> Any:
+    for k in range(len(a) - 1):
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return a
+
+
+def test_what_nobody_reads_is_neither_computed_nor_stored() -> None:
+    with recorded():
+        nodes = kg.kernel_graph(eliminated, device="cpu").graph(np.eye(10)).nodes
+    (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
+    assert {a.role for a in routine.arrays} == {"inout", "out"} and str(routine).count("for all") == 3
+
+
+def test_wide_steps_are_for_a_cluster_of_blocks_which_compiles() -> None:
+    pytest.importorskip("numba.cuda")
+    from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx
+
+    with recorded():
+        graph = kg.kernel_graph(eliminated, device="cpu").graph(np.eye(200))
+    (task,) = (t for t in build_program(graph, "cuda").tasks if t.name == "loop")
+    assert task.grid == (8, 1, 1) and task.kernel.source.count("cluster_barrier()") >= 2
+    assert "barrier.cluster.arrive" in compile_ptx(task.kernel, (9, 0)) and compile_cubin(task.kernel, (9, 0))
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

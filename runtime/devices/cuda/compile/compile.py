@@ -122,6 +122,15 @@ def _fastmath_of_kernel(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
+def _with_clusters(ptx: str, kernel: Kernel, blocks: int) -> str:
+    """A kernel's text whose blocks run as clusters, side by side at the same time, however it is launched."""
+    head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
+    parameters, _, rest = body.partition(")")
+    return (
+        f"{head}.visible .entry {kernel.name}({parameters})\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1{rest}"
+    )
+
+
 _ROW = """
 	.reg .b32 %packed<6>;
 	.reg .b64 %packedwide<6>;
@@ -193,6 +202,8 @@ def _cached_ptx_of_kernel(kernel: Kernel, cc: tuple[int, int]) -> str:
     if "ptx" in options:
         return kernel.source
     ptx = compile_ptx(kernel, cc)
+    if "cluster" in options:
+        ptx = _with_clusters(ptx, kernel, options["cluster"])
     return pack_ptx_members(ptx, kernel, options["packed"]) if "packed" in options else ptx
 
 

@@ -30,7 +30,7 @@ with m lanes is its lane `k mod m`, so scalars and single groups broadcast. The 
     sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x)   what shared or global element i was before x was added
     peek_u64(p, i), post_u64(p, i, x)      read, write a word that blocks share
     warp_add(x, n)            the sum over each n neighbouring threads of a warp (n a power of two); so for others
-    tid_x() bid_x() bdim_x() tid_y() ...  barrier()
+    tid_x() bid_x() bdim_x() tid_y() ...  barrier()  cluster_barrier()
     array_f32_2(p, n, m)      the array of numba.cuda's at address p, of n rows of m
     part_0_2(t)               the first of 2 equal parts of a tuple's items
     user_f_1a2b(x, y), user_f_1a2b_if(x, y, mask)                  a user's function on each lane: see
@@ -248,6 +248,20 @@ def _barrier_intrinsic(name: str) -> Any:
     return lane_intrinsic(name, 0, rule)
 
 
+def _cluster_barrier_intrinsic(name: str) -> Any:
+    """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written."""
+
+    def rule() -> tuple[Any, Codegen]:
+        def generate(b: ir.IRBuilder) -> list[Value]:
+            for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
+                b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
+            return []
+
+        return types.void, generate
+
+    return lane_intrinsic(name, 0, rule)
+
+
 def _lane_part_intrinsic(name: str, number: str, among: str) -> Any:
     def rule(t: Any) -> tuple[Any, Codegen]:
         kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
@@ -348,6 +362,7 @@ _PATTERNS = tuple(
         ("peek_u64", atomic_read_intrinsic),
         ("post_u64", atomic_write_intrinsic),
         ("barrier", _barrier_intrinsic),
+        ("cluster_barrier", _cluster_barrier_intrinsic),
         ("udiv|urem|least", _index_arithmetic_intrinsic),
         ("prefer_(?:argmax|argmin)", _preference_intrinsic),
     )
