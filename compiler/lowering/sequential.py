@@ -12,6 +12,7 @@ from ..layout.index_maps import contiguous_strides
 from ..layout.operands import BufferLocation
 from ..sequential.form import Routine
 from ..sequential.lifting import lift_sizes
+from ..sequential.parallel_turns import simplified
 from ..targets.target import Target
 
 STEP_US = 1e-3  # what a step takes, by and large
@@ -35,8 +36,9 @@ def lower_sequential(
     starts: list[Region] = []
     reads: list[Region] = []
     writes: list[Region] = []
+    unwanted: list[int] = []
     part = 0
-    for array in routine.arrays:
+    for n, array in enumerate(routine.arrays):
         type = ArrayType(array.shape, array.dtype)
         if array.role == "in":
             region = _region(type, places[next(given)])
@@ -44,6 +46,8 @@ def lower_sequential(
         else:
             place = wanted.get(part) if array.role != "temp" else None
             part += array.role != "temp"
+            if place is None:
+                unwanted.append(n)
             if place is None:
                 place = BufferLocation(len(buffers), 0, contiguous_strides(type.shape, type.dtype.itemsize), True)
                 buffers.append(Buffer(type.nbytes, "temp"))
@@ -58,7 +62,7 @@ def lower_sequential(
                 reads.append(source if target.routine_copies else region)
             writes.append(region)
         arguments.append(Pointer(region.buffer, region.offset))
-    lifted, numbers = lift_sizes(routine)
+    lifted, numbers = lift_sizes(simplified(routine, unwanted))
     kernel, shape = target.routine(lifted)
     cost = round(routine.turns * STEP_US + 1, 3)
     both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there

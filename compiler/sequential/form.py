@@ -52,7 +52,8 @@ class For:
     """The body for index = start, start + 1, ... below stop (int64 values).
 
     parallel: no turn touches what another one writes, and none sets a variable: all may run at once. until: a bool
-    value of the body; the loop ends after a turn where it holds.
+    value of the body; the loop ends after a turn where it holds. apart: parallel but for variables, of which nobody has
+    looked whether a turn uses what another one has set.
     """
 
     index: int
@@ -61,6 +62,7 @@ class For:
     body: Block
     parallel: bool = False
     until: int | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ class Memory:
 class Routine:
     """A whole loop nest. checks: how many checks it has; with any, its last array is the int64 error words.
 
-    turns: about how many innermost steps it takes, for its cost; width: how many of a step are independent at most.
+    turns: about how many innermost steps it takes, for its cost; width: how many of a step are independent at most;
+    wide: how many such there are each time that something waits for those before it.
     """
 
     arrays: tuple[Memory, ...]
@@ -144,6 +147,7 @@ class Routine:
     checks: int = 0
     turns: float = 1.0
     width: float = 1.0
+    wide: float = 0.0
     size: int = 0  # statements
     numbers: int = 0  # how many int64 numbers it takes: see `lifting`
 
@@ -207,6 +211,7 @@ def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[in
         routine.checks,
         routine.turns,
         routine.width,
+        routine.wide,
         count,
     )
     return found, kept

@@ -143,6 +143,10 @@ def reduced(recorder: Recorder, op: str, source: Expression, axes: Sequence[int]
             many = n.greatest
             before, recorder.weight = recorder.weight, recorder.weight * (many if many is not None else 64)
             recorder.turns += recorder.weight
+            if recorder.parallel:
+                recorder.wide += recorder.weight
+            else:
+                recorder.meets += before
             recorder.width = max(recorder.width, recorder.step * (many if many is not None else 64))
             recorder.parallel += 1
             with recorder.block() as scope:

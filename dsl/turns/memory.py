@@ -17,6 +17,7 @@ from ...compiler.sequential.form import For
 from ..trace.operands import operand
 from ..trace.trace import NotFollowed, Recorded, Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .independence import Access
 from .kinds import PLAIN
 from .linear import Atom, Linear
 from .outside import steps_of
@@ -39,6 +40,8 @@ class Memory:
         self.checks: list[Callable[[int], Exception]] = []
         self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
         self.weight = self.turns = self.width = 1.0
+        self.wide, self.meets = 0.0, 1.0  # turns of them altogether, and how often what comes next waits for others
+        self.touched: list[Access] = []
         self.step = 1.0  # independent turns around what is written, all together
         self.parallel = 0
         self.atoms: dict[int, Atom] = {}
@@ -237,6 +240,7 @@ class Memory:
     # memory
 
     def load(self, section: Section, index: Sequence[KernelValue]) -> KernelValue:
+        self.touched.append((section, False))
         return self.body.load_element(section.storage.number, section.storage.dtype, self.place(section, index))
 
     def place(self, section: Section, index: Sequence[KernelValue]) -> KernelValue:
@@ -305,10 +309,12 @@ class Memory:
         index = self.body.value(INT64)
         many = (stop - start).greatest
         before, self.weight = self.weight, self.weight * max(many if many is not None else 64, 0)
+        self.meets += before if parallel and not self.parallel else 0
         self.parallel += parallel
         self.turns += self.weight
         step = self.step
         if parallel:
+            self.wide += self.weight
             self.step *= max(many if many is not None else 64, 0)
             self.width = max(self.width, self.step)
         with self.block() as scope:
@@ -347,6 +353,8 @@ class Memory:
 
     def _put(self, section: Section, index: Sequence[KernelValue], value: KernelValue) -> None:
         place = self.place(section, index)
+        self.touched.append((section, True))
+        self.meets += 0 if self.parallel else self.weight
         self.body.store_element(section.storage.number, place, value.cast(section.storage.dtype))
 
     def settle_readers(self, storage: Storage, but: LoopArray | None = None) -> None:

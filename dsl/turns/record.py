@@ -95,7 +95,15 @@ def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None
         raise NotFollowed("a value is used outside of the turn that it belongs to")
     block = without_dead_code(block, [n for n, array in enumerate(arrays) if array.role == "temp"])
     routine, kept = renumbered(
-        Routine(tuple(arrays), tuple(recorder.variables), block, len(recorder.checks), recorder.turns, recorder.width),
+        Routine(
+            tuple(arrays),
+            tuple(recorder.variables),
+            block,
+            len(recorder.checks),
+            recorder.turns,
+            recorder.width,
+            recorder.wide / recorder.meets,
+        ),
         ends,
     )
     if routine.size > MOST:

@@ -18,11 +18,13 @@ from ..control_flow.rewrite import VALUE
 from ..trace.trace import NotFollowed, Trace
 from .arithmetic import Arithmetic
 from .conversions import TurnRange, convert
+from .independence import turns_are_apart
 from .kinds import PLAIN, check_digits, grown_kinds, is_number, kinds_of, merged_kinds, zero_like
 from .linear import Atom, Linear
 from .values import Kind, LoopArray, Number, Spoiled, Symbol
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
+NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
 ATTEMPTS = 200  # at all loops of a nest together
 CONSTANTS = (*PLAIN, str, type(None), complex, bytes)
 Part = Callable[[], Any]
@@ -118,14 +120,24 @@ class Recorder(Arithmetic):
             return
 
         def write(loop: _Loop) -> bool:
+            before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
+            self.width = 1.0
             with self.turns_of(low, high, parallel=False) as (i, scope):
+                turn = Atom(i, (low,), (high - 1,))
                 loop.enter()
-                body(Number(self, None, int, item(Linear(0, ((Atom(i, (low,), (high - 1,)), 1),)))))
+                body(Number(self, None, int, item(Linear(0, ((turn, 1),)))))
                 until = None if stop is None else self.truth(stop()).numbers[0]
                 if not loop.leave():
                     return False
             numbers = i.numbers[0], self.emit(low).numbers[0], self.emit(high).numbers[0]
-            self.body.add(For(*numbers, tuple(scope.statements), False, until))
+            width, wide, meets, turns, touched = before
+            apart = until is None and turns_are_apart(turn, self.touched[touched:])
+            if apart and (many := (high - low).greatest) is not None and many * NARROW >= self.width:
+                self.width, self.wide, self.meets = many * self.step, wide + self.turns - turns, meets + weight
+            else:
+                apart = False
+            self.width = max(width, self.width)
+            self.body.add(For(*numbers, tuple(scope.statements), False, until, apart))
             return True
 
         self.settle(body, [body, *([stop] if stop else [])], write, (high - low).is_at_least(1))
@@ -184,16 +196,16 @@ class Recorder(Arithmetic):
             raise NotFollowed("a try is around a loop")
         self.settle_all()
         while True:
-            before = self.turns, self.weight, self.parallel
-            checks = len(self.checks)
+            before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets
+            checks, touched = len(self.checks), len(self.touched)
             with self.body.block() as attempt:
                 loop = _Loop(self, key.__code__, State(functions))
                 done = write(loop)
             restore(loop.before)
             if done:
                 break
-            self.turns, self.weight, self.parallel = before
-            del self.checks[checks:]
+            self.turns, self.weight, self.parallel, self.width, self.wide, self.meets = before
+            del self.checks[checks:], self.touched[touched:]
             self.attempts += 1
             if self.attempts > ATTEMPTS:
                 raise NotFollowed("the types of what it carries from turn to turn do not settle")

@@ -25,7 +25,7 @@ _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 WARP, MOST_THREADS = 32, 512
 SHARE = 4  # turns of a long loop for each thread
 CLUSTER = 8  # blocks of a cluster: what every GPU that has clusters can run
-WIDE = 8192  # elements of a step from which a cluster is faster than a block, whose barrier is cheaper
+WIDE = 4096  # elements of a step by and large from which a cluster is faster than a block, whose barrier is cheaper
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
@@ -39,7 +39,7 @@ def routine_threads(routine: Routine) -> int:
 
 def routine_blocks(routine: Routine, clusters: bool) -> int:
     """How many blocks the kernel has. clusters: whether the GPU has clusters."""
-    return CLUSTER if clusters and routine.width >= WIDE else 1
+    return CLUSTER if clusters and routine.wide >= WIDE and routine.width > MOST_THREADS else 1
 
 
 def cuda_routine(routine: Routine, blocks: int = 1) -> Kernel:
