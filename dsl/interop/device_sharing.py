@@ -230,7 +230,7 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     try:
         if hasattr(value, "__dlpack__"):
             side = stream or device.handshake_stream  # type: ignore[attr-defined]
-            owner = _capsule(value, side.handle)
+            owner = _capsule(value, device, side.handle)
             tensor = dlpack.read(owner)
             if 0 not in tensor.shape and hasattr(value, "data_ptr") and not has_memory(value):
                 raise BufferError("its storage was resized to nothing")
@@ -251,7 +251,8 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     return SharedArray(memory, spec, device, event)
 
 
-def _capsule(value: Any, handle: int) -> Any:
+def _capsule(value: Any, device: Device, handle: int) -> Any:
+    device.make_current()  # PyTorch hands over tensors of the current GPU only
     try:
         return value.__dlpack__(stream=handle, max_version=dlpack.VERSION)
     except TypeError:  # a producer from before DLPack 1.0

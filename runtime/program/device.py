@@ -255,6 +255,9 @@ class Device(Protocol):
         """Whether the stream with this handle is being captured into a graph: 0 for no."""
         return 0
 
+    def make_current(self) -> None:
+        """What this thread asks of the device's driver without a name is asked of this device; nothing elsewhere."""
+
     def relaxed(self) -> AbstractContextManager[None]:
         """Within it this thread may do what another library's capture into a graph forbids."""
         return nullcontext()

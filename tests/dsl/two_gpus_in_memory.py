@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.driver.driver import LaunchConfig
 from kernelgraph.runtime.devices.cuda.memory.pool import DeviceBlock, DevicePool
 from tests.dsl.gpu_in_memory import SharedContext, SharedDriver
 from tests.runtime.cuda_fake import FakeBlas
@@ -62,7 +63,7 @@ class GpuInMemory(SharedContext):
     def __init__(self, machine: Machine, index: int, seed: int) -> None:
         super().__init__(seed)
         self.machine, self.index, self.handle = machine, index, 501 + index
-        self.opened: set[int] = set()  # the GPUs that reach its memory
+        self.alone = False
 
     def share(self, other: GpuInMemory) -> None:
         for name in ("driver", "kernels", "libraries", "memories", "_numbers", "locked"):
@@ -71,9 +72,6 @@ class GpuInMemory(SharedContext):
     def enter(self) -> None:
         super().enter()
         self.machine.set_current(self.index)
-
-    def open_to(self, other: GpuInMemory) -> None:
-        self.opened.add(other.index)
 
     def stream(self, high: bool) -> Any:
         self.enter()
@@ -143,6 +141,14 @@ class MachineDriver(SharedDriver):
             return super()._copy(name, to, source, nbytes, stream, early)
         finally:
             del self._put
+
+    def launch_graph(self, executable: int, stream: int) -> int:
+        assert self.owner(stream) == self.machine.current_index, "a graph is launched with the other GPU current"
+        return super().launch_graph(executable, stream)
+
+    def launch(self, config: int, kernel: int, parameters: int, extra: None) -> int:
+        assert self.owner(LaunchConfig.from_address(config).stream) == self.machine.current_index, "a wrong launch"
+        return super().launch(config, kernel, parameters, extra)
 
     def record(self, event: int, stream: int) -> int:
         if self.machine.owners[event] != self.owner(stream):

@@ -56,7 +56,7 @@ class FakeContext:
     def enter(self) -> None:
         self.entered += 1
 
-    handle = 1
+    handle, alone = 1, True
 
     def open_to(self, other: FakeContext) -> None:
         self.driver.log.append(("open",))

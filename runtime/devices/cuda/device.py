@@ -67,6 +67,7 @@ class CUDADevice(Device):
         self.blas = BlasHandles(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
+        self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
         self.graphs = ReplayGraphs(self)
         self.captures = CaptureResources(self)

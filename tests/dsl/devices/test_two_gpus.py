@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.interop import fast_import
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.graphs import one_launch
 from tests.counts import examples
+from tests.dsl.gpu_in_memory import Lender
+from tests.dsl.torch_in_memory import Tensor, tensor_of, torch_with
 from tests.dsl.two_gpus_in_memory import Machine
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -57,3 +62,65 @@ def test_calls_in_flight_keep_to_their_own_memory(machine: Machine, body: Any) -
     for result in kept:
         for part in result.parts:
             np.testing.assert_array_equal(part.numpy(), SUM)
+
+
+@pytest.fixture
+def torch(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """PyTorch, which works on the default stream of the current GPU, and hands over that GPU's tensors alone."""
+
+    class Given(Tensor):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.index = machine.current_index
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, self.index)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            if machine.current_index != self.index:
+                raise BufferError("Can't export tensors on a different CUDA device index")
+            return super().__dlpack__(**options)
+
+    Given.__module__ = "torch"
+    monkeypatch.setattr(one_launch, "PLAIN", 1)
+    made = Given.library = torch_with(Lender(machine.first, 1), Given)
+    made.cuda.device_count = lambda: 2
+    made.cuda.current_device = lambda: machine.current_index
+    monkeypatch.setitem(sys.modules, "torch", made)
+    yield made
+    fast_import.VIEWS.pop(Given, None)
+
+
+def test_a_tensor_is_read_whichever_gpu_is_current(machine: Machine, torch: Any) -> None:
+    double = {index: kg.kernel_graph(lambda x: x * 2, device=f"cuda:{index}") for index in (0, 1)}
+    for turn in range(12):
+        machine.set_current(turn % 2)
+        tensor = tensor_of(torch, X + turn)
+        machine.set_current(turn // 2 % 2)
+        found = double[tensor.index](tensor)
+        assert found.device == f"cuda:{tensor.index}"
+        np.testing.assert_array_equal(found, (X + turn) * 2)
+
+
+def test_calls_do_not_ask_which_gpu_is_current(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_launch, "PLAIN", 1)
+    double = {index: kg.kernel_graph(lambda x: x * 2, device=f"cuda:{index}") for index in (0, 1)}
+    given = {index: kg.asarray(X + index, device=f"cuda:{index}") for index in (0, 1)}
+    for turn in range(24):
+        machine.set_current(turn % 3 % 2)  # as `torch.cuda.set_device` does
+        index = turn // 2 % 2
+        np.testing.assert_array_equal(double[index](given[index]), (X + index) * 2)
+
+
+def test_a_call_is_on_the_default_stream_of_its_own_gpu(machine: Machine, torch: Any) -> None:
+    """Which the driver takes for that of the current one."""
+    both, held = kg.kernel_graph(lambda x, y: x * 2 + y, device="cuda:0"), kg.asarray(X, device="cuda:0")
+    for turn in range(12):
+        machine.set_current(0)
+        tensor = tensor_of(torch, X + turn)
+        if turn % 3:
+            held = kg.asarray(X, device="cuda:1").to_device("cuda:0")
+        found = both(tensor, held)
+        machine.set_current(0)
+        tensor.late(np.full_like(X, np.nan))  # right after the call
+        np.testing.assert_array_equal(found, (X + turn) * 2 + X)

@@ -32,7 +32,6 @@ class Current(threading.local):
 
 
 _current = Current()
-_opened = [0]  # how many GPUs are in use
 
 
 class GpuContext:
@@ -60,7 +59,7 @@ class GpuContext:
         except Exception as error:
             raise DeviceNotFound(f"GPU {index} cannot be used: {error}") from None
         _current.context = self
-        _opened[0] += 1
+        self.alone = self.driver.device_count() == 1  # no library can make another GPU current
         self.index, self.handle = index, self.driver.current_context()
         self._memory = self._device.memory_resource
         self._side = self.stream(False)  # where memory is allocated
@@ -71,7 +70,7 @@ class GpuContext:
 
     def enter(self) -> None:
         """Make the GPU current in the calling thread. Where there are several, another library may have made one so."""
-        if _current.context is not self or (_opened[0] > 1 and self.driver.current_context() != self.handle):
+        if _current.context is not self or not (self.alone or self.driver.current_context() == self.handle):
             self._device.set_current()
             _current.context = self
 

@@ -110,6 +110,7 @@ class Driver:
         self.unload_library = function("cuLibraryUnload", c_void_p)
         self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
         self._context = function("cuCtxGetCurrent", c_void_p)
+        self._count = function("cuDeviceGetCount", c_void_p)
         self._name = function("cuGetErrorName", c_int, c_void_p)
         self._text = function("cuGetErrorString", c_int, c_void_p)
         self._version = function("cuDriverGetVersion", c_void_p)
@@ -123,6 +124,12 @@ class Driver:
     def address(self, name: str) -> int:
         """Where the driver's function of this name is."""
         return ctypes.cast(getattr(self._library, name), c_void_p).value or 0
+
+    def device_count(self) -> int:
+        """How many GPUs this process sees."""
+        count = c_int()
+        self._count(byref(count))
+        return count.value
 
     def current_context(self) -> int:
         """The context that is current in this thread."""

@@ -93,6 +93,7 @@ def make_one_launch_call(
     clock, events, free = device.clock, device.events, device.events.free
     streams = device.take_common_streams(2 + int(cost / CALL_US))
     remember_launch, wait = device.recent_launches.append, device.context.driver.wait
+    alone, enter = device.context.alone, device.context.enter
     nodes: dict[int, OneNodeGraph] = {}  # by stream
     callers: dict[int, OneNodeGraph] = {}  # by somebody's stream
     turns: Iterator[OneNodeGraph | None] = repeat(None)
@@ -106,6 +107,8 @@ def make_one_launch_call(
         if node is None or clock.end is not None:
             more(after, caller, addresses)
             return None
+        if not alone:  # the default stream is that of the current GPU
+            enter()
         for each in after:
             if each.error is not None or type(each) is not CudaEvent:
                 return None

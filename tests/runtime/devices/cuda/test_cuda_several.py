@@ -6,9 +6,7 @@ import threading
 from typing import Any
 
 import numpy as np
-import pytest
 
-from kernelgraph.runtime.devices.cuda.driver import context as module
 from kernelgraph.runtime.devices.cuda.driver.context import GpuContext
 from tests.runtime.cuda_calls import counted, device_on
 from tests.runtime.cuda_fake import FakeContext
@@ -39,7 +37,7 @@ def contexts() -> list[GpuContext]:
     made = []
     for index in range(2):
         context = GpuContext.__new__(GpuContext)
-        context._device, context.index = Gpu(index), index
+        context._device, context.index, context.alone = Gpu(index), index, True
         context.core = type("Core", (), {"StreamOptions": lambda priority: priority})
         made.append(context)
     return made
@@ -80,11 +78,10 @@ def test_each_thread_has_a_current_gpu_of_its_own() -> None:
     assert (seen, Gpu.current.index) == ([0, 1], 0)
 
 
-def test_what_another_library_makes_current_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_opened", [2])
-    first, second = contexts()
+def test_what_another_library_makes_current_is_seen() -> None:
+    first, second = contexts()  # of which the second need not be in use
     for context in (first, second):
-        context.handle = context.index
+        context.handle, context.alone = context.index, False
         context.driver = type("Driver", (), {"current_context": lambda self: Gpu.current.index})()
     first.enter()
     second._device.set_current()  # as torch.cuda.set_device(1) does
