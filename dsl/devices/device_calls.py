@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -158,9 +158,8 @@ class DeviceCall:
             numbers = captured.host(leaves)
         except Exception:
             raise Respecialise from None
-        results = run_plan(
-            self._plan, self._devices, self._executable, self._given(arrays), numbers, self._specs, caller
-        )
+        given = [*arrays[: len(captured.feeds)], *map(readable, captured.arrays)]
+        results = run_plan(self._plan, self._devices, self._executable, given, numbers, self._specs, caller)
         for leaf, output in captured.assigned:
             new, at = results[output], leaves[leaf]
             if type(at) is Array and at._device is not new._device:
@@ -170,10 +169,6 @@ class DeviceCall:
             watcher([results[i] for i in which])
         found = [self._result(kind, x, results, leaves, numbers) for kind, x in captured.results]
         return unflatten(captured.tree, found)
-
-    def _given(self, arrays: Sequence[Any]) -> Callable[[int], Any]:
-        own = len(self._captured.feeds)
-        return lambda source: arrays[source] if source < own else readable(arrays[source])
 
     @staticmethod
     def _result(kind: str, x: Any, arrays: Sequence[Array], leaves: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -188,12 +183,14 @@ def run_plan(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
     executable: MultiDeviceExecutable,
-    given: Callable[[int], Any],
+    given: Sequence[Any],
     numbers: Sequence[Any],
     specs: Sequence[Spec],
     caller: Sequence[Any] = (),
 ) -> list[Array]:
-    """One run. given(source): an argument, wherever it is. specs: of the outputs. The results, on their devices."""
+    """One run. given: the call's arrays, by their sources, wherever they are. specs: of the outputs.
+
+    The results, on their devices."""
     if any(stream.capturing for stream in caller):
         raise ArgumentsError("a call on several devices cannot be captured into a graph")
     for stream in caller:  # no part knows it: the host waits for what is on it
@@ -210,7 +207,7 @@ def _run(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
     executable: MultiDeviceExecutable,
-    given: Callable[[int], Any],
+    given: Sequence[Any],
     numbers: Sequence[Any],
     specs: Sequence[Spec],
     caller: Sequence[Any],
@@ -218,22 +215,25 @@ def _run(
     memories: list[Any] = []
     events: list[Any] = []
     for value in plan.values:
+        device = devices[value.device]
         if value.source < 0:
-            memories.append(devices[value.device].allocate(value.nbytes))
+            memories.append(device.allocate(value.nbytes))
             events.append(None)
         else:
-            array = on_device(given(value.source), devices[value.device])
+            array = given[value.source]
+            if type(array) is not Array or array._device is not device:
+                array = on_device(array, device)
             memories.append(array._memory)
             events.append(array._event)
     ends, arenas = executable.run(memories, numbers, events)
-    pending = tuple(dict.fromkeys(e for e in ends if e is not None and not e.query()))
+    pending = {e: None for e in ends if e is not None and not e.query()}
     if pending:
-        track_memory(pending, (*memories, *arenas))
+        track_memory(tuple(pending), (*memories, *arenas))
     made: list[Array] = []
     shared: set[int] = set()
     for v, spec in zip(plan.outputs, specs, strict=True):
         event = ends[v]
-        if event is not None and event.query() and error_of_event(event) is None:
+        if event is not None and event not in pending and error_of_event(event) is None:
             event = None
         result = Array(memories[v], spec, devices[plan.values[v].device], event)
         made.append(asarray(result, copy=True) if v in shared else result)

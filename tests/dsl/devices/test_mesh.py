@@ -230,3 +230,18 @@ def test_what_the_function_raises_is_raised() -> None:
         on_mesh(2, f)(X)
     with pytest.raises(kg.OptionError, match="cannot be split"):
         kg.kernel_graph(lambda x: x, mesh=mesh_of(2), untraceable="split")
+
+
+FACTOR = 2.0
+
+
+def test_a_call_like_an_earlier_one_sees_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = mesh_of(2)
+    program = kg.kernel_graph(lambda x, y: x * FACTOR + y, mesh=mesh, in_axes=(0, None))
+    x, y = kg.shard(X, mesh), kg.replicate(X[:6], mesh)
+    with kg.override(verify=False):  # which has every call take the long way
+        for factor in (2.0, 2.0, 3.0, 3.0):
+            monkeypatch.setitem(globals(), "FACTOR", factor)
+            np.testing.assert_array_equal(program(x, y), X * factor + np.concatenate([X[:6], X[:6]]))
+        with pytest.raises(kg.UserError, match="split along axis None"):
+            program(y, x)
