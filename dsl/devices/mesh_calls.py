@@ -156,9 +156,9 @@ class MeshFunction(Portable):
         found = None if key is None else self._known.get((*key, len(args)))
         return found if found is not None and found.captured.guards.hold() else None
 
-    def _run(self, found: Ready, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        captured, count = found.captured, len(self._mesh.positions)
-        arrays = run_plan(found.plan, found.devices, found.executable, given, numbers, found.specs)
+    def _run(self, ready: Ready, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        captured, count = ready.captured, len(self._mesh.positions)
+        arrays = run_plan(ready.plan, ready.devices, ready.executable, given, numbers, ready.specs)
         results: list[Any] = []
         for kind, x in captured.results:
             if kind == "array":
