@@ -1,0 +1,145 @@
+"""Ranks beside raw mpi4py in one run: sums over all ranks, and pushes to a server.
+
+    python -m kernelgraph.run -n 2 benchmarks/machines.py [--rounds 200]
+
+Each round times each candidate once, in turns, after a barrier; the figures are the medians of the slowest rank's
+times, and the least. The raw server is a thread of rank 0 that adds what comes to an array and answers with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+from common import machine
+from mpi4py import MPI
+
+import kernelgraph as kg
+from kernelgraph.dsl.devices.store_servers import pieces_of
+
+SUM_BYTES = (4, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
+PUSH_BYTES = (1 << 12, 1 << 20)
+WORLD, SERVER = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+PUSH, PULL, ANSWER, STOP = 1, 2, 3, 4
+
+
+def measure(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Median and least microseconds of each, as rank 0 has them: those of the rank that took longest."""
+    took: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(rounds + 5):
+        for name, call in candidates.items():
+            WORLD.Barrier()
+            start = time.perf_counter()
+            call()
+            seconds = WORLD.allreduce(time.perf_counter() - start, MPI.MAX)
+            if turn >= 5:
+                took[name].append(seconds * 1e6)
+    return {name: (statistics.median(each), min(each)) for name, each in took.items()}
+
+
+def show(title: str, names: tuple[str, ...], rows: list[tuple[int, dict[str, tuple[float, float]]]]) -> None:
+    if RANK:
+        return
+    print(f"\n### {title}\n\n| bytes | {' | '.join(names)} | ours / raw | ours - raw |")
+    print("|--:|" + "--:|" * (len(names) + 2))
+    for nbytes, found in rows:
+        ours, raw = found[names[0]], found[names[-1]]
+        each = " | ".join(f"{m:.1f} ({low:.1f})" for m, low in (found[n] for n in names))
+        print(f"| {nbytes} | {each} | {ours[0] / raw[0]:.2f} ({ours[1] / raw[1]:.2f}) | {ours[0] - raw[0]:.1f} us |")
+
+
+def sums(rounds: int) -> None:
+    program = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=kg.Mesh(SIZE), in_axes=None, out_axes=None, device=None)
+    rows = []
+    for nbytes in SUM_BYTES:
+        given, result = np.ones(nbytes // 4, np.float32), np.empty(nbytes // 4, np.float32)
+        x = kg.replicate(given, kg.Mesh(SIZE))
+        candidates: dict[str, Callable[[], Any]] = {
+            "a program": lambda x=x: program(x).wait(),
+            "kg.distributed": lambda given=given: kg.distributed.all_reduce(given),
+            "mpi4py": lambda given=given, result=result: WORLD.Allreduce(given, result),
+        }
+        rows.append((nbytes, measure(candidates, max(10, rounds // (1 + nbytes // (1 << 20))))))
+    show("Sum over all ranks, us: median (least)", ("a program", "kg.distributed", "mpi4py"), rows)
+
+
+def serve(arrays: dict[int, np.ndarray]) -> None:
+    """The raw server."""
+    status, message = MPI.Status(), np.empty(max(PUSH_BYTES) // 4, np.float32)
+    while True:
+        while not SERVER.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            time.sleep(0)
+        kind, count = status.Get_tag(), status.Get_count(MPI.FLOAT)
+        SERVER.Recv([message, MPI.FLOAT], status.Get_source(), kind)
+        if kind == STOP:
+            return
+        if kind == PUSH:
+            arrays[count] += message[:count]
+        else:
+            SERVER.Send(arrays[int(message[0])], status.Get_source(), ANSWER)
+
+
+def add(key: int, pushed: Any, stored: Any) -> None:
+    stored += pushed
+
+
+def pushes(rounds: int) -> None:
+    """Rank 1 pushes to rank 0 and pulls; others wait."""
+    store = kg.KVStore("dist_async")
+    store.set_updater(add)
+    keys = dict(zip(PUSH_BYTES, (k for k in range(100) if pieces_of(k, 1, SIZE)[0].server == 0), strict=False))
+    store.init(list(keys.values()), [np.zeros(n // 4, np.float32) for n in keys])
+    store.barrier()
+    arrays = {n // 4: np.zeros(n // 4, np.float32) for n in PUSH_BYTES}
+    server = threading.Thread(target=serve, args=(arrays,))
+    if RANK == 0:
+        server.start()
+    rows = []
+    for nbytes in PUSH_BYTES:
+        given, out = np.ones(nbytes // 4, np.float32), np.empty(nbytes // 4, np.float32)
+
+        def ours(key: int = keys[nbytes], given: Any = given, out: Any = out) -> None:
+            if RANK == 1:
+                store.push(key, given)
+                store.pull(key, out=out)
+
+        def raw(given: Any = given, out: Any = out) -> None:
+            if RANK == 1:
+                SERVER.Send(given, 0, PUSH)
+                SERVER.Send(np.array([given.size], np.float32), 0, PULL)
+                SERVER.Recv(out, 0, ANSWER)
+
+        rows.append((nbytes, measure({"kg.KVStore": ours, "mpi4py": raw}, rounds)))
+    if RANK == 1:
+        SERVER.Send(np.zeros(1, np.float32), 0, STOP)
+    if RANK == 0:
+        server.join()
+    store.barrier()
+    show("One rank pushes to another's server and pulls, us: median (least)", ("kg.KVStore", "mpi4py"), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    rounds = parser.parse_args().rounds
+    kg.distributed.init()
+    if RANK == 0:
+        print(f"{SIZE} ranks; {machine(None, ('numpy', 'mpi4py', 'openmpi'))}")
+    sums(rounds)
+    if SIZE > 1:
+        pushes(rounds)
+
+
+if __name__ == "__main__":
+    with kg.device("cpu"):
+        main()
