@@ -234,23 +234,31 @@ def _give_out(trace: Trace, value: Any) -> None:
     leaves: list[Any] = []
     flatten(value, leaves)
     todo = [leaf for leaf in leaves if isinstance(leaf, Tracer)]
-    given: list[tuple[Any, Any]] = []
+    beside: dict[int, list[Any]] = {}
+    for first, other in trace.returned_later.values():
+        beside.setdefault(id(first), []).append(other)
+        beside.setdefault(id(other), []).append(first)
+    given: set[int] = set()
     while todo:
         array = todo.pop()
-        found = [pair for pair in trace.returned_later if any(x is array for x in pair)]
-        trace.returned_later = [pair for pair in trace.returned_later if all(x is not array for x in pair)]
-        given += found
-        todo += [x for pair in found for x in pair if x is not array]
-    trace.share([(first, other) for first, _ in given for other in _reached(first, given)])
+        if id(array) in beside and id(array) not in given:
+            given.add(id(array))
+            todo += beside[id(array)]
+    follow: dict[int, list[Any]] = {}
+    firsts: dict[int, Any] = {}
+    for place in [place for place in trace.returned_later if place[0] in given]:
+        first, other = trace.returned_later.pop(place)
+        firsts[id(first)] = first
+        follow.setdefault(id(first), []).append(other)
+    trace.share([(first, other) for first in firsts.values() for other in _reached(first, follow)])
 
 
-def _reached(array: Any, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """The second arrays of pairs, of those that begin with `array` or with another that is reached."""
+def _reached(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
+    """All that follows an array, directly or behind another."""
     found: dict[int, Any] = {}
     todo = [array]
     while todo:
-        last = todo.pop()
-        others = [other for first, other in pairs if first is last and id(other) not in found]
+        others = [other for other in follow.get(id(todo.pop()), ()) if id(other) not in found]
         found |= {id(other): other for other in others}
         todo += others
     return [*found.values()]

@@ -182,7 +182,7 @@ class Merge:
         if now:
             self.trace.share(pairs)
         else:
-            self.trace.returned_later += pairs
+            self.trace.returned_later |= {(id(first), id(other)): (first, other) for first, other in pairs}
 
 
 def _constant(value: Any) -> Later:

@@ -101,6 +101,8 @@ def array_of(x: Any) -> Tracer:
     if holds_array(x):
         return TO_ARRAY[list](x)  # type: ignore[no-any-return]
     trace = trace_of(x)
+    if type(x) is TracedNumber and type(x._number) is int and not -(1 << 63) <= x._number < 1 << 63:
+        raise x._need()  # NumPy makes an array of uint64 of it, or of objects
     value = value_of(x)
     if value.weak is not None:
         value = Value(value.number, value.type)

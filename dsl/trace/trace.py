@@ -138,9 +138,9 @@ class Trace:
         self.path: list[Value] = []  # the flags of the sides that are being traced
         self.loops = 0  # how many loops that traced values end are being traced, one in another
         self.handlers = 0  # how many `try` of the function's are around
-        self.shared: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []  # arrays that may be one, as a value decided
+        self.shared: dict[int, tuple[weakref.ref[Any], dict[int, weakref.ref[Any]]]] = {}  # which may be which
         self.raised: Exception | None = None  # what a call raises where a value decides so
-        self.returned_later: list[tuple[Any, Any]] = []  # those of values that functions are yet to return
+        self.returned_later: dict[tuple[int, int], tuple[Any, Any]] = {}  # of values that functions are yet to return
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self.recorder: Any = None  # what writes down the loop that is traced once, while its body runs
@@ -179,28 +179,41 @@ class Trace:
 
     def share(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Each first array may be the second one, as a traced value decides, and thus whatever that one may be."""
-        found = {
-            (id(array), id(other)): (array, other) for array, root in pairs for other in [root, *self.linked(root)]
-        }
-        self.shared += [
-            (weakref.ref(array), weakref.ref(other)) for array, other in found.values() if array is not other
-        ]
+        roots = {id(root): root for _, root in pairs}
+        reached = {key: {id(x): weakref.ref(x) for x in [root, *self.linked(root)]} for key, root in roots.items()}
+        arrays = {id(array): array for array, _ in pairs}
+        found: dict[int, dict[int, weakref.ref[Any]]] = {key: {} for key in arrays}
+        for array, root in dict.fromkeys((id(array), id(root)) for array, root in pairs):
+            found[array] |= reached[root]
+        for key, array in arrays.items():
+            found[key].pop(key, None)
+            self._others(array).update(found[key])
+            for other in found[key].values():
+                self._others(other())[key] = weakref.ref(array)
+
+    def _others(self, array: Any) -> dict[int, weakref.ref[Any]]:
+        """By their identities, the arrays that may be this one."""
+        known = self.shared.get(id(array))
+        if known is None or known[0]() is not array:  # another one had this identity
+            known = self.shared[id(array)] = weakref.ref(array), {}
+        return known[1]
 
     def linked(self, root: Any, later: bool = False) -> list[Any]:
         """The arrays that may be this one. later: or may be once functions have returned them."""
-        known = [(first(), second()) for first, second in self.shared]
-        known += self.returned_later if later else []
-        return [b if a is root else a for a, b in known if (a is root or b is root) and not (a is None or b is None)]
+        known = self.shared.get(id(root))
+        refs = known[1].values() if known is not None and known[0]() is root else ()
+        found = [other for ref in refs if (other := ref()) is not None]
+        if later:
+            found += [b if a is root else a for a, b in self.returned_later.values() if a is root or b is root]
+        return found
 
     def note_write(self, root: Any) -> None:
         """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""
-        for found, other in self.shared:
-            arrays = found(), other()
-            if any(a is root for a in arrays) and all(a is not None for a in arrays):
-                raise TraceError(
-                    "the array may share its memory with another one, since a traced value has decided which array a "
-                    "name is given to; write x.copy() there"
-                )
+        if self.linked(root):
+            raise TraceError(
+                "the array may share its memory with another one, since a traced value has decided which array a "
+                "name is given to; write x.copy() there"
+            )
         if self.journal is not None:
             self.journal.note(root)
 

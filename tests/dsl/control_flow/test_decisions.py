@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.trace.trace import Trace
+from kernelgraph.dsl.trace.tracer import Tracer
 
 X = np.arange(4.0)
 
@@ -142,3 +145,15 @@ def raises_first(x: Any) -> Any:
 def test_which_of_two_errors_comes_first_is_not_guessed() -> None:
     with pytest.raises(kg.UnsupportedError, match="return for one of the two"):
         kg.kernel_graph(raises_first, device="cpu")(X)
+
+
+def test_arrays_that_may_be_one_are_noted_once() -> None:
+    """However often it is said: a program of 12 turns that decide did not end."""
+    trace = Trace("t")
+    arrays = [Tracer(trace, trace.builder.const(float(i))) for i in range(6)]
+    for _ in range(3):
+        for before, array in pairwise(arrays):
+            trace.share([(array, before)])
+    for i, array in enumerate(arrays):
+        found = trace.linked(array)
+        assert len(found) == 5 and all(any(x is other for x in found) for other in arrays[:i] + arrays[i + 1 :])

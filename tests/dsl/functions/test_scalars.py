@@ -62,6 +62,21 @@ def test_where_takes_integers_that_do_not_fit_modulo_the_range(number: int) -> N
             np.testing.assert_array_equal(a, b, strict=True)
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 3, -1])
+@pytest.mark.parametrize("name", ["lcm", "gcd", "bitwise_xor", "left_shift", "right_shift", "add"])
+def test_an_integer_argument_has_the_dtype_that_an_array_of_it_has(name: str, number: int) -> None:
+    ufunc, x = getattr(np, name), np.array([0, 1, 3, 100], np.uint64)
+    traced = kg.kernel_graph(lambda x, n: ufunc.outer(x, n), device="cpu")
+    for _ in range(2):
+        try:
+            wanted = ufunc.outer(x, number)
+        except TypeError:
+            with pytest.raises(TypeError):
+                traced(x, number)
+        else:
+            np.testing.assert_array_equal(np.asarray(traced(x, number)), wanted, strict=True)
+
+
 @pytest.mark.parametrize("low, high", [(0, 1), (-0.0, 1), (-1, -0.0), (0.0, -0.0), (np.nan, 1), (0, np.nan)])
 @pytest.mark.parametrize("kind", ["number", "array", "known"])
 def test_clip_keeps_the_signs_of_zeros(low: float, high: float, kind: str) -> None:
