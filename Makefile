@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 WORKERS ?= 2
@@ -65,10 +65,13 @@ gradbench: $(VENV)/dev.stamp  ## GradBench's evaluations of gradients: GRADBENCH
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py tests/test_architecture.py --update-golden $(ARGS)
 
-docs: $(VENV)/docs.stamp  ## the documentation as a site, with the report of the demo: build/docs/index.html
-	@mkdir -p docs/_reports
+docs: $(VENV)/docs.stamp  ## the documentation as a site, with reports of the examples: build/docs/index.html
+	@rm -rf docs/_reports build/docs && mkdir -p docs/_reports
 	@$(BIN)/python examples/demo.py --output docs/_reports --repeat 1 >/dev/null
-	$(BIN)/python -m sphinx -b html -q --keep-going docs build/docs
+	@for e in examples/[0-9]*.py; do \
+		$(BIN)/python -m kernelgraph report -o docs/_reports/$$(basename $$e .py).html $$e >/dev/null || exit 1; done
+	$(BIN)/python -m sphinx -b html -q -W --keep-going docs build/docs
+	$(BIN)/python -m tests.site_links build/docs
 
 soak: $(VENV)/dev.stamp  ## 100,000 calls of mixed programs from 8 threads: wrong results, memory
 	$(BIN)/python -m tests.soak $(ARGS)
@@ -96,7 +99,7 @@ $(BIN)/python:
 # One stamp for each set of extras; a change to pyproject.toml installs again.
 $(VENV)/demo.stamp: EXTRAS := demo
 $(VENV)/dev.stamp: EXTRAS := dev
-$(VENV)/docs.stamp: EXTRAS := docs
+$(VENV)/docs.stamp: EXTRAS := docs,demo
 $(VENV)/cuda.stamp: EXTRAS := cuda,dev
 $(VENV)/peers.stamp: EXTRAS := dev,peers
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
