@@ -235,15 +235,17 @@ class CUDAExecutable(Executable):
         return found
 
     def _issue_wait(self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
-        if event.error is not None:
+        if not isinstance(event, CudaEvent):  # of another kind of device
+            try:
+                event.wait()
+            except Exception as error:
+                stopped.setdefault(s, error)
+        elif event.error is not None:
             stopped.setdefault(s, event.error)
-        elif isinstance(event, CudaEvent):
-            if event.stream != stream:
-                code = driver.wait(stream, event.handle, 0)
-                if code != SUCCESS:
-                    stopped.setdefault(s, self._device.failure(code, "waiting for an event"))
-        else:
-            event.wait()  # of another kind of device
+        elif event.stream != stream:
+            code = driver.wait(stream, event.handle, 0)
+            if code != SUCCESS:
+                stopped.setdefault(s, self._device.failure(code, "waiting for an event"))
 
     def _debug_after_step(self, driver: Any, stream: int) -> int:
         """One step at a time (`sync`), or with random delays (`chaos`)."""

@@ -110,7 +110,7 @@ def make_one_launch_call(
         if not alone:  # the default stream is that of the current GPU
             enter()
         for each in after:
-            if each.error is not None or type(each) is not CudaEvent:
+            if type(each) is not CudaEvent or each.error is not None:
                 return None
             if each.stream != node.stream and wait(node.stream, each.handle, 0):
                 return None
