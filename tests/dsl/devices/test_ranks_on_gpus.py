@@ -12,7 +12,6 @@ from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda import device as cuda
 from tests.dsl.two_gpus_in_memory import Machine
 
-
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 
