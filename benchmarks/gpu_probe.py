@@ -23,7 +23,7 @@ from gpu_time import device_microseconds
 import kernelgraph as kg
 from kernelgraph.dsl.array.array import Array
 from kernelgraph.dsl.array.in_flight import waitall
-from kernelgraph.dsl.interop.fast_import import imported
+from kernelgraph.dsl.interop.fast_import import import_arguments
 from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.core.settings import override
 from tests.gpu.gpu_runs import plan_of
@@ -113,7 +113,7 @@ def tensors_of_torch() -> None:
         several(a, b)
         several(x, y)
     fast = f._fast
-    leaves, lender = imported((x, y)) or ([], None)
+    leaves, lender = import_arguments((x, y)) or ([], None)
     assert lender is not None and lender.handle is not None
     handle = lender.handle() or 1
     print(f"- calls with tensors take the fast path: {fast(leaves, handle) is not NOT_TAKEN}")
@@ -121,7 +121,7 @@ def tensors_of_torch() -> None:
         "two arrays of ours": lambda: f(a, b),
         "two tensors": lambda: f(x, y),
         "an array of ours and a tensor": lambda: f(a, y),
-        "of that: both tensors read": lambda: imported((x, y)),
+        "of that: both tensors read": lambda: import_arguments((x, y)),
         "the current stream asked for": lender.handle,
         "whether it is being captured": lambda: a._device.is_capturing(handle),
         "the fast path on what was read": lambda: fast(leaves, handle),

@@ -25,7 +25,7 @@ from typing import Any
 
 from kernelgraph.dsl.control_flow import hooks
 from kernelgraph.dsl.control_flow.rewrite import HOOKS, rewritten
-from kernelgraph.dsl.control_flow.source import NoSource
+from kernelgraph.dsl.control_flow.source import SourceUnavailable
 
 # a module of Python's tests, and the modules of the standard library that are rewritten with it
 MODULES: dict[str, tuple[str, ...]] = {
@@ -127,7 +127,7 @@ def _rewrite_one(code: CodeType, found: Outcomes) -> CodeType:
     if code.co_flags & 1:  # a function's; a class body's names are looked up otherwise
         try:
             made = rewritten(code)
-        except NoSource as error:
+        except SourceUnavailable as error:
             if not (code.co_name.startswith("<") and code.co_name != "<lambda>"):
                 found.refused[str(error)] = found.refused.get(str(error), 0) + 1
         else:

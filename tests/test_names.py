@@ -47,7 +47,7 @@ ALLOWED: dict[str, str] = {
     "dsl/jit/launcher.py": "over",
     "dsl/jit/pickling.py": "_found",
     "dsl/trace/aliasing.py": "_seen",
-    "dsl/trace/memory_layout.py": "_found found",
+    "dsl/trace/memory_layout.py": "found",
     "dsl/trace/tracer.py": "_seen",
     "runtime/core/disk_cache.py": "found",
     "runtime/core/frozen.py": "its",

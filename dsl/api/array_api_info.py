@@ -11,7 +11,7 @@ import numpy as np
 from ...compiler.core.types import DTYPES, dtype_kind, real_dtype
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array, asarray
-from ..array.devices import default, name_of, open_device
+from ..array.devices import default_device_kind, name_of, open_device
 from ..core.checks import checked_dtype
 from ..core.errors import DTypeError, TraceError
 from ..interop.device_sharing import gpu_of
@@ -83,7 +83,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: builtins.bool | N
         raise DTypeError(f"from_dlpack: {error}") from None
 
 
-class Info:
+class ArrayNamespaceInfo:
     """What `__array_namespace_info__` gives: see the Array API standard."""
 
     def capabilities(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Info:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
-        return name_of(open_device(default()))
+        return name_of(open_device(default_device_kind()))
 
     def devices(self) -> list[str]:
         return list(dict.fromkeys(["cpu", self.default_device()]))
@@ -110,9 +110,9 @@ class Info:
         return {n: d for n, d in standard.items() if kind is None or np.isdtype(d, kind)}
 
 
-def info() -> Info:
+def info() -> ArrayNamespaceInfo:
     """Devices, dtypes and capabilities."""
-    return Info()
+    return ArrayNamespaceInfo()
 
 
 NAMES: dict[str, Any] = {

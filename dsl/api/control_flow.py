@@ -18,12 +18,12 @@ from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window,
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
-from ..array.conversion import wrapped
+from ..array.conversion import to_kernelgraph_arrays
 from ..array.devices import open_device
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
 from ..core.pytree import Tree, flatten, unflatten
-from ..trace.operands import array_of, fresh, operand
-from ..trace.trace import Trace, current
+from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
+from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, Tracer
 from .control_flow_arguments import OPERANDS, takes
 from .control_flow_counts import count_of, flag_of, index_of, length_of
@@ -32,7 +32,7 @@ Body = Callable[..., Any]
 
 
 @dataclass(slots=True)
-class _Carried:
+class _LoopCarry:
     """A structure that is carried: its leaves as nodes. weak: of those that a Python number began."""
 
     tree: Tree
@@ -46,7 +46,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
 
     lower, upper: Python ints, known or passed at each call, or traced integers; none of them compiles anything anew.
     Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
-    trace = current()
+    trace = current_trace()
     if trace is None:
         init_val = _own(init_val)
         for i in range(int(lower), int(upper)):
@@ -69,7 +69,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
 @takes(cond_fun=("x",), body_fun=("x",))
 def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
-    trace = current()
+    trace = current_trace()
     if trace is None:
         init_val = _own(init_val)
         while bool(np.asarray(cond_fun(init_val))):
@@ -96,17 +96,17 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     xs: arrays of one first length, or None with `length`; f gets a row of each. Raises as `fori_loop` does."""
     leaves: list[Any] = []
     tree = flatten(xs, leaves) if xs is not None else None
-    trace = current()
+    trace = current_trace()
     if trace is None:
         return _scan_at_once(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
-    arrays = [array_of(leaf) for leaf in leaves]
+    arrays = [to_traced_array(leaf) for leaf in leaves]
     count = length_of([a.shape for a in arrays], length)
     carried = _carried(init)
     ys: list[Tree] = []
 
     def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
         rows = stand_ins[len(carried.values) :]
-        parts = [fresh(trace.builder.reshape(row, row.shape[1:])) for row in rows]
+        parts = [new_traced_result(trace.builder.reshape(row, row.shape[1:])) for row in rows]
         x = unflatten(tree, parts) if tree is not None else None
         pair = f(_structure(trace, carried, stand_ins[: len(carried.values)]), x)
         if not isinstance(pair, tuple) or len(pair) != 2:
@@ -116,7 +116,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
         if pair[1] is None:
             ys.clear()
             found.clear()
-        return [*_results("scan", carried, pair[0]), *(array_of(y)._value for y in found)]
+        return [*_results("scan", carried, pair[0]), *(to_traced_array(y)._value for y in found)]
 
     types = [ArrayType((1, *a.shape[1:]), a.dtype) for a in arrays]
     cut = _settled(trace, "scan", carried, trace_body, after=types)
@@ -134,7 +134,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
 def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
     ArgumentsError where the two give different things."""
-    trace = current()
+    trace = current_trace()
     if trace is None:
         return _at_once((true_fun if bool(np.asarray(pred)) else false_fun)(*_own(operands)))
     if isinstance(pred, bool):
@@ -149,7 +149,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
             found: list[Any] = []
             given = _structure(trace, carried, places)
             trees.append(flatten(function(*given), found))
-            results.append([operand(x) for x in found])
+            results.append([to_graph_operand(x) for x in found])
         stand_ins.append(places)
     values = _same_results(trace, trees, results)
     cuts = cut_bodies(trace.builder, stand_ins, values, first, hoist=False)
@@ -162,20 +162,20 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
 # what is carried
 
 
-def _carried(init: Any) -> _Carried:
+def _carried(init: Any) -> _LoopCarry:
     leaves: list[Any] = []
     tree = flatten(init, leaves)
     values, weak = [], []
     for leaf in leaves:
-        found = operand(leaf)
+        found = to_graph_operand(leaf)
         kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
-        value = array_of(leaf)._value
+        value = to_traced_array(leaf)._value
         values.append(Value(value.number, value.type))
         weak.append(kind if kind is not bool else None)
-    return _Carried(tree, values, weak)
+    return _LoopCarry(tree, values, weak)
 
 
-def _structure(trace: Trace, carried: _Carried, values: Sequence[Value]) -> Any:
+def _structure(trace: Trace, carried: _LoopCarry, values: Sequence[Value]) -> Any:
     """What a body gets: arrays of its own, which it may assign to. What began as a Python number promotes like one."""
     leaves = []
     for value, weak in zip(values, carried.weak, strict=True):
@@ -184,17 +184,17 @@ def _structure(trace: Trace, carried: _Carried, values: Sequence[Value]) -> Any:
     return unflatten(carried.tree, leaves)
 
 
-def _results(name: str, carried: _Carried, result: Any) -> list[Value]:
-    """A body's results as the types that it takes. What is weak takes the type of what comes back: `_Promoted`."""
+def _results(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
+    """A body's results as the types that it takes. What is weak takes the type of what comes back: `_CarryPromoted`."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
     if tree != carried.tree:
         raise ArgumentsError(f"the body of {name} takes {carried.tree} and gives {tree}; return what it takes")
     found = []
     for number, (leaf, value, weak) in enumerate(zip(leaves, carried.values, carried.weak, strict=True)):
-        new = operand(leaf)
+        new = to_graph_operand(leaf)
         if not isinstance(new, Value):
-            new = array_of(leaf)._value if isinstance(new, np.generic) else _constant(leaf, value)
+            new = to_traced_array(leaf)._value if isinstance(new, np.generic) else _constant(leaf, value)
         what = f"carried value {number} of {name}"
         if new.shape != value.shape:
             raise ShapeError(
@@ -203,7 +203,7 @@ def _results(name: str, carried: _Carried, result: Any) -> list[Value]:
         kept = new.dtype if new.weak is None else np.result_type(value.dtype, new.weak(0))
         if kept != value.dtype:
             if weak is not None:
-                raise _Promoted(number, kept, new.weak)
+                raise _CarryPromoted(number, kept, new.weak)
             raise DTypeError(
                 f"{what} begins as {value.dtype}, and the body gives {kept}; begin with "
                 f"np.{kept}, or return x.astype(np.{value.dtype})"
@@ -218,7 +218,7 @@ def _constant(leaf: Any, value: Value) -> Value:
     return _trace().builder.const(leaf, value.dtype if kind == value.dtype else None)
 
 
-class _Promoted(Exception):
+class _CarryPromoted(Exception):
     """A carried value that began as a Python number comes back as another dtype or kind: it begins as that, too."""
 
     def __init__(self, number: int, dtype: np.dtype[Any], weak: WeakType | None) -> None:
@@ -229,7 +229,7 @@ class _Promoted(Exception):
 def _settled(
     trace: Trace,
     name: str,
-    carried: _Carried,
+    carried: _LoopCarry,
     trace_body: Callable[[Trace, list[Value], Value], list[Value]],
     before: Sequence[ArrayType] = (),
     after: Sequence[ArrayType] = (),
@@ -245,7 +245,7 @@ def _settled(
         try:
             with _inside(trace):
                 outputs = trace_body(trace, stand_ins, index)
-        except _Promoted as promoted:
+        except _CarryPromoted as promoted:
             i = promoted.number
             carried.values[i], carried.weak[i] = trace.builder.cast(carried.values[i], promoted.dtype), promoted.weak
             continue
@@ -268,13 +268,13 @@ def _placeholder(trace: Trace, type: ArrayType) -> Value:
 
 
 def _trace() -> Trace:
-    trace = current()
+    trace = current_trace()
     assert trace is not None
     return trace
 
 
 def _out(tree: Tree, values: Sequence[Value]) -> Any:
-    return unflatten(tree, [fresh(v) for v in values])
+    return unflatten(tree, [new_traced_result(v) for v in values])
 
 
 # the results of branches
@@ -315,7 +315,9 @@ def _at_once(result: Any) -> Any:
     leaves: list[Any] = []
     tree = flatten(result, leaves)
     device = open_device(("cpu", 0))
-    return unflatten(tree, [x if isinstance(x, Array) else wrapped(np.asarray(x), device, (x,)) for x in leaves])
+    return unflatten(
+        tree, [x if isinstance(x, Array) else to_kernelgraph_arrays(np.asarray(x), device, (x,)) for x in leaves]
+    )
 
 
 def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:

@@ -11,7 +11,7 @@ from ...compiler.core.types import BOOL, INT64
 from ...compiler.graph.graph import Value
 from ..core.errors import DTypeError, ShapeError
 from ..functions.elementwise import apply
-from ..trace.operands import array_of, operand
+from ..trace.operands import to_graph_operand, to_traced_array
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
@@ -30,7 +30,7 @@ def count_of(trace: Trace, lower: Any, upper: Any) -> int | Value:
     if not zero and isinstance(turns, Tracer):  # the difference of two int64 may be more than one
         far = apply("where", apply("less", turns, 0), np.iinfo(np.int64).max, turns)
         turns = apply("where", apply("less", first, last), far, 0)
-    found = operand(turns)
+    found = to_graph_operand(turns)
     if not isinstance(found, Value):
         return max(0, int(found))  # type: ignore[arg-type]
     plain = Value(found.number, found.type)
@@ -48,13 +48,13 @@ def index_of(trace: Trace, index: Value, lower: Any) -> Tracer:
     """The turn's number as Python's `range` counts it: an integer that promotes like a Python int."""
     value = index
     if not (type(lower) is int and lower == 0):
-        first = operand(lower)
+        first = to_graph_operand(lower)
         value = trace.builder.map("add", index, first if isinstance(first, Value) else int(lower), dtype=INT64)
     return Tracer(trace, Value(value.number, value.type, int), SCALAR)
 
 
 def flag_of(trace: Trace, name: str, x: Any) -> Value:
-    value = array_of(x)._value
+    value = to_traced_array(x)._value
     if value.shape != ():
         raise ShapeError(f"a condition of {name} is one bool, not {value.type}; write .any() or .all()")
     return trace.builder.cast(Value(value.number, value.type), BOOL)

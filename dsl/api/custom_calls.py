@@ -15,11 +15,11 @@ from ...runtime.program.user_function import FunctionSource
 from ..array.spec import Spec
 from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError
-from ..environment.traced_globals import Scope
+from ..environment.traced_globals import TracedGlobals
 from ..functions.host_calls import known
-from ..trace.aliasing import assign
-from ..trace.operands import array_of, fresh, trace_of
-from ..trace.trace import current
+from ..trace.aliasing import assign_array
+from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
+from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import source_of
 
@@ -45,10 +45,10 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
     """
     inputs, outputs, single = _arrays("host", reads), *_writes("host", writes)
     function = _callable("host", fn)
-    if current() is None:
+    if current_trace() is None:
         return _at_once(Callback(function), inputs, outputs, single)
     arrays, fresh_ = _placed(inputs, outputs)
-    builder = trace_of(*arrays).builder
+    builder = trace_of_operands(*arrays).builder
     types = [_type(w) for w in fresh_]
     values = builder.host(
         "callback",
@@ -92,7 +92,7 @@ def kernel(
     values = [known(n) if isinstance(n, TracedNumber) else n for n in numbers]
     shape = _grid(grid)
     plain = None if cpu is None else Callback(_with(_callable("kernel", cpu), values))
-    if current() is None:
+    if current_trace() is None:
         if plain is None:
             raise ArgumentsError("kg.kernel is a step of a traced function; call it in one, or give it cpu=f")
         return _at_once(plain, inputs, outputs, single)
@@ -101,7 +101,7 @@ def kernel(
     arrays, fresh_ = _placed(inputs, outputs)
     if not isinstance(code, str) and HALVES[1] in (*(x.dtype for x in arrays), *(_type(w).dtype for w in fresh_)):
         raise ArgumentsError("numba.cuda has no bfloat16 arrays; write x.view(np.uint16), or the kernel in CUDA C++")
-    made = trace_of(*arrays).builder.kernel(own, [x._value for x in arrays], fresh_)
+    made = trace_of_operands(*arrays).builder.kernel(own, [x._value for x in arrays], fresh_)
     return _written(made, arrays, outputs, single)
 
 
@@ -130,12 +130,12 @@ def _is_array(x: Any) -> bool:
 
 def _callable(what: str, fn: Any) -> Callable[..., Any]:
     """The user's own function, not the copy of it that is traced."""
-    trace = current()
+    trace = current_trace()
     if trace is not None and trace.world is not None:
         fn = trace.world.original(fn)
     if not callable(fn):
         raise ArgumentsError(f"kg.{what} takes a Python function, not {fn!r}")
-    if type(fn) is FunctionType and isinstance(fn.__globals__, Scope):  # defined in the traced function
+    if type(fn) is FunctionType and isinstance(fn.__globals__, TracedGlobals):  # defined in the traced function
         raise ArgumentsError(f"kg.{what}: define {fn.__name__} outside of the traced function")
     return fn  # type: ignore[no-any-return]
 
@@ -154,13 +154,13 @@ def _with(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[...,
 
 def _placed(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
     """All arrays of a step (to be read, then initial values), and what it writes."""
-    arrays, fresh_ = [array_of(x) for x in inputs], []
+    arrays, fresh_ = [to_traced_array(x) for x in inputs], []
     for w in outputs:
         if isinstance(w, Spec):
             fresh_.append(NewArray(w.shape, w.dtype.name))
         else:
             fresh_.append(NewArray(w.shape, w.dtype.name, len(arrays)))
-            arrays.append(array_of(w))
+            arrays.append(to_traced_array(w))
     return arrays, fresh_
 
 
@@ -171,8 +171,8 @@ def _type(w: NewArray) -> ArrayType:
 def _written(values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[Any], single: bool) -> Any:
     results = []
     for value, w in zip(values, outputs, strict=True):
-        result = fresh(value, *arrays)
-        results.append(result if isinstance(w, Spec) else assign(w, result))
+        result = new_traced_result(value, *arrays)
+        results.append(result if isinstance(w, Spec) else assign_array(w, result))
     return results[0] if single else tuple(results)
 
 
@@ -199,7 +199,7 @@ def _code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
         if not name or f"{name}(" not in fn.replace(" (", "("):
             raise ArgumentsError('kg.kernel of CUDA C++ text needs name=, that of its extern "C" __global__ function')
         return fn, name
-    trace = current()
+    trace = current_trace()
     if trace is not None and trace.world is not None:
         fn = trace.world.original(fn)
     plain = getattr(fn, "py_func", fn)

@@ -13,19 +13,19 @@ from typing import Any, TextIO
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..array.conversion import plain
+from ..array.conversion import to_numpy_arrays
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.elementwise import apply
-from ..trace.operands import array_of, fresh
-from ..trace.trace import Trace, current
+from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.trace import Trace, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 Watcher = Callable[[Sequence[Any]], None]
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintTracedValues:
     """Prints what the user gave: traced values fill the leaves for which `others` has TRACED."""
 
     tree: Tree
@@ -44,7 +44,7 @@ TRACED: Any = type("Traced", (), {})
 
 
 @dataclass(frozen=True)
-class Finite:
+class FiniteCheck:
     """Raises where not all values are finite, told by how many are not and which is the first."""
 
     line: str
@@ -67,31 +67,31 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
 
     values: arrays, numbers, strings, and tuples, lists and dicts of them. Several prints come in the order of the
     program."""
-    trace = current()
+    trace = current_trace()
     if trace is None:
-        builtins.print(*map(plain, values), sep=sep, end=end, file=file)
+        builtins.print(*map(to_numpy_arrays, values), sep=sep, end=end, file=file)
         return
     leaves: list[Any] = []
     tree = flatten(values, leaves)
     traced = [type(leaf) is TracedNumber or isinstance(leaf, Tracer) for leaf in leaves]
     others = tuple(TRACED if is_traced else leaf for leaf, is_traced in zip(leaves, traced, strict=True))
-    arrays = [array_of(leaf) for leaf, is_traced in zip(leaves, traced, strict=True) if is_traced]
-    _watch(trace, arrays, Printed(tree, others, sep, end, file))
+    arrays = [to_traced_array(leaf) for leaf, is_traced in zip(leaves, traced, strict=True) if is_traced]
+    _watch(trace, arrays, PrintTracedValues(tree, others, sep, end, file))
 
 
 def check_finite(x: Any, name: str = "") -> Any:
     """`x`, of any shape and dtype. The call raises NotFiniteError (a FloatingPointError) at this line if it holds NaN
     or an infinity. Two numbers leave the kernel that computes `x`. name: what the error calls it."""
-    trace = current()
+    trace = current_trace()
     if trace is None:
-        _check_now(np.asarray(plain(x)), name)
+        _check_now(np.asarray(to_numpy_arrays(x)), name)
         return x
-    array = array_of(x)
+    array = to_traced_array(x)
     if array.size and array.dtype.kind not in "biu":
         bad = apply("logical_not", apply("isfinite", array))
         places = apply("where", bad, _place(trace, array.shape), array.size)
         found = [np.sum(bad, dtype=np.int64), np.min(places)]
-        _watch(trace, found, Finite(user_line(), name or f"a {array._value.type}", array.shape))
+        _watch(trace, found, FiniteCheck(user_line(), name or f"a {array._value.type}", array.shape))
     return x
 
 
@@ -99,14 +99,14 @@ def _place(trace: Trace, shape: tuple[int, ...]) -> Any:
     """The place of each element in C order."""
     found: Any = 0
     for axis, length in enumerate(shape):
-        found = found * length + fresh(trace.builder.index(shape, axis))
+        found = found * length + new_traced_result(trace.builder.index(shape, axis))
     return found
 
 
 def _check_now(array: np.ndarray[Any, Any], name: str) -> None:
     if array.size and array.dtype.kind not in "biu":
         bad = ~np.isfinite(array)
-        Finite(user_line(), name or f"a {array.dtype}{list(array.shape)}", array.shape)((bad.sum(), bad.argmax()))
+        FiniteCheck(user_line(), name or f"a {array.dtype}{list(array.shape)}", array.shape)((bad.sum(), bad.argmax()))
 
 
 def _watch(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:

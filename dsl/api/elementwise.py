@@ -26,15 +26,15 @@ from ...runtime.program.user_function import (
     vectorized_reference,
 )
 from ..array.array import Array
-from ..array.conversion import device_of
+from ..array.conversion import device_of_arguments
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
-from ..environment.traced_globals import Scope
-from ..functions.masked_values import Masked, made, together
-from ..jit.pickling import Portable
-from ..trace.dispatch import Traced
-from ..trace.operands import fresh, operand, trace_of
-from ..trace.trace import Trace, current
+from ..environment.traced_globals import TracedGlobals
+from ..functions.masked_values import MaskedSelection, made, together
+from ..jit.pickling import PicklableFunction
+from ..trace.dispatch import NumpyProtocols
+from ..trace.operands import new_traced_result, to_graph_operand, trace_of_operands
+from ..trace.trace import Trace, current_trace
 from ..trace.tracer import Tracer
 
 MODULES = ("math", "cmath", "numpy", "operator", "builtins")
@@ -61,7 +61,7 @@ _REFUSED = {
 }
 
 
-class Elementwise(Portable):
+class Elementwise(PicklableFunction):
     """A scalar function, for arrays. Calls broadcast; they return one array, or a tuple of as many as the function
     returns. With numbers alone it is the function itself.
 
@@ -96,19 +96,25 @@ class Elementwise(Portable):
             raise ArgumentsError(f"{self.__name__}() {error}") from None
         bound.apply_defaults()
         given = bound.args
-        if not any(isinstance(x, (Traced, np.ndarray, Array)) or hasattr(x, "__array_interface__") for x in given):
+        if not any(
+            isinstance(x, (NumpyProtocols, np.ndarray, Array)) or hasattr(x, "__array_interface__") for x in given
+        ):
             return self.function(*given)
-        if current() is not None:
+        if current_trace() is not None:
             return self._traced(given)
         return self._at_once(given) if not settings.disable else self._plain(given)
 
     def _traced(self, given: Sequence[Any], where: Value | None = None) -> Any:
-        if any(type(x) is Masked for x in given):
+        if any(type(x) is MaskedSelection for x in given):
             return self._masked(given)
-        trace = trace_of(*given)
-        operands = [operand(self._number(name, x)) for name, x in zip(self.signature.parameters, given, strict=True)]
+        trace = trace_of_operands(*given)
+        operands = [
+            to_graph_operand(self._number(name, x)) for name, x in zip(self.signature.parameters, given, strict=True)
+        ]
         function = self._typed(operands, trace)
-        results = tuple(fresh(value, *given) for value in trace.builder.call(function, *operands, where=where))
+        results = tuple(
+            new_traced_result(value, *given) for value in trace.builder.call(function, *operands, where=where)
+        )
         return results if function.several else results[0]
 
     def _masked(self, given: Sequence[Any]) -> Any:
@@ -121,7 +127,7 @@ class Elementwise(Portable):
         mask = first._mask.reshape((*first._mask.shape, *(1,) * (rank - first._mask.ndim)))
         results = self._traced(every, mask._value)
         several = isinstance(results, tuple)
-        parts = tuple(Masked(r, first._mask, first._line) for r in (results if several else (results,)))
+        parts = tuple(MaskedSelection(r, first._mask, first._line) for r in (results if several else (results,)))
         return parts if several else parts[0]
 
     def _plain(self, given: tuple[Any, ...]) -> Any:
@@ -155,7 +161,7 @@ class Elementwise(Portable):
         """Outside of a trace: one kernel, on the device of the arrays."""
         from ..jit.kernel_graph import KernelGraph
 
-        device = device_of(*given)
+        device = device_of_arguments(*given)
         place = "cpu" if device is None else name_of(device)
         compiled = self._eager.get(place)
         if compiled is None:
@@ -236,7 +242,7 @@ def source_of(
 def _captures(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
     """(name, where it is found, how) of all that the code names outside of itself."""
     code, scope = function.__code__, function.__globals__
-    scope = scope._real if isinstance(scope, Scope) else scope
+    scope = scope._real if isinstance(scope, TracedGlobals) else scope
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell, "cell"
     for name in dict.fromkeys(n for c in nested_code_objects(code) for n in c.co_names):

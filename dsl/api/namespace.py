@@ -13,24 +13,24 @@ from ..environment import numpy_proxy
 from ..functions import creation, elementwise, manipulation, sorting, tables, topk, unsupported
 from ..functions import fft as fourier
 from ..jit.eager import run
-from ..trace.dispatch import FUNCTIONS, Traced, call_function, given
-from ..trace.trace import current
+from ..trace.dispatch import FUNCTIONS, NumpyProtocols, apply_view_rule, call_function
+from ..trace.trace import current_trace
 from . import array_api_info, debug, nn, random
 from . import control_flow as loops
 
-__all__ = ["NAMESPACE", "Namespace"]
+__all__ = ["NAMESPACE", "NumpyNamespace"]
 
 
 def _has_traced(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(a, Traced) or (isinstance(a, (list, tuple)) and _has_traced(tuple(a))) for a in args)
+    return any(isinstance(a, NumpyProtocols) or (isinstance(a, (list, tuple)) and _has_traced(tuple(a))) for a in args)
 
 
 def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
     """`traced` where a traced value is among the arguments, else `eager` on arrays."""
 
     def function(*args: Any, **options: Any) -> Any:
-        if current() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
-            return given(name, traced(*args, **options), args, options)
+        if current_trace() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
+            return apply_view_rule(name, traced(*args, **options), args, options)
         return run(eager, args, options)
 
     return _named(function, name, eager, traced)
@@ -40,8 +40,8 @@ def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Ca
     """A function that makes an array from no array: traced inside a trace."""
 
     def function(*args: Any, **options: Any) -> Any:
-        if current() is not None:
-            return given(name, traced(*args, **options), args, options)
+        if current_trace() is not None:
+            return apply_view_rule(name, traced(*args, **options), args, options)
         return run(eager, args, options)
 
     return _named(function, name, eager, traced)
@@ -110,7 +110,7 @@ def _numpy_names() -> dict[Any, list[str]]:
     return names
 
 
-class Namespace:
+class NumpyNamespace:
     """`kg.linalg` and the like: the functions of a module of NumPy's that can be traced."""
 
     def __init__(self, name: str, functions: dict[str, Callable[..., Any]]) -> None:
@@ -124,7 +124,7 @@ class Namespace:
         return f"<namespace {self.__name__}>"
 
 
-def _module(module: Any) -> Namespace:
+def _module(module: Any) -> NumpyNamespace:
     """The functions of a module of NumPy's."""
     short = module.__name__.removeprefix("numpy.")
     named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
@@ -133,7 +133,7 @@ def _module(module: Any) -> Namespace:
         for n, f in named.items()
         if callable(f) and (f in FUNCTIONS or f in unsupported.EXPOSED)
     }
-    return Namespace(short, found)
+    return NumpyNamespace(short, found)
 
 
 _ = tables  # which fill what is read here
@@ -143,15 +143,15 @@ NAMESPACE["linalg"] = _module(np.linalg)
 NAMESPACE["fft"] = _module(np.fft)
 for _name in ("fftfreq", "rfftfreq"):  # these take no array
     setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), fourier.frequencies(_name)))
-NAMESPACE["lib"] = Namespace("lib", {})
+NAMESPACE["lib"] = NumpyNamespace("lib", {})
 NAMESPACE["lib"].stride_tricks = _module(np.lib.stride_tricks)
 
-NAMESPACE["nn"] = Namespace(
+NAMESPACE["nn"] = NumpyNamespace(
     "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
 )
 
-NAMESPACE["random"] = Namespace("random", random.FUNCTIONS)
-NAMESPACE["debug"] = Namespace("debug", debug.FUNCTIONS)
+NAMESPACE["random"] = NumpyNamespace("random", random.FUNCTIONS)
+NAMESPACE["debug"] = NumpyNamespace("debug", debug.FUNCTIONS)
 
 NAMESPACE.update(loops.FUNCTIONS)
 

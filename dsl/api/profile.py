@@ -22,7 +22,7 @@ from ..array import devices
 from ..array.in_flight import waitall
 from ..core.context import context
 from ..core.errors import OptionError, user_line
-from ..jit.compiled import Compiled
+from ..jit.compiled import CompiledProgram
 from ..jit.kernel_graph import KernelGraph
 from ..jit.specializations import Specializations
 
@@ -151,7 +151,7 @@ def _phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
         (KernelGraph, "__call__", "call", of_call),
         (Specializations, "_captured", "trace", of_versions),
         (Specializations, "compiled", "plan", of_versions),
-        (Compiled, "make_ready", "compile", of_compiled),
+        (CompiledProgram, "make_ready", "compile", of_compiled),
         *((kind, name, "wait", of_wait) for kind, name in _waits()),
     ]
 
@@ -162,7 +162,7 @@ def _waits() -> Iterator[tuple[Any, str]]:
 
     yield RunEvent, "wait"
     yield RunEvent, "finish"
-    kinds = {type(device): device for device in devices.opened()}
+    kinds = {type(device): device for device in devices.opened_devices()}
     for device in kinds.values():
         yield from device.waits()
 
@@ -184,11 +184,11 @@ def _measured(recorder: Recorder, profile: Profile) -> Iterator[None]:
         for owner, name, kind, words in _phases():
             before.append((owner, name, owner.__dict__[name]))
             setattr(owner, name, _timed(recorder, owner.__dict__[name], kind, words))
-        for of in dict.fromkeys(map(type, devices.opened())):
+        for of in dict.fromkeys(map(type, devices.opened_devices())):
             for name in ("upload", "upload_later", "download"):
                 before.append((of, name, getattr(of, name)))
                 setattr(of, name, _copy(recorder, getattr(of, name), name))
-        for device in devices.opened():
+        for device in devices.opened_devices():
             before += device.profiled(recorder)
         yield
     finally:

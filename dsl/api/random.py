@@ -22,7 +22,7 @@ from ...compiler.core.types import DTYPES, FLOAT32, FLOAT64, UINT64, DType
 from ...compiler.ops.philox import philox_reference
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
-from ..array.conversion import device_of
+from ..array.conversion import device_of_arguments
 from ..array.devices import device_named, name_of, open_device
 from ..core.checks import checked_dtype
 from ..core.context import context
@@ -31,9 +31,9 @@ from ..functions.creation import full
 from ..functions.elementwise import apply
 from ..functions.selection import take
 from ..functions.views import cast
-from ..trace.axes import to_shape
-from ..trace.operands import array_of, fresh, length, trace_of
-from ..trace.trace import current
+from ..trace.axes import to_traced_shape
+from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands, traced_length
+from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 Shape = int | Sequence[int]
@@ -72,8 +72,8 @@ def split(key: Key, n: int = 2) -> tuple[Key, ...]:
 
 def _integer(x: Any, what: str) -> Any:
     """A Python int, or a traced integer."""
-    if isinstance(x, (np.ndarray, Array)) and current() is not None:
-        x = array_of(x)
+    if isinstance(x, (np.ndarray, Array)) and current_trace() is not None:
+        x = to_traced_array(x)
     if type(x) is TracedNumber and isinstance(x, int):
         return x
     if isinstance(x, Tracer):
@@ -113,7 +113,7 @@ def _words_of(key: Any) -> tuple[Any, Any]:
 
 def _word(x: Any) -> Tracer:
     """One word as a traced uint32; known ones are arguments of the kernels, whose text serves all keys."""
-    return cast(array_of(length(trace_of(), x) if type(x) is int else x), UINT32)
+    return cast(to_traced_array(traced_length(trace_of_operands(), x) if type(x) is int else x), UINT32)
 
 
 def _block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequence[int]) -> list[Tracer]:
@@ -125,7 +125,7 @@ def _block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequenc
 def _draw(key: Key, shape: Shape, count: int) -> list[Tracer]:
     """`count` (1, 2 or 4) words for each element. Neighbours that share a block compute it once where one thread of a
     GPU has them all."""
-    sizes = to_shape(shape)
+    sizes = to_traced_shape(shape)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"shape {sizes} has a negative length")
     each = 4 // count
@@ -144,17 +144,17 @@ def _draw(key: Key, shape: Shape, count: int) -> list[Tracer]:
 
 def _places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
     """i // each and i % each of every element i, in C order."""
-    trace, dtype = trace_of(), UINT32 if math.prod(sizes) <= 1 << 32 else UINT64
+    trace, dtype = trace_of_operands(), UINT32 if math.prod(sizes) <= 1 << 32 else UINT64
     moving = [axis for axis, n in enumerate(sizes) if n != 1]
     if not moving:
         zero = full(sizes, 0, dtype)
         return zero, zero
-    *outer, inner = (cast(fresh(trace.builder.index(sizes, axis)), dtype) for axis in moving)
+    *outer, inner = (cast(new_traced_result(trace.builder.index(sizes, axis)), dtype) for axis in moving)
     step = sizes[moving[-1]]
     whole = step % each == 0 or not outer  # each row starts with a block of its own: its number need not be divided
     block, rest = (_blocks(inner, each), step // each) if whole else (inner, step)
     for axis, along in zip(reversed(moving[:-1]), reversed(outer), strict=True):
-        block = apply("add", block, apply("multiply", along, length(trace, rest)))
+        block = apply("add", block, apply("multiply", along, traced_length(trace, rest)))
         rest *= sizes[axis]
     turn = apply("bitwise_and", inner if whole else block, each - 1)
     return block if whole else _blocks(block, each), turn
@@ -226,7 +226,7 @@ def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, 
 
 
 def _bound(x: Any, dtype: DType) -> Any:
-    return x if isinstance(x, (int, float)) and not isinstance(x, np.generic) else cast(array_of(x), dtype)
+    return x if isinstance(x, (int, float)) and not isinstance(x, np.generic) else cast(to_traced_array(x), dtype)
 
 
 def _shaped(result: Tracer, drawn: Tracer) -> Tracer:
@@ -257,7 +257,7 @@ def _scaled(low: Tracer, high: Tracer, span: Any) -> Tracer:
         return _joined(low, high)
     if span.dtype == UINT64:
         return apply("multiply_high", _joined(low, high), span)
-    wide = cast(array_of(span), UINT64)
+    wide = cast(to_traced_array(span), UINT64)
     carry = cast(apply("multiply_high", low, span), UINT64)
     total = apply("add", apply("multiply", cast(high, UINT64), wide), carry)  # at most (2**32 - 1) * 2**32
     return apply("right_shift", total, np.uint64(32))
@@ -283,13 +283,13 @@ def _at_least(x: Any, bound: int) -> bool:
     if type(x) is not TracedNumber:
         return bool(x >= bound)
     if x._number < bound:
-        raise x._need()
-    trace_of(x).checks.append(f"{x._name} >= {bound}")
+        raise x._need_number_value()
+    trace_of_operands(x).checks.append(f"{x._name} >= {bound}")
     return True
 
 
 def _intervals(low: Any, high: Any) -> tuple[Tracer, Tracer]:
-    first, last = array_of(low), array_of(high)
+    first, last = to_traced_array(low), to_traced_array(high)
     for x in (first, last):
         if x.dtype.kind not in "iu":
             raise DTypeError(f"the bounds of random integers must be integers, not {x.dtype}")
@@ -328,7 +328,7 @@ def choice(key: Key, a: Any, shape: Shape = ()) -> Tracer:
     Raises ShapeError where there are none."""
     if isinstance(a, (int, np.integer)) and not isinstance(a, Tracer):
         return integers(key, shape, 0, a)
-    x = array_of(a)
+    x = to_traced_array(a)
     if not x.ndim:
         raise ShapeError("choice needs an int, or an array of at least one axis")
     return take(x, integers(key, shape, 0, x.shape[0]), axis=0)
@@ -342,7 +342,7 @@ def _everywhere(traced: Callable[..., Tracer]) -> Callable[..., Any]:
 
     @functools.wraps(traced)
     def function(*args: Any, device: str | None = None, **options: Any) -> Any:
-        if current() is not None:
+        if current_trace() is not None:
             return traced(*args, **options)
         return _at_once(traced, device, args, options)
 
@@ -353,7 +353,7 @@ def _at_once(traced: Callable[..., Tracer], device: str | None, args: tuple[Any,
     from ...runtime.core.settings import override, settings
 
     if device is None:
-        place = name_of(device_of(*args, *options.values()) or open_device(context.device or ("cpu", 0)))
+        place = name_of(device_of_arguments(*args, *options.values()) or open_device(context.device or ("cpu", 0)))
     else:
         place = name_of(device_named(device))
     compiled = _compiled(traced, place)

@@ -14,20 +14,20 @@ from .array import Array, from_numpy
 from .devices import name_of
 
 
-def plain(x: Any) -> Any:
+def to_numpy_arrays(x: Any) -> Any:
     """x with NumPy arrays in place of `kg.Array`s."""
     if isinstance(x, Array):
         return x.numpy()
     if isinstance(x, list):
-        return [plain(i) for i in x]
+        return [to_numpy_arrays(i) for i in x]
     if type(x) is tuple:
-        return tuple(plain(i) for i in x)
+        return tuple(to_numpy_arrays(i) for i in x)
     if type(x) is slice:
-        return slice(*(plain(i) for i in (x.start, x.stop, x.step)))
+        return slice(*(to_numpy_arrays(i) for i in (x.start, x.stop, x.step)))
     return x
 
 
-def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
+def to_kernelgraph_arrays(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
     """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are not new. args: what x was
     made of. What no `kg.Array` can be stays NumPy's: text, dates, subclasses with a meaning of their own."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.type in _NUMPYS:
@@ -39,14 +39,14 @@ def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, 
             return x
         new = x.base is None and not any(x is g for g in given)
         result = from_numpy(x, device, own=new)
-        if not new and any(np.may_share_memory(x, a.numpy()) for a in arrays_in(args, Array)):
+        if not new and any(np.may_share_memory(x, a.numpy()) for a in arrays_among_arguments(args, Array)):
             result._part = True
         return result
     if isinstance(x, tuple):
-        parts = [wrapped(i, device, given, args) for i in x]
+        parts = [to_kernelgraph_arrays(i, device, given, args) for i in x]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if isinstance(x, list):
-        return [wrapped(i, device, given, args) for i in x]
+        return [to_kernelgraph_arrays(i, device, given, args) for i in x]
     return x
 
 
@@ -54,18 +54,24 @@ def wrapped(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, 
 _NUMPYS = frozenset({np.object_, np.bytes_, np.str_, str, np.void, np.record, np.datetime64, np.timedelta64})
 
 
-def arrays_in(x: Any, kind: type = np.ndarray) -> list[Any]:
+def arrays_among_arguments(x: Any, kind: type = np.ndarray) -> list[Any]:
     """The NumPy arrays, or `kg.Array`s, among arguments."""
     if isinstance(x, kind):
         return [x]
-    return [a for i in x for a in arrays_in(i, kind)] if isinstance(x, (tuple, list)) else []
+    return [a for i in x for a in arrays_among_arguments(i, kind)] if isinstance(x, (tuple, list)) else []
 
 
-def device_of(*args: Any) -> Device | None:
+def device_of_arguments(*args: Any) -> Device | None:
     """The device of the first `kg.Array` among the arguments. Raises ArgumentsError for several devices of one kind."""
     first: Device | None = None
     for arg in args:
-        found = arg._device if isinstance(arg, Array) else device_of(*arg) if isinstance(arg, (tuple, list)) else None
+        found = (
+            arg._device
+            if isinstance(arg, Array)
+            else device_of_arguments(*arg)
+            if isinstance(arg, (tuple, list))
+            else None
+        )
         if first is None:
             first = found
         elif found is not None and found.index != first.index and found.kind == first.kind:

@@ -23,7 +23,7 @@ class DeviceUnavailableError(UserError, RuntimeError):
     """The device exists in the table, not on this machine."""
 
 
-def parse(name: Any) -> tuple[str, int] | None:
+def parse_device_name(name: Any) -> tuple[str, int] | None:
     """(kind, index) of a device's name; None for None. Raises OptionError."""
     if name is None:
         return None
@@ -46,7 +46,7 @@ _lock = threading.RLock()
 _default: tuple[str, int] | None = None
 
 
-def default() -> tuple[str, int]:
+def default_device_kind() -> tuple[str, int]:
     """cuda where it can be used, else cpu; decided once."""
     global _default
     if _default is None:
@@ -56,7 +56,7 @@ def default() -> tuple[str, int]:
 
 def device_named(name: str | None) -> Device:
     """The device of a name; of None the one of `with kg.device(...)`, else the default one."""
-    return open_device(parse(name) or context.device or default())
+    return open_device(parse_device_name(name) or context.device or default_device_kind())
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def device(name: str) -> Iterator[str]:
     >>> x.device
     'cpu:1'
     """
-    place = parse(name)
+    place = parse_device_name(name)
     if context.trace is not None:
         builder = context.trace.builder
         before, builder.place = builder.place, place
@@ -102,7 +102,7 @@ def _cuda_installed() -> bool:
     return importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.core") is not None
 
 
-def begin(place: tuple[str, int] | None) -> None:
+def begin_opening_device(place: tuple[str, int] | None) -> None:
     """The device will be opened soon (None: the default one): what takes long of that starts, beside other work."""
     place = place or _default or ("cuda", 0)
     if DEVICES[place[0]].gpu and place not in _open and _cuda_installed():
@@ -116,7 +116,7 @@ def open_device(place: tuple[str, int]) -> Device:
         return found
     with _lock:
         if place not in _open:
-            _open[place] = _start(*place)
+            _open[place] = _construct_device(*place)
         return _open[place]
 
 
@@ -127,14 +127,14 @@ def gpu_at(place: tuple[str, int]) -> GpuProperties:
     return known or query_gpu_properties(*place) or H200
 
 
-def opened() -> list[Device]:
+def opened_devices() -> list[Device]:
     """The devices in use; the CPU and the default one are opened."""
-    for place in (("cpu", 0), default()):
+    for place in (("cpu", 0), default_device_kind()):
         open_device(place)
     return list(_open.values())
 
 
-def _start(kind: str, index: int) -> Device:
+def _construct_device(kind: str, index: int) -> Device:
     try:
         return make_device(kind, index)
     except ImportError as error:
@@ -148,7 +148,7 @@ def _start(kind: str, index: int) -> Device:
         ) from None
 
 
-def target(kind: str) -> str:
+def target_of_kind(kind: str) -> str:
     """What kernels for a device of this kind are printed for."""
     return DEVICES[kind].target
 

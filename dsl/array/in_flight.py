@@ -12,27 +12,27 @@ _held = [0]  # bytes that calls in flight hold; threads may leave it a little of
 
 MAX_CALLS_AHEAD = 8  # calls that may always be in flight,
 FLIGHT_BYTES = 8 << 30  # beyond them only while all together hold less than this
-ASKED, MANY_BYTES = 16, 64 << 20  # `track` asks the events once in so many calls, or if calls hold more than this
+ASKED, MANY_BYTES = 16, 64 << 20  # `track_call` asks the events once in so many calls, or if calls hold more than this
 
 
 def track_memory(events: tuple[Event, ...], things: Any) -> None:
     """Keeps `things` (memory) alive until the events have happened. A caller who runs far ahead of the device waits
     here for the oldest call, so that calls in flight never take all the memory."""
-    _collect()
-    track(events, things, sum([thing.nbytes for thing in things]))
+    _forget_finished_calls()
+    track_call(events, things, sum([thing.nbytes for thing in things]))
 
 
-def track(events: tuple[Event, ...], things: Any, size: int) -> None:
+def track_call(events: tuple[Event, ...], things: Any, size: int) -> None:
     """As `track_memory` for things of `size` bytes, for devices where it costs time to ask whether an event is over."""
     _held[0] += size
     _flights.append((events, things, size))
     if not len(_flights) % ASKED or _held[0] > MANY_BYTES:
-        _collect()
+        _forget_finished_calls()
         while _held[0] > FLIGHT_BYTES and len(_flights) > MAX_CALLS_AHEAD:
-            _wait_oldest()
+            _wait_for_oldest_call()
 
 
-def _collect() -> None:
+def _forget_finished_calls() -> None:
     """Let go of the calls that are over, oldest first: by popping first, threads never drop what another looks at."""
     try:
         while True:
@@ -46,23 +46,23 @@ def _collect() -> None:
         _held[0] = 0
 
 
-def status() -> tuple[int, int]:
+def in_flight_counts() -> tuple[int, int]:
     """How many calls are in flight, as far as is known, and the bytes that they hold."""
     return len(_flights), _held[0]
 
 
-def is_idle() -> bool:
+def is_no_call_in_flight() -> bool:
     """Whether no call is in flight."""
-    _collect()
+    _forget_finished_calls()
     return not _flights
 
 
-def uses(memory: Any) -> list[Event]:
+def events_using_memory(memory: Any) -> list[Event]:
     """The events of calls in flight that use some memory."""
     return [event for events, things, _ in _flights.copy() if any(t is memory for t in things) for event in events]
 
 
-def _oldest() -> tuple[tuple[Event, ...], Any, int] | None:
+def _take_oldest_call() -> tuple[tuple[Event, ...], Any, int] | None:
     """Takes out the oldest call: by popping first, threads never drop one that another has looked at."""
     try:
         return _flights.popleft()
@@ -70,9 +70,9 @@ def _oldest() -> tuple[tuple[Event, ...], Any, int] | None:
         return None
 
 
-def _wait_oldest() -> None:
+def _wait_for_oldest_call() -> None:
     """Wait for the oldest call in flight. Errors stay with the arrays that they concern."""
-    flight = _oldest()
+    flight = _take_oldest_call()
     if flight is None:
         return
     try:
@@ -84,7 +84,7 @@ def _wait_oldest() -> None:
     _held[0] -= flight[2]
 
 
-def make_room() -> bool:
+def free_memory_in_flight() -> bool:
     """Wait for all calls in flight, whose memory goes back; whether there were any."""
     found = bool(_flights)
     waitall()
@@ -100,4 +100,4 @@ def waitall() -> None:
     True
     """
     while _flights:
-        _wait_oldest()
+        _wait_for_oldest_call()

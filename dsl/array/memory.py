@@ -32,7 +32,7 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
     del holders
     stats["kernels"] = found.kernels
     stats["graphs"] = found.graph_bytes
-    stats["calls"], stats["in_flight"] = in_flight.status()
+    stats["calls"], stats["in_flight"] = in_flight.in_flight_counts()
     return stats
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from ...runtime.program.device import Device
 from ..core.errors import ReadOnlyError
 from .array import Array, NumpyMemory, from_numpy
-from .conversion import plain, wrapped
+from .conversion import to_kernelgraph_arrays, to_numpy_arrays
 
 
-class _Holder:
+class _MemoryHolder:
     """Holds one thing as a `kg.Array` holds its memory."""
 
     __slots__ = ("thing",)
@@ -23,43 +23,45 @@ class _Holder:
         self.thing = thing
 
 
-def _references(holder: _Holder) -> int:
+def _count_references(holder: _MemoryHolder) -> int:
     return sys.getrefcount(holder.thing)
 
 
-_ALONE = _references(_Holder(object()))  # counted, for interpreters count their own temporary references differently
+_ALONE = _count_references(
+    _MemoryHolder(object())
+)  # counted, for interpreters count their own temporary references differently
 
 
 def set_item(array: Array, key: Any, value: Any) -> None:
     """`array[key] = value` with NumPy's meaning. Raises what NumPy raises."""
-    key, value = plain(key), plain(value)
-    change(array, lambda own: own.__setitem__(key, value))
+    key, value = to_numpy_arrays(key), to_numpy_arrays(value)
+    change_values(array, lambda own: own.__setitem__(key, value))
 
 
-def call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+def call_in_place(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A function of NumPy's that changes its first argument, here a `kg.Array`: `np.put`, `np.add.at`, ..."""
-    rest, named = plain(args[1:]), {name: plain(value) for name, value in options.items()}
-    change(args[0], lambda own: function(own, *rest, **named))
+    rest, named = to_numpy_arrays(args[1:]), {name: to_numpy_arrays(value) for name, value in options.items()}
+    change_values(args[0], lambda own: function(own, *rest, **named))
 
 
-def change(array: Array, how: Callable[[Any], Any]) -> None:
+def change_values(array: Array, how: Callable[[Any], Any]) -> None:
     """Lets `how` change the array's values, once the work that makes them is over.
 
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
     values: its memory stays as it is, and the array gets another one."""
-    _check(array)
+    _check_not_a_view(array)
     array.wait()
     array._host = None
-    own = _writable(array)
+    own = _writable_host_view(array)
     if own is not None:
         how(own)
         return
     host = array.numpy().copy()
     how(host)
-    _move(array, host)
+    _replace_memory(array, host)
 
 
-def fill(
+def fill_out_argument(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], place: int | None, device: Device
 ) -> Any:
     """A function of NumPy's that is given `out`, by name or as the arguments from number `place` on: NumPy arrays are
@@ -72,28 +74,28 @@ def fill(
     stand_ins: dict[int, Any] = {}
     for out in given:
         if isinstance(out, Array):
-            _check(out)
+            _check_not_a_view(out)
             stand_ins[id(out)] = np.array(out.numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
     def prepared(x: Any) -> Any:
-        return tuple(map(prepared, x)) if type(x) is tuple else stand_ins.get(id(x), plain(x))
+        return tuple(map(prepared, x)) if type(x) is tuple else stand_ins.get(id(x), to_numpy_arrays(x))
 
     first = len(args) if place is None else place
-    values = (*plain(args[:first]), *map(prepared, args[first:]))
-    named = {name: prepared(x) if name == "out" else plain(x) for name, x in options.items()}
+    values = (*to_numpy_arrays(args[:first]), *map(prepared, args[first:]))
+    named = {name: prepared(x) if name == "out" else to_numpy_arrays(x) for name, x in options.items()}
     result = function(*values, **named)
     for out in given:
         if isinstance(out, Array):
-            _move(out, stand_ins[id(out)])
+            _replace_memory(out, stand_ins[id(out)])
 
     def named_back(x: Any) -> Any:
-        return written[id(x)] if id(x) in written and x is not None else wrapped(x, device)
+        return written[id(x)] if id(x) in written and x is not None else to_kernelgraph_arrays(x, device)
 
     return tuple(map(named_back, result)) if type(result) is tuple else named_back(result)
 
 
-def _check(array: Array) -> None:
+def _check_not_a_view(array: Array) -> None:
     """Raises ReadOnlyError for what would be a view of another array in NumPy, which would be written to too."""
     if getattr(array, "_part", False):
         raise ReadOnlyError(
@@ -102,21 +104,23 @@ def _check(array: Array) -> None:
         )
 
 
-def _move(array: Array, host: np.ndarray[Any, Any]) -> None:
+def _replace_memory(array: Array, host: np.ndarray[Any, Any]) -> None:
     """Gives an array these values, in memory that nobody else has."""
     new = from_numpy(host, array._device, own=True)
     array._memory, array._event, array._host = new._memory, new._event, None
     array.__class__ = Array
 
 
-def _writable(array: Array) -> np.ndarray[Any, Any] | None:
+def _writable_host_view(array: Array) -> np.ndarray[Any, Any] | None:
     """The array's memory, where it is the CPU's and nothing else holds it."""
     held = _ALONE + 1  # the holder's and the array's
-    if not array._device.host_memory or _references(_Holder(array._memory)) > held:
+    if not array._device.host_memory or _count_references(_MemoryHolder(array._memory)) > held:
         return None
     memory: Any = array._memory
     if type(memory) is not NumpyMemory:
         return array._view()
     own = memory.array
-    alone = own.base is None and own.flags.writeable and _references(_Holder(own)) == _ALONE + 2  # and `own`
+    alone = (
+        own.base is None and own.flags.writeable and _count_references(_MemoryHolder(own)) == _ALONE + 2
+    )  # and `own`
     return own if alone else None

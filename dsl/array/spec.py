@@ -83,7 +83,7 @@ def spec_of(type: ArrayType, scalar: bool = False) -> Spec:
 _strided: dict[tuple[ArrayType, tuple[int, ...], bool], Spec] = {}
 
 
-def strided(type: ArrayType, strides: tuple[int, ...], aligned: bool) -> Spec:
+def strided_spec(type: ArrayType, strides: tuple[int, ...], aligned: bool) -> Spec:
     """The spec of an array that lies in memory in its own way. strides: in bytes; that of a length of 1 is free.
     aligned: whether its first element is, to 16 bytes."""
     plain = spec_of(type)

@@ -12,7 +12,7 @@ import numpy as np
 from ...runtime.program.device import Device
 from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError
-from .devices import device_named, name_of, open_device, parse
+from .devices import device_named, name_of, open_device, parse_device_name
 from .in_flight import waitall
 
 # How other libraries' streams tell their handle, tried in order.
@@ -89,8 +89,8 @@ class Stream:
         if isinstance(stream, Stream):
             return stream
         made = cls.__new__(cls)
-        handle = _handle(stream)
-        made._device = _gpu(device, stream)
+        handle = _stream_handle(stream)
+        made._device = _gpu_of_stream(device, stream)
         made._stream = made._device.foreign_stream(handle, stream)
         return made
 
@@ -139,7 +139,7 @@ class Stream:
         return f"<stream {self.handle:#x} on {self.device}>"
 
 
-def _handle(stream: Any) -> int:
+def _stream_handle(stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -156,9 +156,9 @@ def _handle(stream: Any) -> int:
     )
 
 
-def _gpu(device: str | None, stream: Any) -> Device:
+def _gpu_of_stream(device: str | None, stream: Any) -> Device:
     index = getattr(stream, "device_index", None)  # PyTorch's
-    place = parse(device) or ("cuda", index if isinstance(index, int) else 0)
+    place = parse_device_name(device) or ("cuda", index if isinstance(index, int) else 0)
     found = open_device(place)
     if not found.foreign_streams:
         raise OptionError(f"device={device!r} has no foreign streams; write device='cuda'")
@@ -175,11 +175,11 @@ def stream(stream: Any) -> AbstractContextManager[Stream | None]:
     >>> s.synchronize(), x.tolist()
     (None, [1.0, 1.0])
     """
-    return _current(None if stream is None else Stream.external(stream))
+    return _selected_stream(None if stream is None else Stream.external(stream))
 
 
 @contextmanager
-def _current(chosen: Stream | None) -> Iterator[Stream | None]:
+def _selected_stream(chosen: Stream | None) -> Iterator[Stream | None]:
     before = context.stream
     context.put(chosen, context.device)
     try:
@@ -244,13 +244,13 @@ def stream_of(library: str, device: Device) -> Any:
         stream = current(module, device.index)
     except Exception:  # it has no GPU, or is still being imported
         return None
-    return device.foreign_stream(_handle(stream), stream)
+    return device.foreign_stream(_stream_handle(stream), stream)
 
 
 # what calls do under streams
 
 
-def callers(device: Device, leaves: Sequence[Any]) -> tuple[Any, ...]:
+def caller_streams(device: Device, leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The streams that a call is forked from and joined to: the current one, and those of arrays that others share."""
     found: dict[int, Any] = {}
     current = context.stream
@@ -264,19 +264,19 @@ def callers(device: Device, leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found.values())
 
 
-def captured(device: Device, caller: Sequence[Any]) -> AbstractContextManager[None] | None:
+def within_stream_capture(device: Device, caller: Sequence[Any]) -> AbstractContextManager[None] | None:
     """What a call under a stream that somebody captures runs within; None for any other call."""
     if not any(each.capturing for each in caller):
         return None
     return device.relaxed()
 
 
-def fork(caller: Sequence[Any], after: list[tuple[int, Any]], buffers: int) -> list[tuple[Any, ...]]:
+def fork_from_streams(caller: Sequence[Any], after: list[tuple[int, Any]], buffers: int) -> list[tuple[Any, ...]]:
     """Put a run behind what is on the streams."""
     return [each.fork(after, buffers) for each in caller]
 
 
-def join(
+def join_streams(
     caller: Sequence[Any], forked: Sequence[tuple[Any, ...]], events: Sequence[Any], ends: Sequence[int], kept: Any
 ) -> bool:
     """Put what comes on the streams behind a run; ends: which of its events do. Whether a graph has it, and `kept`."""

@@ -49,13 +49,13 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
     if not non_blocking or (isinstance(x, Array) and x._device is target):
         return asarray(x, device=f"{target.kind}:{target.index}")
     if type(x) is Array and target.host_memory and x._device.copies_later:
-        return _coming(x, target)
+        return _copy_on_its_way(x, target)
     host = x.numpy() if isinstance(x, Array) else x
     later = target.copies_later and isinstance(host, np.ndarray)
     return from_numpy(host, target, later=True) if later else asarray(host, device=f"{target.kind}:{target.index}")
 
 
-def _coming(x: Array, target: Device) -> Array:
+def _copy_on_its_way(x: Array, target: Device) -> Array:
     """A GPU's array on its way to the CPU."""
     host, event = x._device.read_later(x._memory, x.shape, x.dtype, x._event)
     track_memory((event,), (x._memory, host))
@@ -75,10 +75,10 @@ def prefetch(iterable: Iterable[Any], depth: int = 2, *, device: str | None = No
     """
     if not isinstance(depth, int) or depth < 1:
         raise OptionError(f"depth={depth!r}: write a whole number, 1 or more")
-    return _Ahead(iterable, depth, device_named(device)).items()
+    return _PrefetchThread(iterable, depth, device_named(device)).items()
 
 
-class _Ahead:
+class _PrefetchThread:
     """A thread that is some items ahead of its reader."""
 
     def __init__(self, iterable: Iterable[Any], depth: int, device: Device) -> None:

@@ -20,15 +20,15 @@ from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..core.errors import TraceError, UnsupportedError, is_numpys, located
+from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
-from ..trace.trace import Recorded, Trace, current, recording
+from ..trace.trace import LoopSymbolBase, Trace, current_loop_recorder, current_trace
 from ..trace.tracer import SCALAR, Tracer
-from .effects import UNSET, State, changes, journal, restore, write
-from .merge import Merge, Side
+from .effects import UNSET, ReachableState, changes, journal, restore, write
+from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
 
 CHEAP = 1 << 16  # elements that both sides may compute together before only one of them runs
@@ -52,7 +52,7 @@ Part = Callable[[], Any]
 
 def is_open(test: Any) -> bool:
     """Whether arrays of the call decide it."""
-    if isinstance(test, Recorded):
+    if isinstance(test, LoopSymbolBase):
         return True
     return isinstance(test, Tracer) and test.size == 1 and concrete_value(test._trace, test._value) is None
 
@@ -95,7 +95,7 @@ def or_test(first: Any, second: Part) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    recorder = recording()
+    recorder = current_loop_recorder()
     if recorder is not None and is_open(value):
         return recorder.map("not_equal", value, 0)
     return _to_bool(_scalar(value)) if is_open(value) else bool(value)
@@ -113,7 +113,7 @@ def not_(value: Any) -> Any:
     """`not value`."""
     if not is_open(value):
         return not value
-    recorder = recording()
+    recorder = current_loop_recorder()
     return apply("logical_not", _scalar(value)) if recorder is None else recorder.negation(value)
 
 
@@ -123,7 +123,7 @@ def any_(*flags: Any) -> Any:
     if any(known) or len(known) == len(flags):
         return any(known)
     found, *others = [f for f in flags if is_open(f)]
-    recorder = recording()
+    recorder = current_loop_recorder()
     for flag in others:
         found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
     return found
@@ -143,7 +143,7 @@ def assert_(test: Any, fail: Part) -> None:
 
 def call(function: Any, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, for a builtin that asks arrays for their values, or for `np.ndarray`."""
-    recorder = recording()
+    recorder = current_loop_recorder()
     if recorder is not None:
         found = recorder.convert(function, args, options)
         if found is not NotImplemented:
@@ -202,7 +202,7 @@ _LARGER: dict[Any, Callable[[Any, Any], Any]] = {max: operator.gt, min: operator
 @contextmanager
 def handled() -> Iterator[None]:
     """While an error would be caught."""
-    trace = current()
+    trace = current_trace()
     if trace is None:
         yield
         return
@@ -215,7 +215,7 @@ def handled() -> Iterator[None]:
 
 def result(value: Any) -> Any:
     """What a function returns."""
-    trace = current()
+    trace = current_trace()
     if trace is not None and trace.returned_later:
         _give_out(trace, value)
     return None if value is UNSET else value
@@ -223,7 +223,7 @@ def result(value: Any) -> Any:
 
 def give_out(value: Part) -> None:
     """Notes that a function is going to return `value()`, if that is bound."""
-    trace = current()
+    trace = current_trace()
     if trace is not None and trace.returned_later:
         with suppress(NameError):
             _give_out(trace, value())
@@ -250,7 +250,7 @@ def _give_out(trace: Trace, value: Any) -> None:
         first, other = trace.returned_later.pop(place)
         firsts[id(first)] = first
         follow.setdefault(id(first), []).append(other)
-    trace.share([(first, other) for first in firsts.values() for other in _reached(first, follow)])
+    trace.note_possible_aliases([(first, other) for first in firsts.values() for other in _reached(first, follow)])
 
 
 def _reached(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
@@ -276,7 +276,7 @@ def _scalar(flag: Tracer) -> Any:
 
 
 def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
-    recorder = recording()
+    recorder = current_loop_recorder()
     if recorder is not None:
         return recorder.join(test, then, otherwise)
     trace = test._trace
@@ -287,7 +287,7 @@ def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
         )
     nonzero = _to_bool(_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
-    state = State([then, otherwise])
+    state = ReachableState([then, otherwise])
     first = len(trace.builder.nodes)
     sides = [_side(trace, state, flag, then), _side(trace, state, trace.builder.map("logical_not", flag), otherwise)]
     if sides[0].error and sides[1].error:
@@ -298,7 +298,7 @@ def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
     return _merge(trace, flag, sides, first)
 
 
-def _side(trace: Trace, state: State, flag: Value, part: Part) -> Side:
+def _side(trace: Trace, state: ReachableState, flag: Value, part: Part) -> BranchSide:
     before = state.take()
     trace.path.append(flag)
     given, error = None, None
@@ -306,9 +306,9 @@ def _side(trace: Trace, state: State, flag: Value, part: Part) -> Side:
         try:
             given = part()
         except Exception as raised:
-            if isinstance(raised, KernelGraphError) and not is_numpys(raised):
+            if isinstance(raised, KernelGraphError) and not is_numpy_error(raised):
                 raise
-            error = located(raised) if isinstance(raised, GraphError) else raised
+            error = locate_graph_error(raised) if isinstance(raised, GraphError) else raised
             _raise_where(trace, error)
         finally:
             trace.path.pop()
@@ -320,10 +320,10 @@ def _side(trace: Trace, state: State, flag: Value, part: Part) -> Side:
     for root, old, _ in written.values():
         root._held = old
     restore(before)
-    return Side(given, changed, written, noted.made, known, held, error)
+    return BranchSide(given, changed, written, noted.made, known, held, error)
 
 
-def _take(trace: Trace, side: Side) -> Any:
+def _take(trace: Trace, side: BranchSide) -> Any:
     """The effects of a side that always runs."""
     for root, _, value in side.written.values():
         write(trace, root, value)
@@ -345,7 +345,7 @@ def _raise_where(trace: Trace, error: Exception) -> None:
     for other in trace.path[1:]:
         flag = trace.builder.map("logical_and", flag, other)
     trace.raised = error
-    trace.watched.append(((flag,), Raising(error.with_traceback(None))))
+    trace.watched.append(((flag,), RaiseWhereFlagged(error.with_traceback(None))))
 
 
 def raised_in_loop(error: Exception) -> UnsupportedError:
@@ -357,7 +357,7 @@ def raised_in_loop(error: Exception) -> UnsupportedError:
 
 
 @dataclass(frozen=True)
-class Raising:
+class RaiseWhereFlagged:
     """Raises an error of the user's where a flag is set."""
 
     error: Exception
@@ -369,9 +369,9 @@ class Raising:
             raise copy.copy(self.error)
 
 
-def _merge(trace: Trace, flag: Value, sides: list[Side], first: int) -> Any:
+def _merge(trace: Trace, flag: Value, sides: list[BranchSide], first: int) -> Any:
     """The effects of two sides as one."""
-    merge = Merge(trace, sides)
+    merge = BranchMerge(trace, sides)
     slots = {key: found for side in reversed(sides) for key, found in side.changed.items()}
     pairs = []
     for key, (slot, old, _) in slots.items():

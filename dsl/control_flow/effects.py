@@ -1,7 +1,7 @@
 """What a piece of a traced function changes: names, the contents of containers and objects, and arrays.
 
-A decision on a traced value runs both of its sides while tracing. `State` sees what each has changed and puts it back,
-so that the two can be joined; arrays that were written to are told by a `Journal`.
+A decision on a traced value runs both of its sides while tracing. `ReachableState` sees what each has changed and puts
+it back, so that the two can be joined; an `ArrayWriteJournal` tells which arrays were written to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, base_of, contents, is_user_class
-from ..trace.trace import Recorded, Trace, current
+from ..core.object_state import PLAIN, builtin_container_base, container_contents, is_user_class
+from ..trace.trace import LoopSymbolBase, Trace, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
@@ -28,18 +28,18 @@ SMALL = 1 << 20  # bytes of an array of the function's own that are compared
 _DICTS: tuple[type, ...] = (dict, OrderedDict)
 
 
-class Unset:
+class UnsetVariable:
     """What a name stands for that is not bound."""
 
     def __repr__(self) -> str:
         return "nothing"
 
 
-UNSET = Unset()
+UNSET = UnsetVariable()
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class VariableSlot:
     """Where a value is: a name's cell, an item of a list or dict, an object's attribute."""
 
     holder: Any
@@ -66,26 +66,26 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StateSnapshot:
     """The values in all slots, and the containers that have items: each with what it held."""
 
-    values: dict[tuple[int, Any], tuple[Slot, Any]]
+    values: dict[tuple[int, Any], tuple[VariableSlot, Any]]
     containers: dict[int, tuple[Any, Any, str]]
     others: dict[int, tuple[Any, Any, str]]  # what can change and not be put back, and what tells that it has
 
 
-class State:
+class ReachableState:
     """All that some functions can reach and change through their names, and what the arguments hold."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         self._functions = functions
 
-    def take(self) -> Snapshot:
-        found = Snapshot({}, {}, {})
+    def take(self) -> StateSnapshot:
+        found = StateSnapshot({}, {}, {})
         seen: set[int] = set()
         for function in self._functions:
             _walk_function(function, found, seen)
-        for holder in trace.holders if (trace := current()) is not None else ():  # whatever names them
+        for holder in trace.holders if (trace := current_trace()) is not None else ():  # whatever names them
             _walk(holder, type(holder).__name__, found, seen)
         return found
 
@@ -110,7 +110,7 @@ def _holder(value: Any) -> Any:
     if kind is list or kind in _DICTS:
         return value
     known = PLAIN | {Tracer, TracedNumber}
-    if kind in known or issubclass(kind, (Recorded, type)) or not _has_attributes(kind):
+    if kind in known or issubclass(kind, (LoopSymbolBase, type)) or not _has_attributes(kind):
         return None
     try:
         return object.__getattribute__(value, "__dict__")
@@ -127,12 +127,12 @@ _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collec
 _NAMESPACES |= {("collections", "UserList")}
 
 
-def _walk_function(function: Any, into: Snapshot, visited: set[int]) -> None:
+def _walk_function(function: Any, into: StateSnapshot, visited: set[int]) -> None:
     if id(function) in visited:
         return
     visited.add(id(function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        slot = Slot(cell, "", name)
+        slot = VariableSlot(cell, "", name)
         if slot.identity not in into.values:
             value = _contents(cell)
             into.values[slot.identity] = (slot, value)
@@ -146,9 +146,9 @@ def _contents(cell: CellType) -> Any:
         return UNSET
 
 
-def _walk(value: Any, name: str, into: Snapshot, visited: set[int]) -> None:
+def _walk(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None:
     kind = type(value)
-    if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, Recorded) or id(value) in visited:
+    if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, LoopSymbolBase) or id(value) in visited:
         return
     if kind is FunctionType:
         _walk_function(value, into, visited)
@@ -187,7 +187,7 @@ def _walk(value: Any, name: str, into: Snapshot, visited: set[int]) -> None:
     into.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
     for key, x in [*held.items()]:
         label = f"{name}[{key!r}]" if holder is value else f"{name}.{key}"
-        slot = Slot(holder, key, label)
+        slot = VariableSlot(holder, key, label)
         into.values[slot.identity] = (slot, x)
         _walk(x, label, into, visited)
 
@@ -199,22 +199,22 @@ def _mark(value: Any, name: str) -> tuple[Any, ...] | None:
         return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None
     if hasattr(kind, "__next__"):
         return _progress(value, name)
-    base = base_of(kind)
-    held = [] if base is None else contents(base, value)
+    base = builtin_container_base(kind)
+    held = [] if base is None else container_contents(base, value)
     for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
         with suppress(AttributeError):
             held.append(member.__get__(value))
-    return tuple(map(_Same, held)) if held or base is not None else None
+    return tuple(map(_SameObject, held)) if held or base is not None else None
 
 
-class _Same:
+class _SameObject:
     """Equal for the same object, which it keeps alive."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, _SameObject) and self.value is other.value
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -238,7 +238,7 @@ def _progress(iterator: Any, name: str) -> tuple[Any, ...]:
     )
 
 
-def restore(then: Snapshot) -> None:
+def restore(then: StateSnapshot) -> None:
     """Puts all back as it was."""
     for holder, held, _ in then.containers.values():
         if isinstance(holder, list):
@@ -256,7 +256,7 @@ def restore(then: Snapshot) -> None:
             slot.put(value)
 
 
-def changes(then: Snapshot, now: Snapshot) -> dict[tuple[int, Any], tuple[Slot, Any, Any]]:
+def changes(then: StateSnapshot, now: StateSnapshot) -> dict[tuple[int, Any], tuple[VariableSlot, Any, Any]]:
     """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
     for number, (holder, held, name) in then.containers.items():
         after = now.containers.get(number)
@@ -287,7 +287,7 @@ def changes(then: Snapshot, now: Snapshot) -> dict[tuple[int, Any], tuple[Slot, 
     return found
 
 
-class Journal:
+class ArrayWriteJournal:
     """The arrays that were written to, as they were before, and those that were made."""
 
     def __init__(self) -> None:
@@ -300,9 +300,9 @@ class Journal:
 
 
 @contextmanager
-def journal(trace: Trace) -> Iterator[Journal]:
+def journal(trace: Trace) -> Iterator[ArrayWriteJournal]:
     """Writes down what is written to."""
-    before, trace.journal = trace.journal, Journal()
+    before, trace.journal = trace.journal, ArrayWriteJournal()
     found = trace.journal
     try:
         yield found

@@ -19,12 +19,12 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
-from ..trace.aliasing import root_of
-from ..trace.operands import operand
-from ..trace.trace import Trace, current, recording
+from ..trace.aliasing import root_of_view
+from ..trace.operands import to_graph_operand
+from ..trace.trace import Trace, current_loop_recorder, current_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_, if_, is_open, not_, raised_in_loop
-from .effects import UNSET, Slot, Snapshot, State, changes, journal, restore, write
+from .effects import UNSET, ReachableState, StateSnapshot, VariableSlot, changes, journal, restore, write
 from .rewrite import CONTINUED, PREFIX, VALUE
 
 LONGEST = 1000  # turns that are traced one by one where a traced value may end them
@@ -34,7 +34,7 @@ Identity = tuple[int, Any]
 
 def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     """`while test(): body()`, until `stop()`."""
-    recorder = recording()
+    recorder = current_loop_recorder()
     if recorder is not None:
         recorder.run_while(test, body, stop)
         return
@@ -57,7 +57,7 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
 
 def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None = None) -> None:
     """`for item in iterable: body(item)`, until `stop()`."""
-    trace = current()
+    trace = current_trace()
     if trace is not None and trace.recorder is not None:
         trace.recorder.run_for(iterable, body, stop)
         return
@@ -81,7 +81,7 @@ def _run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     def goes_on() -> Any:
         return test() if stop is None else and_(not_(stop()), test)
 
-    _Compiled(flag._trace, goes_on, body).run(flag)
+    _CompiledLoop(flag._trace, goes_on, body).run(flag)
 
 
 def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
@@ -102,7 +102,7 @@ def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
         try:
-            _Compiled(trace, goes_on, turn).run(flag)
+            _CompiledLoop(trace, goes_on, turn).run(flag)
             return
         except KernelGraphError:  # its body needs to know which turn it is
             if turns > LONGEST:
@@ -117,7 +117,7 @@ def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any
         if_(not_(stop()), lambda item=item: body(item), None)  # type: ignore[misc]
 
 
-class _Leaf:
+class _CarriedLeaf:
     """One number or array that is carried: what it begins as. weak: it began as a Python number."""
 
     def __init__(self, trace: Trace, value: Any, name: str) -> None:
@@ -127,13 +127,13 @@ class _Leaf:
                 f"{name} is {value!r} before a loop that a traced value ends, and changes in it; only arrays and "
                 "numbers can"
             )
-        found = operand(value)
+        found = to_graph_operand(value)
         kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
         node = trace.builder.value(found)
         self.start = Value(node.number, node.type)
         self.weak: WeakType | None = kind if kind is not bool else None
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
-        self.first = root_of(value) if isinstance(value, Tracer) and _is_array(value) else None
+        self.first = root_of_view(value) if isinstance(value, Tracer) and _is_array(value) else None
         self.given: Tracer | None = None  # the one that a turn gives
 
     def stand_in(self, trace: Trace) -> Tracer:
@@ -143,7 +143,7 @@ class _Leaf:
 
     def taken(self, trace: Trace, value: Any) -> Value | None:
         """What the body gives, as the type that it takes; None where that has to be another."""
-        new = operand(value)
+        new = to_graph_operand(value)
         weak: Any = new.weak if isinstance(new, Value) else type(new) if type(new) in WEAK_DTYPES else None
         node = trace.builder.value(new)
         if node.shape != self.start.shape:
@@ -166,26 +166,26 @@ class _Leaf:
         return trace.builder.cast(Value(node.number, node.type), kept)
 
 
-class _Carried:
+class _CarriedSlot:
     """A slot that the body changes, as the leaves of what it holds."""
 
-    def __init__(self, trace: Trace, slot: Slot, value: Any) -> None:
+    def __init__(self, trace: Trace, slot: VariableSlot, value: Any) -> None:
         found: list[Any] = []
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
-        self.leaves = [_Leaf(trace, x, slot.name) for x in found]
-        self.roots = [root_of(x) for x in found if _is_array(x)]
+        self.leaves = [_CarriedLeaf(trace, x, slot.name) for x in found]
+        self.roots = [root_of_view(x) for x in found if _is_array(x)]
 
 
-class _Compiled:
+class _CompiledLoop:
     """One loop."""
 
     def __init__(self, trace: Trace, goes_on: Part, body: Part) -> None:
         self.trace, self.goes_on, self.body = trace, goes_on, body
-        self.state = State([goes_on, body])
-        self.carried: dict[Identity, _Carried] = {}
+        self.state = ReachableState([goes_on, body])
+        self.carried: dict[Identity, _CarriedSlot] = {}
         self.roots: dict[int, Tracer] = {}
-        self.temporary: dict[Identity, Slot] = {}
+        self.temporary: dict[Identity, VariableSlot] = {}
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
         self.made: dict[int, Tracer] = {}  # the arrays that a turn makes
 
@@ -208,7 +208,7 @@ class _Compiled:
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _turn(self, before: Snapshot) -> tuple[int, list[Value], list[Value]] | None:
+    def _turn(self, before: StateSnapshot) -> tuple[int, list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
         first = len(trace.builder.nodes)
@@ -256,7 +256,7 @@ class _Compiled:
         except Exception as error:
             raise raised_in_loop(error) from error
 
-    def _outputs(self, changed: dict[Identity, tuple[Slot, Any, Any]], going: Any) -> list[Value] | None:
+    def _outputs(self, changed: dict[Identity, tuple[VariableSlot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True
         flag = going if isinstance(going, Tracer) else trace.builder.const(bool(going))
         node = flag._value if isinstance(flag, Tracer) else flag
@@ -269,7 +269,7 @@ class _Compiled:
                 raise TraceError(f"{carried.slot.name} changes its structure in a loop that a traced value ends")
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
-                leaf.given = root_of(x) if _is_array(x) else None
+                leaf.given = root_of_view(x) if _is_array(x) else None
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
@@ -277,8 +277,8 @@ class _Compiled:
 
     def _note(
         self,
-        before: Snapshot,
-        changed: dict[Identity, tuple[Slot, Any, Any]],
+        before: StateSnapshot,
+        changed: dict[Identity, tuple[VariableSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
     ) -> bool:
@@ -294,7 +294,7 @@ class _Compiled:
             if old is UNSET or slot.name.startswith(CONTINUED):
                 self.temporary[key] = slot
             else:
-                self.carried[key] = _Carried(self.trace, slot, old)
+                self.carried[key] = _CarriedSlot(self.trace, slot, old)
         for number, (root, _) in written.items():
             if number not in mine and number not in self.roots and number not in self.spoiled:
                 self.roots[number] = root
@@ -317,7 +317,7 @@ class _Compiled:
                     )
                 self.spoiled[id(root)] = root
 
-    def _check_apart(self, changed: dict[Identity, tuple[Slot, Any, Any]]) -> None:
+    def _check_apart(self, changed: dict[Identity, tuple[VariableSlot, Any, Any]]) -> None:
         """Raises TraceError where two names have one array after a turn, and arrays are written to."""
         seen: set[int] = {*self.roots}
         for key, carried in self.carried.items():
@@ -325,7 +325,7 @@ class _Compiled:
                 continue
             found: list[Any] = []
             flatten(changed[key][2] if key in changed else _held_by(carried.slot), found)
-            for root in {id(r): r for x in found if _is_array(x) for r in [root_of(x)]}:
+            for root in {id(r): r for x in found if _is_array(x) for r in [root_of_view(x)]}:
                 if root in seen:
                     raise TraceError(
                         f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
@@ -333,11 +333,11 @@ class _Compiled:
                     )
                 seen.add(root)
 
-    def _share(self, after: Sequence[tuple[_Leaf, Tracer]]) -> None:
+    def _share(self, after: Sequence[tuple[_CarriedLeaf, Tracer]]) -> None:
         """Notes which arrays of before each carried one may be, and which carried ones may be the same."""
         leaves = {id(leaf.own): leaf for leaf, _ in after}
 
-        def reached(leaf: _Leaf) -> dict[int, Tracer]:
+        def reached(leaf: _CarriedLeaf) -> dict[int, Tracer]:
             """All that it may be at some turn, through what decisions and other names have given it."""
             found: dict[int, Tracer] = {}
             todo = [leaf.own]
@@ -346,7 +346,7 @@ class _Compiled:
                 if id(array) not in found:
                     found[id(array)] = array
                     own = leaves.get(id(array))
-                    todo += self.trace.linked(array)
+                    todo += self.trace.possible_aliases(array)
                     todo += [x for x in (own.first, own.given) if x is not None] if own else []
             return found
 
@@ -358,11 +358,11 @@ class _Compiled:
             pairs += [
                 (x, y) for (_, y), other in zip(after[:i], may[:i], strict=True) if not may[i].keys().isdisjoint(other)
             ]
-        self.trace.share(pairs)
+        self.trace.note_possible_aliases(pairs)
 
     def _set(self, results: Sequence[Value]) -> None:
         trace, values = self.trace, iter(results)
-        after: list[tuple[_Leaf, Tracer]] = []
+        after: list[tuple[_CarriedLeaf, Tracer]] = []
         for carried in self.carried.values():
             made = []
             for leaf in carried.leaves:
@@ -386,7 +386,7 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, Tracer) and x._owner != SCALAR
 
 
-def _held_by(slot: Slot) -> Any:
+def _held_by(slot: VariableSlot) -> Any:
     if type(slot.holder).__name__ == "cell":
         try:
             return slot.holder.cell_contents

@@ -14,25 +14,25 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError, UnsupportedError
-from ..core.exact import exact
+from ..core.exact import exact_key
 from ..core.object_state import PLAIN
 from ..core.pytree import flatten, unflatten
-from ..trace.aliasing import root_of
-from ..trace.operands import operand
+from ..trace.aliasing import root_of_view
+from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET, Slot, containers_in
+from .effects import UNSET, VariableSlot, containers_in
 from .rewrite import VALUE
 
 Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class BranchSide:
     """What a side gave, changed and wrote to; what it raised."""
 
     given: Any
-    changed: dict[tuple[int, Any], tuple[Slot, Any, Any]]
+    changed: dict[tuple[int, Any], tuple[VariableSlot, Any, Any]]
     written: dict[int, tuple[Tracer, Value, Value]]
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before
@@ -40,10 +40,10 @@ class Side:
     error: Exception | None
 
 
-class Merge:
+class BranchMerge:
     """Collects pairs of values of one type in `both`; `finish` gives their nodes, and then all that was asked for."""
 
-    def __init__(self, trace: Trace, sides: Sequence[Side]) -> None:
+    def __init__(self, trace: Trace, sides: Sequence[BranchSide]) -> None:
         self.trace = trace
         self.both: list[tuple[Value, Value]] = []
         self._sides = sides
@@ -62,7 +62,7 @@ class Merge:
 
     def pair(self, a: Any, b: Any, name: str) -> Later:
         """Two values that the user calls `name`. Raises TraceError, ArgumentsError, ShapeError, DTypeError."""
-        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact(a) == exact(b)):
+        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
             return lambda: a
         if a is UNSET or b is UNSET:
             return self._half(a, b, name)
@@ -79,7 +79,7 @@ class Merge:
         parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
-    def _check_alone(self, containers: dict[int, int], side: Side, name: str, returned: bool) -> None:
+    def _check_alone(self, containers: dict[int, int], side: BranchSide, name: str, returned: bool) -> None:
         """Raises TraceError where a container that is going to be another one is known elsewhere, or has changed."""
         changed = {number for number, _ in side.changed} & {*containers.values()}
         if changed or (not returned and any(side.held[number] > 1 for number in containers)):
@@ -109,7 +109,7 @@ class Merge:
         return lambda: unflatten(tree, [part() for part in parts])
 
     def _leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
-        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact(a) == exact(b)):
+        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
             return _constant(a)
         if not (type(a) is type(b) is Tracer):
             return self._number_or_array(a, b, name, shares)
@@ -150,7 +150,7 @@ class Merge:
         for root, _, after in written:
             root._held = after
         try:
-            return operand(x)
+            return to_graph_operand(x)
         finally:
             for root, before, _ in written:
                 root._held = before
@@ -174,13 +174,15 @@ class Merge:
         for place, x in enumerate(sides):
             if not isinstance(x, Tracer) or x._owner == SCALAR:
                 continue
-            root = root_of(x)
+            root = root_of_view(x)
             same = self._named.setdefault((place, id(root)), [])
             mine = id(root) in self._sides[place].made
-            pairs += [(joined, other) for other in [*same, *(self.trace.linked(root, not now) if mine else [root])]]
+            pairs += [
+                (joined, other) for other in [*same, *(self.trace.possible_aliases(root, not now) if mine else [root])]
+            ]
             same.append(joined)
         if now:
-            self.trace.share(pairs)
+            self.trace.note_possible_aliases(pairs)
         else:
             self.trace.returned_later |= {(id(first), id(other)): (first, other) for first, other in pairs}
 

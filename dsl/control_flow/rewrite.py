@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from ..trace.trace import HOOKS
-from .source import FunctionNode, NoSource, source_of
+from .source import FunctionNode, SourceUnavailable, source_of
 
 PREFIX = "_kernelgraph_"
 VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
@@ -34,15 +34,15 @@ def rewritten(code: CodeType) -> CodeType:
     if known is None:
         try:
             known = _rewritten(code)
-        except NoSource as error:
+        except SourceUnavailable as error:
             known = error
         _REWRITTEN[key] = known
-    if isinstance(known, NoSource):
+    if isinstance(known, SourceUnavailable):
         raise known
     return known
 
 
-_REWRITTEN: dict[tuple[CodeType, str], CodeType | NoSource] = {}
+_REWRITTEN: dict[tuple[CodeType, str], CodeType | SourceUnavailable] = {}
 
 
 def _rewritten(code: CodeType) -> CodeType:
@@ -69,7 +69,7 @@ def _rewritten(code: CodeType) -> CodeType:
     compiled = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
     found = next(c for c in _codes(compiled) if c.co_name == code.co_name)
     if {*found.co_freevars} != {*code.co_freevars}:
-        raise NoSource("its names are not those of its source")
+        raise SourceUnavailable("its names are not those of its source")
     return _named(found, code.co_name, code.co_qualname)
 
 
@@ -101,17 +101,17 @@ def _named(code: CodeType, name: str, qualname: str) -> CodeType:
 
 def rewrite(node: FunctionNode) -> FunctionNode:
     """A function's tree with its control flow as calls. Raises NoSource where Python's own is needed."""
-    return _Function(copy.deepcopy(node)).rewritten()
+    return _FunctionRewriter(copy.deepcopy(node)).rewritten()
 
 
-class _Function:
+class _FunctionRewriter:
     """One function: nested ones are others."""
 
     def __init__(self, node: FunctionNode) -> None:
         self.node = node
         self.count = 0
         self.depth = 0  # how many parts are around
-        self.loops: list[_Loop] = []
+        self.loops: list[_EnclosingLoop] = []
         self.globals: set[str] = set()
         self.nonlocals: set[str] = set()
         self.returned = self.value = ""  # the names of the flag and of what is returned
@@ -121,9 +121,9 @@ class _Function:
         node = self.node
         own = [*_own_nodes(*(node.body if isinstance(node, ast.FunctionDef) else [node.body]))]
         if any(isinstance(n, _SUSPENDING) for n in own):
-            raise NoSource("it is a generator or a coroutine")
+            raise SourceUnavailable("it is a generator or a coroutine")
         if any(_looks_at_names(n) for n in own):
-            raise NoSource("it looks at its own names (locals(), eval() or the like)")
+            raise SourceUnavailable("it looks at its own names (locals(), eval() or the like)")
         if isinstance(node, ast.Lambda):
             node.body = self.expression(node.body)
             return node
@@ -217,7 +217,7 @@ class _Function:
 
     def test(self, node: ast.expr) -> Any:
         """An expression of which only the truth counts."""
-        return _Expressions(self).test(node)
+        return _ExpressionRewriter(self).test(node)
 
     def rewrite_Assert(self, s: ast.Assert) -> tuple[list[ast.stmt], set[str]]:
         if not __debug__:
@@ -236,7 +236,7 @@ class _Function:
         return [*defined, ast.Expr(_call("if_", test, *parts))], jumps | more
 
     def rewrite_While(self, s: ast.While) -> tuple[list[ast.stmt], set[str]]:
-        test = self.part([ast.copy_location(_Result(s.test), s.test)], "test")[0]
+        test = self.part([ast.copy_location(_ExpressionPart(s.test), s.test)], "test")[0]
         return self.loop(s, "while_", [test], [_name(test)], [])
 
     def rewrite_For(self, s: ast.For) -> tuple[list[ast.stmt], set[str]]:
@@ -253,7 +253,7 @@ class _Function:
         first: list[ast.stmt],
         parameters: Sequence[str] = (),
     ) -> tuple[list[ast.stmt], set[str]]:
-        loop = _Loop(self.fresh("broke"), self.fresh("continued"))
+        loop = _EnclosingLoop(self.fresh("broke"), self.fresh("continued"))
         self.flags |= {loop.broke, loop.continued}
         self.loops.append(loop)
         body, jumps = self.part([*first, *s.body], "body", parameters)
@@ -284,7 +284,7 @@ class _Function:
 
     def rewrite_Try(self, s: ast.Try) -> tuple[list[ast.stmt], set[str]]:
         if any(isinstance(n, (ast.Return, ast.Break, ast.Continue)) for n in _own_nodes(*s.finalbody)):
-            raise NoSource("it jumps out of a finally")
+            raise SourceUnavailable("it jumps out of a finally")
         s.body, jumps = self.block(s.body)
         if s.handlers:
             s.body = [_placed(_with(_call("handled"), s.body), s.body[0])]
@@ -351,7 +351,7 @@ class _Function:
         self, statements: Sequence[ast.stmt], what: str, parameters: Sequence[str] = ()
     ) -> tuple[ast.FunctionDef, set[str]]:
         """Statements as a function that shares this function's names."""
-        if isinstance(statements[0], _Result):
+        if isinstance(statements[0], _ExpressionPart):
             value = statements[0].value
             body: list[ast.stmt] = [_placed(ast.Return(self.test(value)), value)]
             stored, jumps = {*_stored([ast.Expr(value)])}, set[str]()
@@ -381,14 +381,14 @@ class _Function:
     # expressions
 
     def expression(self, node: Any) -> Any:
-        return _Expressions(self).visit(node)
+        return _ExpressionRewriter(self).visit(node)
 
     def children(self, node: Any) -> Any:
         """A node with its expressions rewritten."""
-        return _Expressions(self).generic_visit(node)
+        return _ExpressionRewriter(self).generic_visit(node)
 
 
-class _Result(ast.stmt):
+class _ExpressionPart(ast.stmt):
     """A part that gives the value of an expression."""
 
     def __init__(self, value: ast.expr) -> None:
@@ -399,15 +399,15 @@ class _Result(ast.stmt):
 _PARTS = {f"{PREFIX}{what}" for what in ("then", "otherwise", "test", "body", "rest")}
 
 
-class _Loop:
+class _EnclosingLoop:
     def __init__(self, broke: str, continued: str) -> None:
         self.broke, self.continued = broke, continued
 
 
-class _Expressions(ast.NodeTransformer):
+class _ExpressionRewriter(ast.NodeTransformer):
     """Decisions within an expression."""
 
-    def __init__(self, function: _Function) -> None:
+    def __init__(self, function: _FunctionRewriter) -> None:
         self.function = function
 
     def test(self, node: ast.expr) -> Any:
@@ -472,7 +472,7 @@ def _rewrite_nested(node: Any) -> None:
         return
     try:
         made = rewrite(node)
-    except NoSource:
+    except SourceUnavailable:
         return
     node.body = made.body
 

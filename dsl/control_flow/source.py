@@ -14,42 +14,42 @@ _FUTURES = 0x1FF0000  # the flags of `from __future__ import ...` in co_flags
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FunctionSource:
     """A function's tree, and the class that its private names belong to ("" for none)."""
 
     node: FunctionNode
     owner: str
 
 
-class NoSource(Exception):
+class SourceUnavailable(Exception):
     """There is no source, or it is not what the code object was compiled from."""
 
 
-def source_of(code: CodeType) -> Source:
+def source_of(code: CodeType) -> FunctionSource:
     """The tree of a function's code. Raises NoSource, saying why."""
     lines = linecache.getlines(code.co_filename)
     if not lines:
-        raise NoSource("its source is not there")
+        raise SourceUnavailable("its source is not there")
     text = "".join(lines)
     found = _parsed(code.co_filename, text, code.co_flags & _FUTURES)
     if code not in found.codes:
-        raise NoSource("its source has changed, or is made while it is imported")
+        raise SourceUnavailable("its source has changed, or is made while it is imported")
     places = found.nodes.get((code.co_name, code.co_firstlineno), [])
     if len(places) != 1:
-        raise NoSource("several functions of its name stand on its line")
+        raise SourceUnavailable("several functions of its name stand on its line")
     return places[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ParsedFile:
     codes: frozenset[CodeType]
-    nodes: dict[tuple[str, int], list[Source]]
+    nodes: dict[tuple[str, int], list[FunctionSource]]
 
 
-_FILES: dict[tuple[str, int], tuple[str, _File]] = {}
+_FILES: dict[tuple[str, int], tuple[str, _ParsedFile]] = {}
 
 
-def _parsed(filename: str, text: str, futures: int) -> _File:
+def _parsed(filename: str, text: str, futures: int) -> _ParsedFile:
     known = _FILES.get((filename, futures))
     if known is not None and known[0] == text:
         return known[1]
@@ -57,23 +57,23 @@ def _parsed(filename: str, text: str, futures: int) -> _File:
         tree = ast.parse(text, filename)
         compiled = compile(tree, filename, "exec", futures, dont_inherit=True)
     except SyntaxError:
-        raise NoSource("its source has changed") from None
-    nodes: dict[tuple[str, int], list[Source]] = {}
+        raise SourceUnavailable("its source has changed") from None
+    nodes: dict[tuple[str, int], list[FunctionSource]] = {}
     for source in _functions(tree, ""):
         node = source.node
         name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
         decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
         line = min([node.lineno, *(d.lineno for d in decorators)])
         nodes.setdefault((name, line), []).append(source)
-    found = _File(frozenset(_codes(compiled)), nodes)
+    found = _ParsedFile(frozenset(_codes(compiled)), nodes)
     _FILES[filename, futures] = (text, found)
     return found
 
 
-def _functions(tree: ast.AST, owner: str) -> Iterator[Source]:
+def _functions(tree: ast.AST, owner: str) -> Iterator[FunctionSource]:
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, (ast.FunctionDef, ast.Lambda)):
-            yield Source(child, owner)
+            yield FunctionSource(child, owner)
         yield from _functions(child, child.name if isinstance(child, ast.ClassDef) else owner)
 
 

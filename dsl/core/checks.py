@@ -21,7 +21,7 @@ def to_index(x: Any, what: str) -> int:
     try:
         return operator.index(x)
     except TypeError:
-        raise DTypeError(f"{what} must be an int, not {describe(x)}") from None
+        raise DTypeError(f"{what} must be an int, not {describe_value(x)}") from None
 
 
 def to_shape(shape: Any) -> tuple[int, ...]:
@@ -51,21 +51,21 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
 
 def is_plain_array(kind: Any) -> bool:
     """Whether arrays of this kind are NumPy's and mean nothing else, as units, masks and a `*` that is matmul do."""
-    return kind is np.ndarray or _is_harmless(kind)
+    return kind is np.ndarray or _is_harmless_subclass(kind)
 
 
 @cache
-def _is_harmless(kind: Any) -> bool:
+def _is_harmless_subclass(kind: Any) -> bool:
     own = {name for base in kind.__mro__[: kind.__mro__.index(np.ndarray)] for name in vars(base)} - _NO_MEANING
     return kind in _HARMLESS or own.isdisjoint(vars(np.ndarray))
 
 
-def refused_kind(kind: type) -> DTypeError:
+def refused_subclass_error(kind: type) -> DTypeError:
     """The error for arrays of a subclass with a meaning of its own."""
     return DTypeError(f"a {kind.__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
 
 
-def describe(x: Any) -> str:
+def describe_value(x: Any) -> str:
     """A value in an error's text: itself where that is short, else its type."""
     text = repr(x)
     return text if len(text) < 40 else f"a {type(x).__name__}"

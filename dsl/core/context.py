@@ -10,7 +10,7 @@ from typing import Any
 busy_threads: set[int] = set()
 
 
-class Context(threading.local):
+class CallContext(threading.local):
     """What calls of this thread are part of. busy: whether that is anything at all."""
 
     trace: Any = None  # the Trace in progress
@@ -25,4 +25,4 @@ class Context(threading.local):
         (busy_threads.add if self.busy else busy_threads.discard)(get_ident())
 
 
-context = Context()
+context = CallContext()

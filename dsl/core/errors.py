@@ -30,10 +30,10 @@ class UserError(KernelGraphError):
         super().__init__(f"{line or user_line()}: {message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), str(self)), self.__dict__
+        return _rebuild_error, (type(self), str(self)), self.__dict__
 
 
-def _again(kind: type[UserError], text: str) -> UserError:
+def _rebuild_error(kind: type[UserError], text: str) -> UserError:
     """An error that was pickled or copied, whose text has the line already."""
     error = kind.__new__(kind, text)
     super(UserError, error).__init__(text)
@@ -135,21 +135,21 @@ def is_user_file(filename: str) -> bool:
     if known is None:
         path = os.path.abspath(filename)
         others = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen")) or path.startswith(_OURS)
-        if not others and (path.startswith(_PYTHON) or _package(path)):
-            others = _package(path) not in _USER_PACKAGES
+        if not others and (path.startswith(_PYTHON) or _package_of_path(path)):
+            others = _package_of_path(path) not in _USER_PACKAGES
         known = USER_FILES[filename] = not others
     return known
 
 
 def treat_package_as_user_code(filename: str) -> None:
     """From now on all files of the installed package that this file belongs to are the user's."""
-    package = _package(os.path.abspath(filename))
+    package = _package_of_path(os.path.abspath(filename))
     if package and package not in _USER_PACKAGES:
         _USER_PACKAGES.add(package)
         USER_FILES.clear()
 
 
-def _package(path: str) -> str:
+def _package_of_path(path: str) -> str:
     """The folder or file below site-packages that a path lies in, or nothing."""
     head, found, tail = path.partition(f"{os.sep}site-packages{os.sep}")
     if not found:
@@ -177,22 +177,22 @@ def _user_frame() -> FrameType | None:
 def user_line() -> str:
     """`file.py:LINE` of the innermost frame that is the user's."""
     frame = _user_frame()
-    return "<unknown>" if frame is None else _shown(frame.f_code.co_filename, frame.f_lineno)
+    return "<unknown>" if frame is None else _shown_line(frame.f_code.co_filename, frame.f_lineno)
 
 
 @lru_cache(4096)
-def _shown(filename: str, line: int) -> str:
+def _shown_line(filename: str, line: int) -> str:
     return show_line(filename, line)
 
 
-def warn(message: str) -> None:
+def warn_user(message: str) -> None:
     """A UserWarning at the user's line."""
     frame = _user_frame()
     place = ("<unknown>", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     warnings.warn_explicit(message, UserWarning, *place)
 
 
-def line_of(traceback: TracebackType | None) -> str:
+def line_of_traceback(traceback: TracebackType | None) -> str:
     """`file.py:LINE` of the innermost of the traceback's entries that is the user's, else of the caller."""
     found = ""
     while traceback is not None:
@@ -232,20 +232,20 @@ def show_file(filename: str) -> str:
     return f"In[{cells[filename]}]" if filename in cells else os.path.basename(filename)
 
 
-def refusal(message: str, kind: type[Exception] = ValueError) -> UserError:
+def refusal_at_user_line(message: str, kind: type[Exception] = ValueError) -> UserError:
     """An error of the documented type, at the user's line, that `except kind` catches."""
     return _KINDS.get(kind, ShapeError)(message)
 
 
-def numpys(error: Exception, where: str = "") -> UserError:
+def numpy_error_as_ours(error: Exception, where: str = "") -> UserError:
     """What NumPy raised for the user's arguments, as an error of ours that the same `except` catches."""
     kind = next((k for k in _NUMPYS if isinstance(error, k)), ValueError)
     return _NUMPYS.get(kind, ShapeError)(f"{where}{error}")
 
 
-def located(error: GraphError) -> UserError:
+def locate_graph_error(error: GraphError) -> UserError:
     """The builder's refusal as an error of the documented type at the user's line."""
-    return _KINDS.get(error.kind, ShapeError)(str(error), error.line or line_of(error.__traceback__))
+    return _KINDS.get(error.kind, ShapeError)(str(error), error.line or line_of_traceback(error.__traceback__))
 
 
 def package_of(traceback: TracebackType | None) -> str | None:
@@ -256,7 +256,7 @@ def package_of(traceback: TracebackType | None) -> str | None:
         traceback = traceback.tb_next
     if name is None or is_user_file(name) or name.startswith(_OURS):
         return None
-    return os.path.basename(_package(name)).removesuffix(".py") or None
+    return os.path.basename(_package_of_path(name)).removesuffix(".py") or None
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -265,12 +265,12 @@ def is_refusal(error: BaseException) -> bool:
     return not own or "read-only" in str(error)
 
 
-def is_numpys(error: BaseException) -> bool:
+def is_numpy_error(error: BaseException) -> bool:
     """Whether NumPy raises there too: the function is wrong for these arguments, not for being traced."""
     return isinstance(error, GraphError) or (isinstance(error, UserError) and not isinstance(error, Refusal))
 
 
-def left_package(traceback: TracebackType | None) -> bool:
+def raised_outside_package(traceback: TracebackType | None) -> bool:
     """Whether an error has come to code of the user's or of a library's, which may have caught it.
 
     What Python's own C code swallows, such as `tuple` that asks for a length, has no traceback before Python 3.12."""
@@ -296,7 +296,7 @@ def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     return result
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     """`; the nearest supported one is ...`, or nothing where no known name is like `name`: the same name in another
     module, else one of the same module that is its first word, else one that looks like it."""
     names = list(known)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .object_state import pairs
+from .object_state import dict_pairs
 
 ATOMS = frozenset({bool, int, str, bytes, type(None)})  # equal values of these types are the same
 _ITERATED: tuple[Any, ...] = (tuple, list, set, frozenset)
 _NUMBERS = (int, float, complex, str, bytes)
 
 
-def exact(value: Any, above: tuple[int, ...] = ()) -> Hashable:
+def exact_key(value: Any, above: tuple[int, ...] = ()) -> Hashable:
     """Equal for values that no code tells apart; the value has to stay alive for as long as this is used.
 
     above: the identities of what holds the value."""
@@ -29,17 +29,17 @@ def exact(value: Any, above: tuple[int, ...] = ()) -> Hashable:
     if id(value) in above or kind.__eq__ is object.__eq__:  # equal to itself alone
         return kind, id(value)
     inside = (*above, id(value))
-    return kind, _contents(value, inside), _attributes(value, inside)
+    return kind, _exact_contents(value, inside), _exact_attributes(value, inside)
 
 
-def _contents(value: Any, inside: tuple[int, ...]) -> Hashable:
+def _exact_contents(value: Any, inside: tuple[int, ...]) -> Hashable:
     """What a value is beside its attributes."""
     for base in _ITERATED:  # past an `__iter__` of the value's own
         if isinstance(value, base):
-            found = (exact(i, inside) for i in base.__iter__(value))
+            found = (exact_key(i, inside) for i in base.__iter__(value))
             return tuple(found) if base in (tuple, list) else frozenset(found)
     if isinstance(value, dict):
-        return tuple((exact(k, inside), exact(v, inside)) for k, v in pairs(value))
+        return tuple((exact_key(k, inside), exact_key(v, inside)) for k, v in dict_pairs(value))
     for number in _NUMBERS:
         if isinstance(value, number):
             return number.__repr__(value)
@@ -49,16 +49,16 @@ def _contents(value: Any, inside: tuple[int, ...]) -> Hashable:
         return id(value)
     # The value itself, for what an own __eq__ looks at; of types without attributes, such as Decimal, range and
     # datetime, the text says what equal ones do not share.
-    return value, None if hasattr(value, "__dict__") or _slots(type(value)) else repr(value)
+    return value, None if hasattr(value, "__dict__") or _slot_names(type(value)) else repr(value)
 
 
-def _attributes(value: Any, inside: tuple[int, ...]) -> Hashable:
+def _exact_attributes(value: Any, inside: tuple[int, ...]) -> Hashable:
     named = dict(getattr(value, "__dict__", {}))
-    named |= {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
-    return tuple((name, exact(x, inside)) for name, x in named.items())
+    named |= {name: getattr(value, name) for name in _slot_names(type(value)) if hasattr(value, name)}
+    return tuple((name, exact_key(x, inside)) for name, x in named.items())
 
 
-def _slots(kind: type) -> list[str]:
+def _slot_names(kind: type) -> list[str]:
     found = []
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())

@@ -22,7 +22,7 @@ class Respecialise(Exception):
     """A number of this call does not fit the trace: its type or size differs from what the trace assumed."""
 
 
-class HostCode:
+class HostScalarCode:
     """Straight-line Python on the numbers of a call. Statements keep their order, equal ones are made once."""
 
     def __init__(self) -> None:

@@ -43,31 +43,31 @@ VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("ke
 # containers
 
 
-def pairs(value: Any) -> list[tuple[Any, Any]]:
+def dict_pairs(value: Any) -> list[tuple[Any, Any]]:
     """A dict's keys and values, past methods of its class, and though a key may have another hash by now."""
     with suppress(KeyError):
         if isinstance(value, OrderedDict):
-            return [*OrderedDict.items(value), *unlisted(value)]
+            return [*OrderedDict.items(value), *hidden_dict_pairs(value)]
     return [*dict.items(value)]
 
 
-def unlisted(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
+def hidden_dict_pairs(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """What was put into an OrderedDict past its class: found by key, but not where it is iterated over."""
     listed = [*OrderedDict.keys(value)]
     return [] if len(listed) == dict.__len__(value) else [(k, v) for k, v in dict.items(value) if k not in listed]
 
 
-def _dict(value: Any) -> list[Any]:
-    found = pairs(value)
+def _dict_contents(value: Any) -> list[Any]:
+    found = dict_pairs(value)
     factory = getattr(value, "default_factory", None)
-    hidden = [k for k, _ in unlisted(value)] if isinstance(value, OrderedDict) else ()
+    hidden = [k for k, _ in hidden_dict_pairs(value)] if isinstance(value, OrderedDict) else ()
     return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ()), *hidden]
 
 
 _CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
     list: lambda value: [*list.__iter__(value)],
     tuple: lambda value: [*tuple.__iter__(value)],
-    dict: _dict,
+    dict: _dict_contents,
     set: lambda value: [*set.__iter__(value)],
     frozenset: lambda value: [*frozenset.__iter__(value)],
     deque: lambda value: [*deque.__iter__(value), value.maxlen],
@@ -75,7 +75,7 @@ _CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
 }
 
 
-def base_of(kind: type) -> type | None:
+def builtin_container_base(kind: type) -> type | None:
     """The built-in container that a class is, or extends."""
     found = _BASES.get(kind)
     if found is not None:
@@ -92,7 +92,7 @@ def base_of(kind: type) -> type | None:
 _BASES: dict[type, type] = {kind: kind for kind in _CONTENTS}
 
 
-def contents(base: type, value: Any) -> list[Any]:
+def container_contents(base: type, value: Any) -> list[Any]:
     """What a container holds: items, or keys and values."""
     if type(value) is dict:
         return [*value, *value.values()]
@@ -102,7 +102,7 @@ def contents(base: type, value: Any) -> list[Any]:
 # anything
 
 
-def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | None = None) -> Any:
+def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | None = None) -> Any:
     """All that is in it, as something that can be compared. Raises where that cannot be known.
 
     kept: where objects that are told by their identity go, so that they live on; what is made to be looked at would
@@ -119,17 +119,21 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
     seen[id(value)] = len(seen)
 
     def each(values: Any) -> tuple[Any, ...]:
-        return tuple(state_of(v, kept, seen) for v in values)
+        return tuple(comparable_state(v, kept, seen) for v in values)
 
     own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, np.ndarray):
         data = each(value.tolist()) if value.dtype.hasobject else value.tobytes()
         own = value.dtype.str, value.shape, value.strides, data
     elif kind is FunctionType:
-        own = id(value), *(each(_parts(value)) if is_user_file(value.__code__.co_filename) else ())
+        own = id(value), *(each(_function_dependencies(value)) if is_user_file(value.__code__.co_filename) else ())
     elif isinstance(value, type):
         bases = [b for b in value.__mro__ if is_user_class(b)]
-        own = id(value), *(each(x for b in bases for pair in _members(b) for x in pair)), *each(_if_users(kind))
+        own = (
+            id(value),
+            *(each(x for b in bases for pair in _class_members(b) for x in pair)),
+            *each(_class_if_users(kind)),
+        )
     elif kind is MappingProxyType or kind in VIEWS:
         own = kind, each(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
@@ -138,12 +142,12 @@ def state_of(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | N
         own = each([value.cell_contents])
     elif kind in _HOLDERS:
         own = kind, each(getattr(value, name) for name in _HOLDERS[kind])
-    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_constant(kind):
+    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_immutable_library_class(kind):
         pass
     else:
-        base = base_of(kind)
-        parts = each(contents(base, value)) if base is not None else ()
-        own = id(kind), parts, each(_attributes(value, kind)), each(_if_users(kind))
+        base = builtin_container_base(kind)
+        parts = each(container_contents(base, value)) if base is not None else ()
+        own = id(kind), parts, each(_object_attributes(value, kind)), each(_class_if_users(kind))
     return own
 
 
@@ -158,11 +162,11 @@ _HOLDERS: dict[type, tuple[str, ...]] = {
 }
 
 
-def _if_users(kind: type) -> list[type]:
+def _class_if_users(kind: type) -> list[type]:
     return [kind] if is_user_class(kind) else []
 
 
-def _members(kind: type) -> Iterator[tuple[str, Any]]:
+def _class_members(kind: type) -> Iterator[tuple[str, Any]]:
     """What a class has, but for what Python itself keeps there."""
     return ((k, v) for k, v in vars(kind).items() if k not in _PYTHONS_OWN)
 
@@ -171,29 +175,29 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 _PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
 
 
-def _parts(function: Any) -> Iterator[Any]:
+def _function_dependencies(function: Any) -> Iterator[Any]:
     """What a function does depends on."""
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__)
     for cell in function.__closure__ or ():
         yield cell.cell_contents
-    for name in dict.fromkeys(names_in(function.__code__)):
+    for name in dict.fromkeys(names_in_code(function.__code__)):
         yield function.__globals__.get(name)
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in_code(code: CodeType) -> Iterator[str]:
     """The globals and attributes that a function's code names, and code within it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from names_in(constant)
+            yield from names_in_code(constant)
 
 
-def _attributes(value: Any, kind: type) -> Iterator[Any]:
+def _object_attributes(value: Any, kind: type) -> Iterator[Any]:
     """An object's attributes, or what it says that it is made of."""
     told = not any(base.__module__ == "enum" for base in kind.__mro__) and any(
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
-    if told and base_of(kind) is None:
+    if told and builtin_container_base(kind) is None:
         yield value.__reduce_ex__(4)
         return
     if kind.__name__ == "ContextVar" and kind.__module__ == "_contextvars":
@@ -203,7 +207,12 @@ def _attributes(value: Any, kind: type) -> Iterator[Any]:
         return
     known = [getattr(value, "__dict__", None)]
     slots = [s for b in kind.__mro__ for s in vars(b).values() if type(s).__name__ == "member_descriptor"]
-    if known == [None] and not slots and kind.__basicsize__ > object.__basicsize__ and base_of(kind) is None:
+    if (
+        known == [None]
+        and not slots
+        and kind.__basicsize__ > object.__basicsize__
+        and builtin_container_base(kind) is None
+    ):
         raise TypeError(f"what is in a {kind.__name__} cannot be seen")
     yield from known
     for slot in slots:
@@ -222,9 +231,9 @@ def is_slot_set(value: Any, slot: Any) -> bool:
 _UNSET = "<unset>"
 
 
-def is_constant(kind: type) -> bool:
+def is_immutable_library_class(kind: type) -> bool:
     """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
-    if kind is SimpleNamespace or base_of(kind) is not None or is_user_class(kind):
+    if kind is SimpleNamespace or builtin_container_base(kind) is not None or is_user_class(kind):
         return False
     return kind.__module__.partition(".")[0] in _CONSTANT
 

@@ -14,7 +14,7 @@ from .errors import USER_FILES, is_user_file, show_line
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A stretch of the user's text. column, end_column: in bytes of that line, -1 where Python does not say."""
 
     file: str
@@ -24,7 +24,7 @@ class Place:
     function: str
 
 
-def reader_of_lines() -> Callable[[], Line]:
+def user_line_reader() -> Callable[[], Line]:
     """What says, at each node of one trace, which of the user's lines runs, and knows the calls that led there."""
     known: dict[tuple[int, ...], Line] = {}
     known_files = USER_FILES.get
@@ -45,7 +45,7 @@ def reader_of_lines() -> Callable[[], Line]:
         found = known.get(tuple(key))
         if found is None:
             instructions = tuple(zip(codes, key[1::2], strict=True))
-            place = _place(*instructions[0]) if instructions else None
+            place = _source_location(*instructions[0]) if instructions else None
             text = "<unknown>" if place is None else show_line(place.file, place.line)
             found = known[tuple(key)] = Line(text, (instructions,))
         return found
@@ -53,17 +53,19 @@ def reader_of_lines() -> Callable[[], Line]:
     return line_that_runs
 
 
-def paths_of_line(line: str) -> list[tuple[Place, ...]]:
+def paths_of_line(line: str) -> list[tuple[SourceLocation, ...]]:
     """The calls that led to each of a node's lines, the outermost first; of text that knows none, the line alone."""
     if isinstance(line, Line):  # whose places are codes and bytes in them, the innermost first
-        return [tuple(_place(code, at) for code, at in reversed(instructions)) for instructions in line.places]
+        return [
+            tuple(_source_location(code, at) for code, at in reversed(instructions)) for instructions in line.places
+        ]
     parts = (part.rpartition(":") for part in line.split(", "))
-    return [(Place(file, int(number), -1, -1, ""),) for file, _, number in parts if number.isdigit()]
+    return [(SourceLocation(file, int(number), -1, -1, ""),) for file, _, number in parts if number.isdigit()]
 
 
 @lru_cache(4096)
-def _place(code: CodeType, at: int) -> Place:
+def _source_location(code: CodeType, at: int) -> SourceLocation:
     line, end_line, column, end_column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     one = line is not None and line == end_line
     columns = (-1 if column is None else column, end_column if one and end_column is not None else -1)
-    return Place(code.co_filename, line or code.co_firstlineno, *columns, code.co_name)
+    return SourceLocation(code.co_filename, line or code.co_firstlineno, *columns, code.co_name)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
-from .exact import exact
-from .object_state import base_of, is_user_class
+from .exact import exact_key
+from .object_state import builtin_container_base, is_user_class
 
 Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
@@ -25,7 +25,7 @@ class Tree:
         self.kind = kind
         self.names = names
         self.children = children
-        self._told = tuple([n if type(n) is str else exact(n) for n in names]) if names else ()
+        self._told = tuple([n if type(n) is str else exact_key(n) for n in names]) if names else ()
         self._hash = hash((kind, self._told, children))
 
     def __hash__(self) -> int:
@@ -49,7 +49,7 @@ class Tree:
 LEAF = Tree(None)
 
 
-def is_stand_in(kind: type) -> bool:
+def is_proxy_class(kind: type) -> bool:
     """Whether a class stands for one of the user's, or extends one that does."""
     return any(ORIGINAL in _VARS(base) for base in type.mro(kind))
 
@@ -78,7 +78,7 @@ def flatten(
         if stop is None:
             return tuple(flatten(v, leaves, objects, inside, results) for v in values)
         return tuple(
-            _leaf(v, leaves) if stop(v) else flatten(v, leaves, objects, inside, results, stop) for v in values
+            _leaf_tree(v, leaves) if stop(v) else flatten(v, leaves, objects, inside, results, stop) for v in values
         )
 
     if kind is tuple or kind is list:
@@ -86,13 +86,13 @@ def flatten(
     original = _VARS(kind).get(ORIGINAL, kind)
     if original is dict or original is OrderedDict:
         return Tree(original, tuple(value), each(value.values()))
-    if type(getattr(kind, "__dataclass_fields__", None)) is dict and _has_pythons_ways(original):
+    if type(getattr(kind, "__dataclass_fields__", None)) is dict and _uses_default_attribute_access(original):
         import dataclasses
 
         # past properties of the same names
         held = value.__dict__ if kind.__dictoffset__ else {}
-        slots = [f.name for f in dataclasses.fields(kind) if f.name not in held and _is_slot(kind, f.name)]
-        if slots and not all(_fills(value, n) for n in slots):  # one that was emptied
+        slots = [f.name for f in dataclasses.fields(kind) if f.name not in held and _is_slot_descriptor(kind, f.name)]
+        if slots and not all(_has_slot_value(value, n) for n in slots):  # one that was emptied
             leaves.append(value)
             return LEAF
         names = (*slots, *held)  # a cached property too; not a field that was deleted
@@ -103,15 +103,15 @@ def flatten(
         held = object.__getattribute__(value, "__dict__")
         return Tree(kind, tuple(held), each(held.values()))
     if results and isinstance(value, _CONTAINERS) and (kind is original or is_user_class(original)):
-        tree = _container(value, original, each)
-        own = _attributes(value)
-        return Tree(Attributed, tuple(own), (tree, *each(own.values()))) if own else tree
+        tree = _flatten_container(value, original, each)
+        own = _attributes_of_object(value)
+        return Tree(AttributedContainer, tuple(own), (tree, *each(own.values()))) if own else tree
     if results and kind is SimpleNamespace:
         return Tree(kind, tuple(vars(value)), each(vars(value).values()))
     if (
         results
         and kind is not original
-        and (_is_made_by_object(original) or original is SimpleNamespace)
+        and (_is_attributes_only_class(original) or original is SimpleNamespace)
         and hasattr(value, "__getstate__")
     ):
         state = value.__getstate__()
@@ -122,14 +122,14 @@ def flatten(
     return LEAF
 
 
-def _is_slot(kind: type, name: str) -> bool:
+def _is_slot_descriptor(kind: type, name: str) -> bool:
     return any(type(_VARS(base).get(name)) is MemberDescriptorType for base in type.mro(kind))
 
 
-def _fills(value: Any, name: str) -> bool:
+def _has_slot_value(value: Any, name: str) -> bool:
     """Whether an object has something in a slot, past a `__getattr__` that answers in its place."""
     kind = type(value)
-    if is_stand_in(kind):  # which looks into the user's
+    if is_proxy_class(kind):  # which looks into the user's
         return hasattr(value, name)
     try:
         next(_VARS(b)[name] for b in type.mro(kind) if name in _VARS(b)).__get__(value, kind)
@@ -141,28 +141,28 @@ def _fills(value: Any, name: str) -> bool:
 _CONTAINERS = (dict, deque, list, tuple, set, frozenset)
 
 
-class Attributed:
+class AttributedContainer:
     """What a tree has in place of a container with attributes of its own: the container, and they."""
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes_of_object(value: Any) -> dict[str, Any]:
     """What an object has in its `__dict__` and its slots."""
     names = [n for b in type.mro(type(value)) for n, m in _VARS(b).items() if type(m) is MemberDescriptorType]
     held = getattr(value, "__dict__", {}) if type(value).__dictoffset__ else {}
-    return {**held, **{n: getattr(value, n) for n in names if _fills(value, n)}}
+    return {**held, **{n: getattr(value, n) for n in names if _has_slot_value(value, n)}}
 
 
-def _is_made_by_object(kind: type) -> bool:
+def _is_attributes_only_class(kind: type) -> bool:
     """Whether its objects hold nothing but attributes."""
     return next(b for b in kind.__mro__ if type(_VARS(b).get("__new__")) is BuiltinFunctionType) is object
 
 
-def _leaf(value: Any, leaves: list[Any]) -> Tree:
+def _leaf_tree(value: Any, leaves: list[Any]) -> Tree:
     leaves.append(value)
     return LEAF
 
 
-def _container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
+def _flatten_container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
     """One of Python's other containers, past an `__iter__` of its own; first comes what it is made with."""
     if isinstance(value, deque):
         return Tree(kind, (), each([value.maxlen, *deque.__iter__(value)]))
@@ -171,7 +171,7 @@ def _container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) 
         if isinstance(value, defaultdict):
             return Tree(kind, ("default_factory", *names), each([value.default_factory, *items]))
         return Tree(kind, names, each(items))
-    base: Any = base_of(kind)
+    base: Any = builtin_container_base(kind)
     return Tree(kind, (), each(base.__iter__(value)))
 
 
@@ -179,7 +179,7 @@ def is_plain_object(kind: type) -> bool:
     """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
     if getattr(kind, "__new__", None) is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
         return False
-    if not _has_pythons_ways(kind):
+    if not _uses_default_attribute_access(kind):
         return False
     return bool(kind.__dictoffset__) and kind.__basicsize__ <= _WITHOUT_SLOTS and kind.__module__ != "builtins"
 
@@ -187,17 +187,17 @@ def is_plain_object(kind: type) -> bool:
 _WITHOUT_SLOTS = object.__basicsize__ + 16  # an object of this size has a `__dict__`, weak references, and no more
 
 
-def _has_pythons_ways(kind: type) -> bool:
+def _uses_default_attribute_access(kind: type) -> bool:
     """Whether its objects do not decide themselves what their attributes are."""
     return getattr(kind, "__getattribute__", None) is object.__getattribute__
 
 
-def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any:
+def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any:
     """A container of this kind. A dataclass or an object gets its attributes without running its __init__."""
     if kind is dict:
         return dict(zip(names, values, strict=True))
     found: Any
-    if kind is Attributed:
+    if kind is AttributedContainer:
         found, *held = values
         for name, value in zip(names, held, strict=True):
             object.__setattr__(found, str(name), value)
@@ -238,13 +238,13 @@ def container(kind: type, names: tuple[Hashable, ...], values: list[Any]) -> Any
     return result
 
 
-def rebuild(tree: Tree, leaves: Iterator[Any], make: Make = container) -> Any:
+def rebuild_pytree(tree: Tree, leaves: Iterator[Any], make: Make = rebuild_container) -> Any:
     """The structure with these leaves, in containers that `make` makes."""
     if tree.kind is None:
         return next(leaves)
-    return make(tree.kind, tree.names, [rebuild(c, leaves, make) for c in tree.children])
+    return make(tree.kind, tree.names, [rebuild_pytree(c, leaves, make) for c in tree.children])
 
 
-def unflatten(tree: Tree, leaves: Sequence[Any], make: Make = container) -> Any:
+def unflatten(tree: Tree, leaves: Sequence[Any], make: Make = rebuild_container) -> Any:
     """The structure with these leaves, in containers that `make` makes."""
-    return rebuild(tree, iter(leaves), make)
+    return rebuild_pytree(tree, iter(leaves), make)

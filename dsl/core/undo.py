@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .object_state import PLAIN, base_of, is_slot_set, pairs
+from .object_state import PLAIN, builtin_container_base, dict_pairs, is_slot_set
 
 Undo = Callable[[], None]
 _UNSET = object()
@@ -21,9 +21,9 @@ _NAMES = type.__dict__["__dict__"].__get__
 _PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
 
 
-def undo_of(objects: Iterable[Any]) -> Undo:
+def restorer_of_objects(objects: Iterable[Any]) -> Undo:
     """What puts all of these objects back into the state that they are in now."""
-    steps = [step for value in objects if type(value) not in PLAIN for step in _steps(value)]
+    steps = [step for value in objects if type(value) not in PLAIN for step in _restoring_steps(value)]
 
     def undo() -> None:
         for step in steps:
@@ -32,34 +32,34 @@ def undo_of(objects: Iterable[Any]) -> Undo:
     return undo
 
 
-def _steps(value: Any) -> Iterator[Undo]:
+def _restoring_steps(value: Any) -> Iterator[Undo]:
     kind = type(value)
     if isinstance(value, type):
-        yield partial(_put_members, value, dict(_NAMES(value)))
+        yield partial(_restore_class_members, value, dict(_NAMES(value)))
         return
     if issubclass(kind, np.ndarray):
         if value.flags.writeable:
-            yield partial(_put_values, value, value.view(np.ndarray).copy(), value.dtype, value.shape)
+            yield partial(_restore_array, value, value.view(np.ndarray).copy(), value.dtype, value.shape)
         return
     if kind is FunctionType:
         parts = value.__code__, value.__defaults__, value.__kwdefaults__
-        yield partial(_put_function, value, parts, [(c, *_contents(c)) for c in value.__closure__ or ()])
+        yield partial(_restore_function, value, parts, [(c, *_cell_contents(c)) for c in value.__closure__ or ()])
     elif kind is partial:
         yield partial(value.__setstate__, (value.func, value.args, value.keywords, vars(value)))
-    elif (base := base_of(kind)) is not None and base not in (tuple, frozenset):
-        yield partial(_put_items, value, base, _items(value, base))
+    elif (base := builtin_container_base(kind)) is not None and base not in (tuple, frozenset):
+        yield partial(_restore_container, value, base, _container_items(value, base))
     elif kind is ContextVar:
-        yield partial(_put_variable, value, value.get(_UNSET))
+        yield partial(_restore_context_variable, value, value.get(_UNSET))
     for slot in (m for b in kind.__mro__ for m in _NAMES(b).values() if type(m) is MemberDescriptorType):
         then = slot.__get__(value) if is_slot_set(value, slot) else _UNSET
-        yield partial(_put_slot, value, slot, then)
+        yield partial(_restore_slot, value, slot, then)
     with suppress(AttributeError):
         held = object.__getattribute__(value, "__dict__")
         if type(held) is dict:
-            yield partial(_put_attributes, value, held, dict(held))
+            yield partial(_restore_attributes, value, held, dict(held))
 
 
-def _put_members(kind: type, then: dict[str, Any]) -> None:
+def _restore_class_members(kind: type, then: dict[str, Any]) -> None:
     now = dict(_NAMES(kind))
     names = [*then]
     same = 0
@@ -79,7 +79,7 @@ def _put_members(kind: type, then: dict[str, Any]) -> None:
                 type.__setattr__(kind, name, then[name])
 
 
-def _put_values(value: np.ndarray[Any, Any], then: np.ndarray[Any, Any], dtype: Any, shape: tuple[int, ...]) -> None:
+def _restore_array(value: np.ndarray[Any, Any], then: np.ndarray[Any, Any], dtype: Any, shape: tuple[int, ...]) -> None:
     if value.dtype != dtype:
         value.dtype = dtype  # type: ignore[misc]
     if value.shape != shape:
@@ -87,33 +87,33 @@ def _put_values(value: np.ndarray[Any, Any], then: np.ndarray[Any, Any], dtype: 
     np.copyto(value, then)
 
 
-def _contents(cell: Any) -> tuple[Any, ...]:
+def _cell_contents(cell: Any) -> tuple[Any, ...]:
     try:
         return (cell.cell_contents,)
     except ValueError:
         return ()
 
 
-def _put_function(function: Any, parts: tuple[Any, ...], cells: list[tuple[Any, ...]]) -> None:
+def _restore_function(function: Any, parts: tuple[Any, ...], cells: list[tuple[Any, ...]]) -> None:
     function.__code__, function.__defaults__, function.__kwdefaults__ = parts
     for cell, *content in cells:
         if content:
             cell.cell_contents = content[0]
 
 
-def _put_variable(variable: ContextVar[Any], then: Any) -> None:
+def _restore_context_variable(variable: ContextVar[Any], then: Any) -> None:
     """One that held nothing gets its default: Python takes no value out without the token of what has put it there."""
     if variable.get(_UNSET) is not then:
         with suppress(LookupError):
             variable.set(Context().run(variable.get) if then is _UNSET else then)
 
 
-def _put_slot(value: Any, slot: Any, then: Any) -> None:
+def _restore_slot(value: Any, slot: Any, then: Any) -> None:
     with suppress(AttributeError, TypeError):
         slot.__delete__(value) if then is _UNSET else slot.__set__(value, then)
 
 
-def _put_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) -> None:
+def _restore_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) -> None:
     now = object.__getattribute__(value, "__dict__")
     if now is not held:
         object.__setattr__(value, "__dict__", held)
@@ -122,9 +122,9 @@ def _put_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) -> N
         held.update(then)
 
 
-def _items(value: Any, base: type) -> Any:
+def _container_items(value: Any, base: type) -> Any:
     if base is dict:
-        return pairs(value)
+        return dict_pairs(value)
     return [*base.__iter__(value)]  # type: ignore[attr-defined]
 
 
@@ -132,8 +132,8 @@ def _identities(names: dict[Any, Any]) -> list[int]:
     return [*map(id, names), *map(id, names.values())]
 
 
-def _put_items(value: Any, base: Any, then: Any) -> None:
-    now = _items(value, base)
+def _restore_container(value: Any, base: Any, then: Any) -> None:
+    now = _container_items(value, base)
     if base is dict:
         source: Any = OrderedDict if isinstance(value, OrderedDict) else dict
         if [(id(k), id(v)) for k, v in now] != [(id(k), id(v)) for k, v in then]:

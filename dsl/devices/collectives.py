@@ -14,8 +14,8 @@ from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
-from ..trace.operands import array_of, fresh
-from ..trace.trace import current
+from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.trace import current_trace
 from .mesh import Mesh
 
 JOINS = ("sum", "mean", "max", "min", "prod")
@@ -131,17 +131,17 @@ Typed = Callable[[Value, int], tuple[str, ArrayType, dict[str, Any]]]
 
 
 def _each(x: Any, name: str, typed: Typed) -> Any:
-    trace, mesh = current(), context.mesh
+    trace, mesh = current_trace(), context.mesh
     if trace is None or not isinstance(mesh, Mesh):
         raise ArgumentsError(f"kg.{name} is for functions that run on a mesh; write kernel_graph(mesh=kg.Mesh(...))")
     leaves: list[Any] = []
     tree = flatten(x, leaves)
     found = []
     for leaf in leaves:
-        value = array_of(leaf)._value
+        value = to_traced_array(leaf)._value
         op, type, attrs = typed(value, len(mesh))
         fixed = tuple(sorted({**attrs, "size": len(mesh)}.items()))
-        found.append(fresh(trace.builder.add(op, (value.number,), type, fixed)))
+        found.append(new_traced_result(trace.builder.add(op, (value.number,), type, fixed)))
     return unflatten(tree, found)
 
 

@@ -22,18 +22,18 @@ from ...runtime.tune.tuner import Tuner
 from ...runtime.verify.multi_device import require_safe_devices
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
-from ..array.in_flight import is_idle, make_room, track_memory
+from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_memory
 from ..array.spec import Spec, spec_of
-from ..array.streams import join
+from ..array.streams import join_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
 from ..core.pytree import flatten, unflatten
-from ..core.readable import readable
+from ..core.readable import kernel_readable_copy
 from ..jit.launcher import Launcher
 from ..jit.specializations import Specializations
-from ..jit.traced_function import Event, TracedFunction
+from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import assign, may_assign
-from .device_plans import PlanMaker, placed_plan
+from .device_plans import DevicePlanMaker, placed_plan
 
 
 def make_ready(
@@ -61,13 +61,13 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
                 f"{captured.graph.name} changes what its arguments hold, and runs on one device; leave kg.place out"
             )
         return versions.on_one_device(captured, leaves)
-    placement = placed_plan(captured.graph, places, PlanMaker(versions.options))
+    placement = placed_plan(captured.graph, places, DevicePlanMaker(versions.options))
     alone = not explicit and kind_is_shared(places)
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)
     devices, executable = make_ready(placement.plan)
     text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, devices))}"
-    versions.note(Event("compiled", text))
+    versions.note(SpecializationEvent("compiled", text))
     run = DeviceCall(captured, placement.plan, devices, executable)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
     made = Launcher(run, str(placement.plan), captured.guards, assigned)
@@ -75,7 +75,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
         return made
     if not settings.tune:
         return versions.on_one_device(captured, leaves) if alone else made
-    return ChosenCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
+    return DeviceTrialCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
 
 
 def kind_is_shared(places: Sequence[tuple[str, int]]) -> bool:
@@ -83,7 +83,7 @@ def kind_is_shared(places: Sequence[tuple[str, int]]) -> bool:
     return DEVICES[places[0][0]].host_memory
 
 
-class ChosenCall(Launcher):
+class DeviceTrialCall(Launcher):
     """Calls on one device and on several take turns until the clock has told which is faster: see `Tuner`.
 
     A call that is timed is waited for. The winner then takes this entry's place."""
@@ -102,7 +102,7 @@ class ChosenCall(Launcher):
             winner = tuner.winner
         if number is None:
             return self._candidates[tuner.start if winner is None else winner].run(leaves, places, caller)
-        busy = not is_idle() or any(type(x) is Array and not x.is_ready() for x in leaves)
+        busy = not is_no_call_in_flight() or any(type(x) is Array and not x.is_ready() for x in leaves)
         start = time.perf_counter()
         result = self._candidates[number].run(leaves, places)
         failed = _wait_for(result)
@@ -119,7 +119,7 @@ class ChosenCall(Launcher):
             if entry is self:
                 entries[key] = winner
         for line in self.tuner.lines():
-            self._versions.note(Event("placed", line.strip()))
+            self._versions.note(SpecializationEvent("placed", line.strip()))
 
 
 def _wait_for(result: Any) -> bool:
@@ -133,7 +133,7 @@ def _wait_for(result: Any) -> bool:
 def device_plan(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> MultiDevicePlan:
     """The plan of a trace over its devices."""
     places = versions.options.devices or (versions.place,)
-    return placed_plan(captured.graph, places, PlanMaker(versions.options)).plan
+    return placed_plan(captured.graph, places, DevicePlanMaker(versions.options)).plan
 
 
 class DeviceCall:
@@ -158,7 +158,7 @@ class DeviceCall:
             numbers = captured.host(leaves)
         except Exception:
             raise Respecialise from None
-        given = [*arrays[: len(captured.feeds)], *map(readable, captured.arrays)]
+        given = [*arrays[: len(captured.feeds)], *map(kernel_readable_copy, captured.arrays)]
         results = run_plan(self._plan, self._devices, self._executable, given, numbers, self._specs, caller)
         for leaf, output in captured.assigned:
             new, at = results[output], leaves[leaf]
@@ -199,7 +199,7 @@ def run_plan(
         try:
             return _run(plan, devices, executable, given, numbers, specs, caller)
         except OutOfMemory:
-            if not make_room():
+            if not free_memory_in_flight():
                 raise
 
 
@@ -240,5 +240,5 @@ def _run(
         shared.add(v)
     if caller:
         last = [e for e in (ends[v] for v in plan.outputs) if e is not None]
-        join(caller, [()] * len(caller), last, range(len(last)), memories)
+        join_streams(caller, [()] * len(caller), last, range(len(last)), memories)
     return made

@@ -17,8 +17,8 @@ from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, D
 from ...runtime.program.plan import Plan
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
-from ..array.devices import gpu_at, target
-from ..core.errors import located
+from ..array.devices import gpu_at, target_of_kind
+from ..core.errors import locate_graph_error
 from ..jit.options import Options
 
 Place = tuple[str, int]
@@ -34,11 +34,11 @@ def places_of(graph: Graph, devices: Sequence[Place]) -> Places:
                 line = graph.lines[number] if graph.lines else ""
                 raise GraphError(f"devices of one program are of one kind; {kinds} are not", line=line)
     except GraphError as error:
-        raise located(error) from None
+        raise locate_graph_error(error) from None
     return found
 
 
-class PlanMaker:
+class DevicePlanMaker:
     """Plans of partitions of one function, with its options; equal parts are compiled once."""
 
     def __init__(self, options: Options) -> None:
@@ -74,7 +74,7 @@ class PlanMaker:
             found = next((p for (g, (k, i)), p in self._plans.items() if g == graph and gpu_at((k, i)) == gpu), None)
         if found is None:
             machine, streams = machine_of_device(kind, gpu), self._options.streams
-            program = build_program(graph, target(kind), None, **self._options.compiling, gpu=gpu)
+            program = build_program(graph, target_of_kind(kind), None, **self._options.compiling, gpu=gpu)
             program = batch_matmuls_where_faster(program, streams, machine)
             found = plan_by_cost_model(program, streams, self._options.memory, machine)
         self._plans[graph, device] = found
@@ -87,14 +87,14 @@ def bytes_of(type: ArrayType) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedPlan:
     """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone."""
 
     plan: MultiDevicePlan
     chosen: bool
 
 
-def placed_plan(graph: Graph, devices: Sequence[Place], maker: PlanMaker) -> Placement:
+def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) -> PlacedPlan:
     """The plan that does what the graph's places say; what they leave open is placed where it ends earliest.
 
     Results that are placed by choice go to the first device; others stay where they are computed."""
@@ -102,15 +102,15 @@ def placed_plan(graph: Graph, devices: Sequence[Place], maker: PlanMaker) -> Pla
     slots: Sequence[int | None] = places.slots
     if len(devices) > 1:
         kind = devices[0][0]
-        costs = target_of(target(kind), gpu_at(devices[0])).model
+        costs = target_of(target_of_kind(kind), gpu_at(devices[0])).model
         slots = chosen_slots(graph, places, costs, LINKS[kind])
     free = [o in places.open or places.slots[o] is None for o in graph.outputs]
     try:
         partition = partition_graph(graph, slots, [0 if is_free else None for is_free in free])
         plan = maker.plan(partition, places.devices, graph.name)
     except GraphError as error:
-        raise located(error) from None
-    return Placement(plan, any(slots[n] for n in places.open))
+        raise locate_graph_error(error) from None
+    return PlacedPlan(plan, any(slots[n] for n in places.open))
 
 
-__all__ = ["Placement", "PlanMaker", "bytes_of", "placed_plan", "places_of"]
+__all__ = ["DevicePlanMaker", "PlacedPlan", "bytes_of", "placed_plan", "places_of"]

@@ -33,12 +33,12 @@ LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TAS
 LAUNCH = "python -m kernelgraph.run -n 4 script.py"
 
 
-class _OfThread(threading.local):
+class _ThreadWorld(threading.local):
     communicator: Communicator | None = None  # of a rank that is a thread
 
 
 _process: list[Communicator] = []
-_thread = _OfThread()
+_thread = _ThreadWorld()
 
 
 def init(engine: str | None = None, elastic: bool = False) -> None:

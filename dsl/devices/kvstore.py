@@ -22,7 +22,7 @@ from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..jit.kernel_graph import KernelGraph
 from .distributed import broadcast, current
 from .mesh import Sharded
-from .store_servers import Key, Part, Worker
+from .store_servers import Key, Part, StoreWorker
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 Updater = Callable[..., Any]
@@ -58,7 +58,7 @@ class KVStore:
         self._states: dict[Part, list[Any]] = {}
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
-        self._servers = Worker(self._ranks, self._update) if self._ranks and kind == "dist_async" else None
+        self._servers = StoreWorker(self._ranks, self._update) if self._ranks and kind == "dist_async" else None
 
     @property
     def rank(self) -> int:
@@ -181,7 +181,7 @@ class KVStore:
                     made = [asarray(array, device=device) for array in made]
                 self._states[part] = made
 
-    def _push_to_servers(self, servers: Worker, key: Key, given: Any) -> None:
+    def _push_to_servers(self, servers: StoreWorker, key: Key, given: Any) -> None:
         self._spec(key)
         if self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")

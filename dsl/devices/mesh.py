@@ -13,7 +13,7 @@ import numpy as np
 from ...runtime.engine.communicator import Communicator
 from ...runtime.program.device import Device
 from ..array.array import Array, on_device
-from ..array.devices import device_named, name_of, open_device, parse
+from ..array.devices import device_named, name_of, open_device, parse_device_name
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
 from .distributed import broadcast, current
@@ -42,7 +42,7 @@ class Mesh:
             return
         if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
             raise OptionError(f"kg.Mesh takes the names of devices, as in ('cuda:0', 'cuda:1'), not {devices!r}")
-        places = [parse(name) for name in devices]
+        places = [parse_device_name(name) for name in devices]
         self.places: tuple[tuple[str, int], ...] = tuple(place for place in places if place is not None)
         if len(self.places) < len(devices) or len({*self.places}) < len(devices):
             raise OptionError(f"kg.Mesh takes the name of each device, each once, not {devices!r}")

@@ -24,25 +24,25 @@ from ...runtime.program.multi_device import MultiDevicePlan
 from ..array.array import Array
 from ..array.spec import Spec, spec_of
 from ..core.context import context
-from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, located, user_frames
+from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, locate_graph_error, user_frames
 from ..core.pytree import Tree, unflatten
-from ..core.readable import native, readable
-from ..environment.argument_properties import NeedOpened, NeedProperty
+from ..core.readable import kernel_readable_copy, native_byte_order
+from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
 from ..jit.options import Options, checked
-from ..jit.pickling import Portable
-from ..jit.signature import LEAF_TYPES, Parameters, check_function, is_number, take_apart, to_leaf
+from ..jit.pickling import PicklableFunction
+from ..jit.signature import LEAF_TYPES, FunctionParameters, check_function, is_number, take_apart, to_leaf
 from ..jit.specializations import Specializations, remember
-from ..jit.trace_function import Unfinished
+from ..jit.trace_function import UnfinishedFunction
 from ..jit.traced_function import TracedFunction
 from .device_calls import make_ready, run_plan
-from .device_plans import PlanMaker
+from .device_plans import DevicePlanMaker
 from .mesh import Mesh, Sharded, local_axis, part_of
 
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class MeshExecutable:
     """What runs calls of one kind. specs: of the plan's outputs. parts: of each source the leaf, or the array of the
     trace counted on from the leaves, and the place in the mesh."""
 
@@ -55,7 +55,7 @@ class Ready:
     takes_numbers: bool
 
 
-class MeshFunction(Portable):
+class MeshFunction(PicklableFunction):
     """A decorated function that runs on a mesh. Call it like the function, with whole arrays or `kg.Sharded`."""
 
     def __init__(
@@ -73,13 +73,13 @@ class MeshFunction(Portable):
         self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
         self._options: Options = checked(**{**options, "device": mesh.names})
         self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
-        self._parameters = Parameters(function, self._options.static)
+        self._parameters = FunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
         self._versions = Specializations(function, self._parameters.name, self._options)
-        self._maker = PlanMaker(self._options)
-        self._ready: dict[Any, Ready] = {}
-        self._known: dict[Any, Ready] = {}  # by what calls give that give nothing but arrays on the mesh
+        self._maker = DevicePlanMaker(self._options)
+        self._ready: dict[Any, MeshExecutable] = {}
+        self._known: dict[Any, MeshExecutable] = {}  # by what calls give that give nothing but arrays on the mesh
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -102,9 +102,9 @@ class MeshFunction(Portable):
         """A call, again with each cached property of an argument that its trace needs."""
         try:
             return self._call(args, options)
-        except Unfinished as unfinished:
+        except UnfinishedFunction as unfinished:
             raise unfinished.error from None
-        except NeedProperty as need:
+        except NeedCachedProperty as need:
             with need.computed((args, options), take_apart(self._parameters, args, options, False)[0]):
                 return self._call_with_properties(args, options)
 
@@ -134,7 +134,7 @@ class MeshFunction(Portable):
         given = [
             part_of(leaves[leaf], mesh, axes[leaf], mesh.first + place)
             if leaf < len(leaves)
-            else readable(own[leaf - len(leaves)])
+            else kernel_readable_copy(own[leaf - len(leaves)])
             for leaf, place in found.parts
         ]
         if not (own or found.takes_numbers) and (key := self._key_of(leaves)) is not None:
@@ -150,13 +150,13 @@ class MeshFunction(Portable):
             key.append((x.parts[0]._spec, x.axis))
         return tuple(key)
 
-    def _known_call(self, args: tuple[Any, ...]) -> Ready | None:
+    def _known_call(self, args: tuple[Any, ...]) -> MeshExecutable | None:
         """What runs a call, if there was one like it, and it is still right."""
         key = self._key_of(args)
         found = None if key is None else self._known.get((*key, len(args)))
         return found if found is not None and found.captured.guards.hold() else None
 
-    def _run(self, ready: Ready, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    def _run(self, ready: MeshExecutable, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
         captured, count = ready.captured, len(self._mesh.positions)
         arrays = run_plan(ready.plan, ready.devices, ready.executable, given, numbers, ready.specs)
         results: list[Any] = []
@@ -190,7 +190,7 @@ class MeshFunction(Portable):
                 if axes[i] is not None:
                     axis = axes[i] = local_axis(shape, self._mesh, axes[i])  # type: ignore[arg-type]
                     shape = tuple(n // len(self._mesh) if k == axis else n for k, n in enumerate(shape))
-                local.append(spec_of(ArrayType(shape, native(leaf.dtype))))
+                local.append(spec_of(ArrayType(shape, native_byte_order(leaf.dtype))))
             else:
                 local.append(leaf)
         return tree, leaves, local, axes
@@ -206,12 +206,12 @@ class MeshFunction(Portable):
             )
         return given.parts[0]._spec
 
-    def _ready_for(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> Ready:
+    def _ready_for(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> MeshExecutable:
         """What runs a call. known: the numbers to take by value."""
         with self._lock, _on_mesh(self._mesh):
             try:
                 captured = self._versions.trace(tree, local, frozenset(known))[0]
-            except NeedOpened:
+            except NeedOpenedArguments:
                 raise self._changes_arguments() from None
             found = self._ready.get(id(captured))
             if found is None or found.captured is not captured:
@@ -223,7 +223,7 @@ class MeshFunction(Portable):
         name = self._parameters.name
         return ArgumentsError(f"{name} assigns to an argument, of which each device has a copy; return the new one")
 
-    def _made(self, captured: TracedFunction, leaves: int) -> Ready:
+    def _made(self, captured: TracedFunction, leaves: int) -> MeshExecutable:
         """leaves: how many a call has."""
         if captured.assigned:
             raise self._changes_arguments()
@@ -242,7 +242,7 @@ class MeshFunction(Portable):
             ranks = 1 if mesh.communicator is None else count
             plan = self._maker.plan(partition, mesh.places, graph.name, ranks)
         except GraphError as error:
-            raise located(error) from None
+            raise locate_graph_error(error) from None
         devices, executable = make_ready(plan, mesh.communicator)
         local = range(len(mesh.positions))
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs for _ in local)
@@ -250,7 +250,7 @@ class MeshFunction(Portable):
         parts = tuple((leaf, place) for leaf in sources for place in local)
         numbers = bool(captured.graph.numbers or captured.checks)
         takes_numbers = numbers or any(kind == "number" for kind, _ in captured.results)
-        return Ready(captured, plan, devices, executable, specs, parts, takes_numbers)
+        return MeshExecutable(captured, plan, devices, executable, specs, parts, takes_numbers)
 
     def _joined(self, tree: Tree, results: Sequence[Any]) -> Any:
         """The results, those of one array on each device as one `Sharded`."""

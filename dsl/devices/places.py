@@ -8,12 +8,12 @@ import numpy as np
 
 from ...runtime.core.settings import settings
 from ..array.array import Array, asarray
-from ..array.devices import parse
+from ..array.devices import parse_device_name
 from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
-from ..trace.dispatch import Traced
-from ..trace.operands import array_of, fresh
-from ..trace.trace import current
+from ..trace.dispatch import NumpyProtocols
+from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.trace import current_trace
 
 
 def place(x: Any, device: str) -> Any:
@@ -25,7 +25,7 @@ def place(x: Any, device: str) -> Any:
     >>> kg.place(kg.ones(2), "cpu:1").device
     'cpu:1'
     """
-    where = parse(device)
+    where = parse_device_name(device)
     if where is None:
         raise OptionError("kg.place takes the name of a device, such as 'cuda:1'")
     leaves: list[Any] = []
@@ -34,9 +34,9 @@ def place(x: Any, device: str) -> Any:
 
 
 def _placed(leaf: Any, device: str, where: tuple[str, int]) -> Any:
-    trace = current()
-    if trace is not None and isinstance(leaf, (Traced, np.ndarray, np.generic, Array)):
-        return fresh(trace.builder.placed(array_of(leaf)._value, where))
+    trace = current_trace()
+    if trace is not None and isinstance(leaf, (NumpyProtocols, np.ndarray, np.generic, Array)):
+        return new_traced_result(trace.builder.placed(to_traced_array(leaf)._value, where))
     if settings.disable and not isinstance(leaf, Array):  # plain NumPy
         return leaf
     return asarray(leaf, device=device) if isinstance(leaf, (np.ndarray, np.generic, Array)) else leaf

@@ -31,7 +31,7 @@ Update = Callable[[Part, Host, Host], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ArrayPiece:
     """Elements start to stop of a flat array, on a server."""
 
     part: Part
@@ -40,15 +40,15 @@ class Piece:
     stop: int
 
 
-def pieces_of(key: Key, count: int, servers: int) -> list[Piece]:
+def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
     """Where the elements of a key's array are."""
     if count < BIG_ELEMENTS or servers == 1:
-        return [Piece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)]
+        return [ArrayPiece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)]
     edges = [count * i // servers for i in range(servers + 1)]
-    return [Piece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
+    return [ArrayPiece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
 
 
-class Server:
+class StoreServer:
     """What one server keeps. Messages of all ranks are handled one after another."""
 
     def __init__(self, world: World, channel: int, update: Update) -> None:
@@ -119,13 +119,13 @@ class Server:
                 self.world.send(b"all are here", None, rank, self.channel + 1)
 
 
-class Worker:
+class StoreWorker:
     """A rank's side of the servers. Calls of one rank are in order; a push waits in the background for its values."""
 
     def __init__(self, communicator: Communicator, update: Update) -> None:
         self.communicator, self.world = communicator, communicator.world
         self._channel = 2 * next(communicator.numbers)
-        self.server = Server(self.world, self._channel, update)
+        self.server = StoreServer(self.world, self._channel, update)
         self._later = Communicator(self.world)
         self._waiting = 0
         self._lock = threading.RLock()
@@ -165,7 +165,7 @@ class Worker:
             for piece in pieces:
                 flat[piece.start : piece.stop] = self._answer(piece, flat.dtype)
 
-    def _answer(self, piece: Piece, dtype: np.dtype[Any]) -> Host:
+    def _answer(self, piece: ArrayPiece, dtype: np.dtype[Any]) -> Host:
         if piece.server == self.world.rank:
             found = self.server.handle(piece.server, "pull", piece.part, np.empty(0, dtype))
             assert found is not None
@@ -180,10 +180,10 @@ class Worker:
         others = [r for r in range(self.world.size) if r != self.world.rank]
         with self._lock:
             for server in others:
-                self._send("flush", Piece(("", 0), server, 0, 0), None)
+                self._send("flush", ArrayPiece(("", 0), server, 0, 0), None)
             for server in others:
                 self.world.receive(self._channel + 1, lambda: False, server)
-            self._send("meet", Piece(("", 0), 0, 0, 0), None)
+            self._send("meet", ArrayPiece(("", 0), 0, 0, 0), None)
             self.world.receive(self._channel + 1, lambda: False, 0)
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class Worker:
         for piece in pieces_of(key, flat.size, self.world.size):
             self._send(kind, piece, flat[piece.start : piece.stop])
 
-    def _send(self, kind: str, piece: Piece, data: Host | None) -> None:
+    def _send(self, kind: str, piece: ArrayPiece, data: Host | None) -> None:
         if piece.server == self.world.rank and data is not None:
             self.server.handle(self.world.rank, kind, piece.part, data)
             return

@@ -12,15 +12,15 @@ from typing import Any
 
 from ..core.errors import is_refusal
 from ..core.pytree import Tree
-from .guards import Guards
+from .guards import GuardSet
 
 
-class NeedProperty(BaseException):
+class NeedCachedProperty(BaseException):
     """The trace needs a property of an argument, computed and kept in it; the call is then made again.
 
     Not an Exception, so that a user's `except Exception` does not swallow it."""
 
-    guards = Guards(())  # that it is needed
+    guards = GuardSet(())  # that it is needed
     known: frozenset[int] = frozenset()  # the leaves whose values decided that
 
     def __init__(self, path: tuple[int, ...], name: str) -> None:
@@ -30,7 +30,7 @@ class NeedProperty(BaseException):
 
     def raise_again(self, *_: Any) -> Any:
         """For the next call of this kind."""
-        raise NeedProperty(self.path, self.name)
+        raise NeedCachedProperty(self.path, self.name)
 
     @contextmanager
     def computed(self, arguments: Any, tree: Tree) -> Iterator[None]:
@@ -61,7 +61,7 @@ def _child(value: Any, tree: Tree, number: int) -> Any:
     return held[name] if name in held else getattr(value, name)
 
 
-class NeedOpened(BaseException):
+class NeedOpenedArguments(BaseException):
     """The function changes what an argument holds: the call is made again with its arguments opened.
 
     Not an Exception, so that a user's `except Exception` does not swallow it."""

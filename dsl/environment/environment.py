@@ -1,7 +1,7 @@
 """What lies outside of a traced function, as it sees it: a value in, what stands for it while tracing out.
 
-Functions run as copies over a `Scope`, arrays are captured, objects and containers are read through stand-ins that
-notice what is read and refuse what is written. Everything read becomes a guard.
+Functions run as copies over a `TracedGlobals`, arrays are captured, objects and containers are read through stand-ins
+that notice what is read and refuse what is written. Everything read becomes a guard.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any, NoReturn
 
-from ..core.errors import TraceError, UserError, is_numpys, is_refusal, is_user_file, line_of_name
-from ..core.object_state import PLAIN, base_of, contents, is_user_class, names_in
-from ..core.pytree import Make, container
-from ..core.undo import Undo, undo_of
-from ..trace.trace import Trace, tracing
+from ..core.errors import TraceError, UserError, is_numpy_error, is_refusal, is_user_file, line_of_name
+from ..core.object_state import PLAIN, builtin_container_base, container_contents, is_user_class, names_in_code
+from ..core.pytree import Make, rebuild_container
+from ..core.undo import Undo, restorer_of_objects
+from ..trace.trace import Trace, trace_in_progress
 from ..trace.tracer import Tracer
-from .argument_properties import NeedOpened, NeedProperty
+from .argument_properties import NeedCachedProperty, NeedOpenedArguments
 from .frozen_containers import changes_of, frozen_kind, refused
 from .guards import READERS, Guard, containers_in, frozen, sameness
 from .numpy_proxy import numpy_form
-from .traced_globals import Scope, imports
+from .traced_globals import TracedGlobals, imports
 
 _ABSENT = object()
-StandIn = Callable[["World", Any, str], Any]  # what stands for a value, and what the user calls that
+StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
-class World:
+class Environment:
     """One trace's view of everything that is no argument."""
 
     def __init__(self, trace: Trace, stand_in: StandIn, classes: dict[str, Any]) -> None:
         """classes: builtins that are others in traced code; `super` is made for this environment."""
         self.trace, self._stand_in = trace, stand_in
         self.guards: dict[tuple[int, str, str], Guard] = {}
-        self._scopes: dict[int, Scope] = {}
+        self._scopes: dict[int, TracedGlobals] = {}
         self._lifted: dict[int, tuple[Any, Any]] = {}  # the value, kept alive, and what stands for it
         self._originals: dict[int, tuple[Any, Any]] = {}  # the way back
         self._outside: dict[int, type] = {}  # the user's classes that were there before
@@ -51,7 +51,7 @@ class World:
             tuple[Any, str, str, Any]
         ] = []  # those of the user's objects: object, name, label, value
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
-        self.needed: NeedProperty | NeedOpened | None = None  # also one that was swallowed
+        self.needed: NeedCachedProperty | NeedOpenedArguments | None = None  # also one that was swallowed
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
@@ -100,7 +100,7 @@ class World:
             guard = Guard(label, "itself", value, "state", value, frozen(value, inside))
         except Exception:
             return
-        self._undo.append(undo_of(inside))
+        self._undo.append(restorer_of_objects(inside))
         self.guards[id(value), "state", "itself"] = guard
         self._states.append(guard)
 
@@ -159,7 +159,7 @@ class World:
     def seal(self, found: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
         self._sealed[id(found)] = (found, _own(found))
-        if (base := base_of(type(found))) is not None:
+        if (base := builtin_container_base(type(found))) is not None:
             self.keep(found, base)
         return found
 
@@ -168,7 +168,7 @@ class World:
 
     def keep(self, found: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
-        self._copies.append((found, base, contents(base, found), label))
+        self._copies.append((found, base, container_contents(base, found), label))
 
     def keep_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
@@ -185,7 +185,7 @@ class World:
         place = (id(real), name)
         if place not in self._cached:
             try:
-                with tracing(None):
+                with trace_in_progress(None):
                     self._cached[place] = compute(real)
             except Exception:
                 self.lift(compute)(found)  # which raises the same, and what it reads is guarded
@@ -210,7 +210,7 @@ class World:
         path = self._path(instance)
         if not path:
             refused(f"the cached property {name!r} of an object of {type(instance).__name__}")
-        self.needed = NeedProperty(path, name)
+        self.needed = NeedCachedProperty(path, name)
         raise self.needed
 
     def place(self, found: Any, values: list[Any]) -> Any:
@@ -233,19 +233,19 @@ class World:
         return self.function(function) if type(function) is FunctionType else self.watch(function)
 
     def function(self, function: Any) -> Any:
-        """A user's function over a `Scope`; others as they are."""
+        """A user's function over a `TracedGlobals`; others as they are."""
         if type(function) is not FunctionType:
             return self.lift(function)
         known = self._lifted.get(id(function))
         if known is not None:
             return known[1]
         code = function.__code__
-        if isinstance(function.__globals__, Scope):
+        if isinstance(function.__globals__, TracedGlobals):
             return function
         users = is_user_file(code.co_filename)
         if not users and not any(_holds_users(cell) for cell in function.__closure__ or ()):
             return function
-        if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in(code)}:
+        if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in_code(code)}:
             _refuse_native_reads(code)
         cells = tuple(CellType() for _ in code.co_freevars)
         scope = self._scope(function.__globals__) if users else function.__globals__
@@ -273,11 +273,11 @@ class World:
     def _rewritten(self, code: CodeType) -> CodeType:
         """The code with its control flow as calls, where that can be."""
         from ..control_flow.rewrite import rewritten
-        from ..control_flow.source import NoSource
+        from ..control_flow.source import SourceUnavailable
 
         try:
             return rewritten(code)
-        except NoSource as error:
+        except SourceUnavailable as error:
             self.trace.unwritten.setdefault(code.co_name, str(error))
             return code
 
@@ -286,7 +286,7 @@ class World:
         if id(function) in self._watched or not is_user_file(function.__code__.co_filename):
             return
         self._watched.add(id(function))
-        if isinstance(function.__globals__, Scope):
+        if isinstance(function.__globals__, TracedGlobals):
             return
         label, held = function.__name__, function.__dict__
         copy = self.function(function)
@@ -307,11 +307,11 @@ class World:
         new.cell_contents = content if name == "__class__" else self.read(cell, name, name, "cell")
         self._cells.append((new, new.cell_contents, code, name))
 
-    def _scope(self, real: dict[str, Any]) -> Scope:
+    def _scope(self, real: dict[str, Any]) -> TracedGlobals:
         scope = self._scopes.get(id(real))
         if scope is None:
             used = _hooks() if self.trace.rewriting else None
-            scope = self._scopes[id(real)] = Scope(real, self.read, self._builtins, self._absent, used)
+            scope = self._scopes[id(real)] = TracedGlobals(real, self.read, self._builtins, self._absent, used)
         return scope
 
     def _absent(self, real: dict[str, Any], name: str) -> None:
@@ -319,9 +319,9 @@ class World:
         if name not in self._builtins:
             self.watch_for(vars(builtins), name, name, "no item")
 
-    def open_arguments(self) -> NeedOpened:
+    def open_arguments(self) -> NeedOpenedArguments:
         """To be raised where something is changed that an argument may hold, while `may_open`."""
-        self.needed = NeedOpened()
+        self.needed = NeedOpenedArguments()
         return self.needed
 
     def line_of_assignment(self, name: str) -> str:
@@ -354,7 +354,7 @@ class World:
             try:
                 yield
             except Exception as error:
-                if not is_refusal(error) or is_numpys(error):  # it has come so far by itself
+                if not is_refusal(error) or is_numpy_error(error):  # it has come so far by itself
                     self.trace.check_refusals()
                     self.check()
                 raise
@@ -383,7 +383,7 @@ class World:
         changed = [guard.name for guard in self._states if not guard.holds()]
         changed += [f"an object of {type(x).__name__}" for x, held in self._sealed.values() if not _same(_own(x), held)]
         for found, base, items, label in self._copies:
-            now = contents(base, found)
+            now = container_contents(base, found)
             if len(now) != len(items) or not all(_is(a, b) for a, b in zip(now, items, strict=True)):
                 changed.append(f"the {base.__name__} {label}".rstrip())
         for function, then, label in self._functions:
@@ -465,23 +465,23 @@ def _holds_users(cell: CellType) -> bool:
     return type(content) is FunctionType and is_user_file(content.__code__.co_filename)
 
 
-def frozen_container_maker(world: World | None) -> Make:
+def frozen_container_maker(world: Environment | None) -> Make:
     """What makes the containers of the arguments for traced code: nothing can be assigned to them."""
     if world is None:
-        return container
+        return rebuild_container
 
     def make(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
             return world.place(tuple(values), values)
         of_python = bool(changes_of(kind)) and not is_user_class(kind)
-        found = container(frozen_kind(kind) if of_python else world.lift(kind), names, values)
+        found = rebuild_container(frozen_kind(kind) if of_python else world.lift(kind), names, values)
         return world.place(world.seal(found), values)
 
     return make
 
 
 def known_names(function: Any) -> list[Guard]:
-    """Guards of the globals that a function names and of its closure: all there is where `Scope` does not work."""
+    """Guards of a function's globals and closure, for where `TracedGlobals` does not work."""
     function = getattr(function, "__func__", function)
     if type(function) is not FunctionType:
         return []

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ..core.context import context
 from ..core.errors import TraceError
-from ..core.object_state import base_of, pairs, unlisted
+from ..core.object_state import builtin_container_base, dict_pairs, hidden_dict_pairs
 from ..core.pytree import ORIGINAL
 
 
@@ -71,7 +71,7 @@ def _plain(kind: type) -> Any:
 
 
 def _made(kind: type, factory: Any, items: list[Any]) -> Any:
-    base = base_of(kind)
+    base = builtin_container_base(kind)
     if kind is defaultdict:
         return defaultdict(factory, items)
     if base is dict:
@@ -96,7 +96,10 @@ def frozen_kind(kind: type) -> type:
         members |= {ORIGINAL: kind, "label": "", "__reduce_ex__": _plain(kind), "__copy__": _copy, "copy": _copy}
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
-        if base_of(kind) in (set, frozenset):  # in the order of the user's own, which depends on its history
+        if builtin_container_base(kind) in (
+            set,
+            frozenset,
+        ):  # in the order of the user's own, which depends on its history
             members |= {"_order": None, "__iter__": _in_order, "__repr__": _repr_in_order}
         known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
     return known
@@ -104,15 +107,15 @@ def frozen_kind(kind: type) -> type:
 
 def _copy(self: Any) -> Any:
     kind = vars(type(self))[ORIGINAL]
-    if base_of(kind) is frozenset:
+    if builtin_container_base(kind) is frozenset:
         return self
-    if base_of(kind) is set:
+    if builtin_container_base(kind) is set:
         return kind(self)
     return _made(kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
 
 
 def _in_order(self: Any) -> Iterator[Any]:
-    base: Any = base_of(type(self))
+    base: Any = builtin_container_base(type(self))
     return base.__iter__(self) if self._order is None else iter(self._order)
 
 
@@ -133,8 +136,8 @@ def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: st
         if factory is not None:
             found.default_factory = lift(factory)
         ordered = isinstance(value, OrderedDict)
-        hidden = [k for k, _ in unlisted(value)] if ordered else ()
-        for key, item in pairs(value):
+        hidden = [k for k, _ in hidden_dict_pairs(value)] if ordered else ()
+        for key, item in dict_pairs(value):
             put = OrderedDict.__setitem__ if ordered and key not in hidden else dict.__setitem__
             put(found, lift(key), lift(item, label))
     elif base is set:
@@ -151,7 +154,7 @@ def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: st
 
 def blank(made: Any, kind: type, value: Any) -> Any:
     """An object of a subclass of the container's kind, still empty where its items have to be lifted."""
-    base: Any = base_of(kind)
+    base: Any = builtin_container_base(kind)
     if base.__module__ == "array":
         return base.__new__(made, value.typecode, value.tobytes())
     native: Any = next((b for b in (OrderedDict, defaultdict) if issubclass(kind, b)), base)

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..array.array import Array
-from ..core.object_state import PLAIN, base_of, contents, state_of
-from ..core.readable import native
+from ..core.object_state import PLAIN, builtin_container_base, comparable_state, container_contents
+from ..core.readable import native_byte_order
 
 Same = Callable[[Any], bool]
 _BY_VALUE = (list, tuple, dict, set, frozenset)  # another one with the same contents is as good
@@ -35,7 +35,11 @@ class Guard:
 
     def tell_apart(self, themselves: Container[int]) -> None:
         """From now on containers of these identities are as good as themselves alone."""
-        if self.how in READS and base_of(type(self.value)) in _BY_VALUE and self.key not in ("state", "contents"):
+        if (
+            self.how in READS
+            and builtin_container_base(type(self.value)) in _BY_VALUE
+            and self.key not in ("state", "contents")
+        ):
             self.same = sameness(self.value, (), themselves)
 
     def holds(self) -> bool:
@@ -92,7 +96,7 @@ TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where t
 }
 
 
-class Guards:
+class GuardSet:
     """All guards of a trace. `hold()` says whether all hold, by a function written for them."""
 
     __slots__ = ("hold", "rows")
@@ -147,7 +151,7 @@ def containers_in(value: Any) -> dict[int, Any]:
         item = todo.pop()
         if type(item) in _BY_VALUE and id(item) not in found and not _is_fixed(item):
             found[id(item)] = item
-            todo += contents(type(item), item)
+            todo += container_contents(type(item), item)
     return found
 
 
@@ -167,10 +171,12 @@ def sameness(value: Any, above: tuple[int, ...] = (), themselves: Container[int]
         return lambda now: now is value and now._memory is memory
     if kind is MethodType:
         return lambda now: type(now) is MethodType and now == value
-    base = base_of(kind)
+    base = builtin_container_base(kind)
     if base is not None:
         as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
-        return _contents(kind, base, None if as_good else value, contents(base, value), (*above, id(value)), themselves)
+        return _contents(
+            kind, base, None if as_good else value, container_contents(base, value), (*above, id(value)), themselves
+        )
     return None
 
 
@@ -189,7 +195,7 @@ def _equal(now: Any, then: Any) -> bool:
 
 def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
     try:
-        dtype_of(native(dtype))
+        dtype_of(native_byte_order(dtype))
     except TypeError:
         return False
     return True
@@ -219,7 +225,7 @@ def _contents(
     def equal(now: Any) -> bool:
         if type(now) is not kind or (only is not None and now is not only):
             return False
-        found = now if plain else contents(base, now)
+        found = now if plain else container_contents(base, now)
         if len(found) != len(items):
             return False
         if not all(map(is_, found, items)):
@@ -234,10 +240,10 @@ def _contents(
 def frozen(value: Any, kept: list[Any] | None = None) -> Same:
     """Whether it is the same object in the same state. kept: what gets all objects that are in it."""
     kept = [] if kept is None else kept
-    then = state_of(value, kept)
+    then = comparable_state(value, kept)
 
     def same(now: Any, kept: Any = kept) -> bool:  # the identities in the state stay those of living objects
-        return now is value and bool(state_of(now) == then)
+        return now is value and bool(comparable_state(now) == then)
 
     return same
 

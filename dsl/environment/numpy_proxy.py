@@ -12,16 +12,16 @@ import numpy as np
 from ..core.errors import UnsupportedError, UserError
 from ..functions.numpy_creation import TRACED_CREATION, TRACED_OBJECTS
 from ..functions.sequences import gathered
-from ..trace.dispatch import call_function, given, public_name
-from ..trace.numpy_fallback import constant
-from ..trace.operands import holds_array, is_traced
-from ..trace.trace import current, recording
+from ..trace.dispatch import apply_view_rule, call_function, public_numpy_name
+from ..trace.numpy_fallback import numpy_result_as_constant
+from ..trace.operands import holds_traced_array, is_traced
+from ..trace.trace import current_loop_recorder, current_trace
 from ..trace.tracer import Tracer
 
 OUTSIDE = "call it outside of the traced function"
 
 
-class Function:
+class NumpyFunctionProxy:
     """A function of NumPy's. Outside of a trace it is the function itself."""
 
     __slots__ = ("_ours", "_real")
@@ -31,34 +31,36 @@ class Function:
         self._real, self._ours = real, ours
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if current() is None:
+        if current_trace() is None:
             return self._real(*args, **options)
-        recorder = recording()
+        recorder = current_loop_recorder()
         if recorder is not None:
             return recorder.call_function(self._real, args, options)
         if self._ours is not None:
             name = getattr(self._real, "__name__", "")
-            return given(name, self._ours(*args, **options), args, options)
+            return apply_view_rule(name, self._ours(*args, **options), args, options)
         try:
-            if any(holds_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
-                return constant(_of_lists(self._real, args, options))
-            return constant(self._real(*args, **options))
+            if any(holds_traced_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
+                return numpy_result_as_constant(_of_lists(self._real, args, options))
+            return numpy_result_as_constant(self._real(*args, **options))
         except TypeError as error:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
             if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):
-                raise UnsupportedError(f"{public_name(self._real)} cannot be traced ({error}); {OUTSIDE}") from None
+                raise UnsupportedError(
+                    f"{public_numpy_name(self._real)} cannot be traced ({error}); {OUTSIDE}"
+                ) from None
             raise
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._real, name)
-        return Function(value) if callable(value) and not isinstance(value, type) else value
+        return NumpyFunctionProxy(value) if callable(value) and not isinstance(value, type) else value
 
     def __getitem__(self, key: Any) -> Any:
-        return constant(self._real[key]) if self._ours is None else self._ours(key)  # type: ignore[index]
+        return numpy_result_as_constant(self._real[key]) if self._ours is None else self._ours(key)  # type: ignore[index]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in Function.__slots__:
-            raise UnsupportedError(f"{public_name(self._real)}.{name} cannot be assigned in a traced function")
+        if name not in NumpyFunctionProxy.__slots__:
+            raise UnsupportedError(f"{public_numpy_name(self._real)}.{name} cannot be assigned in a traced function")
         object.__setattr__(self, name, value)
 
     @property  # type: ignore[misc]
@@ -66,7 +68,7 @@ class Function:
         return type(self._real)
 
     def __eq__(self, other: object) -> bool:
-        return self._real is (other._real if type(other) is Function else other)
+        return self._real is (other._real if type(other) is NumpyFunctionProxy else other)
 
     def __hash__(self) -> int:
         return hash(self._real)
@@ -84,7 +86,7 @@ class Function:
         return self
 
 
-class Module:
+class NumpyModuleProxy:
     """NumPy itself, or a module of it."""
 
     def __init__(self, real: ModuleType) -> None:
@@ -105,7 +107,7 @@ class Module:
         return repr(self._real)
 
 
-class Random:
+class NumpyRandomProxy:
     """`np.random`, a generator of random numbers, or a function of one: while tracing it would draw once for all
     calls."""
 
@@ -114,8 +116,8 @@ class Random:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> Random:
-        return Random(f"{self._name}.{name}")
+    def __getattr__(self, name: str) -> NumpyRandomProxy:
+        return NumpyRandomProxy(f"{self._name}.{name}")
 
     def __repr__(self) -> str:
         return self._name
@@ -134,16 +136,18 @@ def traced_form(value: Any) -> Any:
     except TypeError:  # no hash
         return value
     if getattr(value, "__name__", "") == "numpy.random":
-        return Random("np.random")
+        return NumpyRandomProxy("np.random")
     if found is None and is_numpys(value):
         is_module = isinstance(value, ModuleType)
-        found = _KNOWN[value] = Module(value) if is_module else Function(value, TRACED_CREATION.get(value))
+        found = _KNOWN[value] = (
+            NumpyModuleProxy(value) if is_module else NumpyFunctionProxy(value, TRACED_CREATION.get(value))
+        )
     return value if found is None else found
 
 
 def numpy_form(value: Any) -> Any:
     """What `traced_form` has replaced; other things as they are."""
-    return value._real if type(value) in (Function, Module) else value
+    return value._real if type(value) in (NumpyFunctionProxy, NumpyModuleProxy) else value
 
 
 def is_numpys(value: Any) -> bool:
@@ -166,9 +170,9 @@ def _of_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str
     if isinstance(real, type(np.sum)):
         return call_function(real, args, options)
     if isinstance(getattr(real, "__self__", real), np.ufunc) and not any(isinstance(x, Tracer) for x in args):
-        args = tuple(gathered(x) if holds_array(x) else x for x in args)
+        args = tuple(gathered(x) if holds_traced_array(x) else x for x in args)
     return real(*args, **options)
 
 
 # what `traced_form` has made; by identity, as NumPy's functions are compared
-_KNOWN: dict[Any, Any] = {value: Function(value, ours) for value, ours in TRACED_OBJECTS.items()}
+_KNOWN: dict[Any, Any] = {value: NumpyFunctionProxy(value, ours) for value, ours in TRACED_OBJECTS.items()}

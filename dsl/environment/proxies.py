@@ -15,12 +15,12 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, Meth
 from typing import Any, Generic
 
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, base_of, is_user_class
+from ..core.object_state import PLAIN, builtin_container_base, is_user_class
 from ..core.pytree import ORIGINAL
-from ..trace.trace import tracing
-from .environment import World
+from ..trace.trace import trace_in_progress
+from .environment import Environment
 from .frozen_containers import blank, changes_of, fill, refused
-from .traced_globals import Scope
+from .traced_globals import TracedGlobals
 
 WORLD = "_kernelgraph_world"
 _MRO = type.__dict__["__mro__"].__get__
@@ -31,7 +31,7 @@ _SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 class ModuleProxy:
     """A module of the user's: what is read from it is traced, and guarded."""
 
-    def __init__(self, world: World, module: ModuleType) -> None:
+    def __init__(self, world: Environment, module: ModuleType) -> None:
         object.__getattribute__(self, "__dict__").update(_world=world, _module=module)
 
     def __getattribute__(self, name: str) -> Any:
@@ -44,9 +44,9 @@ class ModuleProxy:
         names = vars(module)
         label = f"{module.__name__}.{name}"
         if name == "__dict__":
-            return Names(world, names, module.__name__)
+            return NamesProxy(world, names, module.__name__)
         if module is sys and name == "modules":
-            return Names(world, sys.modules, label)
+            return NamesProxy(world, sys.modules, label)
         value = None if name in names or "__getattr__" not in names else getattr(module, name)  # which may put it there
         if name in names:
             found = world.read(names, name, label)
@@ -75,10 +75,10 @@ def _module(found: ModuleProxy) -> ModuleType:
     return module
 
 
-class Names(Mapping[str, Any]):
+class NamesProxy(Mapping[str, Any]):
     """The names of a module, `sys.modules` or `os.environ`: each is guarded where it is read."""
 
-    def __init__(self, world: World, names: Mapping[str, Any], label: str) -> None:
+    def __init__(self, world: Environment, names: Mapping[str, Any], label: str) -> None:
         self._world, self._names, self._label = world, names, label
 
     def __getitem__(self, name: str) -> Any:
@@ -106,7 +106,7 @@ class Names(Mapping[str, Any]):
         return len(self._names)
 
 
-class Variables(Names):
+class EnvironVariablesProxy(NamesProxy):
     """`os.environ`."""
 
     def copy(self) -> dict[str, Any]:
@@ -118,11 +118,11 @@ class Variables(Names):
     clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
 
-class Cached:
+class CachedFunctionProxy:
     """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
     others it is traced."""
 
-    def __init__(self, world: World, function: Any, label: str) -> None:
+    def __init__(self, world: Environment, function: Any, label: str) -> None:
         self._world, self._function, self._label = world, function, label
         self._calls: dict[Any, Any] = {}
 
@@ -135,13 +135,13 @@ class Cached:
         options = {name: self._world.original(x) for name, x in options.items()}
         if key not in self._calls:
             self._calls[key] = functools.partial(self._function, *args, **options)
-            with tracing(None):
+            with trace_in_progress(None):
                 self._world.note(self._calls[key], "", self._label, "call")
         return self._world.lift(self._calls[key](), self._label)
 
     def _is_object(self, found: Any) -> bool:
         """Whether it stands for an object of the user's that was there before."""
-        return isinstance(type(found), TracedType) and self._world.real(found) is not None
+        return isinstance(type(found), ProxyMetaclass) and self._world.real(found) is not None
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -169,12 +169,12 @@ class Cached:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
 
 
-class Variable:
+class ContextVariableProxy:
     """A context variable."""
 
-    _parts: tuple[World, Any, str]
+    _parts: tuple[Environment, Any, str]
 
-    def __init__(self, world: World, variable: Any, label: str) -> None:
+    def __init__(self, world: Environment, variable: Any, label: str) -> None:
         object.__setattr__(self, "_parts", (world, variable, label))
 
     @property  # type: ignore[misc]
@@ -203,7 +203,7 @@ class Variable:
 # classes
 
 
-class Quiet:
+class ProxyBase:
     """Comes first among the bases of stand-ins: they are nobody's subclasses to the user's `__init_subclass__`."""
 
     __slots__ = ()
@@ -213,7 +213,7 @@ class Quiet:
             super().__init_subclass__(**options)
 
 
-class TracedType(type):
+class ProxyMetaclass(type):
     """The class of classes that stand for the user's. What is an instance of those is one of these, and they are equal,
     so that tables by type work."""
 
@@ -262,15 +262,15 @@ def _checked(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
 
 def original_class(kind: Any) -> Any:
     """The class that this one stands for, or itself."""
-    return _VARS(kind).get(ORIGINAL, kind) if isinstance(kind, TracedType) else kind
+    return _VARS(kind).get(ORIGINAL, kind) if isinstance(kind, ProxyMetaclass) else kind
 
 
-_metaclasses: dict[type, Any] = {type: TracedType}
+_metaclasses: dict[type, Any] = {type: ProxyMetaclass}
 
 
 def _metaclass(kind: type) -> Any:
     if kind not in _metaclasses:
-        _metaclasses[kind] = type(f"Traced{kind.__name__}", (TracedType, kind), {})
+        _metaclasses[kind] = type(f"Traced{kind.__name__}", (ProxyMetaclass, kind), {})
     return _metaclasses[kind]
 
 
@@ -286,16 +286,18 @@ _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", 
 _NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__"}
 
 
-def traced_class(world: World, kind: type) -> type:
+def traced_class(world: Environment, kind: type) -> type:
     """A subclass whose attributes are traced and guarded; the class itself where that cannot be."""
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
     if (
-        isinstance(kind, TracedType)
+        isinstance(kind, ProxyMetaclass)
         or issubclass(kind, (BaseException, type))
         or any(m.__module__ == "enum" for m in type(kind).__mro__)
     ):
         return kind
-    if any(type(v) is FunctionType and isinstance(v.__globals__, Scope) for v in vars(kind).values()):  # made inside
+    if any(
+        type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()
+    ):  # made inside
         return kind
     above = [*users, *filter(is_user_class, type(kind).__mro__)]
     if any(type(vars(base).get(name)) is FunctionType for base in above for name in _OWN_WAYS):
@@ -305,7 +307,7 @@ def traced_class(world: World, kind: type) -> type:
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
             found = _static(kind.__mro__, name)[1]
-            contents[name] = None if found is None else Special(name)  # __hash__ may be None
+            contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
     contents |= {name: _refusing(kind, name) for name in changes_of(kind) if hasattr(kind, name)}
     contents |= {"__getattribute__": _attribute, "__setattr__": _setattr(kind), "__delattr__": _delattr(kind)}
     if kind.__module__ == "_thread":  # which Python does not copy
@@ -320,13 +322,13 @@ def traced_class(world: World, kind: type) -> type:
         contents["__hash__"] = lambda self: object.__hash__(self if (real := world.real(self)) is None else real)
     if kind.__repr__ is object.__repr__:  # which has the address
         contents["__repr__"] = lambda self: object.__repr__(self if (real := world.real(self)) is None else real)
-    own: Any = base_of(kind)
+    own: Any = builtin_container_base(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
         contents["__del__"] = lambda self: None
     try:
-        made: type = type.__new__(_metaclass(type(kind)), kind.__name__, (Quiet, kind), contents)
+        made: type = type.__new__(_metaclass(type(kind)), kind.__name__, (ProxyBase, kind), contents)
     except TypeError:  # a class that cannot have subclasses
         return kind
     if getattr(kind, "__abstractmethods__", None):
@@ -346,7 +348,7 @@ def _part_from(made: type, kind: type) -> None:
     native: Any = next(base for base in _MRO(kind) if not base.__flags__ & _HEAP)
     for last in (native, _with_attributes(native)):
         with contextlib.suppress(TypeError):
-            type.__setattr__(made, "__bases__", (Quiet, last))
+            type.__setattr__(made, "__bases__", (ProxyBase, last))
             return
 
 
@@ -358,13 +360,13 @@ def _with_attributes(native: type) -> type:
 _HEAP = 1 << 9  # the flag of classes that are written in Python
 
 
-def _items_in_order(world: World, self: Any, base: Any) -> list[Any]:
+def _items_in_order(world: Environment, self: Any, base: Any) -> list[Any]:
     """The items of a set in the order of the user's own, which depends on all that was ever in it."""
     real = world.real(self)
     return [*base.__iter__(self)] if real is None else [world.lift(i) for i in base.__iter__(real)]
 
 
-class Special:
+class SpecialMethodProxy:
     """A method such as `__add__`, which Python looks for on the class alone."""
 
     def __init__(self, name: str) -> None:
@@ -380,7 +382,7 @@ def _static(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
     """Which class has it, and what; stand-ins have nothing of their own."""
     for base in mro:
         held = _VARS(base)
-        if name in held and ORIGINAL not in held and base is not Quiet:
+        if name in held and ORIGINAL not in held and base is not ProxyBase:
             return base, held[name]
     return None, None
 
@@ -390,12 +392,12 @@ def _place(mro: tuple[type, ...], kind: type) -> int:
     return next(i for i, base in enumerate(mro) if base is kind)
 
 
-def _world(cls: type) -> World:
-    found: World = next(_VARS(base)[WORLD] for base in _MRO(cls) if WORLD in _VARS(base))
+def _world(cls: type) -> Environment:
+    found: Environment = next(_VARS(base)[WORLD] for base in _MRO(cls) if WORLD in _VARS(base))
     return found
 
 
-def _holder(world: World, cls: type) -> type:
+def _holder(world: Environment, cls: type) -> type:
     """The first class of the user's that the class stands for, or extends."""
     found: type = next(base for base in _MRO(cls) if world.is_outside(base))
     return found
@@ -422,7 +424,7 @@ def _class_attribute(cls: Any, name: str) -> Any:
     if name == "__dict__":
         if original is None:
             return _VARS(cls)
-        return Names(world, _VARS(original), f"{original.__name__}.__dict__")
+        return NamesProxy(world, _VARS(original), f"{original.__name__}.__dict__")
     if owner is not None and world.is_outside(owner):
         return _member(world, owner, found, None, cls, name)
     if owner is None and original is not None and not hasattr(type, name):
@@ -430,9 +432,9 @@ def _class_attribute(cls: Any, name: str) -> Any:
     return type.__getattribute__(cls, name)
 
 
-def _classes(world: World, found: tuple[type, ...]) -> tuple[type, ...]:
+def _classes(world: Environment, found: tuple[type, ...]) -> tuple[type, ...]:
     """Classes as traced code sees them: a stand-in and what it stands for are one."""
-    lifted = (world.lift(kind) if world.is_outside(kind) else kind for kind in found if kind is not Quiet)
+    lifted = (world.lift(kind) if world.is_outside(kind) else kind for kind in found if kind is not ProxyBase)
     return tuple(dict.fromkeys(lifted))
 
 
@@ -444,7 +446,7 @@ def _generic_alias(cls: type, original: Any, parameters: Any) -> Any:
     return found
 
 
-def _subclasses(world: World, kind: type) -> list[type]:
+def _subclasses(world: Environment, kind: type) -> list[type]:
     ask = functools.partial(users_subclasses, kind)
     found: list[type] = world.note(ask, "", f"{kind.__name__}.__subclasses__()", "call")
     return [world.lift(sub) for sub in found]
@@ -456,7 +458,7 @@ def users_subclasses(kind: type) -> list[type]:
     return [sub for sub in found if ORIGINAL not in _VARS(sub)]
 
 
-def _of_metaclass(world: World, cls: type, original: type, meta: type, found: Any, name: str) -> Any:
+def _of_metaclass(world: Environment, cls: type, original: type, meta: type, found: Any, name: str) -> Any:
     """What the user's metaclass has for its classes."""
     held = world.read(_VARS(meta), name, f"{meta.__name__}.{name}")
     if isinstance(found, property):
@@ -468,7 +470,7 @@ def _of_metaclass(world: World, cls: type, original: type, meta: type, found: An
     return world.lift(found.__func__) if isinstance(found, staticmethod) else held
 
 
-def _member(world: World, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
+def _member(world: Environment, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
     """What a user's class has, for a class (instance is None) or an object of it."""
     holder = _holder(world, cls)
     label = f"{holder.__name__}.{name}"
@@ -557,7 +559,7 @@ def _attribute(self: Any, name: str, special: bool = False) -> Any:
     return _member(world, owner, found, self, cls, name)
 
 
-def _has(world: World, found: Any, name: str) -> bool:
+def _has(world: Environment, found: Any, name: str) -> bool:
     """Whether the class of what a class holds has this, which makes it a descriptor; of a user's that is guarded."""
     kind = type(found)
     has = hasattr(kind, name)
@@ -568,13 +570,13 @@ def _has(world: World, found: Any, name: str) -> bool:
     return has
 
 
-def _is_first(world: World, found: Any) -> bool:
+def _is_first(world: Environment, found: Any) -> bool:
     """Whether a descriptor comes before what the object itself holds."""
     ways = [_has(world, found, name) for name in ("__set__", "__delete__")]
     return any(ways) and _has(world, found, "__get__")
 
 
-def _shadowed(world: World, self: Any, found: Any, name: str) -> bool:
+def _shadowed(world: Environment, self: Any, found: Any, name: str) -> bool:
     """Whether an object made inside has an attribute of its own that comes before its class's."""
     if _is_first(world, found):
         return False
@@ -584,7 +586,7 @@ def _shadowed(world: World, self: Any, found: Any, name: str) -> bool:
         return False
 
 
-def _slot(world: World, self: Any, real: Any, name: str, label: str) -> Any:
+def _slot(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
     """What a slot of the object holds, if anything."""
     if hasattr(real, name):
         return world.read(real, name, label, "attribute")
@@ -592,7 +594,7 @@ def _slot(world: World, self: Any, real: Any, name: str, label: str) -> Any:
     raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}")
 
 
-def _missing(world: World, self: Any, real: Any, name: str) -> None:
+def _missing(world: Environment, self: Any, real: Any, name: str) -> None:
     """Guards that there is no such attribute."""
     cls = type(self)
     kind = _holder(world, cls)
@@ -607,10 +609,10 @@ def _missing(world: World, self: Any, real: Any, name: str) -> None:
             world.watch_for(_VARS(base), name, label, "no item")
 
 
-class Super:
+class SuperProxy:
     """`super()` in a traced method: the methods that it finds are traced too."""
 
-    def __init__(self, world: World, *args: Any) -> None:
+    def __init__(self, world: Environment, *args: Any) -> None:
         if not args:
             frame = sys._getframe(1)
             args = (frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]])
@@ -625,7 +627,7 @@ class Super:
         return super_attribute(world, kind, args[1], name)
 
 
-def super_attribute(world: World, kind: type, self: Any, name: str) -> Any:
+def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any:
     """super(kind, self).name, where the class of `self` stands for a user's, or extends one that does."""
     cls = self if isinstance(self, type) else type(self)
     if not any(base is kind for base in _MRO(cls)):
@@ -697,7 +699,7 @@ def _setattr(kind: Any) -> Any:
     return __setattr__
 
 
-def _setter(world: World, self: Any, kind: Any, name: str) -> Any:
+def _setter(world: Environment, self: Any, kind: Any, name: str) -> Any:
     """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
     own, _ = _static(kind.__mro__, "__setattr__")
     owner, found = _static(_MRO(kind), name)
@@ -721,7 +723,7 @@ def _delattr(kind: Any) -> Any:
     return __delattr__
 
 
-def _through(world: World, self: Any, kind: Any, name: str) -> Any:
+def _through(world: Environment, self: Any, kind: Any, name: str) -> Any:
     owner, found = _static(kind.__mro__, name)
     if owner is not None and type(found) is FunctionType and is_user_class(owner):
         return MethodType(world.function(found), self)
@@ -736,7 +738,7 @@ def refuse_own_ways(kind: type) -> None:
     )
 
 
-def refuse_native_miss(world: World, error: AttributeError, line: str) -> None:
+def refuse_native_miss(world: Environment, error: AttributeError, line: str) -> None:
     """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
     real = world.real(error.obj)
     if real is None or any(frame.f_code is _attribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
@@ -749,7 +751,7 @@ def refuse_native_miss(world: World, error: AttributeError, line: str) -> None:
         )
 
 
-def proxy_of_object(world: World, value: Any, label: str) -> Any:
+def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     """A stand-in for an object of the user's; the object itself where its class has none."""
     kind = type(value)
     if any(type(vars(b).get("__getattribute__")) is FunctionType and is_user_class(b) for b in kind.__mro__):
@@ -757,7 +759,7 @@ def proxy_of_object(world: World, value: Any, label: str) -> Any:
     made = traced_class(world, kind)
     if made is kind:
         return value
-    base = base_of(kind)
+    base = builtin_container_base(kind)
     found: Any
     try:
         if base is tuple:

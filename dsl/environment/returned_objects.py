@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, base_of, contents
-from ..core.pytree import ORIGINAL, Tree, is_stand_in
+from ..core.object_state import PLAIN, builtin_container_base, container_contents
+from ..core.pytree import ORIGINAL, Tree, is_proxy_class
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
-from .traced_globals import Scope
+from .traced_globals import TracedGlobals
 
 _VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 
@@ -99,8 +99,8 @@ def _named(leaf: Any) -> str:
 def _is_made_inside(part: Any) -> bool:
     """Whether it is a function over traced globals, or a class that stands for one of the user's or extends it."""
     if type(part) is FunctionType:
-        return isinstance(part.__globals__, Scope)
-    return isinstance(part, type) and is_stand_in(part)
+        return isinstance(part.__globals__, TracedGlobals)
+    return isinstance(part, type) and is_proxy_class(part)
 
 
 def _parts(leaf: Any) -> Iterator[Any]:
@@ -122,7 +122,7 @@ def _parts(leaf: Any) -> Iterator[Any]:
         todo.append(kind)
         if kind is MethodType:
             todo += [value.__func__, value.__self__]
-        todo += [] if (base := base_of(kind)) is None else contents(base, value)
+        todo += [] if (base := builtin_container_base(kind)) is None else container_contents(base, value)
         todo += getattr(value, "__dict__", {}).values()
         slots = [n for b in kind.__mro__ for n in np.atleast_1d(b.__dict__.get("__slots__", ())).tolist()]
         todo += [getattr(value, n) for n in slots if hasattr(value, n)]

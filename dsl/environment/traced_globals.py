@@ -16,7 +16,7 @@ Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]
 
 
-class Scope(dict[str, Any]):
+class TracedGlobals(dict[str, Any]):
     """The names of one module while a function of it is traced.
 
     CPython looks global names up through `__getitem__` where the globals are no exact dict (ceval.c, LOAD_GLOBAL); the
@@ -78,7 +78,9 @@ class Scope(dict[str, Any]):
 
 @cache
 def works() -> bool:
-    """Whether this Python looks names up as `Scope` needs it: in functions, comprehensions, generators and closures."""
+    """Whether this Python looks names up as `TracedGlobals` needs it.
+
+    In functions, comprehensions, generators and closures."""
 
     class Doubled(dict[str, Any]):
         def __getitem__(self, name: str) -> Any:
@@ -103,10 +105,10 @@ def imports(lift: Callable[[Any], Any]) -> Callable[..., Any]:
     return import_
 
 
-class Local(dict[str, Any]):
+class TracedLocals(dict[str, Any]):
     """The names of a function where a text is evaluated: those that it lacks are the module's."""
 
-    def __init__(self, names: Any, scope: Scope) -> None:
+    def __init__(self, names: Any, scope: TracedGlobals) -> None:
         super().__init__(names)
         self._scope = scope
 
@@ -115,12 +117,12 @@ class Local(dict[str, Any]):
 
 
 def run_text(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
-    """`eval` or `exec` for traced code, which ask an exact dict of names past `Scope`."""
+    """`eval` or `exec` for traced code, which ask an exact dict of names past `TracedGlobals`."""
     frame = sys._getframe(1)
-    if (names and names[0] is not None) or not isinstance(frame.f_globals, Scope):
+    if (names and names[0] is not None) or not isinstance(frame.f_globals, TracedGlobals):
         return run(source, *names, **options)
     given = names[1] if names[1:] else None
-    local = Local(frame.f_locals if given is None else given, frame.f_globals)
+    local = TracedLocals(frame.f_locals if given is None else given, frame.f_globals)
     found = run(source, frame.f_globals, local, **options)
     if given is not None:
         for name, x in local.items():

@@ -5,55 +5,55 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.pytree import ORIGINAL
-from ..trace.trace import current
-from .proxies import TracedType, original_class
+from ..trace.trace import current_trace
+from .proxies import ProxyMetaclass, original_class
 
 _OURS = __name__.partition(".")[0] + "."
 
 
-class _Meta(type):
-    """Lets `Type` pass for `type` itself."""
+class _TypeProxyMeta(type):
+    """Lets `TypeProxy` pass for `type` itself."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
-        if cls is Type and len(args) == 1 and not options:
+        if cls is TypeProxy and len(args) == 1 and not options:
             return kind_of(args[0])
-        return super().__call__(*args, **options) if cls is not Type else type(*args, **options)
+        return super().__call__(*args, **options) if cls is not TypeProxy else type(*args, **options)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, type) if cls is Type else super().__instancecheck__(instance)
+        return isinstance(instance, type) if cls is TypeProxy else super().__instancecheck__(instance)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, type) if cls is Type else super().__subclasscheck__(subclass)
+        return issubclass(subclass, type) if cls is TypeProxy else super().__subclasscheck__(subclass)
 
     def __getitem__(cls, item: Any) -> Any:
         return type[item]
 
     def __repr__(cls) -> str:
-        return repr(type) if cls is Type else super().__repr__()
+        return repr(type) if cls is TypeProxy else super().__repr__()
 
 
-class Type(type, metaclass=_Meta):
+class TypeProxy(type, metaclass=_TypeProxyMeta):
     """Stands for `type` in traced code."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        (setattr if isinstance(cls, TracedType) else type.__setattr__)(cls, name, value)
+        (setattr if isinstance(cls, ProxyMetaclass) else type.__setattr__)(cls, name, value)
 
     def __delattr__(cls, name: str) -> None:
-        (delattr if isinstance(cls, TracedType) else type.__delattr__)(cls, name)
+        (delattr if isinstance(cls, ProxyMetaclass) else type.__delattr__)(cls, name)
 
 
-Type.__name__ = Type.__qualname__ = "type"
+TypeProxy.__name__ = TypeProxy.__qualname__ = "type"
 
 
 def kind_of(x: Any) -> Any:
     """What `type(x)` gives outside of a trace, as traced code sees that class."""
     kind = type(x)
-    if kind in (type, _Meta, TracedType):
-        return Type
-    if issubclass(kind, TracedType):
+    if kind in (type, _TypeProxyMeta, ProxyMetaclass):
+        return TypeProxy
+    if issubclass(kind, ProxyMetaclass):
         return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
     if kind.__module__.startswith(_OURS):
         return vars(kind).get(ORIGINAL) or x.__class__
-    trace = current()
+    trace = current_trace()
     stands = original_class(kind) is not kind
     return kind if trace is None or trace.world is None or stands else trace.world.lift(kind)

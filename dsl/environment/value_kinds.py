@@ -20,26 +20,35 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..core.errors import TraceError
-from ..core.object_state import VIEWS, base_of, is_constant, is_user_class, is_user_module
-from ..core.pytree import is_stand_in
-from ..core.readable import native
-from ..interop.host_import import is_foreign
+from ..core.object_state import VIEWS, builtin_container_base, is_immutable_library_class, is_user_class, is_user_module
+from ..core.pytree import is_proxy_class
+from ..core.readable import native_byte_order
+from ..interop.host_import import is_foreign_array
 from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer
-from .environment import StandIn, World, refuse_native_read
+from .environment import Environment, StandIn, refuse_native_read
 from .frozen_containers import blank, fill, frozen_kind
-from .numpy_proxy import Random, is_numpys, traced_form
-from .proxies import Cached, ModuleProxy, Super, TracedType, Variable, Variables, proxy_of_object, traced_class
+from .numpy_proxy import NumpyRandomProxy, is_numpys, traced_form
+from .proxies import (
+    CachedFunctionProxy,
+    ContextVariableProxy,
+    EnvironVariablesProxy,
+    ModuleProxy,
+    ProxyMetaclass,
+    SuperProxy,
+    proxy_of_object,
+    traced_class,
+)
 from .traced_globals import print_values, run_text, works
-from .type_proxy import Type
+from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]
 
 
-def _array(world: World, value: Any, label: str) -> Any:
+def _array(world: Environment, value: Any, label: str) -> Any:
     """Numbers are an input of the graph, read at each call; text and dates are known, and cannot be written."""
     try:
-        dtype_of(native(value.dtype))
+        dtype_of(native_byte_order(value.dtype))
     except TypeError:
         found = value.view()
         if value.dtype == object:
@@ -48,7 +57,7 @@ def _array(world: World, value: Any, label: str) -> Any:
                 found.reshape(-1)[i] = world.lift(x, label)
         found.flags.writeable = False
         return found
-    return Tracer(world.trace, world.trace.capture(value), CAPTURED)
+    return Tracer(world.trace, world.trace.capture_array(value), CAPTURED)
 
 
 def is_random(kind: type, value: Any) -> bool:
@@ -59,11 +68,11 @@ def is_random(kind: type, value: Any) -> bool:
     return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
 
 
-def _class(world: World, value: Any, label: str) -> Any:
+def _class(world: Environment, value: Any, label: str) -> Any:
     if not is_user_class(value):
         return value
     made = traced_class(world, value)
-    if made is value and not isinstance(value, TracedType) and not issubclass(value, BaseException):
+    if made is value and not isinstance(value, ProxyMetaclass) and not issubclass(value, BaseException):
         world.watch_state(value, label)
     return made
 
@@ -71,25 +80,25 @@ def _class(world: World, value: Any, label: str) -> Any:
 _RANDOM = ("numpy.random", "random")
 
 
-def _module(world: World, value: Any, label: str) -> Any:
+def _module(world: Environment, value: Any, label: str) -> Any:
     if value.__name__ in _RANDOM:
-        return Random("np.random" if value is np.random else value.__name__)
+        return NumpyRandomProxy("np.random" if value is np.random else value.__name__)
     if is_numpys(value):
         return traced_form(value)
     return ModuleProxy(world, value) if is_user_module(value) or value in (sys, importlib, os) else value
 
 
-def _method(world: World, value: Any, label: str) -> Any:
+def _method(world: Environment, value: Any, label: str) -> Any:
     function, owner = world.lift(value.__func__), world.watch(value.__self__, label)
     return value if function is value.__func__ and owner is value.__self__ else MethodType(function, owner)
 
 
-def _native_method(world: World, value: Any, label: str) -> Any:
+def _native_method(world: Environment, value: Any, label: str) -> Any:
     owner = world.watch(value.__self__, label)
     return value if owner is value.__self__ else getattr(owner, value.__name__)
 
 
-def _partial(world: World, value: Any, label: str) -> Any:
+def _partial(world: Environment, value: Any, label: str) -> Any:
     func, args, options = (world.read(value, key, label, "attribute") for key in ("func", "args", "keywords"))
     found = functools.partial(func, *args, **options)
     for key in value.__dict__:
@@ -100,25 +109,25 @@ def _partial(world: World, value: Any, label: str) -> Any:
     return found
 
 
-def _view(world: World, value: Any, label: str) -> Any:
+def _view(world: Environment, value: Any, label: str) -> Any:
     """A view of a dict, or a mapping that cannot be written."""
     owner = world.watch(gc.get_referents(value)[0], label)
     return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
-def _import_module(world: World, value: Any, label: str) -> Any:
+def _import_module(world: Environment, value: Any, label: str) -> Any:
     return lambda name, package=None: world.lift(value(name, package))
 
 
-def _variables(world: World, value: Any, label: str) -> Any:
-    found = Variables(world, os.environ, "os.environ")
+def _variables(world: Environment, value: Any, label: str) -> Any:
+    found = EnvironVariablesProxy(world, os.environ, "os.environ")
     return found if value is os.environ else found.get
 
 
-def _container(world: World, value: Any, label: str) -> Any:
+def _container(world: Environment, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
-    kind, base = type(value), base_of(type(value))
-    if is_stand_in(kind):  # a container of the arguments, read through what holds it
+    kind, base = type(value), builtin_container_base(type(value))
+    if is_proxy_class(kind):  # a container of the arguments, read through what holds it
         return value
     if base is tuple or base is frozenset:
         items = [world.lift(i, label) for i in base.__iter__(value)]
@@ -138,7 +147,7 @@ def _container(world: World, value: Any, label: str) -> Any:
     return found
 
 
-def _decorated(world: World, value: Any, label: str) -> Any:
+def _decorated(world: Environment, value: Any, label: str) -> Any:
     """It is traced when it is called; what the user has put on it must stay."""
     own = {k: v for k, v in vars(value).items() if not k.startswith("_")}
     world.watch_for(vars(value), "", label, "size", len(vars(value)))
@@ -149,7 +158,7 @@ def _decorated(world: World, value: Any, label: str) -> Any:
     return value
 
 
-def _object(world: World, value: Any, label: str) -> Any:
+def _object(world: Environment, value: Any, label: str) -> Any:
     found = proxy_of_object(world, value, label)
     if found is value:
         return _other(world, value, label)
@@ -157,14 +166,14 @@ def _object(world: World, value: Any, label: str) -> Any:
     return world.seal(found)
 
 
-def _iterator(world: World, value: Any, label: str) -> Any:
+def _iterator(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(
         f"{label} is a {type(value).__name__}, which would give its next items once, for all calls; make a list of it, "
         "and pass that"
     )
 
 
-def _weak_reference(world: World, value: Any, label: str) -> Any:
+def _weak_reference(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
 
 
@@ -172,15 +181,15 @@ def _is_weak(kind: type) -> bool:
     return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
 
 
-def _other(world: World, value: Any, label: str) -> Any:
+def _other(world: Environment, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
-    if not is_constant(type(value)):
+    if not is_immutable_library_class(type(value)):
         world.watch_state(value, label)
     return value
 
 
 def _is_iterator(kind: type) -> bool:
-    return hasattr(kind, "__next__") and not is_constant(kind)
+    return hasattr(kind, "__next__") and not is_immutable_library_class(kind)
 
 
 _ITERATORS: tuple[Any, ...] = (
@@ -202,7 +211,7 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _array),
     ("weak reference", lambda kind, value: _is_weak(kind), _weak_reference),
-    ("random numbers", is_random, lambda world, value, label: Random(label)),
+    ("random numbers", is_random, lambda world, value, label: NumpyRandomProxy(label)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: traced_form(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module),
@@ -213,33 +222,35 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("class", lambda kind, value: isinstance(value, type), _class),
     ("module", lambda kind, value: kind is ModuleType, _module),
     ("method", lambda kind, value: kind is MethodType, _method),
-    ("method in C", lambda kind, value: kind is BuiltinMethodType and base_of(type(value.__self__)) is not None,
+    ("method in C",
+     lambda kind, value: kind is BuiltinMethodType and builtin_container_base(type(value.__self__)) is not None,
      _native_method),
     ("partial", lambda kind, value: kind is functools.partial, _partial),
     ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
-     lambda world, value, label: Cached(world, value, label)),
+     lambda world, value, label: CachedFunctionProxy(world, value, label)),
     ("static method", lambda kind, value: kind in (staticmethod, classmethod),
      lambda world, value, label: type(value)(world.function(value.__func__))),
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),
      _decorated),
     ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES, _object),
-    ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind), Variable),
+    ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
+     ContextVariableProxy),
     ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _view),
-    ("container", lambda kind, value: base_of(kind) is not None, _container),
+    ("container", lambda kind, value: builtin_container_base(kind) is not None, _container),
     ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator),
-    ("array of another library", lambda kind, value: is_foreign(value), lambda world, value, label: value),
+    ("array of another library", lambda kind, value: is_foreign_array(value), lambda world, value, label: value),
     ("anything else", lambda kind, value: True, lambda w, value, label: _other(w, traced_form(value), label)),
 )  # fmt: skip
 
 
-def stand_in(world: World, value: Any, label: str) -> Any:
+def stand_in(world: Environment, value: Any, label: str) -> Any:
     """What stands for a value, by the first row that applies."""
     kind = type(value)
     return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)
 
 
-def environment_of(trace: Trace) -> World | None:
+def environment_of(trace: Trace) -> Environment | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
-    names = {"super": Super, "type": Type, "print": print_values}
+    names = {"super": SuperProxy, "type": TypeProxy, "print": print_values}
     names |= {run.__name__: functools.partial(run_text, run) for run in (eval, exec)}
-    return World(trace, stand_in, names) if works() else None
+    return Environment(trace, stand_in, names) if works() else None

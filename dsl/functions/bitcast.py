@@ -13,15 +13,15 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError, UnsupportedError
-from ..trace.aliasing import Part, view, whole, written
+from ..trace.aliasing import Part, update_part, view_of_tracer, whole_part
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
-from ..trace.operands import fresh
+from ..trace.operands import new_traced_result
 from ..trace.tracer import SCALAR, Tracer
 
 
 @dataclass(frozen=True, slots=True)
-class Bits:
+class BitcastView:
     """The bytes of each element (or of the last axis, where the sizes differ) as another dtype."""
 
     type: ArrayType
@@ -31,10 +31,10 @@ class Bits:
             return value
         return builder.host("view", [value], [self.type], dtype=self.type.dtype)[0]
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
-        return whole(Bits(base.type).apply(builder, written(builder, self.apply(builder, base), part)))
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+        return whole_part(BitcastView(base.type).apply(builder, update_part(builder, self.apply(builder, base), part)))
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         try:
             return a.view(self.type.dtype)
         except ValueError:  # NumPy refuses it
@@ -55,5 +55,7 @@ def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
         if not shape or length % wanted.itemsize:
             raise ShapeError(f"the last axis of {x.dtype}{list(shape)} does not come out even as {wanted}")
         shape = (*shape[:-1], length // wanted.itemsize)
-    step = Bits(ArrayType(shape, wanted))
-    return fresh(step.apply(x._trace.builder, x._value), x) if x._owner == SCALAR else view(x, step)
+    step = BitcastView(ArrayType(shape, wanted))
+    return (
+        new_traced_result(step.apply(x._trace.builder, x._value), x) if x._owner == SCALAR else view_of_tracer(x, step)
+    )

@@ -9,9 +9,9 @@ import numpy as np
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
-from ..trace.axes import to_axes, to_axis, without_booleans
+from ..trace.axes import axes_without_booleans, to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 from .cumulative import cumsum
 from .elementwise import apply
@@ -29,7 +29,7 @@ def _at(axis: int, key: Any) -> tuple[Any, ...]:
 @implements(np.diff)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NO_VALUE, append: Any = NO_VALUE) -> Tracer:
     """Differences of neighbours, n times; of booleans `!=`."""
-    x = array_of(a)
+    x = to_traced_array(a)
     times = to_index(n, "n")
     if times < 0:
         raise ShapeError(f"order must be non-negative but got {times}")
@@ -39,7 +39,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NO_VALUE, append: An
         return x
     at = to_axis(axis, x.ndim)
     edge = (*x.shape[:at], 1, *x.shape[at + 1 :])
-    ends = [None if e is NO_VALUE else array_of(e) for e in (prepend, append)]
+    ends = [None if e is NO_VALUE else to_traced_array(e) for e in (prepend, append)]
     wide = [None if e is None else e if e.ndim else broadcast_to(e, edge) for e in ends]
     parts = [part for part in (wide[0], x, wide[1]) if part is not None]
     x = concatenate(parts, at) if len(parts) > 1 else x
@@ -66,11 +66,11 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
 @implements(np.trapezoid)
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
     """The trapezoidal rule."""
-    values = array_of(y)
-    at = to_axis(without_booleans(axis), values.ndim)
+    values = to_traced_array(y)
+    at = to_axis(axes_without_booleans(axis), values.ndim)
     step: Any = dx
     if x is not None:
-        points = array_of(x)
+        points = to_traced_array(x)
         step = diff(points, axis=-1 if points.ndim == 1 else axis)
         if points.ndim == 1:
             step = reshape(step, (-1,) + (1,) * (values.ndim - 1 - at))
@@ -81,7 +81,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Slopes along each axis: central differences inside, one-sided ones at both ends (NumPy's formulas)."""
-    x = array_of(f)
+    x = to_traced_array(f)
     axes = to_axes(axis, x.ndim)
     if dtype_kind(x.dtype) in "iu":
         x = cast(x, FLOAT64)
@@ -123,7 +123,7 @@ def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
             first = weighted((-1.5 / spacing, low[0]), (2.0 / spacing, low[1]), (-0.5 / spacing, low[2]))
             last = weighted((0.5 / spacing, high[0]), (-2.0 / spacing, high[1]), (1.5 / spacing, high[2]))
     else:
-        points = array_of(spacing)
+        points = to_traced_array(spacing)
         if points.shape != (n,):
             raise ShapeError(f"when 1d, distances must match the length of the axis: {points.shape} against {n}")
         steps = diff(cast(points, FLOAT64) if dtype_kind(points.dtype) in "biu" else points)
@@ -157,7 +157,7 @@ def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
 @implements(np.unwrap)
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Tracer:
     """Phases without jumps of more than half a period."""
-    x = array_of(p)
+    x = to_traced_array(p)
     at = to_axis(axis, x.ndim)
     period = known(period)
     steps = diff(x, axis=at)
@@ -167,7 +167,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
     folded = apply("add", apply("remainder", apply("subtract", steps, -high), period), -high)
     if rest == 0:
         both = apply("logical_and", apply("equal", folded, -high), apply("greater", steps, 0))
-        folded = apply("where", both, cast(array_of(high), folded.dtype), folded)
+        folded = apply("where", both, cast(to_traced_array(high), folded.dtype), folded)
     change = apply("subtract", folded, steps)
     change = apply("where", apply("less", apply("absolute", steps), limit), change.dtype.type(0), change)
     rest_of = apply("add", x[_at(at, slice(1, None))], cumsum(change, at))
@@ -188,13 +188,13 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tracer:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
     """`sum_n a[n + k] * conj(v[n])`."""
     x, weights = _signal(a), _signal(v)
-    if array_of(a).ndim == 0 or array_of(v).ndim == 0:
+    if to_traced_array(a).ndim == 0 or to_traced_array(v).ndim == 0:
         raise ShapeError("a correlation is of two arrays of one axis; write np.correlate([a], v)")
     return _convolved("correlate", x, weights, mode)
 
 
 def _signal(a: Any) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if x.ndim > 1:
         raise ShapeError(f"object too deep for desired array: a convolution takes one axis, not shape {x.shape}")
     if x.size == 0:

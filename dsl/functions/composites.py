@@ -11,7 +11,7 @@ from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.concrete_values import constant_value
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, trace_of
+from ..trace.operands import to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .creation import arange, linspace
 from .elementwise import apply
@@ -21,7 +21,7 @@ from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, 
 
 
 def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
-    a = array_of(x)
+    a = to_traced_array(x)
     if a.dtype.kind == "c":
         raise DTypeError("this operation is not supported for complex128 values because it would be ambiguous")
     sign = apply("signbit", a) if dtype_kind(a.dtype) != "b" else apply("logical_and", a, False)
@@ -40,12 +40,12 @@ def isneginf(x: Any, out: Any = None) -> Tracer:
 
 @implements(np.isreal)
 def isreal(x: Any) -> Tracer:
-    return apply("equal", array_of(x).imag, 0)
+    return apply("equal", to_traced_array(x).imag, 0)
 
 
 @implements(np.iscomplex)
 def iscomplex(x: Any) -> Tracer:
-    return apply("not_equal", array_of(x).imag, 0)
+    return apply("not_equal", to_traced_array(x).imag, 0)
 
 
 @implements(np.fix)
@@ -66,14 +66,14 @@ def sinc(x: Any) -> Tracer:
 @implements(np.i0)
 def i0(x: Any) -> Tracer:
     """The modified Bessel function of the first kind, order 0; by NumPy on the host."""
-    a = array_of(x)
+    a = to_traced_array(x)
     return host_one("i0", [a], a.shape)
 
 
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Tracer:
     """Powers of ten of evenly spaced logarithms, times the sign of `start`; the ends exact (NumPy's formula)."""
-    first, last = array_of(start), array_of(stop)
+    first, last = to_traced_array(start), to_traced_array(stop)
     for end in (start, stop):
         _check_no_zero(end)
     count = to_index(num, "num")
@@ -84,7 +84,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     sign = apply("sign", first)
     low, high = apply("divide", first, sign), apply("divide", last, sign)
     exponents = linspace(apply("log10", low), apply("log10", high), count, endpoint)
-    result = apply("power", cast(array_of(10.0), exponents.dtype), exponents)
+    result = apply("power", cast(to_traced_array(10.0), exponents.dtype), exponents)
     parts = [result]
     if count:
         parts = [reshape(low, (1, *shape)), result[1:]]
@@ -98,13 +98,13 @@ def _check_no_zero(end: Any) -> None:
     """Raises ShapeError for a number that is 0, of which a geometric sequence cannot have one; arrays are not read."""
     if type(end) is TracedNumber:
         if end._number == 0:
-            raise end._need()
-        trace_of(end).checks.append(f"{end._name} != 0")
+            raise end._need_number_value()
+        trace_of_operands(end).checks.append(f"{end._name} != 0")
         return
-    x = array_of(end)
+    x = to_traced_array(end)
     if x.ndim:
         return
-    name = x._trace.number_name(x._value.number)
+    name = x._trace.host_scalar_name(x._value.number)
     if name is not None:  # a NumPy scalar of the call
         x._trace.checks.append(f"{name} != 0")
     value = x._trace.values.get(x._value.number, constant_value(x._trace, x._value))
@@ -119,7 +119,7 @@ def _check_no_zero(end: Any) -> None:
 def polyval(p: Any, x: Any) -> Tracer:
     """Horner's rule."""
     coefficients = _coefficients(p)
-    at = array_of(x)
+    at = to_traced_array(x)
     y = apply("multiply", at, 0) if dtype_kind(at.dtype) in "biu" else broadcast_to(at.dtype.type(0), at.shape)
     if at.dtype == np.bool_:
         y = broadcast_to(np.False_, at.shape)
@@ -129,20 +129,20 @@ def polyval(p: Any, x: Any) -> Tracer:
 
 
 def _coefficients(p: Any) -> Tracer:
-    x = array_of(p)
+    x = to_traced_array(p)
     if x.ndim == 0:
         raise DTypeError("a polynomial is an array of coefficients, not a number; write [p]")
     return x
 
 
 def _padded(a: Any, n: int) -> Tracer:
-    x = atleast_1d(array_of(a))
+    x = atleast_1d(to_traced_array(a))
     return x if x.size == n else concatenate([broadcast_to(x.dtype.type(0), (n - x.size,)), x])
 
 
 def _sum_or_difference(op: str) -> Any:
     def function(a1: Any, a2: Any) -> Tracer:
-        x, y = atleast_1d(array_of(a1)), atleast_1d(array_of(a2))
+        x, y = atleast_1d(to_traced_array(a1)), atleast_1d(to_traced_array(a2))
         n = max(x.size, y.size)
         return apply(op, _padded(x, n), _padded(y, n))
 
@@ -180,14 +180,14 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
     x = _coefficients(p)
     for constant in constants[:times]:
         divided = apply("divide", x, arange(x.size, 0, -1))
-        x = concatenate([divided, atleast_1d(array_of(constant))])
+        x = concatenate([divided, atleast_1d(to_traced_array(constant))])
     return copy(x)
 
 
 @implements(np.vander)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tracer:
     """Columns 1, x, x * x, ... (reversed unless increasing)."""
-    a = array_of(x)
+    a = to_traced_array(x)
     if a.ndim != 1:
         raise ShapeError("x must be a one-dimensional array or sequence.")
     a = cast(a, np.promote_types(a.dtype, int))

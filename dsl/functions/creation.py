@@ -10,12 +10,12 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, INT64
 from ..core.checks import checked_dtype, to_index, to_length
-from ..core.errors import ShapeError, UnsupportedError, numpys
-from ..trace.axes import to_shape
+from ..core.errors import ShapeError, UnsupportedError, numpy_error_as_ours
+from ..trace.axes import to_traced_shape
 from ..trace.dispatch import implements
-from ..trace.items import COPYTO, as_element
+from ..trace.items import COPYTO, convert_for_element
 from ..trace.memory_layout import C, F
-from ..trace.operands import array_of, fresh, length, trace_of
+from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands, traced_length
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type
@@ -26,9 +26,9 @@ Shape = int | Sequence[int]
 def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
     """An array of `shape` filled with one value; dtype defaults to the value's own."""
     if dtype is None:
-        return copy(broadcast_to(array_of(fill_value), shape), order)
-    trace = trace_of(fill_value)
-    value, lengths = as_element(trace, fill_value, checked_dtype(dtype), COPYTO), to_shape(shape)
+        return copy(broadcast_to(to_traced_array(fill_value), shape), order)
+    trace = trace_of_operands(fill_value)
+    value, lengths = convert_for_element(trace, fill_value, checked_dtype(dtype), COPYTO), to_traced_shape(shape)
     while len(value.shape) > len(lengths) and value.shape[0] == 1:
         value = trace.builder.reshape(value, value.shape[1:])
     value = trace.builder.broadcast(value, lengths)
@@ -60,8 +60,8 @@ def full_like(
     *,
     device: Any = None,
 ) -> Tracer:
-    x = array_of(a)
-    lengths = x.shape if shape is None else to_shape(shape)
+    x = to_traced_array(a)
+    lengths = x.shape if shape is None else to_traced_shape(shape)
     found = full(lengths, fill_value, x.dtype if dtype is None else dtype)
     if order != "C":
         like = x if len(lengths) == x.ndim else found
@@ -104,9 +104,9 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     length = max(0, math.ceil(count))
     whole = all(isinstance(x, int) for x in (start, stop, step))
     wanted = checked_dtype(dtype) if dtype is not None else INT64 if whole else FLOAT64
-    builder = trace_of().builder
+    builder = trace_of_operands().builder
     computed = INT64 if wanted.kind in "iu" and whole else FLOAT64
-    numbers = fresh(builder.cast(builder.index((length,), 0), computed))
+    numbers = new_traced_result(builder.cast(builder.index((length,), 0), computed))
     # NumPy's own rule: the step is the difference of the first two elements
     delta = step if whole else (start + step) - start
     return cast(apply("add", apply("multiply", numbers, delta), start), wanted)
@@ -135,20 +135,20 @@ def linspace(
     count = to_index(num, "num")
     if count < 0:
         raise ShapeError(f"num={count} must not be negative")
-    first, last = array_of(start), array_of(stop)
-    trace = trace_of(start, stop)
+    first, last = to_traced_array(start), to_traced_array(stop)
+    trace = trace_of_operands(start, stop)
     weak = (int, float, complex, TracedNumber)  # as Python numbers these have no dtype of their own
-    kinds = (a if type(a) in weak else array_of(a) for a in (start, stop))
+    kinds = (a if type(a) in weak else to_traced_array(a) for a in (start, stop))
     real = np.result_type(result_type(*kinds), 1.0)
     wanted = real if dtype is None else checked_dtype(dtype)
     delta = apply("subtract", cast(apply("multiply", last, 1.0), real), cast(apply("multiply", first, 1.0), real))
     shape = (count,) + (1,) * delta.ndim
-    i = cast(reshape(fresh(trace.builder.index((count,), 0)), shape), real)
+    i = cast(reshape(new_traced_result(trace.builder.index((count,), 0)), shape), real)
     divisor = count - 1 if endpoint else count
-    step = apply("divide", delta, length(trace, divisor)) if divisor > 0 else delta
+    step = apply("divide", delta, traced_length(trace, divisor)) if divisor > 0 else delta
     result = apply("add", apply("multiply", i, step), cast(first, real))
     if endpoint and count > 1:
-        result = apply("where", apply("equal", i, length(trace, count - 1)), cast(last, result.dtype), result)
+        result = apply("where", apply("equal", i, traced_length(trace, count - 1)), cast(last, result.dtype), result)
     if wanted.kind in "iu":
         result = apply("floor", result)
     result = moveaxis(cast(result, wanted), 0, axis) if delta.ndim else cast(result, wanted)
@@ -157,8 +157,8 @@ def linspace(
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tracer:
     shape = (to_index(n_rows, "n_rows"), to_length(n_rows if n_cols is None else n_cols))
-    builder = trace_of().builder
-    rows, columns = fresh(builder.index(shape, 0)), fresh(builder.index(shape, 1))
+    builder = trace_of_operands().builder
+    rows, columns = new_traced_result(builder.index(shape, 0)), new_traced_result(builder.index(shape, 1))
     return cast(apply("equal", apply("subtract", columns, rows), to_diagonal(k)), FLOAT64 if dtype is None else dtype)
 
 
@@ -184,15 +184,15 @@ def to_threshold(k: Any, columns: int, shift: int = 0) -> Any:
         return k
     if type(k) is TracedNumber:
         if not -_LARGE < k._number < _LARGE:
-            raise k._need()
-        trace_of(k).checks.append(f"{-_LARGE} < {k._name} < {_LARGE}")
+            raise k._need_number_value()
+        trace_of_operands(k).checks.append(f"{-_LARGE} < {k._name} < {_LARGE}")
         return k
     try:
         with np.errstate(all="ignore"):
             np.tri(0, columns, k + shift, bool)
             return -int(-(k + shift)) - shift
     except (OverflowError, TypeError, ValueError) as error:
-        raise numpys(error, "k: ") from None
+        raise numpy_error_as_ours(error, "k: ") from None
 
 
 def empty_ndarray(
@@ -205,13 +205,15 @@ def empty_ndarray(
 
 
 def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
-    x = array_of(m)
+    x = to_traced_array(m)
     if x.ndim == 0:
         raise ShapeError("tril and triu need an array of at least one axis")
     x = x if x.ndim > 1 else broadcast_to(x, 2 * x.shape)  # a row, as often as it is long
     builder = x._trace.builder
     k = to_threshold(k, x.shape[-1], 0 if keep_lower else -1)
-    distance = apply("subtract", fresh(builder.index(x.shape[-2:], 1)), fresh(builder.index(x.shape[-2:], 0)))
+    distance = apply(
+        "subtract", new_traced_result(builder.index(x.shape[-2:], 1)), new_traced_result(builder.index(x.shape[-2:], 0))
+    )
     keep = apply("less_equal", distance, k) if keep_lower else apply("greater_equal", distance, k)
     return apply("where", keep, x, x.dtype.type(0))
 
@@ -230,12 +232,12 @@ def triu(m: Any, k: int = 0) -> Tracer:
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tracer, ...]:
     if indexing not in ("xy", "ij"):
         raise ShapeError(f"indexing={indexing!r} is neither 'xy' nor 'ij'")
-    arrays = [reshape(array_of(x), (-1,)) for x in xi]
+    arrays = [reshape(to_traced_array(x), (-1,)) for x in xi]
     n = len(arrays)
     grids = [reshape(x, tuple(-1 if i == j else 1 for j in range(n))) for i, x in enumerate(arrays)]
     if indexing == "xy" and n >= 2:
         grids = [moveaxis(g, 0, 1) for g in grids]
     if not sparse:
-        shape = trace_of(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
+        shape = trace_of_operands(*xi).builder.broadcast_shapes("meshgrid", [g.shape for g in grids])
         grids = [broadcast_to(g, shape) for g in grids]
     return tuple(Tracer(g._trace, g._value, layout=C) if copy else g for g in grids)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
-from ..trace.axes import to_axis, without_booleans
+from ..trace.axes import axes_without_booleans, to_axis
 from ..trace.dispatch import implements
 from ..trace.tracer import Tracer
 from .host_calls import host_one
@@ -18,7 +18,7 @@ from .views import atleast_1d, ravel
 
 def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
     x = atleast_1d(a)
-    x, at = (ravel(x), 0) if axis is None else (x, to_axis(without_booleans(axis), x.ndim))
+    x, at = (ravel(x), 0) if axis is None else (x, to_axis(axes_without_booleans(axis), x.ndim))
     return host_one(name, [x], x.shape, out, axis=at, dtype=None if dtype is None else checked_dtype(dtype))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import written
@@ -38,7 +38,7 @@ def einsum(
     A pair of arrays with axes of their own beside those summed over is one matrix product; anything else is a product
     and a sum in one kernel. Three and more arrays are taken in pairs, in the order that `np.einsum_path` proposes."""
     subscripts, given = _arguments(operands)
-    arrays = [array_of(a) for a in given]
+    arrays = [to_traced_array(a) for a in given]
     terms, result = parse(subscripts, [x.shape for x in arrays])
     lengths = _lengths(terms, arrays)
     arrays = _converted(arrays, dtype, casting)

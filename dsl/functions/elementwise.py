@@ -11,37 +11,45 @@ from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, result_
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.checks import checked_dtype, to_index
-from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest
-from ..trace.aliasing import Half, ReadOnly, assign, kept, layout_of, root_of, view
+from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest_name_hint
+from ..trace.aliasing import (
+    ComplexPartView,
+    ReadOnlyView,
+    assign_array,
+    memory_layout_of,
+    root_of_view,
+    ufunc_result_layout,
+    view_of_tracer,
+)
 from ..trace.dispatch import (
     FUNCTIONS,
     METHODS,
     SPECIAL,
     UFUNCS,
+    apply_view_rule,
     call_function,
     check_options,
-    given,
     implements,
-    public_name,
-    supported_names,
+    public_numpy_name,
+    supported_numpy_names,
 )
-from ..trace.items import wrapped
-from ..trace.memory_layout import Like, one_way
-from ..trace.operands import array_of, fresh, fresh_array, operand, trace_of
+from ..trace.items import wrap_integer_to_dtype
+from ..trace.memory_layout import CopyLayout, has_one_dense_layout
+from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
 def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     """Row `op` on broadcast arguments of any kind, at least one of them traced."""
-    trace = trace_of(*args)
-    operands = [operand(a) for a in args]
+    trace = trace_of_operands(*args)
+    operands = [to_graph_operand(a) for a in args]
     try:
         value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
     except NumberError as error:
         value = _out_of_range(op, operands, error)
-    if one_way(value.type):
+    if has_one_dense_layout(value.type):
         return Tracer(trace, value, None if value.type.shape else SCALAR)
-    return Tracer(trace, value, layout=kept(args))
+    return Tracer(trace, value, layout=ufunc_result_layout(args))
 
 
 def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
@@ -63,11 +71,11 @@ def operator_apply(op: str, *args: Any) -> Tracer:
         fast = _FAST_POWERS.get(dtype_kind(x.dtype), {})
         if type(given) in (int, float) and (x.dtype != np.bool_ or type(given) is int):
             if given in fast and given is not args[1]:
-                raise args[1]._need()
+                raise args[1]._need_number_value()
             if given in fast:
                 return user_apply(fast[given], x)
             if given is not args[1] and fast:
-                trace_of(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
+                trace_of_operands(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
     return user_apply(op, *args)
 
 
@@ -85,14 +93,14 @@ def _power(x: Any, exponent: Any) -> Tracer | None:
     given: Any = exponent._number if traced else exponent
     if isinstance(exponent, Tracer) or not isinstance(given, (int, float, np.generic)):
         return None
-    x = array_of(x)
+    x = to_traced_array(x)
     number: Any = given
     whole = dtype_kind(x.dtype) in "biu" and isinstance(number, (int, np.integer))
     if traced:  # what follows must hold for every value that the trace serves
         check = f"{exponent._name} >= 0" if whole else f"{exponent._name} != 0.5"
         if (number < 0) if whole else (number == 0.5):
-            raise exponent._need()
-        trace_of(exponent).checks.append(check)
+            raise exponent._need_number_value()
+        trace_of_operands(exponent).checks.append(check)
         return None
     if whole and number < 0 and number >= (np.iinfo(x.dtype).min if dtype_kind(x.dtype) != "b" else -(2**63)):
         raise ShapeError("integers to negative integer powers are not allowed; write x.astype(np.float64) ** n")
@@ -111,7 +119,7 @@ _VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power}
 
 def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
     """NumPy's answer where a Python int does not fit the other's dtype: comparisons have one, for all values alike."""
-    builder = trace_of().builder
+    builder = trace_of_operands().builder
     answers = []
     for end in ("min", "max"):
         samples = [_extreme(a.dtype, end) if isinstance(a, Value) else a for a in operands]
@@ -148,14 +156,16 @@ def call_ufunc(
     if implementation is not None:
         asked = {"out": outs[0], "dtype": dtype, "casting": None if casting == "same_kind" else casting}
         options = {**more, **{k: v for k, v in asked.items() if v is not None}}
-        check_options(implementation, public_name(ufunc), options)
-        return given(ufunc.__name__, implementation(*inputs, **options), inputs, options)
+        check_options(implementation, public_numpy_name(ufunc), options)
+        return apply_view_rule(ufunc.__name__, implementation(*inputs, **options), inputs, options)
     if more:
-        raise ShapeError(f"{public_name(ufunc)} has no argument {next(iter(more))}=; leave it out")
+        raise ShapeError(f"{public_numpy_name(ufunc)} has no argument {next(iter(more))}=; leave it out")
     parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
     if parts is None:
-        name = public_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
-        raise UnsupportedError(f"{name} cannot be traced{nearest(name, [*supported_names(), *ELEMENTWISE])}")
+        name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
+        raise UnsupportedError(
+            f"{name} cannot be traced{nearest_name_hint(name, [*supported_numpy_names(), *ELEMENTWISE])}"
+        )
     if dtype is not None or casting != "same_kind" or signature is not None:
         inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
         dtype = None
@@ -181,7 +191,7 @@ def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: 
         loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **chosen)
     except TypeError as error:
         raise DTypeError(f"{error}; convert the arguments with x.astype(...)") from None
-    return tuple(METHODS["astype"](array_of(a), to) for a, to in zip(inputs, loop[: ufunc.nin], strict=True))
+    return tuple(METHODS["astype"](to_traced_array(a), to) for a, to in zip(inputs, loop[: ufunc.nin], strict=True))
 
 
 def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_kind") -> None:
@@ -195,7 +205,7 @@ def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_
 
 
 def _kind(a: Any) -> Any:
-    found = operand(a)
+    found = to_graph_operand(a)
     if isinstance(found, Value):
         return found.weak or found.dtype
     return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
@@ -204,13 +214,13 @@ def _kind(a: Any) -> Any:
 def _check_apart(ufunc: np.ufunc, results: Sequence[Tracer], outs: Sequence[Any], read: Sequence[Any]) -> None:
     """Raises UnsupportedError where NumPy changes what `where` leaves out: it takes an `out` that it reads too, under
     another name, through the result's dtype and back."""
-    roots = {id(root_of(x)) for x in read if type(x) is Tracer}
+    roots = {id(root_of_view(x)) for x in read if type(x) is Tracer}
     for result, out in zip(results, outs, strict=True):
-        shared = type(out) is Tracer and id(root_of(out)) in roots and not any(x is out for x in read)
+        shared = type(out) is Tracer and id(root_of_view(out)) in roots and not any(x is out for x in read)
         if shared and result.dtype != out.dtype:
             raise UnsupportedError(
-                f"{public_name(ufunc)} with where= and an out of another dtype, whose memory it reads, loses what is "
-                "left out; write out[...] = np.where(...)"
+                f"{public_numpy_name(ufunc)} with where= and an out of another dtype, whose memory it reads, loses "
+                "what is left out; write out[...] = np.where(...)"
             )
 
 
@@ -225,10 +235,10 @@ def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
 
 
 def assign_all(out: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
-    """`assign` of a ufunc's result, which is broadcast to `out`. Raises ShapeError."""
+    """`assign_array` of a ufunc's result, which is broadcast to `out`. Raises ShapeError."""
     if isinstance(out, np.ndarray) and result.shape != out.shape:
-        result = fresh(result._trace.builder.broadcast(result._value, out.shape), result)
-    return assign(out, result, casting)
+        result = new_traced_result(result._trace.builder.broadcast(result._value, out.shape), result)
+    return assign_array(out, result, casting)
 
 
 UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
@@ -257,7 +267,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
     (first, second), _ = choices(x, y)
     condition = bool(condition) if type(condition) in (int, float, complex) else condition
     result = apply("where", condition, first, second)
-    return fresh_array(result._value, condition, x, y)
+    return new_traced_array(result._value, condition, x, y)
 
 
 _WEAK = (bool, int, float, complex, TracedNumber)
@@ -266,9 +276,9 @@ _WEAK = (bool, int, float, complex, TracedNumber)
 def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
     numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
-    parts = [c if type(c) in _WEAK else array_of(c) for c in given]
+    parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
     dtype = result_type(*map(_kind, parts))
-    return [wrapped(p, dtype) for p in parts], dtype
+    return [wrap_integer_to_dtype(p, dtype) for p in parts], dtype
 
 
 _MISSING: Any = getattr(np, "_NoValue", None)  # which callers may pass
@@ -295,14 +305,14 @@ def _clip_function(
             raise ShapeError("clip takes a_min and a_max, or min and max; leave out the latter")
         new = old
     low, high = (None if bound is _MISSING else bound for bound in new)
-    return clip(array_of(a) if type(a) in _WEAK else a, low, high, out, dtype=dtype)
+    return clip(to_traced_array(a) if type(a) in _WEAK else a, low, high, out, dtype=dtype)
 
 
 @implements(method="clip")
 def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: Any = None) -> Tracer:
     """min(max(a, low), high); None is no bound. Between two bounds for all elements equal zeros keep their sign."""
     low, high = min, max
-    kind = array_of(a).dtype
+    kind = to_traced_array(a).dtype
     if kind.kind in "iu":  # Python integers that bound nothing need not fit
         low = None if type(low) is int and low <= np.iinfo(kind).min else low
         high = None if type(high) is int and high >= np.iinfo(kind).max else high
@@ -344,13 +354,13 @@ def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **opti
 @implements(np.round, np.around, method=True)
 def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     """To even at ties; decimals as NumPy: multiply, rint, divide."""
-    x = array_of(a)
+    x = to_traced_array(a)
     kind = dtype_kind(x.dtype)
     decimals = to_index(decimals, "decimals")
     if kind == "b" and decimals:
         raise DTypeError("booleans have no decimals; write x.astype(np.float64)")
     if decimals == 0 or (kind in "iu" and decimals > 0):
-        result = fresh(x._value, x) if kind in "iu" else _rint(x)
+        result = new_traced_result(x._value, x) if kind in "iu" else _rint(x)
     elif kind in "iu":
         raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
     elif kind == "c":  # each part by itself, which keeps the signs of zeros
@@ -359,7 +369,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
         scale = 10.0 ** abs(decimals)
         up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
         result = apply(down, _rint(apply(up, x, scale)), scale)
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 def _rint(x: Tracer) -> Tracer:
@@ -368,12 +378,12 @@ def _rint(x: Tracer) -> Tracer:
 
 @implements(np.real)
 def real(val: Any) -> Tracer:
-    return _half(array_of(val), "real")
+    return _half(to_traced_array(val), "real")
 
 
 @implements(np.imag)
 def imag(val: Any) -> Tracer:
-    return _half(array_of(val), "imag")
+    return _half(to_traced_array(val), "imag")
 
 
 def _half(x: Tracer, name: str) -> Tracer:
@@ -381,8 +391,12 @@ def _half(x: Tracer, name: str) -> Tracer:
     if x._owner == SCALAR:
         return apply(name, x)
     if dtype_kind(x.dtype) == "c":
-        return view(x, Half(name))
-    return x if name == "real" else view(fresh_array(apply(name, x)._value, x), ReadOnly("x.imag of real numbers"))
+        return view_of_tracer(x, ComplexPartView(name))
+    return (
+        x
+        if name == "real"
+        else view_of_tracer(new_traced_array(apply(name, x)._value, x), ReadOnlyView("x.imag of real numbers"))
+    )
 
 
 @implements(np.angle)
@@ -402,7 +416,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     """|a - b| <= atol + rtol * |b|, and equal infinities."""
     x: Any
     y: Any
-    x, y, less, least = (v if type(v) in _WEAK else array_of(v) for v in (a, b, rtol, atol))
+    x, y, less, least = (v if type(v) in _WEAK else to_traced_array(v) for v in (a, b, rtol, atol))
     if isinstance(y, Tracer):
         y = METHODS["astype"](y, np.result_type(y.dtype, 1.0), copy=False)
     elif isinstance(y, int):
@@ -418,7 +432,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tracer:
     """With copy=False of an array, which it gives back; of no axis a scalar, the value that the array has then."""
     limits = {"nan": nan, "posinf": posinf, "neginf": neginf}
-    old = array_of(x)
+    old = to_traced_array(x)
     whole = dtype_kind(old.dtype) in "biu"
     limits = {} if whole else limits
     if any(isinstance(v, (complex, np.complexfloating)) for v in limits.values()):
@@ -427,9 +441,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         raise ShapeError("np.nan_to_num(copy=False) changes an array, and this is none; leave out copy=False")
     result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
     if not copy:
-        result = old if whole else assign(old, result)
+        result = old if whole else assign_array(old, result)
     elif result._owner != SCALAR:
-        result._layout = Like((layout_of(old), old._held.type))
+        result._layout = CopyLayout((memory_layout_of(old), old._held.type))
     return result if result.shape else Tracer(result._trace, result._value, SCALAR)
 
 

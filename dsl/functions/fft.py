@@ -11,7 +11,7 @@ from ..core.checks import to_index
 from ..core.errors import ShapeError
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .creation import arange
 from .elementwise import apply
@@ -34,7 +34,7 @@ def _one_axis(name: str, given: Length, length: Length) -> None:
     """given: `n` where it is None, of the length of the axis."""
 
     def transform(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Tracer:
-        x = array_of(a)
+        x = to_traced_array(a)
         at = to_axis(axis, x.ndim)
         points = given(x.shape[at]) if n is None else to_index(n, "n")
         if points < 1:
@@ -59,7 +59,7 @@ def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bo
     """complex_last: the last axis of the input is the half of a real transform; real_last: that of the result."""
 
     def transform(a: Any, s: Any = None, axes: Any = axes_default, norm: str | None = None, out: Any = None) -> Tracer:
-        x = array_of(a)
+        x = to_traced_array(a)
         if s is not None:
             s = tuple(to_index(n, "s") for n in s)
         if axes is None:
@@ -93,7 +93,7 @@ for _name in ("fftn", "ifftn", "rfftn", "irfftn"):
 @implements(np.fft.fftshift)
 def fftshift(x: Any, axes: Any = None) -> Tracer:
     """The zero frequency moved to the middle."""
-    a = array_of(x)
+    a = to_traced_array(x)
     where = to_axes(axes, a.ndim)
     if not a.ndim:
         raise ShapeError("there is no axis to shift; pass an array of at least one")
@@ -102,7 +102,7 @@ def fftshift(x: Any, axes: Any = None) -> Tracer:
 
 @implements(np.fft.ifftshift)
 def ifftshift(x: Any, axes: Any = None) -> Tracer:
-    a = array_of(x)
+    a = to_traced_array(x)
     where = to_axes(axes, a.ndim)
     if not a.ndim:
         raise ShapeError("there is no axis to shift; pass an array of at least one")

@@ -17,12 +17,12 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError, user_line
-from ..trace.aliasing import Part, as_dtype, assign, store, view
+from ..trace.aliasing import Part, assign_array, converted_for_assignment, store_elements, view_of_tracer
 from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import METHODS
 from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
-from ..trace.operands import array_of, fresh, fresh_array
+from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import host_one
 
@@ -43,7 +43,7 @@ def index_array(entry: Any) -> Any:
     known: Any = fixed_array(entry)
     if known is not None and known.size == 0 and not isinstance(entry, (Tracer, np.ndarray)):
         known = known.astype(np.intp)
-    entry = entry if known is not None else array_of(entry)
+    entry = entry if known is not None else to_traced_array(entry)
     dtype = entry.dtype if known is None else known.dtype
     if dtype == np.bool_:
         if np.ndim(entry) == 0:
@@ -65,7 +65,7 @@ def index_array(entry: Any) -> Any:
             return found if is_scalar(entry) else np.asarray(found)
         except TraceError:
             pass
-    return array_of(entry)
+    return to_traced_array(entry)
 
 
 def is_scalar(entry: Any) -> bool:
@@ -77,7 +77,7 @@ def fixed_array(x: Any) -> np.ndarray[Any, Any] | None:
     """The value of a list of numbers, or of an array that is the same in every call."""
     if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
         return np.asarray(x)
-    return fixed_value(array_of(x))
+    return fixed_value(to_traced_array(x))
 
 
 def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
@@ -155,7 +155,7 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     for entry in keys:
         if _is_array(entry):
             axis, known = len(axes) + len(rest), not isinstance(entry, Tracer)
-            index = array_of(_in_range(entry, part.shape[axis], axis) if known else entry)
+            index = to_traced_array(_in_range(entry, part.shape[axis], axis) if known else entry)
             value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
             indices.append(value)
             axes.append(axis)
@@ -167,8 +167,8 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
                 rest.append(made if made < at else made + together)
             made += 1
     if numbers and (shape or Ellipsis in [k for k in keys if not _is_array(k)]) and x._owner != SCALAR:
-        return view(part, Lookup(tuple(indices), tuple(axes), tuple(rest), shape))
-    return fresh(looked_up(part, indices, axes, rest, shape, checked), x)
+        return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape))
+    return new_traced_result(looked_up(part, indices, axes, rest, shape, checked), x)
 
 
 def _check_range(index: Any, length: int, axis: int) -> None:
@@ -180,11 +180,11 @@ def _check_range(index: Any, length: int, axis: int) -> None:
     flag = outside._value
     for decided in trace.path:
         flag = trace.builder.map("logical_and", flag, decided)
-    trace.watched.append(((flag,), OutOfRange(user_line(), axis, length)))
+    trace.watched.append(((flag,), GatherIndexCheck(user_line(), axis, length)))
 
 
 @dataclass(frozen=True)
-class OutOfRange:
+class GatherIndexCheck:
     """Raises IndexingError where a flag is set."""
 
     line: str
@@ -197,7 +197,7 @@ class OutOfRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class GatherView:
     """A view at computed integers along some axes, which vanish. rest: where the other axes are in `shape`, which may
     have new ones of length 1 beside them."""
 
@@ -209,7 +209,7 @@ class Lookup:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return _loaded(builder, value, self.indices, self.axes, self.rest, self.shape, True)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         rest = iter(self.rest)
         places = [None if axis in self.axes else next(rest) for axis in range(len(base.shape))]
@@ -227,7 +227,7 @@ class Lookup:
         old = builder.slice(base, first, each, region)
         return builder.map("where", chosen, builder.broadcast(narrow, region), old), tuple(first), tuple(each)
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         found = a[tuple(0 if axis in self.axes else slice(None) for axis in range(a.ndim))]
         return np.expand_dims(found, tuple(i for i in range(len(self.shape)) if i not in self.rest))
 
@@ -288,7 +288,7 @@ def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
     builder = x._trace.builder
     joined = builder.concat(values, at)
     shape = joined.shape
-    return fresh(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
+    return new_traced_result(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
 
 
 def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
@@ -307,7 +307,7 @@ def nonempty(x: Tracer, assigned: bool) -> None:
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
     shape, key, arrays = _plan(x, keys)
-    new = fresh_array(as_dtype(value, x, AS_ARRAY), x)
+    new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
     fits = all(n == 1 for n in new.shape[:excess])
     builder = x._trace.builder
@@ -317,16 +317,16 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     nonempty(x, 0 not in shape)
     found = _slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
-        assign(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+        assign_array(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
         return
     at, _, parts = found
     small = builder.reshape(new._value, new.shape[excess:])
-    wide = fresh_array(builder.broadcast(small, shape), x)
+    wide = new_traced_array(builder.broadcast(small, shape), x)
     start = 0
     for part in parts:
         target = METHODS["__getitem__"](x, tuple(part))
         end = start + target.shape[at]
-        store(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
+        store_elements(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
         start = end
 
 
@@ -356,7 +356,7 @@ def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Trac
         else int(k)
         for k in keys
     ]
-    return _result(x, keys)[0], tuple(key), [array_of(k) for k in keys if _is_array(k)]
+    return _result(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_array(k)]
 
 
 def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .host_calls import host, host_one, known
 from .joining import stack
@@ -21,7 +21,7 @@ def _bins(bins: Any) -> int | Tracer:
     if isinstance(bins, str):
         raise UnsupportedError(f"bins={bins!r} gives a shape that depends on data; pass a number of bins, or edges")
     if isinstance(bins, (Tracer, np.ndarray, list, tuple)) and not (isinstance(bins, np.ndarray) and bins.ndim == 0):
-        edges = array_of(bins)
+        edges = to_traced_array(bins)
         if edges.ndim == 1:
             return edges
         if edges.ndim:
@@ -40,7 +40,7 @@ def histogram(
     """Counts and edges. The number of bins must be known."""
     wanted, x, limits = _bins(bins), ravel(a), _range(range)
     each = None if weights is None else ravel(weights)
-    if each is not None and array_of(weights).shape != array_of(a).shape:
+    if each is not None and to_traced_array(weights).shape != to_traced_array(a).shape:
         raise ShapeError("weights should have the same shape as a.")
     options: dict[str, Any] = {"range": limits, "density": density or None}
     arrays, names, tiny = [x], [], [(1,)]
@@ -66,14 +66,14 @@ def _edges(x: Tracer, count: int, limits: Any) -> Tracer:
     """The edges of bins in a known range, which no value decides."""
     try:
         sample = np.zeros(1, np.uint8 if x.dtype == np.bool_ else x.dtype)
-        return array_of(np.histogram_bin_edges(sample, count, limits))
+        return to_traced_array(np.histogram_bin_edges(sample, count, limits))
     except ValueError as error:
         raise ShapeError(str(error)) from None
 
 
 @implements(np.histogram_bin_edges)
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tracer:
-    if weights is not None and array_of(weights).shape != array_of(a).shape:
+    if weights is not None and to_traced_array(weights).shape != to_traced_array(a).shape:
         raise ShapeError("weights should have the same shape as a.")
     return histogram(a, bins, range)[1]
 
@@ -83,7 +83,11 @@ def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tracer, tuple[Tracer, ...]]:
     """Counts and the edges along each axis. The numbers of bins must be known."""
-    points = array_of(sample) if isinstance(sample, (Tracer, np.ndarray)) else stack(list(map(array_of, sample)), -1)
+    points = (
+        to_traced_array(sample)
+        if isinstance(sample, (Tracer, np.ndarray))
+        else stack(list(map(to_traced_array, sample)), -1)
+    )
     if points.ndim < 2:
         points = reshape(points, (-1, 1))
     d = points.shape[1]
@@ -112,7 +116,7 @@ def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tracer, Tracer, Tracer]:
     """Counts, edges along x, edges along y."""
-    if not array_of(x).ndim or not array_of(y).ndim:
+    if not to_traced_array(x).ndim or not to_traced_array(y).ndim:
         raise DTypeError("histogram2d takes the coordinates in two arrays of one axis, not numbers")
     one = isinstance(bins, (Tracer, np.ndarray)) or (isinstance(bins, (list, tuple)) and len(bins) not in (1, 2))
     counts, (first, second) = histogramdd((x, y), [bins, bins] if one else bins, range, density, weights)
@@ -125,9 +129,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     length = to_index(minlength, "minlength")
     if length < 0:
         raise ShapeError(f"minlength={length}: the number of counts cannot be negative")
-    if length == 0 and array_of(x).size:
+    if length == 0 and to_traced_array(x).size:
         raise UnsupportedError("the shape of bincount depends on data; pass minlength=, above all values")
-    numbers, extra = array_of(x), [] if weights is None else [array_of(weights)]
+    numbers, extra = to_traced_array(x), [] if weights is None else [to_traced_array(weights)]
     if numbers.ndim != 1 or any(w.shape != numbers.shape for w in extra):
         shapes = " and ".join(str(a.shape) for a in (numbers, *extra))
         raise ShapeError(f"bincount needs one axis, and weights of that length, got {shapes}; use x.ravel()")
@@ -150,8 +154,8 @@ def _real_scalar(x: Any) -> Any:
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tracer:
     x, left, right = map(_real_scalar, (x, left, right))
-    at = array_of(x)
+    at = to_traced_array(x)
     sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
-    arrays = [at, array_of(xp), array_of(fp), *map(array_of, sides.values())]
+    arrays = [at, to_traced_array(xp), to_traced_array(fp), *map(to_traced_array, sides.values())]
     dtype = np.complex128 if arrays[2].dtype.kind == "c" else np.float64
     return host_one("interp", arrays, at.shape, dtypes=[dtype], named=tuple(sides) or None, period=known(period))

@@ -16,9 +16,9 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError
-from ..core.exact import exact
-from ..trace.aliasing import assign
-from ..trace.operands import array_of, fresh
+from ..core.exact import exact_key
+from ..trace.aliasing import assign_array
+from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 
 Shape = tuple[int, ...]
@@ -37,17 +37,17 @@ def host(
 
     dtypes: the results', where they are known. tiny: shapes on which the function can be asked for its dtypes, where
     one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
-    inputs = [array_of(a) for a in arrays]
+    inputs = [to_traced_array(a) for a in arrays]
     given = {k: v for k, v in options.items() if v is not None}
     if dtypes is None:
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
         kinds = tuple((s, x.dtype) for s, x in zip(small, inputs, strict=True))
         settings = tuple(sorted(given.items()))
-        dtypes = _answers(function, kinds, settings, exact(settings))
+        dtypes = _answers(function, kinds, settings, exact_key(settings))
     types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     builder = inputs[0]._trace.builder
     values = builder.host(function, [x._value for x in inputs], types, **given)
-    return [fresh(value, *inputs) for value in values]
+    return [new_traced_result(value, *inputs) for value in values]
 
 
 def host_one(function: str, arrays: Sequence[Any], shape: Shape, out: Any = None, **options: Any) -> Tracer:
@@ -58,7 +58,7 @@ def host_one(function: str, arrays: Sequence[Any], shape: Shape, out: Any = None
 
 def written(result: Tracer, out: Any) -> Tracer:
     """The result, or `out` with the result in it."""
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 def written_back(result: Tracer, out: Any) -> Tracer:
@@ -68,15 +68,15 @@ def written_back(result: Tracer, out: Any) -> Tracer:
             f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule 'safe'; "
             f"pass an out= of {result.dtype}"
         )
-    return result if out is None else assign(out, result, "unsafe")
+    return result if out is None else assign_array(out, result, "unsafe")
 
 
 def known(x: Any) -> Any:
     """The value of an option that may be a number of the call: the trace starts again where it is not known yet."""
     if type(x) is TracedNumber:
-        raise x._need()
+        raise x._need_number_value()
     if isinstance(x, Tracer):
-        return x._known("cannot be an option of a NumPy function", "pass it as a Python number").tolist()
+        return x._known_scalar("cannot be an option of a NumPy function", "pass it as a Python number").tolist()
     if isinstance(x, (list, tuple)):
         return type(x)(known(i) for i in x)
     return x
@@ -85,7 +85,7 @@ def known(x: Any) -> Any:
 def known_scalar(x: Any) -> Any:
     """`known` of one number, which stays a NumPy scalar where it is one."""
     return (
-        x._known("cannot be an option of a NumPy function", "pass it as a Python number")[()]
+        x._known_scalar("cannot be an option of a NumPy function", "pass it as a Python number")[()]
         if (isinstance(x, Tracer))
         else known(x)
     )

@@ -18,12 +18,19 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
 )
-from ..trace.aliasing import Reshape, Slice, as_dtype, assign, store, view
+from ..trace.aliasing import (
+    ReshapeView,
+    SliceView,
+    assign_array,
+    converted_for_assignment,
+    store_elements,
+    view_of_tracer,
+)
 from ..trace.concrete_values import constant_value
 from ..trace.dispatch import METHODS, implements
-from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrapped
-from ..trace.operands import array_of, fresh, fresh_array
-from ..trace.tracer import SCALAR, Tracer, check_alive
+from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_to_dtype
+from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
+from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, choices
 from .gather import MANY, gather, index_array, is_gathered, scatter
 from .host_calls import host_one
@@ -37,7 +44,7 @@ _PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no
 def getitem(x: Tracer, key: Any) -> Tracer:
     """Integers, slices with any step, None and Ellipsis; arrays of integers, see `gather`; a mask, see
     `masked_values`."""
-    check_alive(x)
+    check_trace_alive(x)
     keys = key if isinstance(key, tuple) else (key,)
     plain = _PLAIN.issuperset(map(type, keys))
     if not plain:
@@ -53,7 +60,7 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             chosen = gather(x, numbers)
             if not any(isinstance(k, np.ndarray) and not k.ndim for k in every):
                 return chosen
-        return fresh(chosen._value, x)  # an array of no axis makes a copy
+        return new_traced_result(chosen._value, x)  # an array of no axis makes a copy
     starts, steps, lengths, shape = [], [], [], []
     axis = 0
     lengths_of_x = x.shape
@@ -79,9 +86,9 @@ def getitem(x: Tracer, key: Any) -> Tracer:
         axis += 1
     if not shape and not _has_dots(keys):  # NumPy makes a scalar
         builder = x._trace.builder
-        return fresh(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
-    look = Slice(tuple(starts), tuple(steps), tuple(lengths))
-    return view(x, look) if shape == lengths else view(x, look, Reshape(tuple(shape)))
+        return new_traced_result(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
+    look = SliceView(tuple(starts), tuple(steps), tuple(lengths))
+    return view_of_tracer(x, look) if shape == lengths else view_of_tracer(x, look, ReshapeView(tuple(shape)))
 
 
 def _numbers(every: list[Any]) -> list[Any]:
@@ -92,7 +99,7 @@ def _numbers(every: list[Any]) -> list[Any]:
 @implements(method="__setitem__")
 def setitem(x: Tracer, key: Any, value: Any) -> None:
     """`x[key] = value` with a key of `getitem`, or with a mask."""
-    check_alive(x)
+    check_trace_alive(x)
     if x._owner == SCALAR:
         raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)
     keys = key if isinstance(key, tuple) else (key,)
@@ -105,7 +112,7 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     if len(keys) == 1 and _is_mask(keys[0]):
         if np.ndim(keys[0]) == x.ndim and _axes_of(value) > 1:
             raise DTypeError("a mask of all axes takes a value, or values in one axis; write x[mask] = values.ravel()")
-        _store_masked(x, array_of(keys[0]), value)
+        _store_masked(x, to_traced_array(keys[0]), value)
     elif through is not None:
         _store_masked(*through, value)
     elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
@@ -132,7 +139,7 @@ def _store_plain(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
     if not dots and not part.ndim:
         _check_one(value, x)
     try:
-        store(part, value)
+        store_elements(part, value)
     except (NumberError, ConversionError, DTypeError):
         if not part.ndim and getattr(x._step, "flat", False):
             raise ConversionError(f"Error setting single item of array: {x.dtype} cannot hold it") from None
@@ -164,7 +171,7 @@ def _through_flat(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[A
         raise ShapeError("Error setting single item of array: an element of x.flat takes one number")
     if isinstance(key, (list, np.ndarray, Tracer)):
         key = np.ravel(key)
-    values = array_of(value)
+    values = to_traced_array(value)
     return ((key,), np.resize(values, part.size)) if values.size else ((slice(0, 0),), 0)
 
 
@@ -191,11 +198,11 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     if not plain:
         return None
     every = (*before, *(slice(None),) * mask.ndim, *after)
-    numbers = tuple(fresh(k._value, k) if isinstance(k, Tracer) else k for k in every)
+    numbers = tuple(new_traced_result(k._value, k) if isinstance(k, Tracer) else k for k in every)
     part = x if len(keys) == 1 else getitem(x, numbers)
     if mask.shape != part.shape[: mask.ndim]:
         builder = x._trace.builder
-        mask = fresh_array(builder.broadcast(builder.const(np.False_), _of_nothing(mask, part).shape), x)
+        mask = new_traced_array(builder.broadcast(builder.const(np.False_), _of_nothing(mask, part).shape), x)
     return part, mask
 
 
@@ -238,7 +245,7 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     new = for_mask(value, mask)
     if new is None or new.ndim != x.ndim:
         listed = isinstance(value, (np.ndarray, list, tuple))
-        new = fresh_array(as_dtype(value, x, AS_ARRAY), x) if listed else None
+        new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x) if listed else None
         known = None if new is None else _known_mask(mask)
         if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
             if not known.any() and not len(new):
@@ -246,13 +253,13 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
             new = _spread(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
             key = (ARRAY, *((None, None, None),) * rest)
-            assign(x, host_one("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
+            assign_array(x, host_one("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return
         elif new is not None and new.ndim > rest:
             new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
-    number = as_dtype(value if new is None else new, x, AS_ARRAY)
-    wide = view(mask, Reshape(mask.shape + (1,) * rest))
-    store(x, apply("where", wide, Tracer(x._trace, number), x))
+    number = converted_for_assignment(value if new is None else new, x, AS_ARRAY)
+    wide = view_of_tracer(mask, ReshapeView(mask.shape + (1,) * rest))
+    store_elements(x, apply("where", wide, Tracer(x._trace, number), x))
 
 
 def _slice(entry: slice, n: int) -> tuple[int, int, int]:
@@ -320,18 +327,18 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise DTypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype}; write np.array(x)")
     weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
     if not weak or choices(dst, src)[1] != dst.dtype:
-        source = array_of(wrapped(src, dst.dtype)).dtype
+        source = to_traced_array(wrap_integer_to_dtype(src, dst.dtype)).dtype
         if not np.can_cast(source, dst.dtype, casting):  # type: ignore[arg-type]
             raise DTypeError(f"copyto: no {casting!r} cast from {source} to {dst.dtype}; write x.astype(...)")
-    new = Tracer(dst._trace, as_dtype(src, dst, COPYTO))
-    store(dst, new if where is True else apply("where", where, new, dst))
+    new = Tracer(dst._trace, converted_for_assignment(src, dst, COPYTO))
+    store_elements(dst, new if where is True else apply("where", where, new, dst))
 
 
 @implements(method="fill")
 def fill(x: Tracer, value: Any) -> None:
     """`x[...] = value` of one value."""
     _check_one(value, x)
-    store(x, value, ITEM)
+    store_elements(x, value, ITEM)
 
 
 def _has_dots(key: Any) -> bool:

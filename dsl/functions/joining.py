@@ -11,10 +11,10 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
-from ..trace.axes import to_axis, to_native_axis, to_shape, without_booleans
+from ..trace.axes import axes_without_booleans, to_axis, to_native_axis, to_traced_shape
 from ..trace.dispatch import implements
-from ..trace.items import ITEM, as_element, wrapped
-from ..trace.operands import array_of, fresh, is_traced
+from ..trace.items import ITEM, convert_for_element, wrap_integer_to_dtype
+from ..trace.operands import is_traced, new_traced_result, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import choices
 from .gather import fixed_array, runs
@@ -31,7 +31,7 @@ def concatenate(
     wanted = None if dtype is None else checked_dtype(dtype)
     if axis is None and wanted is None:  # numbers take the arrays' dtype
         arrays, wanted = choices(*arrays)
-    parts = [array_of(a) if axis is not None or wanted is None else _flat(a, wanted) for a in arrays]
+    parts = [to_traced_array(a) if axis is not None or wanted is None else _flat(a, wanted) for a in arrays]
     if out is not None:
         raise UnsupportedError("concatenate with out= is not supported; use its result")
     if not parts:
@@ -41,7 +41,7 @@ def concatenate(
         axis = 0
     if any(p.ndim == 0 for p in parts):
         raise ShapeError("zero-dimensional arrays cannot be concatenated; write np.stack([...])")
-    at = to_axis(without_booleans(axis), parts[0].ndim)
+    at = to_axis(axes_without_booleans(axis), parts[0].ndim)
     wanted = np.result_type(*(p.dtype for p in parts)) if wanted is None else wanted
     for p in parts:
         if not np.can_cast(p.dtype, wanted, casting):  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def concatenate(
                 f"concatenate cannot cast {p.dtype} to {wanted} with casting={casting!r}; write x.astype(...)"
             )
     builder = parts[0]._trace.builder
-    return fresh(builder.concat([builder.cast(p._value, wanted) for p in parts], at), *parts)
+    return new_traced_result(builder.concat([builder.cast(p._value, wanted) for p in parts], at), *parts)
 
 
 _KINDS = {"i": "iufc", "f": "fc", "c": "c"}  # kind of a Python number -> the dtypes that hold it by any rule
@@ -57,19 +57,19 @@ _KINDS = {"i": "iufc", "f": "fc", "c": "c"}  # kind of a Python number -> the dt
 
 def _flat(a: Any, dtype: np.dtype[Any]) -> Tracer:
     """A part of what is joined without axes: a Python number among them has no dtype of its own."""
-    x = array_of(a)
+    x = to_traced_array(a)
     if type(a) not in (int, float, complex, TracedNumber) or dtype_kind(dtype) not in _KINDS.get(
         dtype_kind(x.dtype), ""
     ):
         return x
-    return cast(array_of(wrapped(a, dtype)), dtype)
+    return cast(to_traced_array(wrap_integer_to_dtype(a, dtype)), dtype)
 
 
 @implements(np.stack)
 def stack(
     arrays: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tracer:
-    parts = [array_of(a) for a in arrays]
+    parts = [to_traced_array(a) for a in arrays]
     if not parts:
         raise ShapeError("need at least one array to stack")
     if len({p.shape for p in parts}) > 1:
@@ -94,7 +94,7 @@ def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind")
 
 @implements(np.column_stack)
 def column_stack(tup: Sequence[Any]) -> Tracer:
-    return concatenate([x if x.ndim >= 2 else reshape(x, (x.size, 1)) for x in map(array_of, tup)], 1)
+    return concatenate([x if x.ndim >= 2 else reshape(x, (x.size, 1)) for x in map(to_traced_array, tup)], 1)
 
 
 def to_sections(count: Any) -> int:
@@ -111,7 +111,7 @@ def to_sections(count: Any) -> int:
 
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
-    x = array_of(ary)
+    x = to_traced_array(ary)
     at = to_axis(axis, x.ndim)
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
@@ -133,12 +133,12 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
 
 @implements(np.unstack)
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tracer, ...]:
-    return tuple(moveaxis(array_of(x), axis, 0))
+    return tuple(moveaxis(to_traced_array(x), axis, 0))
 
 
 @implements(np.roll)
 def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     entries = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -153,9 +153,9 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
 
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> Tracer:
-    x = array_of(A)
+    x = to_traced_array(A)
     many = reps if isinstance(reps, (tuple, list)) else (reps,)
-    times = to_shape([int(n) for n in many] if any(type(n) is bool for n in many) else reps)
+    times = to_traced_shape([int(n) for n in many] if any(type(n) is bool for n in many) else reps)
     ndim = max(x.ndim, len(times))
     shape = (1,) * (ndim - x.ndim) + x.shape
     times = (1,) * (ndim - len(times)) + times
@@ -166,7 +166,7 @@ def tile(A: Any, reps: Any) -> Tracer:
 
 @implements(np.repeat, method=True)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if axis is None:
         x, axis = ravel(x), 0
     at = to_native_axis(axis, x.ndim)
@@ -196,7 +196,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
 @implements(np.pad)
 def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Tracer:
     """Modes constant, edge, wrap, reflect and symmetric."""
-    x = array_of(array)
+    x = to_traced_array(array)
     widths = _widths(pad_width, x.ndim)
     values = _by_side(constant_values, x)
     if mode not in _PADS and mode != "constant":
@@ -228,20 +228,20 @@ def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
 def _by_side(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer]]:
     """The constants before and after each axis, as NumPy converts them: as an array of all, whose items are assigned.
     Of more than two it makes Python numbers again."""
-    every = array_of(values) if is_traced(values) else np.asarray(values)
+    every = to_traced_array(values) if is_traced(values) else np.asarray(values)
     try:
         places = np.broadcast_to(np.arange(every.size).reshape(every.shape), (x.ndim, 2)).tolist()
     except ValueError:
         text = f"constant_values of shape {every.shape} do not fit {x.ndim} axes, each with two sides"
         raise ShapeError(text) from None
     if isinstance(every, Tracer) and isinstance(values, (list, tuple)) and every.ndim == 1:
-        given = [fresh(i._value, i) if isinstance(i, Tracer) else i for i in values]
+        given = [new_traced_result(i._value, i) if isinstance(i, Tracer) else i for i in values]
         items = given if x.dtype.kind == "i" else [*every]  # which are checked as they are given
     elif isinstance(every, Tracer):
         items = [every[()]] if not every.ndim else [*ravel(every)]
     else:
         items = every.ravel().tolist() if every.size > 2 or every.shape == (2, 1) else [*every.ravel()]
-    chosen = [fresh(as_element(x._trace, i, x.dtype, ITEM), x) for i in items]
+    chosen = [new_traced_result(convert_for_element(x._trace, i, x.dtype, ITEM), x) for i in items]
     return [(chosen[before], chosen[after]) for before, after in places]
 
 

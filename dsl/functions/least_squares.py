@@ -9,12 +9,12 @@ import numpy as np
 from ..core.checks import to_index
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .host_calls import host, host_one, known
 
 
-class Unknown:
+class UnknownShapeResult:
     """Stands for a result whose shape depends on data; any use of it is refused."""
 
     def __init__(self, text: str) -> None:
@@ -37,14 +37,14 @@ _USES = """
     int array array_ufunc array_function
 """
 for _name in _USES.split():
-    setattr(Unknown, f"__{_name}__", Unknown._refuse)
+    setattr(UnknownShapeResult, f"__{_name}__", UnknownShapeResult._refuse)
 
 
 @implements(np.linalg.lstsq)
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     """(x, residuals, rank, singular values) with the smallest |b - a @ x|. The residuals are refused when used, since
     NumPy's have a shape that depends on the rank (unless there are no more rows than columns)."""
-    left, right = array_of(a), array_of(b)
+    left, right = to_traced_array(a), to_traced_array(b)
     if left.ndim != 2 or right.ndim not in (1, 2):
         raise MatrixError(f"lstsq takes a matrix and one or two axes, not {left.shape} and {right.shape}")
     m, n = left.shape
@@ -55,7 +55,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     if m <= n:
         return x, none, rank, values
     text = "the shape of lstsq's residuals depends on data; write ((b - a @ x) ** 2).sum(0)"
-    return x, Unknown(text), rank, values
+    return x, UnknownShapeResult(text), rank, values
 
 
 @implements(np.polyfit)
@@ -64,13 +64,13 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
     supported)."""
     if full or cov:
         raise UnsupportedError("np.polyfit with full= or cov= cannot be traced; write np.linalg.lstsq of np.vander")
-    places, values = array_of(x), array_of(y)
+    places, values = to_traced_array(x), to_traced_array(y)
     degree = to_index(deg, "deg")
     if degree < 0 or places.ndim != 1 or values.ndim not in (1, 2) or values.shape[0] != places.shape[0]:
         raise ShapeError(f"polyfit of degree {degree} cannot take {places.shape} and {values.shape}")
     arrays, named = [places, values], None
     if w is not None:
-        arrays, named = [places, values, array_of(w)], ("w",)
+        arrays, named = [places, values, to_traced_array(w)], ("w",)
     shape = (degree + 1, *values.shape[1:])
     tiny = [(2,) + (1,) * (a.ndim - 1) for a in arrays]
     return host_one("polyfit", arrays, shape, tiny=tiny, deg=degree, rcond=known(rcond), named=named)

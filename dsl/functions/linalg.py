@@ -12,7 +12,7 @@ from ..core.checks import checked_dtype, to_index
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
 from ..trace.axes import to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of, trace_of
+from ..trace.operands import to_traced_array, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import eye
 from .elementwise import apply
@@ -30,7 +30,7 @@ def _result_type(name: str) -> Any:
 
 def _matrix(a: Any, name: str) -> Tracer:
     """An array of at least two axes."""
-    x = array_of(a)
+    x = to_traced_array(a)
     if x.ndim < 2:
         raise MatrixError(f"np.linalg.{name} needs an array of at least two axes, not of shape {x.shape}")
     return x
@@ -44,13 +44,13 @@ def _square(a: Any, name: str) -> Tracer:
 
 
 def _batch(*shapes: Shape) -> Shape:
-    return trace_of().builder.broadcast_shapes("np.linalg", shapes)
+    return trace_of_operands().builder.broadcast_shapes("np.linalg", shapes)
 
 
 @implements(np.linalg.solve)
 def solve(a: Any, b: Any) -> Tracer:
     """x with a @ x == b; a 1-d `b` is one column, else its last two axes are a matrix."""
-    left, right = _square(a, "solve"), array_of(b)
+    left, right = _square(a, "solve"), to_traced_array(b)
     rows = 1 if right.ndim == 1 else 2
     if right.ndim == 0 or right.shape[-rows] != left.shape[-1]:
         raise ShapeError(f"np.linalg.solve of {left.shape} and {right.shape}: {left.shape[-1]} rows are needed")
@@ -69,7 +69,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     x = _matrix(a, "pinv")
     limits = {k: v for k, v in (("rcond", rcond), ("rtol", rtol)) if v is not None and v is not NO_VALUE}
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
-    arrays = [x, *map(array_of, limits.values())]
+    arrays = [x, *map(to_traced_array, limits.values())]
     return host_one("linalg.pinv", arrays, shape, named=tuple(limits) or None, hermitian=bool(hermitian))
 
 
@@ -173,8 +173,8 @@ def cond(x: Any, p: Any = None) -> Tracer:
 
 @implements(np.linalg.matrix_rank)
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tracer:
-    x = array_of(A)
-    limits = {k: array_of(v) for k, v in (("tol", tol), ("rtol", rtol)) if v is not None}
+    x = to_traced_array(A)
+    limits = {k: to_traced_array(v) for k, v in (("tol", tol), ("rtol", rtol)) if v is not None}
     shape = _batch(x.shape[:-2], *(v.shape for v in limits.values() if x.ndim >= 2))
     arrays, named = [x, *limits.values()], tuple(limits) or None
     return host_one("linalg.matrix_rank", arrays, shape, dtypes=[np.intp], named=named, hermitian=hermitian or None)
@@ -182,14 +182,14 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 @implements(np.linalg.tensorinv)
 def tensorinv(a: Any, ind: int = 2) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     at = to_index(ind, "ind")
     return host_one("linalg.tensorinv", [x], x.shape[at:] + x.shape[:at], ind=at)
 
 
 @implements(np.linalg.tensorsolve)
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tracer:
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     if axes is not None:
         moved = [to_axis(i, x.ndim) for i in axes]
         order = [*(i for i in range(x.ndim) if i not in moved), *moved]
@@ -228,7 +228,7 @@ def matrix_power(a: Any, n: int) -> Tracer:
 @implements(np.linalg.multi_dot)
 def multi_dot(arrays: Any, *, out: Any = None) -> Tracer:
     """A chain of products, in the order with the fewest multiplications (NumPy's choice)."""
-    chain = [array_of(a) for a in arrays]
+    chain = [to_traced_array(a) for a in arrays]
     if len(chain) < 2:
         raise ShapeError("multi_dot needs at least two arrays")
     result = _chain(chain, 0, len(chain) - 1, _splits([_rows(chain[0]), *(_columns(c) for c in chain)]))
@@ -285,7 +285,7 @@ def _trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tracer:
 
 @implements(np.linalg.outer)
 def _outer(x1: Any, x2: Any, /) -> Tracer:
-    a, b = array_of(x1), array_of(x2)
+    a, b = to_traced_array(x1), to_traced_array(x2)
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"Input arrays must be one-dimensional, but they are {a.ndim} and {b.ndim}-dimensional.")
     return outer(a, b)

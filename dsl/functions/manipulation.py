@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..core.checks import checked_dtype, to_index
-from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpys
-from ..trace.axes import to_axis, to_shape
+from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpy_error_as_ours
+from ..trace.axes import to_axis, to_traced_shape
 from ..trace.dispatch import implements
-from ..trace.items import AS_ARRAY, as_element
-from ..trace.operands import array_of, fresh, trace_of
+from ..trace.items import AS_ARRAY, convert_for_element
+from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import eye, linspace, to_threshold
 from .elementwise import apply
@@ -28,7 +28,7 @@ from .views import broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ra
 
 @implements(np.atleast_3d)
 def atleast_3d(*arys: Any) -> Any:
-    found = tuple(_three(array_of(a)) for a in arys)
+    found = tuple(_three(to_traced_array(a)) for a in arys)
     return found[0] if len(found) == 1 else found
 
 
@@ -49,7 +49,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Tracer:
 
 @implements(np.array_split)
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
-    x = array_of(ary)
+    x = to_traced_array(ary)
     at = to_axis(axis, x.ndim)
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         return split(x, indices_or_sections, at)
@@ -63,7 +63,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trace
 
 def _splitter(name: str, axis: Callable[[Tracer], int], least: int) -> Callable[..., list[Tracer]]:
     def function(ary: Any, indices_or_sections: Any) -> list[Tracer]:
-        x = array_of(ary)
+        x = to_traced_array(ary)
         if x.ndim < least:
             raise ShapeError(f"{name} only works on arrays of {least} or more dimensions")
         return split(x, indices_or_sections, axis(x))
@@ -93,19 +93,19 @@ def _depth(x: Any) -> int:
 
 
 def _most_axes(x: Any) -> int:
-    return max(map(_most_axes, x)) if isinstance(x, list) else array_of(x).ndim
+    return max(map(_most_axes, x)) if isinstance(x, list) else to_traced_array(x).ndim
 
 
 def _block(x: Any, depth: int, ndim: int) -> Tracer:
     if not isinstance(x, list):
-        a = array_of(x)
+        a = to_traced_array(x)
         return reshape(a, (1,) * (ndim - a.ndim) + a.shape)
     return concatenate([_block(i, depth - 1, ndim) for i in x], -depth)
 
 
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Tracer:
-    x, shape = ravel(a), to_shape(new_shape)
+    x, shape = ravel(a), to_traced_shape(new_shape)
     size = int(np.prod(shape, dtype=np.int64))
     if min(shape, default=0) < 0:
         raise ShapeError("all elements of `new_shape` must be non-negative")
@@ -118,28 +118,28 @@ def resize(a: Any, new_shape: Any) -> Tracer:
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
     """Without the elements that a number, a slice or a list of numbers names."""
-    x, at = (ravel(arr), 0) if axis is None else (array_of(arr), to_axis(axis, array_of(arr).ndim))
+    x, at = (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis(axis, to_traced_array(arr).ndim))
     if isinstance(obj, (Tracer, np.ndarray)):
         raise UnsupportedError("np.delete with an array of indices gives a shape that depends on it; pass a list")
     n = x.shape[at]
     try:
         kept = np.delete(np.arange(n), known(obj)).tolist()
     except (IndexError, ValueError, TypeError) as error:
-        raise numpys(error) from None
+        raise numpy_error_as_ours(error) from None
     return copy(take(x, kept, at))
 
 
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     """With values before the place that a number names."""
-    x, at = (ravel(arr), 0) if axis is None else (array_of(arr), to_axis(axis, array_of(arr).ndim))
+    x, at = (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis(axis, to_traced_array(arr).ndim))
     if isinstance(obj, (Tracer, np.ndarray, list, tuple, slice)):
         raise UnsupportedError("np.insert at several places is not supported; write np.concatenate with slices")
     n, place = x.shape[at], to_index(obj, "the place to insert at")
     if not -n <= place <= n:
         raise ShapeError(f"index {place} is out of bounds for axis {at} with size {n}")
     place = place + n if place < 0 else place
-    new = fresh(as_element(x._trace, values, x.dtype, AS_ARRAY), x)
+    new = new_traced_result(convert_for_element(x._trace, values, x.dtype, AS_ARRAY), x)
     if new.ndim < x.ndim:
         new = reshape(new, (1,) * (x.ndim - new.ndim) + new.shape)
     new = moveaxis(new, 0, at)
@@ -156,7 +156,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
 @implements(np.diag)
 def diag(v: Any, k: int = 0) -> Tracer:
     """The diagonal of a matrix, or the matrix with a diagonal."""
-    x = array_of(v)
+    x = to_traced_array(v)
     offset = to_index(k, "k")
     if x.ndim == 2:
         return diagonal(x, offset)
@@ -165,7 +165,7 @@ def diag(v: Any, k: int = 0) -> Tracer:
     n = x.size + abs(offset)
     below, right = max(-offset, 0), max(offset, 0)
     builder = x._trace.builder
-    rows, columns = fresh(builder.index((n, n), 0), x), fresh(builder.index((n, n), 1), x)
+    rows, columns = new_traced_result(builder.index((n, n), 0), x), new_traced_result(builder.index((n, n), 1), x)
     wide = concatenate([p for p in (_nothing(x, below), x, _nothing(x, right)) if p.size], 0) if n else x
     on = apply("equal", apply("subtract", columns, rows), offset)
     return apply("where", on, expand_dims(wide, 1), x.dtype.type(0))
@@ -183,8 +183,8 @@ def diagflat(v: Any, k: int = 0) -> Tracer:
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Tracer:
     """Ones at and below a diagonal."""
     shape = (_rounded_up(N, "N"), _rounded_up(N if M is None else M, "M"))
-    builder = trace_of().builder
-    distance = apply("subtract", fresh(builder.index(shape, 1)), fresh(builder.index(shape, 0)))
+    builder = trace_of_operands().builder
+    distance = apply("subtract", new_traced_result(builder.index(shape, 1)), new_traced_result(builder.index(shape, 0)))
     return cast(apply("less_equal", distance, to_threshold(k, shape[1])), checked_dtype(dtype))
 
 
@@ -206,7 +206,7 @@ def identity(n: int, dtype: Any = None) -> Tracer:
 @implements(np.kron)
 def kron(a: Any, b: Any) -> Tracer:
     """Every element of `a` times all of `b`."""
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     ndim = max(x.ndim, y.ndim)
     left, right = (1,) * (ndim - x.ndim) + x.shape, (1,) * (ndim - y.ndim) + y.shape
     wide = apply(
@@ -222,7 +222,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     """Of vectors with three components."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     x = moveaxis(x, to_axis(axisa, x.ndim, "axisa"), -1)
     y = moveaxis(y, to_axis(axisb, y.ndim, "axisb"), -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
@@ -254,7 +254,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
 @implements(np.vecmat)
 def vecmat(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """conj(..., n) @ (..., n, m)"""
-    x = array_of(x1)
+    x = to_traced_array(x1)
     x = apply("conjugate", x) if x.dtype.kind == "c" else x
     product = matmul(expand_dims(x, -2), x2, dtype=dtype, casting=casting)
     return written(reshape(product, (*product.shape[:-2], product.shape[-1])), out)
@@ -277,20 +277,22 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The index along each axis, for every element of an array of these lengths."""
     if np.ndim(dimensions) == 0:
         raise DTypeError(f"np.indices takes a tuple of lengths; write np.indices(({dimensions},))")
-    shape = to_shape(dimensions)
-    builder = trace_of().builder
+    shape = to_traced_shape(dimensions)
+    builder = trace_of_operands().builder
     wanted = checked_dtype(dtype)
     if sparse:
         lengths = [tuple(n if i == j else 1 for j in range(len(shape))) for i, n in enumerate(shape)]
-        return tuple(cast(fresh(builder.index(one, i)), wanted) for i, one in enumerate(lengths))
-    return concatenate([expand_dims(cast(fresh(builder.index(shape, i)), wanted), 0) for i in range(len(shape))])
+        return tuple(cast(new_traced_result(builder.index(one, i)), wanted) for i, one in enumerate(lengths))
+    return concatenate(
+        [expand_dims(cast(new_traced_result(builder.index(shape, i)), wanted), 0) for i in range(len(shape))]
+    )
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, like: Any = None, **kw: Any) -> Any:
     """`function` of the indices along each axis."""
-    lengths = to_shape(shape)
-    builder = trace_of().builder
-    return function(*(cast(fresh(builder.index(lengths, i)), dtype) for i in range(len(lengths))), **kw)
+    lengths = to_traced_shape(shape)
+    builder = trace_of_operands().builder
+    return function(*(cast(new_traced_result(builder.index(lengths, i)), dtype) for i in range(len(lengths))), **kw)
 
 
 # functions of the user's on parts of an array
@@ -298,12 +300,12 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 
 @implements(np.apply_over_axes)
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         at = to_axis(axis, x.ndim)
-        result = array_of(func(x, axis if type(axis) is bool else at))
+        result = to_traced_array(func(x, axis if type(axis) is bool else at))
         x = result if result.ndim == x.ndim else expand_dims(result, at)
-        if x.ndim != array_of(a).ndim:
+        if x.ndim != to_traced_array(a).ndim:
             raise ShapeError("function is not returning an array of the correct shape")
     return x
 
@@ -314,7 +316,7 @@ MANY_SLICES = 256
 @implements(np.apply_along_axis)
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Tracer:
     """Each slice by itself: the trace holds the function once for each."""
-    x = array_of(arr)
+    x = to_traced_array(arr)
     at = to_axis(axis, x.ndim)
     moved = moveaxis(x, at, -1)
     lead = moved.shape[:-1]
@@ -325,7 +327,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         )
     if not count:
         raise ShapeError("Cannot apply_along_axis when any iteration dimensions are 0")
-    found = [array_of(func1d(moved[i], *args, **kwargs)) for i in np.ndindex(lead)]
+    found = [to_traced_array(func1d(moved[i], *args, **kwargs)) for i in np.ndindex(lead)]
     joined = concatenate([expand_dims(f, 0) for f in found])
     shaped = reshape(joined, (*lead, *found[0].shape))
     axes = tuple(range(len(lead), shaped.ndim))
@@ -336,7 +338,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def _matrix(x: Any) -> Tracer:
-    a = array_of(x)
+    a = to_traced_array(x)
     if a.ndim != 2:
         raise ShapeError("input array must be 2-d")
     return a
@@ -364,7 +366,7 @@ def einsum_path(*operands: Any, optimize: Any = "greedy") -> Any:
 @implements(np.ix_)
 def ix_(*args: Any) -> tuple[Tracer, ...]:
     """Each array of indices along an axis of its own."""
-    arrays = [array_of(a) for a in args]
+    arrays = [to_traced_array(a) for a in args]
     for a in arrays:
         if a.ndim != 1:
             raise ShapeError("Cross index must be 1 dimensional")
@@ -376,7 +378,7 @@ def ix_(*args: Any) -> tuple[Tracer, ...]:
 
 @implements(np.iscomplexobj)
 def iscomplexobj(x: Any) -> bool:
-    return bool(array_of(x).dtype.kind == "c")
+    return bool(to_traced_array(x).dtype.kind == "c")
 
 
 @implements(np.isrealobj)

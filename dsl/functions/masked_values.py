@@ -15,17 +15,17 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..array.array import Array
 from ..core.errors import UnsupportedError, user_line
-from ..trace.aliasing import assign, store
+from ..trace.aliasing import assign_array, store_elements
 from ..trace.concrete_values import concrete_value, constant_value
-from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, Traced
-from ..trace.operands import array_of, fresh_array
-from ..trace.tracer import Tracer, check_alive, is_asked_by_traced_code, with_text
+from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, NumpyProtocols
+from ..trace.operands import new_traced_array, to_traced_array
+from ..trace.tracer import Tracer, array_with_numpy_text, check_trace_alive, is_asked_by_traced_code
 from .elementwise import apply, user_apply
 from .gather import fixed_value, gather
 from .host_calls import host_one
 
 
-class Masked(Traced):
+class MaskedSelection(NumpyProtocols):
     """The chosen elements of an array, in one axis that has taken the place of the mask's axes; the other axes follow.
 
     Assignment to it gives it memory of its own."""
@@ -34,7 +34,7 @@ class Masked(Traced):
     _settable = frozenset(["real", "imag"])
 
     def __init__(
-        self, all_: Tracer, mask: Tracer, line: str | None = None, base: Masked | None = None, key: Any = None
+        self, all_: Tracer, mask: Tracer, line: str | None = None, base: MaskedSelection | None = None, key: Any = None
     ) -> None:
         """all_: of the mask's axes and the others. line: of the user's, where the mask was applied. base, key: what
         it is a view of, and which (a function of it, or an index); `all_` is one of base's."""
@@ -81,7 +81,11 @@ class Masked(Traced):
 
     def _seen_as(self, part: Callable[[Any], Any]) -> Any:
         """Its real or imaginary parts, a view of it."""
-        return Masked(part(self._all), self._mask, self._line, self, part) if is_open(self) else part(chosen(self))
+        return (
+            MaskedSelection(part(self._all), self._mask, self._line, self, part)
+            if is_open(self)
+            else part(chosen(self))
+        )
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -106,23 +110,25 @@ class Masked(Traced):
         if key is Ellipsis or (type(key) is slice and key == slice(None)):
             rest = ()
         if is_open(self) and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
-            return Masked(self._all[(slice(None),) * self._mask.ndim + rest], self._mask, self._line, self, key)
+            return MaskedSelection(
+                self._all[(slice(None),) * self._mask.ndim + rest], self._mask, self._line, self, key
+            )
         return chosen(self)[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         part = self[key] if _is_plain(key) else None
-        found = together((part, value)) if type(part) is Masked else None
+        found = together((part, value)) if type(part) is MaskedSelection else None
         if found is not None:
-            store(part._all, found[1][1])  # type: ignore[union-attr]
+            store_elements(part._all, found[1][1])  # type: ignore[union-attr]
         else:
             chosen(self)[key] = _one(value)
 
-    def assign(self, result: Any) -> Masked:
+    def assign(self, result: Any) -> MaskedSelection:
         """`self[...] = result`, of an operation in place."""
-        if is_open(self) and type(result) is Masked and is_open(result) and _same(self._mask, result._mask):
-            assign(self._all, result._all)
+        if is_open(self) and type(result) is MaskedSelection and is_open(result) and _same(self._mask, result._mask):
+            assign_array(self._all, result._all)
         else:
-            assign(chosen(self), _one(result))
+            assign_array(chosen(self), _one(result))
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -133,14 +139,14 @@ class Masked(Traced):
         return getattr(chosen(self), name)
 
     def __str__(self) -> str:
-        return str(with_text(chosen(self))) if is_asked_by_traced_code() else repr(self)
+        return str(array_with_numpy_text(chosen(self))) if is_asked_by_traced_code() else repr(self)
 
     def __format__(self, spec: str) -> str:
-        return format(with_text(chosen(self)), spec) if is_asked_by_traced_code() else repr(self)
+        return format(array_with_numpy_text(chosen(self)), spec) if is_asked_by_traced_code() else repr(self)
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
-            return repr(with_text(chosen(self)))
+            return repr(array_with_numpy_text(chosen(self)))
         return f"<traced {self.dtype}, chosen by a mask {list(self._mask.shape)}>"
 
     __hash__ = None  # type: ignore[assignment]
@@ -154,17 +160,17 @@ def _is_plain(key: Any) -> bool:
     return whole and all(isinstance(k, (int, slice)) for k in keys[1:])
 
 
-def is_open(x: Masked) -> bool:
+def is_open(x: MaskedSelection) -> bool:
     """Whether neither it nor what it is a view of has been made an array."""
     return x._made is None and (x._base is None or is_open(x._base))
 
 
-def masked(x: Tracer, mask: Tracer) -> Masked:
+def masked(x: Tracer, mask: Tracer) -> MaskedSelection:
     """x[mask]; the mask's shape is that of x's first axes."""
-    return Masked(fresh_array(x._value, x), fresh_array(mask._value, mask))
+    return MaskedSelection(new_traced_array(x._value, x), new_traced_array(mask._value, mask))
 
 
-def chosen(x: Masked) -> Tracer:
+def chosen(x: MaskedSelection) -> Tracer:
     """The chosen elements as an array; once it is made, it is what the value stands for.
 
     Raises UnsupportedError where the mask's value is not known."""
@@ -172,7 +178,7 @@ def chosen(x: Masked) -> Tracer:
         base = chosen(x._base)
         x._made = x._key(base) if callable(x._key) else base[x._key]
     elif x._made is None:
-        trace = check_alive(x._all)
+        trace = check_trace_alive(x._all)
         settled = constant_value(trace, x._mask._value)
         if settled is None and trace.split is not None:
             x._made = trace.split.call(trace, [x._all._value, x._mask._value], lambda values: values[0][values[1]])
@@ -191,7 +197,7 @@ def chosen(x: Masked) -> Tracer:
 
 def for_mask(value: Any, mask: Tracer) -> Tracer | None:
     """All elements of a value that the same mask has chosen; None where it is anything else."""
-    same = type(value) is Masked and is_open(value) and _same(value._mask, mask)
+    same = type(value) is MaskedSelection and is_open(value) and _same(value._mask, mask)
     return value._all if same else None
 
 
@@ -202,19 +208,19 @@ def _same(a: Tracer, b: Tracer) -> bool:
 # what works on all elements alike
 
 
-def together(args: Any) -> tuple[Masked, list[Any]] | None:
+def together(args: Any) -> tuple[MaskedSelection, list[Any]] | None:
     """The first masked value among the arguments, and all of them as arrays of all elements; None where that cannot
     be, since masks differ, or an array has an element for each chosen one."""
-    first: Masked = next(a for a in args if type(a) is Masked)
+    first: MaskedSelection = next(a for a in args if type(a) is MaskedSelection)
     rest = first.ndim - 1
     found = []
     for a in args:
-        if type(a) is Masked:
+        if type(a) is MaskedSelection:
             if a.ndim != first.ndim or not is_open(a) or not _same(a._mask, first._mask):
                 return None
             a = a._all
         elif isinstance(a, (np.ndarray, Array, list, tuple)):
-            a = array_of(a)
+            a = to_traced_array(a)
             if a.ndim > rest:
                 if a.ndim > rest + 1 or a.shape[0] != 1:
                     return None
@@ -230,7 +236,9 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
         out = options.pop("out", None)
         outs = [o for o in (out if isinstance(out, tuple) else (out,)) if o is not None]
         found = None
-        if all(type(o) is Masked for o in outs) and not any(type(v) is Masked for v in options.values()):
+        if all(type(o) is MaskedSelection for o in outs) and not any(
+            type(v) is MaskedSelection for v in options.values()
+        ):
             found = together((*args, *outs))
         if found is None:
             written = {} if out is None else {"out": out}
@@ -243,18 +251,21 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(results, tuple):
             every = out if isinstance(out, tuple) else (None,) * len(results)
             return tuple(
-                Masked(r, first._mask, first._line) if o is None else o for r, o in zip(results, every, strict=True)
+                MaskedSelection(r, first._mask, first._line) if o is None else o
+                for r, o in zip(results, every, strict=True)
             )
         if outs:
             return outs[0]
-        same = (a for a in args if type(a) is Masked and a._all is results)  # what gives an array itself, gives it here
-        return next(same, Masked(results, first._mask, first._line))
+        same = (
+            a for a in args if type(a) is MaskedSelection and a._all is results
+        )  # what gives an array itself, gives it here
+        return next(same, MaskedSelection(results, first._mask, first._line))
 
     return on_masked
 
 
 def _one(x: Any) -> Any:
-    return chosen(x) if type(x) is Masked else x
+    return chosen(x) if type(x) is MaskedSelection else x
 
 
 def made(args: Any) -> list[Any]:
@@ -274,14 +285,14 @@ def _reduced(function: Any, low: str = "") -> Callable[..., Any]:
 
     def on_masked(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
         implementation = FUNCTIONS[function]
-        if type(x) is not Masked or not is_open(x) or options.get("where") is not None or _named(options):
+        if type(x) is not MaskedSelection or not is_open(x) or options.get("where") is not None or _named(options):
             return implementation(_one(x), axis, *args, **{k: v if k == "out" else _one(v) for k, v in options.items()})
         k, rest = x._mask.ndim, x.ndim - 1
         axes = range(rest + 1) if axis is None else [axis] if isinstance(axis, int) else axis
         numbers = {a % (rest + 1) if -rest - 1 <= a <= rest else a for a in axes}
         moved = tuple(a + k - 1 for a in numbers if a)
         if 0 not in numbers:
-            return Masked(implementation(x._all, moved, *args, **options), x._mask, x._line)
+            return MaskedSelection(implementation(x._all, moved, *args, **options), x._mask, x._line)
         over = tuple(range(k)) + moved
         wide = METHODS["reshape"](x._mask, x._mask.shape + (1,) * rest)
         if low:
@@ -325,7 +336,7 @@ def _count_nonzero(x: Any, axis: Any = None, **options: Any) -> Any:
 
 def _dot(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
     """Of two vectors that one mask has chosen."""
-    vectors = all(type(v) is Masked and is_open(v) and v.ndim == 1 for v in (a, b))
+    vectors = all(type(v) is MaskedSelection and is_open(v) and v.ndim == 1 for v in (a, b))
     if vectors and _same(a._mask, b._mask) and not args and not options:
         a = user_apply("conjugate", a) if function is np.vdot else a
         products = user_apply("multiply", a, b)
@@ -386,4 +397,4 @@ _REDUCE: dict[Any, Any] = {
     np.logical_or: np.any,
 }
 
-SPECIAL[Masked] = (_apply, _call, _ufunc, chosen)
+SPECIAL[MaskedSelection] = (_apply, _call, _ufunc, chosen)

@@ -10,7 +10,7 @@ from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ShapeError
 from ..trace.axes import to_axes
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import known
@@ -22,7 +22,7 @@ from .views import cast, expand_dims, moveaxis
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
     """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
-    a, ord = array_of(x), known(ord)
+    a, ord = to_traced_array(x), known(ord)
     if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
     axes = to_axes(axis, a.ndim)
@@ -82,7 +82,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Trace
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tracer:
     """Along any number of axes, as if they were one."""
-    a = array_of(x)
+    a = to_traced_array(x)
     if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
     return _vector_norm(a, known(ord), to_axes(axis, a.ndim), keepdims)

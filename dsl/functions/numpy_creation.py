@@ -9,10 +9,10 @@ import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.dispatch import REFUSED, SPECIAL
-from ..trace.items import as_element
-from ..trace.numpy_fallback import constant
-from ..trace.operands import array_of, fresh_array, is_traced, trace_of
-from ..trace.trace import current
+from ..trace.items import convert_for_element
+from ..trace.numpy_fallback import numpy_result_as_constant
+from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
+from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
 from . import creation, manipulation
 from .elementwise import choices
@@ -46,7 +46,7 @@ def _array(
 def _listed(x: Any) -> Any:
     """Nested sequences that hold traced values, as lists; what stands for an array, as that array."""
     if type(x) in SPECIAL:
-        return array_of(x)
+        return to_traced_array(x)
     if isinstance(x, (list, tuple)):
         return [_listed(i) for i in x] if is_traced(x) else x
     return list(x) if isinstance(x, range) else x
@@ -63,7 +63,7 @@ def traced_array(
         _refuse_a_copy(a, found)
     if copy or not same:
         return Tracer(found._trace, found._value, layout=in_order(order, found))
-    x = array_of(a)
+    x = to_traced_array(a)
     if getattr(x._step, "flat", False):  # which is made an array: a view of what is contiguous
         x = ravel(x._parent)
     return contiguous(x, order)
@@ -214,7 +214,7 @@ def _row(key: Any) -> Any:
     """`np.r_[...]` of arrays, numbers and ranges, along the first axis."""
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries) or any(isinstance(e, str) for e in entries):
-        return constant(np.r_[key])
+        return numpy_result_as_constant(np.r_[key])
     parts = [_range(e) if isinstance(e, slice) else e for e in entries]
     return concatenate([atleast_1d(p) for p in _of_one_dtype(parts)])
 
@@ -222,9 +222,9 @@ def _row(key: Any) -> Any:
 def _of_one_dtype(entries: list[Any]) -> list[Tracer]:
     """Arrays, in the dtype that they have together: a Python number among them takes it, or does not fit."""
     parts, dtype = choices(*(gathered(e) if isinstance(e, (list, tuple)) else e for e in entries))
-    trace = trace_of(*parts)
+    trace = trace_of_operands(*parts)
     return [
-        p if type(p) is Tracer else fresh_array(as_element(trace, e, dtype))
+        p if type(p) is Tracer else new_traced_array(convert_for_element(trace, e, dtype))
         for p, e in zip(parts, entries, strict=True)
     ]
 
@@ -233,7 +233,7 @@ def _column(key: Any) -> Any:
     """`np.c_[...]`: arrays as columns."""
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries):
-        return constant(np.c_[key])
+        return numpy_result_as_constant(np.c_[key])
     parts = _of_one_dtype([_range(e) if isinstance(e, slice) else e for e in entries])
     return concatenate([reshape(p, (p.size, 1)) if p.ndim < 2 else p for p in parts], -1)
 
@@ -242,7 +242,7 @@ def _refused(kind: type) -> Callable[..., Any]:
     """A class of NumPy's that looks at values: where a trace may be split it does."""
 
     def function(*args: Any, **options: Any) -> Any:
-        trace = current()
+        trace = current_trace()
         if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
             raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}")
         return kind(*args, **options)

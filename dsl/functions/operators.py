@@ -10,17 +10,17 @@ import numpy as np
 
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ..trace.aliasing import assign
+from ..trace.aliasing import assign_array
 from ..trace.dispatch import call_function
-from ..trace.trace import recording
-from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_alive
+from ..trace.trace import current_loop_recorder
+from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import check_output, operator_apply
-from .masked_values import Masked
+from .masked_values import MaskedSelection
 
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
     def unary(self: Tracer) -> Any:
-        if (recorder := recording()) is not None:
+        if (recorder := current_loop_recorder()) is not None:
             return recorder.operate(rows[0], (self,))
         return _like_numbers((self,), operator_apply(rows[0], self))
 
@@ -28,7 +28,7 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
-        if (recorder := recording()) is not None:
+        if (recorder := current_loop_recorder()) is not None:
             made = tuple(recorder.operate(row, args) for row in rows)
             return made if len(made) > 1 else made[0]
         results = tuple(_like_numbers(args, operator_apply(row, *args)) for row in rows)
@@ -52,18 +52,18 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def inplace(self: Any, other: Any) -> Any:
-        if (recorder := recording()) is not None:
+        if (recorder := current_loop_recorder()) is not None:
             lifted = recorder.lift(self)
             found = recorder.update_in_place(lifted, row, other)
             return self if found is lifted else found
         if type(self) is Tracer and self._owner != SCALAR:
             check_output(row, (self, other), self)
         result = operator_apply(row, self, other)
-        if type(self) is Masked:
+        if type(self) is MaskedSelection:
             return self.assign(result)
         if self._owner == SCALAR:  # its name is bound anew
             return _like_numbers((self, other), result)
-        return assign(self, result)
+        return assign_array(self, result)
 
     inplace.__name__ = name
     return inplace
@@ -82,12 +82,12 @@ def _number_operator(
         operands = (*others, self) if reflected else (self, *others)
         for o in operands:
             if type(o) is TracedNumber:
-                check_alive(o)
+                check_trace_alive(o)
         sources = frozenset().union(*(o._sources for o in operands if type(o) is TracedNumber))
         try:
             number = function(*(o._number if type(o) is TracedNumber else o for o in operands))
         except (ArithmeticError, TypeError, ValueError):
-            raise self._trace.need(sources) from None  # with known numbers Python raises it at the user's line
+            raise self._trace.need_values(sources) from None  # with known numbers Python raises it at the user's line
         code = self._trace.host
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
         result = code.operation(python, function, names)
@@ -118,19 +118,19 @@ def _install_operators() -> None:
     rows["__divmod__"] = UFUNC_PARTS[np.divmod]
     for python, parts in rows.items():
         arity = OPS[parts[0]].arity
-        for stand_in in (Tracer, Masked):
+        for stand_in in (Tracer, MaskedSelection):
             setattr(stand_in, python, _array_operator(python, parts, arity))
         setattr(TracedNumber, python, _number_operator(python, python, parts, arity))
         stem = python.strip("_")
         if arity == 2 and hasattr(int, f"__r{stem}__"):
-            for stand_in in (Tracer, Masked):
+            for stand_in in (Tracer, MaskedSelection):
                 setattr(stand_in, f"__r{stem}__", _array_operator(f"__r{stem}__", parts, arity, True))
             setattr(TracedNumber, f"__r{stem}__", _number_operator(f"__r{stem}__", python, parts, arity, True))
             if hasattr(operator, f"__i{stem}__"):
-                for stand_in in (Tracer, Masked):
+                for stand_in in (Tracer, MaskedSelection):
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
-    setattr(Tracer, "__imatmul__", lambda self, other: assign(self, call_function(np.matmul, (self, other), {})))  # noqa: B010
-    for kind in (Tracer, TracedNumber, Masked):
+    setattr(Tracer, "__imatmul__", lambda self, other: assign_array(self, call_function(np.matmul, (self, other), {})))  # noqa: B010
+    for kind in (Tracer, TracedNumber, MaskedSelection):
         setattr(kind, "__matmul__", lambda self, other: _matmul(self, other, self, other))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: _matmul(self, other, other, self))  # noqa: B010
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
-from ..trace.aliasing import assign, layout_of
+from ..trace.aliasing import assign_array, memory_layout_of
 from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.memory_layout import resolve
-from ..trace.operands import array_of, fresh, trace_of
+from ..trace.memory_layout import resolve_memory_layout
+from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply, assign_all
 from .reductions import reduce, sum
@@ -22,7 +22,7 @@ from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
 @implements(np.matmul)
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """`x1 @ x2`: a 1-d argument is a row (left) or a column (right) whose axis vanishes; batches broadcast."""
-    a, b = array_of(x1), array_of(x2)
+    a, b = to_traced_array(x1), to_traced_array(x2)
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError("matmul of a 0-d array is not defined; write a * b")
     left = reshape(a, (1, *a.shape)) if a.ndim == 1 else a
@@ -42,10 +42,10 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     if dtype is not None:
         result = result.astype(dtype, casting=casting)
     if out is None:
-        return fresh(result._value, a, b)
+        return new_traced_result(result._value, a, b)
     own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
     fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
-    return assign_all(out, result, casting) if fits else assign(out, result, casting)
+    return assign_all(out, result, casting) if fits else assign_array(out, result, casting)
 
 
 # A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of
@@ -61,14 +61,14 @@ def _limit(m: int, n: int) -> float:
 def product(a: Tracer, b: Tracer) -> Tracer:
     """(..., m, k) @ (..., k, n), as a node of its own or, where it is small, as a sum of products."""
     (m, k), n = a.shape[-2:], b.shape[-1]
-    batch = trace_of(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
+    batch = trace_of_operands(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
     work = math.prod(batch) * m * k * n
     dtype = np.result_type(a.dtype, b.dtype)
     plain = dtype.kind in "iufc" and dtype.itemsize >= 4
     if plain and k == 1:
         return from_zero(apply("multiply", a, b))
     if not plain or work > _limit(m, n):
-        return fresh(a._trace.builder.matmul(a._value, b._value), a, b)
+        return new_traced_result(a._trace.builder.matmul(a._value, b._value), a, b)
     if m == 1 or n == 1:  # the sum goes along the last axis
         rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
         row = swapaxes(b, -1, -2) if rows is a else a
@@ -95,21 +95,21 @@ def _scaled(x: Tracer, y: Tracer) -> Tracer:
 @implements(np.dot, method=True)
 def dot(a: Any, b: Any, out: Any = None) -> Tracer:
     """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
         result = _scaled(x, y)
     elif y.ndim <= 2:
         result = matmul(x, y)
     else:
         result = tensordot(x, y, ((x.ndim - 1,), (y.ndim - 2,)))
-    return result if out is None else assign(blas_output(out, result), result)
+    return result if out is None else assign_array(blas_output(out, result), result)
 
 
 def blas_output(out: Any, result: Tracer) -> Any:
     """The `out` of a product that BLAS writes as it lies in memory. Raises ShapeError, UnsupportedError."""
     if not isinstance(out, Tracer) or out._owner == SCALAR:
         return out
-    found = resolve(layout_of(out), out._held.type)
+    found = resolve_memory_layout(memory_layout_of(out), out._held.type)
     if found is None:
         raise UnsupportedError("out= must be a C-array, which is not known here; write out[...] = np.dot(a, b)")
     if out.dtype != result.dtype or out.ndim != result.ndim or not found.flags.c_contiguous:
@@ -123,7 +123,7 @@ def blas_output(out: Any, result: Tracer) -> Any:
 @implements(np.tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
     """Sums over pairs of axes, as one matrix product."""
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     if isinstance(axes, (tuple, list)):
         gone_a, gone_b = to_axes(axes[0], x.ndim), to_axes(axes[1], y.ndim)
     else:
@@ -142,7 +142,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
 
 @implements(np.inner)
 def inner(a: Any, b: Any, /) -> Tracer:
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
         return _scaled(x, y)
     return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
@@ -151,18 +151,18 @@ def inner(a: Any, b: Any, /) -> Tracer:
 @implements(np.outer)
 def outer(a: Any, b: Any, out: Any = None) -> Tracer:
     result = apply("multiply", expand_dims(ravel(a), 1), expand_dims(ravel(b), 0))
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     return matmul(ravel(apply("conjugate", x) if x.dtype.kind == "c" else x), ravel(b))
 
 
 @implements(np.vecdot)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any = None) -> Tracer:
-    x, y = array_of(x1), array_of(x2)
+    x, y = to_traced_array(x1), to_traced_array(x2)
     if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     if x.shape[-1] != y.shape[-1]:
@@ -171,4 +171,4 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any =
     if product.dtype == np.bool_:
         return reduce("any", product, -1, out=out)
     result = from_zero(sum(product, -1, product.dtype if dtype is None else dtype))
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)

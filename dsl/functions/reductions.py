@@ -13,11 +13,11 @@ from ...compiler.core.combiners import COMBINERS
 from ...compiler.core.types import FLOAT32, FLOAT64, dtype_kind
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
-from ..trace.aliasing import assign
-from ..trace.axes import Axes, to_axes, to_axis_number, without_booleans
+from ..trace.aliasing import assign_array
+from ..trace.axes import Axes, axes_without_booleans, to_axes, to_axis_number
 from ..trace.dispatch import implements
-from ..trace.items import as_element
-from ..trace.operands import array_of, fresh, fresh_array, length
+from ..trace.items import convert_for_element
+from ..trace.operands import new_traced_array, new_traced_result, to_traced_array, traced_length
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import written_back
@@ -42,10 +42,10 @@ def reduce(
     neutral: Any = None,
 ) -> Tracer:
     """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
-    x = array_of(a)
+    x = to_traced_array(a)
     if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
-    axes = to_axes(without_booleans(axis), x.ndim)
+    axes = to_axes(axes_without_booleans(axis), x.ndim)
     if _given(where) and where is not True:
         stand_in = neutral if neutral is not None else initial
         if not _given(stand_in):
@@ -61,22 +61,22 @@ def reduce(
         result = broadcast_to(_in_dtype(initial, x), shape)
     else:
         wanted = None if dtype is None else checked_dtype(dtype)
-        result = fresh(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
+        result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if op == "sum" and not axes and result.dtype.kind in "fc":
             result = apply("add", result, 0)  # NumPy begins with 0.0
         if _given(initial):
             result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
-        result = fresh_array(reshape(result, kept)._value, result)
+        result = new_traced_array(reshape(result, kept)._value, result)
     if combiner.carries_index:
         return written_back(result, out)
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 def _in_dtype(number: Any, like: Tracer) -> Tracer:
     if isinstance(number, (list, tuple)) or getattr(number, "ndim", False):
         raise ShapeError("setting an array element with a sequence: initial= is one number")
-    return fresh(as_element(like._trace, number, like.dtype), like)
+    return new_traced_result(convert_for_element(like._trace, number, like.dtype), like)
 
 
 @implements(np.sum, method=True)
@@ -142,7 +142,7 @@ def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = 
 @implements(np.ptp)
 def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> Tracer:
     result = apply("subtract", max(a, axis, None, keepdims), min(a, axis, None, keepdims))
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 @implements(np.count_nonzero)
@@ -162,14 +162,14 @@ def mean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
 ) -> Tracer:
     """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
-    x = array_of(a)
-    axes = to_axes(without_booleans(axis), x.ndim)
+    x = to_traced_array(a)
+    axes = to_axes(axes_without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
     result = _divided(total, _count(x, axes, keepdims, where))
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 def _summed_in(x: Tracer, dtype: Any) -> Any:
@@ -185,7 +185,7 @@ def _summed_in(x: Tracer, dtype: Any) -> Any:
 def _divided(total: Tracer, count: Any) -> Tracer:
     """total / count in total's dtype, whatever that is. A count that is an int is passed at each call, so that the
     kernel serves every length."""
-    divisor = length(total._trace, count) if type(count) is int else count
+    divisor = traced_length(total._trace, count) if type(count) is int else count
     return cast(apply("divide", total, divisor), total.dtype)
 
 
@@ -203,12 +203,12 @@ def var(
     correction: Any = None,
 ) -> Tracer:
     """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
-    x = array_of(a)
-    axes = to_axes(without_booleans(axis), x.ndim)
+    x = to_traced_array(a)
+    axes = to_axes(axes_without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
     less = correction if _given(correction) else ddof
     if _given(mean):
-        centre = array_of(mean)
+        centre = to_traced_array(mean)
     else:
         centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
     off = apply("subtract", x, centre)
@@ -222,7 +222,7 @@ def var(
     result = _divided(total, divisor)
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
-    return result if out is None else assign(out, result)
+    return result if out is None else assign_array(out, result)
 
 
 def _at_least_zero(n: Any) -> Any:
@@ -235,7 +235,7 @@ def root_of(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     @functools.wraps(variance)
     def function(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any) -> Tracer:
         result = apply("sqrt", variance(a, axis, dtype, None, *rest, **options))
-        return result if out is None else assign(out, result)
+        return result if out is None else assign_array(out, result)
 
     return function
 
@@ -244,7 +244,7 @@ std = implements(np.std, method="std")(root_of(var))
 
 
 def without_nans(a: Any, stand_in: Any) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     return x if dtype_kind(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
-from ..trace.aliasing import assign, store
-from ..trace.axes import to_axis, to_native_axis, to_shape
+from ..trace.aliasing import assign_array, store_elements
+from ..trace.axes import to_axis, to_native_axis, to_traced_shape
 from ..trace.dispatch import call_function, implements
-from ..trace.items import AS_ARRAY, as_element, converted, wrapped
-from ..trace.operands import array_of, fresh, fresh_array, is_traced
+from ..trace.items import AS_ARRAY, convert_for_element, convert_known_value, wrap_integer_to_dtype
+from ..trace.operands import is_traced, new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
@@ -30,25 +30,25 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     """`x[..., indices, ...]` along an axis, with indices that `mode` brings into range."""
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"mode={mode!r} is none of 'raise', 'wrap' and 'clip'")
-    x = array_of(a)
+    x = to_traced_array(a)
     at = 0 if axis is None else to_native_axis(axis, x.ndim)
     if axis is None or not x.ndim:
         x = ravel(x)
     n, head = x.shape[at], (slice(None),) * at
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
-        numbers = converted(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
+        numbers = convert_known_value(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         chosen = getitem(x, (*head, _in_range(numbers.ravel().tolist(), n, mode)))
         return written_back(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
-        indices = fresh(as_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
-    index = array_of(indices)
+        indices = new_traced_result(convert_for_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
+    index = to_traced_array(indices)
     if not np.can_cast(index.dtype, np.intp, "same_kind"):
         raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
     value = _placed(index, n, mode)._value
     value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
     rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
-    return written_back(fresh(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
+    return written_back(new_traced_result(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
 
 
 def _placed(index: Tracer, n: int, mode: str) -> Tracer:
@@ -73,7 +73,7 @@ def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
 
 
 def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
-    index = array_of(indices)
+    index = to_traced_array(indices)
     if index.dtype.kind not in "iu":
         raise IndexingError(f"`indices` must be an integer array, not {index.dtype}")
     if axis is None:
@@ -86,66 +86,66 @@ def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, i
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
-    x, index, at = _along(array_of(arr), indices, axis)
+    x, index, at = _along(to_traced_array(arr), indices, axis)
     rest = [s.shape[:at] + s.shape[at + 1 :] for s in (x, index)]
     shape = list(x._trace.builder.broadcast_shapes("take_along_axis", rest))
     shape.insert(at, index.shape[at])
     wide = broadcast_to(x, (*shape[:at], x.shape[at], *shape[at + 1 :]))
     others = [i for i in range(x.ndim) if i != at]
-    return fresh_array(looked_up(wide, [index._value], [at], others, tuple(shape), True), x)
+    return new_traced_array(looked_up(wide, [index._value], [at], others, tuple(shape), True), x)
 
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
-    index = array_of(indices)
+    index = to_traced_array(indices)
     where = None if axis is None else to_axis(axis, arr.ndim)
     nonempty(arr, 0 not in index.shape)
     new = host_one("put_along_axis", [arr, index, _elements(values, arr)], arr.shape, dtypes=[arr.dtype], axis=where)
-    assign(arr, new)
+    assign_array(arr, new)
 
 
 @implements(np.put, method=True)
 def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
     _array(a, "put")
     if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
-        ind = fresh(as_element(a._trace, ind, np.dtype(np.intp)), a)
-    nonempty(a, array_of(ind).size > 0)
-    assign(a, host_one("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
+        ind = new_traced_result(convert_for_element(a._trace, ind, np.dtype(np.intp)), a)
+    nonempty(a, to_traced_array(ind).size > 0)
+    assign_array(a, host_one("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
 
 
 @implements(np.place)
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """One value after the other, and again from the first, where the mask holds."""
     _array(arr, "place")
-    if array_of(mask).size != arr.size:
+    if to_traced_array(mask).size != arr.size:
         raise ShapeError("place: mask and data must be the same size")
     values = ravel(_safely(vals, arr, "place"))
-    assign(arr, host_one("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
+    assign_array(arr, host_one("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
 
 
 @implements(np.choose, method=True)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer:
-    index = array_of(a)
+    index = to_traced_array(a)
     parts, dtype = common(*choices)
-    every = [cast(array_of(c), dtype, copy=False) for c in parts]
+    every = [cast(to_traced_array(c), dtype, copy=False) for c in parts]
     shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
     result = host_one("choose", [index, *every], shape, dtypes=[dtype], mode=mode)
-    return result if out is None else assign(out, result, "unsafe")
+    return result if out is None else assign_array(out, result, "unsafe")
 
 
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tracer, ...]:
-    index = array_of(indices)
-    lengths = to_shape(shape)
+    index = to_traced_array(indices)
+    lengths = to_traced_shape(shape)
     dtypes = [np.intp] * len(lengths)
     return tuple(host("unravel_index", [index], [index.shape] * len(lengths), dtypes, shape=lengths, order=order))
 
 
 @implements(np.ravel_multi_index)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Tracer:
-    every = [array_of(i) for i in multi_index]
+    every = [to_traced_array(i) for i in multi_index]
     shape = every[0]._trace.builder.broadcast_shapes("ravel_multi_index", [i.shape for i in every])
-    lengths = to_shape(dims)
+    lengths = to_traced_shape(dims)
     modes = tuple(mode) if isinstance(mode, (tuple, list)) else mode
     return host_one("ravel_multi_index", every, shape, dtypes=[np.intp], dims=lengths, mode=modes, order=order)
 
@@ -161,7 +161,7 @@ def nonzero(x: Tracer) -> Any:
 @implements(np.compress)
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tracer:
     """What lies where the condition holds. Raises UnsupportedError where the call decides it."""
-    mask = cast(array_of(condition), np.bool_, copy=False)
+    mask = cast(to_traced_array(condition), np.bool_, copy=False)
     if mask.ndim != 1:
         raise ShapeError("condition must be a 1-d array")
     places = true_places(mask)
@@ -191,7 +191,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         choice = choice._number if type(choice) is TracedNumber else choice
         if type(choice) in (int, float, complex) and not np.can_cast(np.asarray(choice).dtype, wanted, "same_kind"):
             raise DTypeError(f"select cannot cast the Python number {choice} to {wanted}; write {wanted}({choice})")
-    conditions = [array_of(c) for c in condlist]
+    conditions = [to_traced_array(c) for c in condlist]
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
             raise DTypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not {condition.dtype}")
@@ -202,7 +202,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def _as(x: Any, dtype: np.dtype[Any]) -> Tracer:
-    return cast(array_of(wrapped(x, dtype)), dtype, copy=False)
+    return cast(to_traced_array(wrap_integer_to_dtype(x, dtype)), dtype, copy=False)
 
 
 def _array(x: Any, name: str) -> None:
@@ -212,7 +212,7 @@ def _array(x: Any, name: str) -> None:
 
 def _elements(x: Any, like: Tracer) -> Tracer:
     """What is assigned to elements of an array, in its dtype."""
-    return fresh(as_element(like._trace, x, like.dtype, AS_ARRAY), like)
+    return new_traced_result(convert_for_element(like._trace, x, like.dtype, AS_ARRAY), like)
 
 
 def _safely(x: Any, like: Tracer, name: str) -> Tracer:
@@ -225,13 +225,13 @@ def _safely(x: Any, like: Tracer, name: str) -> Tracer:
 @implements(np.piecewise)
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Tracer:
     """Each function on all of `x`, and of that what its condition chooses; the functions must be elementwise."""
-    a = array_of(x)
+    a = to_traced_array(x)
     if isinstance(condlist, (Tracer, np.ndarray)):
         conditions = [condlist] if a.ndim == 0 or condlist.ndim == 1 else list(condlist)
     else:
         nested = a.ndim == 0 or isinstance(condlist[0], (list, np.ndarray, Tracer))
         conditions = list(condlist) if isinstance(condlist, (list, tuple)) and nested else [condlist]
-    masks = [cast(array_of(c), np.bool_, copy=False) for c in conditions]
+    masks = [cast(to_traced_array(c), np.bool_, copy=False) for c in conditions]
     for mask in masks:
         if mask.shape != a.shape:
             raise ShapeError(f"a condition of shape {mask.shape} does not fit an array of shape {a.shape}")
@@ -257,7 +257,7 @@ def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any)
     builder = x._trace.builder
     start = len(builder.nodes)
     copied = builder.add("cast", (x._value.number,), x._value.type, (("copy", start),))  # a node that is nothing else
-    result = function(fresh(copied, x), *args, **kw)
+    result = function(new_traced_result(copied, x), *args, **kw)
     if not isinstance(result, Tracer):
         return result
     made = {start}  # of x
@@ -287,22 +287,24 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
     value = _safely(values, a, "putmask")
     if not value.size:
-        assign(a, a)  # which NumPy refuses of read-only memory too
+        assign_array(a, a)  # which NumPy refuses of read-only memory too
         return
     if value.size != 1 and value.shape != a.shape:  # they are repeated
-        place = apply("remainder", fresh(a._trace.builder.index((a.size,), 0), a), value.size)
-        value = fresh(looked_up(ravel(value), [place._value], [0], [], (a.size,), False), a)
+        place = apply("remainder", new_traced_result(a._trace.builder.index((a.size,), 0), a), value.size)
+        value = new_traced_result(looked_up(ravel(value), [place._value], [0], [], (a.size,), False), a)
     wide = reshape(value, () if value.size == 1 else a.shape)
-    store(a, apply("where", condition, _as(wide, a.dtype), a))
+    store_elements(a, apply("where", condition, _as(wide, a.dtype), a))
 
 
 @implements(np.fill_diagonal)
 def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
-    if array_of(a).ndim < 2:
+    if to_traced_array(a).ndim < 2:
         raise ShapeError("array must be at least 2-d")
     value = _elements(val, a)
     if value.size != 1 or wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
     builder = a._trace.builder
-    on = apply("equal", fresh(builder.index(a.shape, 0), a), fresh(builder.index(a.shape, 1), a))
-    store(a, apply("where", on, _as(reshape(value, ()), a.dtype), a))
+    on = apply(
+        "equal", new_traced_result(builder.index(a.shape, 0), a), new_traced_result(builder.index(a.shape, 1), a)
+    )
+    store_elements(a, apply("where", on, _as(reshape(value, ()), a.dtype), a))

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
-from ..core.pytree import is_stand_in
+from ..core.pytree import is_proxy_class
 from ..trace.dispatch import SPECIAL, TO_ARRAY
-from ..trace.items import AS_ARRAY, ITEM, Way, as_element, converted
-from ..trace.operands import array_of, fresh_array, is_traced, trace_of
+from ..trace.items import AS_ARRAY, ITEM, Way, convert_for_element, convert_known_value
+from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .joining import stack
 from .views import cast
@@ -50,25 +50,25 @@ def _parts(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
         return [_parts(i, dtype, ITEM) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
         if dtype is not None and (type(x) is TracedNumber or (way is ITEM and not x.shape)):
-            return fresh_array(as_element(trace_of(x), x, dtype, way))
-        found = array_of(x)
+            return new_traced_array(convert_for_element(trace_of_operands(x), x, dtype, way))
+        found = to_traced_array(x)
         return found if dtype is None else cast(found, dtype, copy=False)
     if isinstance(x, (int, float, complex, np.number, np.bool_)):
         if dtype is None:
-            return array_of(x)  # in a kernel's text, not in memory
-        return array_of(converted(x, dtype, way)[()])
+            return to_traced_array(x)  # in a kernel's text, not in memory
+        return to_traced_array(convert_known_value(x, dtype, way)[()])
     if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
         return _parts(found, dtype, way)
-    array = np.asarray(x) if dtype is None else converted(x, dtype)
+    array = np.asarray(x) if dtype is None else convert_known_value(x, dtype)
     checked_dtype(array.dtype)
-    trace = trace_of()
+    trace = trace_of_operands()
     return Tracer(trace, trace.capture_constant(array))
 
 
 def _as_array(x: Any) -> Any:
     """What the `__array__` of an object of the user's gives, if it is traced."""
     kind = type(x)
-    return x.__array__() if is_stand_in(kind) and hasattr(kind, "__array__") else None
+    return x.__array__() if is_proxy_class(kind) and hasattr(kind, "__array__") else None
 
 
 TO_ARRAY[list] = gathered

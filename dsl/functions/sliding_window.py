@@ -10,16 +10,16 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ReadOnlyError, ShapeError
-from ..trace.aliasing import Part, view
-from ..trace.axes import to_axes, to_shape
+from ..trace.aliasing import Part, view_of_tracer
+from ..trace.axes import to_axes, to_traced_shape
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class SlidingWindowView:
     """Windows of a length along one axis; what they hold becomes the last axis."""
 
     axis: int
@@ -28,13 +28,13 @@ class Windows:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.windows(value, self.axis, self.length)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
         return "sliding windows share their elements and are read-only; assign to the array itself"
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return np.lib.stride_tricks.sliding_window_view(a, self.length, self.axis)
 
 
@@ -43,8 +43,8 @@ def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Tracer:
     """All windows of a shape; those along several axes have their axes in the given order, last."""
-    a = array_of(x)
-    lengths = to_shape(window_shape)
+    a = to_traced_array(x)
+    lengths = to_traced_shape(window_shape)
     axes = tuple(range(a.ndim)) if axis is None else to_axes_of_windows(axis, a.ndim)
     if len(lengths) != len(axes):
         raise ShapeError(f"a window of shape {lengths} does not fit {len(axes)} axes; pass axis=")
@@ -53,7 +53,7 @@ def sliding_window_view(
             raise ShapeError(f"a window of length {w} does not fit axis {at} of length {a.shape[at]}")
         if w == 0:
             raise ShapeError("windows without elements are not supported; pass a length of 1 or more")
-        a = view(a, Windows(at, w))
+        a = view_of_tracer(a, SlidingWindowView(at, w))
     return a
 
 

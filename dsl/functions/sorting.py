@@ -9,11 +9,11 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
-from ..trace.aliasing import assign
+from ..trace.aliasing import assign_array
 from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.concrete_values import constant_value
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import host_one, known, written
@@ -28,7 +28,7 @@ def _plain_order(order: Any) -> None:
 
 def _along(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
     """The array (flat where axis is None, or where it has fewer than `least` axes) and the axis."""
-    x = array_of(a)
+    x = to_traced_array(a)
     if axis is None:
         return ravel(x), 0
     x = ravel(x) if x.ndim < least else x
@@ -68,7 +68,7 @@ def sort(
 def _sort_in_place(
     a: Tracer, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
 ) -> None:
-    assign(a, sort(a, axis, kind, order, stable=stable))
+    assign_array(a, sort(a, axis, kind, order, stable=stable))
 
 
 @implements(np.argsort, method=True)
@@ -135,7 +135,7 @@ def sorted_places(
 
 def _kth(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
     """The places that are to be right; in an empty array any are. Raises DTypeError, ShapeError."""
-    wanted = kth._known("cannot be a kth", "pass it as a Python int") if isinstance(kth, Tracer) else known(kth)
+    wanted = kth._known_scalar("cannot be a kth", "pass it as a Python int") if isinstance(kth, Tracer) else known(kth)
     places = np.asarray(wanted)
     if places.dtype == bool:
         raise ShapeError(f"kth must be ints, not {kth!r}")
@@ -160,7 +160,7 @@ def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect"
 
 @implements(method="partition")
 def _partition_in_place(a: Tracer, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
-    assign(a, partition(a, kth, axis, kind, order))
+    assign_array(a, partition(a, kth, axis, kind, order))
 
 
 @implements(np.argpartition, method=True)
@@ -174,7 +174,7 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introsele
 @implements(np.lexsort)
 def lexsort(keys: Any, axis: int = -1) -> Tracer:
     """The order by the last key, among equals by the one before it, ..."""
-    every = [array_of(k) for k in keys]
+    every = [to_traced_array(k) for k in keys]
     if not every:
         raise ShapeError("lexsort needs at least one key")
     if any(k.shape != every[0].shape for k in every):
@@ -190,12 +190,12 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Trac
         raise ShapeError(f"side must be 'left' or 'right', got {side!r}")
     extra = [] if sorter is None else [sorter]
     named = ("sorter",) if extra else None
-    return host_one("searchsorted", [a, v, *extra], array_of(v).shape, dtypes=[np.intp], side=side, named=named)
+    return host_one("searchsorted", [a, v, *extra], to_traced_array(v).shape, dtypes=[np.intp], side=side, named=named)
 
 
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
-    return host_one("digitize", [x, bins], array_of(x).shape, dtypes=[np.intp], right=bool(right))
+    return host_one("digitize", [x, bins], to_traced_array(x).shape, dtypes=[np.intp], right=bool(right))
 
 
 @implements(np.isin)
@@ -203,7 +203,7 @@ def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Tracer:
     """Whether each element is among the others."""
-    x, tests = array_of(element), array_of(test_elements)
+    x, tests = to_traced_array(element), to_traced_array(test_elements)
     return host_one("isin", [x, tests], x.shape, dtypes=[np.bool_], invert=bool(invert), kind=kind)
 
 
@@ -221,7 +221,7 @@ def _median(name: str) -> Any:
     def function(
         a: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
     ) -> Tracer:
-        x = array_of(a)
+        x = to_traced_array(a)
         shape, axes = _reduced(x, axis, keepdims is True)
         return host_one(name, [x], shape, out, axis=axes, keepdims=keepdims is True)
 
@@ -244,7 +244,7 @@ def _quantile(name: str) -> Any:
         *,
         weights: Any = None,
     ) -> Tracer:
-        x = array_of(a)
+        x = to_traced_array(a)
         if name.startswith("nan") and not x.size:  # then NumPy looks at no `q`
             return written(nanmean(x, axis, keepdims=keepdims is True), out)
         shape, axes = _reduced(x, axis, keepdims is True)
@@ -258,7 +258,7 @@ def _quantile(name: str) -> Any:
         else:
             options["q"] = (asked.item(),) if strict else asked
         if weights is not None:
-            arrays, names = [*arrays, array_of(weights)], [*names, "weights"]
+            arrays, names = [*arrays, to_traced_array(weights)], [*names, "weights"]
         try:
             result = host_one(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
         except DTypeError as error:
@@ -283,14 +283,14 @@ def _check_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None
 def _asked(q: Any) -> Any:
     """Quantiles as a Python number, a float64, or tuples of numbers, where they are known; else as an array."""
     if isinstance(q, (Tracer, np.ndarray)):
-        wanted = array_of(q)
+        wanted = to_traced_array(q)
         if wanted.dtype not in (np.float64, np.int64) or wanted.ndim == 0:
             return wanted
         found = constant_value(wanted._trace, wanted._value)
         return wanted if found is None else _tuples(found.tolist())
     q = known(q)
     if isinstance(q, np.generic) and q.dtype != np.float64:
-        return array_of(q)
+        return to_traced_array(q)
     return np.float64(q) if isinstance(q, np.generic) else _tuples(q)
 
 

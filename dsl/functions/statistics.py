@@ -8,10 +8,10 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import checked_dtype
-from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpys
+from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpy_error_as_ours
 from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import array_of
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply, isclose
 from .host_calls import host_one, known_scalar, written
@@ -27,12 +27,12 @@ from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
 def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     """With weights of the array's own shape, or of that of its `axis`. Weights that sum to 0 give NaN or infinity
     (NumPy raises ZeroDivisionError)."""
-    x = array_of(a)
+    x = to_traced_array(a)
     if weights is None:
         result = mean(x, None if axis is None else to_axes(axis, x.ndim), keepdims=keepdims)
-        count = cast(array_of(x.size / (result.size or 1)), result.dtype)
+        count = cast(to_traced_array(x.size / (result.size or 1)), result.dtype)
         return (result, broadcast_to(count, result.shape)) if returned else result
-    w = array_of(weights)
+    w = to_traced_array(weights)
     if w.shape != x.shape:
         axes = to_axes(axis, x.ndim)
         if axis is None:
@@ -62,7 +62,7 @@ def cov(
 ) -> Tracer:
     """Covariances of the rows, as NumPy: products of the rows less their (weighted) means."""
     less = _ddof(ddof)
-    arrays = [array_of(a) for a in (m, y) if a is not None]
+    arrays = [to_traced_array(a) for a in (m, y) if a is not None]
     if any(a.ndim > 2 for a in arrays):
         raise ShapeError("m and y have more than 2 dimensions")
     wanted = np.result_type(*(a.dtype for a in arrays), np.float64) if dtype is None else checked_dtype(dtype)
@@ -71,7 +71,7 @@ def cov(
     less = (0 if bias else 1) if less is None else less
     weights = _weights(fweights, aweights, x.shape[1])
     if weights is None:
-        centre, factor = mean(x, 1, keepdims=True), array_of(_one_by(x.shape[1], less))
+        centre, factor = mean(x, 1, keepdims=True), to_traced_array(_one_by(x.shape[1], less))
         left = apply("subtract", x, centre)
         right = left
     else:
@@ -84,7 +84,7 @@ def cov(
         else:
             squares = sum(apply("multiply", weights, aweights))
             scale = apply("subtract", total, apply("divide", apply("multiply", less, squares), total))
-        factor = apply("divide", array_of(1.0), apply("maximum", scale, 0.0))
+        factor = apply("divide", to_traced_array(1.0), apply("maximum", scale, 0.0))
         left = apply("subtract", x, centre)
         right = apply("multiply", left, weights)
     right = apply("conjugate", right) if right.dtype.kind == "c" else right
@@ -98,7 +98,7 @@ def _ddof(ddof: Any) -> Any:
     try:
         whole = less is None or less == int(less)
     except (ValueError, OverflowError, TypeError) as error:
-        raise numpys(error, "ddof: ") from None
+        raise numpy_error_as_ours(error, "ddof: ") from None
     if not whole:
         raise ShapeError("ddof must be integer")
     return less
@@ -111,7 +111,7 @@ def _one_by(n: int, less: Any) -> Any:
             degrees = n - less
             return np.true_divide(1, degrees if degrees > 0 else 0.0)
     except (OverflowError, TypeError) as error:
-        raise numpys(error, "ddof: ") from None
+        raise numpy_error_as_ours(error, "ddof: ") from None
 
 
 def _rows(a: Tracer, rowvar: bool, second: bool, dtype: Any) -> Tracer:
@@ -126,7 +126,7 @@ def _weights(fweights: Any, aweights: Any, n: int) -> Tracer | None:
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
             continue
-        w = array_of(given)
+        w = to_traced_array(given)
         if w.ndim != 1 or w.shape[0] != n:
             raise ShapeError(f"incompatible numbers of samples and {name}: {w.shape} against {n}")
         if name == "fweights" and dtype_kind(w.dtype) not in "iu":
@@ -162,7 +162,7 @@ def _numbers(a: Any, where: Any) -> Tracer:
 def nanmean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
 ) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if dtype_kind(x.dtype) not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
     return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
@@ -181,7 +181,7 @@ def nanvar(
     mean: Any = NO_VALUE,
     correction: Any = NO_VALUE,
 ) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     options: dict[str, Any] = {"mean": None if mean is NO_VALUE else mean}
     less = ddof if correction is NO_VALUE or correction is None else correction
     if dtype_kind(x.dtype) not in "fc":
@@ -207,7 +207,7 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
         initial: Any = NO_VALUE,
         where: Any = NO_VALUE,
     ) -> Tracer:
-        x = array_of(a)
+        x = to_traced_array(a)
         plain = {"keepdims": keepdims, "initial": initial, "where": where}
         if dtype_kind(x.dtype) == "c":
             given = {k: v for k, v in plain.items() if v is not NO_VALUE and v is not None}
@@ -235,7 +235,7 @@ nanmax = implements(np.nanmax)(_nan_extreme("max", float("-inf")))
 def _nan_arg(name: str) -> Any:
     def function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
         """On the host, which raises where all are NaN."""
-        x = array_of(a)
+        x = to_traced_array(a)
         at = None if axis is None else to_axis(axis, x.ndim)
         axes = to_axes(at, x.ndim)
         keep = keepdims is True
@@ -260,7 +260,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """False at once where the shapes differ."""
-    x, y = array_of(a1), array_of(a2)
+    x, y = to_traced_array(a1), to_traced_array(a2)
     if x.shape != y.shape:
         return False
     same = apply("equal", x, y)
@@ -271,7 +271,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 @implements(np.array_equiv)
 def array_equiv(a1: Any, a2: Any) -> Any:
-    x, y = array_of(a1), array_of(a2)
+    x, y = to_traced_array(a1), to_traced_array(a2)
     try:
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:

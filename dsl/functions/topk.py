@@ -10,7 +10,7 @@ from ...runtime.interpret.topk import topk as top_places
 from ..core.checks import to_index
 from ..core.errors import ShapeError
 from ..trace.axes import to_axis
-from ..trace.operands import array_of, fresh_array
+from ..trace.operands import new_traced_array, to_traced_array
 from .gather import looked_up
 from .host_calls import host_one
 
@@ -21,12 +21,12 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
     Of equal values the first comes first; NaN counts as the greatest. Shapes: that of x with k along the axis; dtypes:
     that of x, and int64. Raises ShapeError for k below 0 or above the axis' length, AxisError for an axis out of range.
     """
-    a = array_of(x)
+    a = to_traced_array(x)
     at, count = _checked(a.shape, k, axis)
     shape = tuple(count if i == at else n for i, n in enumerate(a.shape))
     places = host_one("topk", [a], shape, dtypes=[np.intp], k=count, axis=at, largest=bool(largest))
     others = [i for i in range(a.ndim) if i != at]
-    return fresh_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
+    return new_traced_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
 
 
 def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:

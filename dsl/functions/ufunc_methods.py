@@ -8,11 +8,11 @@ import numpy as np
 
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, IndexingError, UnsupportedError
-from ..trace.aliasing import assign
-from ..trace.axes import to_axes, to_axis, without_booleans
+from ..trace.aliasing import assign_array
+from ..trace.axes import axes_without_booleans, to_axes, to_axis
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
-from ..trace.items import as_element
-from ..trace.operands import array_of, fresh
+from ..trace.items import convert_for_element
+from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import call_ufunc
 from .gather import nonempty
@@ -36,20 +36,22 @@ def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
     reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
     if "initial" in given and ufunc in (np.logical_and, np.logical_or):
         rest = reduce_ufunc(ufunc, array, axis, dtype, **{**given, "initial": None})
-        truth = call_ufunc(ufunc, rest, fresh(as_element(rest._trace, given["initial"], rest.dtype)))
+        truth = call_ufunc(
+            ufunc, rest, new_traced_result(convert_for_element(rest._trace, given["initial"], rest.dtype))
+        )
         return written(truth, _first(out))
     if reduction is None:
         return general_reduce(ufunc, array, axis, dtype, out, **given)
     if dtype is not None and ufunc in (np.add, np.multiply):
         given["dtype"] = dtype
     elif dtype is not None:
-        array = METHODS["astype"](array_of(array), dtype)
+        array = METHODS["astype"](to_traced_array(array), dtype)
     return reduction(array, axis, out=_first(out), **given)
 
 
 def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
     """`ufunc.outer(a, b)`: every element of `a` with every element of `b`."""
-    x, y = array_of(a), array_of(b)
+    x, y = to_traced_array(a), to_traced_array(b)
     return call_ufunc(ufunc, METHODS["reshape"](x, x.shape + (1,) * y.ndim), y, **options)
 
 
@@ -59,7 +61,7 @@ def _first(out: Any) -> Any:
 
 def _axis_of(x: Tracer, axis: Any, what: str) -> int:
     """The axis that NumPy counts along. Raises AxisError, DTypeError."""
-    at = without_booleans(axis)
+    at = axes_without_booleans(axis)
     if not x.ndim and at in (0, -1):
         raise DTypeError(f"cannot {what} on a scalar; write x[None]")
     return to_axis(at, x.ndim)
@@ -67,7 +69,7 @@ def _axis_of(x: Tracer, axis: Any, what: str) -> int:
 
 def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tracer:
     """`ufunc.accumulate(array, axis=0)`: as many results as elements."""
-    x = array_of(array)
+    x = to_traced_array(array)
     at = _axis_of(x, axis, "accumulate")
     wanted = None if dtype is None else checked_dtype(dtype)
     return host_one("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
@@ -77,7 +79,7 @@ def reduceat_ufunc(
     ufunc: np.ufunc, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None
 ) -> Tracer:
     """`ufunc.reduceat(array, indices, axis=0)`: one result for each index."""
-    x, at = array_of(array), array_of(indices)
+    x, at = to_traced_array(array), to_traced_array(indices)
     where = _axis_of(x, axis, "reduceat")
     shape = (*x.shape[:where], at.size, *x.shape[where + 1 :])
     tiny = [(2,) * x.ndim, (2,)]
@@ -90,10 +92,10 @@ def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     if not isinstance(a, Tracer):
         raise UnsupportedError(f"np.{ufunc.__name__}.at on an array that is no argument; pass it as an argument")
     key, arrays = static_key(indices)
-    operands = [] if b is None else [array_of(b)]
+    operands = [] if b is None else [to_traced_array(b)]
     nonempty(a, a.ndim == 1 and any(i.size for i in arrays))
     options = {"ufunc": ufunc.__name__, "key": key}
-    assign(a, host_one("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe")
+    assign_array(a, host_one("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe")
 
 
 def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
@@ -106,7 +108,7 @@ def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
         elif entry is None or entry is Ellipsis:
             entries.append(entry)
         elif isinstance(entry, (Tracer, np.ndarray, list, tuple)):
-            index = array_of(entry)
+            index = to_traced_array(entry)
             if index.dtype.kind not in "iub":
                 raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {index.dtype}")
             entries.append("array")
@@ -127,17 +129,17 @@ def general_reduce(
     where: Any = True,
 ) -> Tracer:
     """`ufunc.reduce(array, ...)` of a ufunc that has no kernel for it."""
-    x = array_of(array)
+    x = to_traced_array(array)
     if not x.ndim:
-        to_axes(without_booleans(axis), 1)
+        to_axes(axes_without_booleans(axis), 1)
         return copy(x)
-    axes = to_axes(without_booleans(axis), x.ndim)
+    axes = to_axes(axes_without_booleans(axis), x.ndim)
     keep = keepdims is True
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
     if initial is not None:
         options["initial"] = known(initial)
-    arrays = [x] if where is True else [x, array_of(where)]
+    arrays = [x] if where is True else [x, to_traced_array(where)]
     if dtype is not None:
         options["dtype"] = checked_dtype(dtype)
     return host_one("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)

@@ -10,27 +10,42 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
-from ..trace.aliasing import Broadcast, Contiguous, Diagonal, Permute, Reshape, layout_of, view
-from ..trace.axes import Axes, to_axes, to_axis, to_shape, without_booleans
+from ..trace.aliasing import (
+    BroadcastView,
+    ContiguousView,
+    DiagonalView,
+    PermuteView,
+    ReshapeView,
+    memory_layout_of,
+    view_of_tracer,
+)
+from ..trace.axes import Axes, axes_without_booleans, to_axes, to_axis, to_traced_shape
 from ..trace.dispatch import implements
-from ..trace.memory_layout import C, F, Layout, Like, one_way, resolve
-from ..trace.operands import array_of, fresh, fresh_array, operand, trace_of, value_of
+from ..trace.memory_layout import C, CopyLayout, F, MemoryLayout, has_one_dense_layout, resolve_memory_layout
+from ..trace.operands import (
+    new_traced_array,
+    new_traced_result,
+    to_graph_operand,
+    to_graph_value,
+    to_traced_array,
+    trace_of_operands,
+)
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .indexing import getitem
 
 
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if order not in ("C", "F", "A"):
         raise ShapeError(f"order={order!r} is none of 'C', 'F' and 'A'")
-    if memory_order(x, order) == "F" and x.ndim + len(to_shape(shape)) > 2:
-        return transpose(reshape(transpose(x), to_shape(shape)[::-1], copy=copy))
-    step = Reshape(x._trace.builder.reshape(x._value, to_shape(shape)).shape)
-    if copy is False and not step.is_view_of(x._held.type) and step.numpy(_laid_out(x, "copy=False")) is None:
+    if memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
+        return transpose(reshape(transpose(x), to_traced_shape(shape)[::-1], copy=copy))
+    step = ReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
+    if copy is False and not step.is_view_of(x._held.type) and step.numpy_view(_laid_out(x, "copy=False")) is None:
         raise ShapeError("unable to avoid creating a copy while reshaping; leave copy=False out")
-    found = view(x, step)
-    return fresh_array(found._value, x) if copy else found
+    found = view_of_tracer(x, step)
+    return new_traced_array(found._value, x) if copy else found
 
 
 def memory_order(x: Tracer, order: str | None) -> str:
@@ -45,7 +60,7 @@ def memory_order(x: Tracer, order: str | None) -> str:
 
 def _laid_out(x: Tracer, asked: str) -> Any:
     """What stands for the array, as it lies in memory. Raises UnsupportedError where that is not known."""
-    found = resolve(layout_of(x), x._held.type)
+    found = resolve_memory_layout(memory_layout_of(x), x._held.type)
     if found is None:
         raise UnsupportedError(f"{asked} needs the order of memory, which is not known here; write 'C' or 'F'")
     return found
@@ -53,15 +68,15 @@ def _laid_out(x: Tracer, asked: str) -> Any:
 
 def contiguous(x: Tracer, order: str | None) -> Tracer:
     """The array itself where it lies in this order (A and K are any), else a copy that does."""
-    return x if order in (None, "K", "A") else view(x, Contiguous(order))
+    return x if order in (None, "K", "A") else view_of_tracer(x, ContiguousView(order))
 
 
-def in_order(order: str | None, *arrays: Tracer) -> Layout | None:
+def in_order(order: str | None, *arrays: Tracer) -> MemoryLayout | None:
     """The layout of a copy in this order."""
-    if arrays and one_way(arrays[0]._held.type):
+    if arrays and has_one_dense_layout(arrays[0]._held.type):
         return None
     if order in ("K", None):
-        return Like((layout_of(arrays[0]), arrays[0]._held.type)) if arrays and arrays[0].shape else C
+        return CopyLayout((memory_layout_of(arrays[0]), arrays[0]._held.type)) if arrays and arrays[0].shape else C
     return F if order == "F" or (order == "A" and arrays and memory_order(arrays[0], order) == "F") else C
 
 
@@ -72,12 +87,12 @@ def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None 
 
 @implements(np.ravel, method=True)
 def ravel(a: Any, order: str = "C") -> Tracer:
-    x = _by_memory(array_of(a)) if order == "K" else array_of(a)
+    x = _by_memory(to_traced_array(a)) if order == "K" else to_traced_array(a)
     if order not in ("C", "F", "A", "K"):
         raise ShapeError(f"order={order!r} is none of 'C', 'F', 'A' and 'K'")
     if order in ("F", "A") and memory_order(x, order) == "F":
         x = transpose(x)
-    return view(x, Contiguous("C"), Reshape((x.size,), True))
+    return view_of_tracer(x, ContiguousView("C"), ReshapeView((x.size,), True))
 
 
 def _by_memory(x: Tracer) -> Tracer:
@@ -97,14 +112,14 @@ def flatten(a: Any, order: str = "C") -> Tracer:
 
 @implements(np.transpose, np.permute_dims)
 def transpose(a: Any, axes: Any = None) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = to_axes(without_booleans(tuple(axes)), x.ndim, "axes")
+        order = to_axes(axes_without_booleans(tuple(axes)), x.ndim, "axes")
         if len(order) != x.ndim:
             raise ShapeError(f"axes {tuple(axes)} don't match an array of dimension {x.ndim}")
-    return view(x, Permute(order))
+    return view_of_tracer(x, PermuteView(order))
 
 
 @implements(method="transpose")
@@ -121,7 +136,7 @@ def matrix_transpose(x: Any) -> Tracer:
 
 @implements(np.swapaxes, method=True)
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
     order = list(range(x.ndim))
     order[i], order[j] = order[j], order[i]
@@ -130,7 +145,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Tracer:
 
 @implements(np.moveaxis)
 def moveaxis(a: Any, source: Axes, destination: Axes) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     origin, target = to_axes(source, x.ndim, "source"), to_axes(destination, x.ndim, "destination")
     if len(origin) != len(target):
         raise ShapeError("source and destination must name the same number of axes")
@@ -142,7 +157,7 @@ def moveaxis(a: Any, source: Axes, destination: Axes) -> Tracer:
 
 @implements(np.rollaxis)
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     at = to_axis(axis, x.ndim)
     to = start if start >= 0 else start + x.ndim
     return moveaxis(x, at, to - (at < to))
@@ -150,7 +165,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Tracer:
 
 @implements(np.expand_dims)
 def expand_dims(a: Any, axis: Any) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     entries = axis if isinstance(axis, (tuple, list)) else (axis,)
     ndim = x.ndim + len(entries)
     new = to_axes(tuple(entries), ndim)
@@ -160,11 +175,11 @@ def expand_dims(a: Any, axis: Any) -> Tracer:
 
 @implements(np.squeeze, method=True)
 def squeeze(a: Any, axis: Axes = None) -> Tracer:
-    x = array_of(a)
+    x = to_traced_array(a)
     if axis is None:
         gone = tuple(i for i, n in enumerate(x.shape) if n == 1)
     else:
-        gone = to_axes(without_booleans(axis), max(x.ndim, 1)) if type(axis) is not tuple or axis else ()
+        gone = to_axes(axes_without_booleans(axis), max(x.ndim, 1)) if type(axis) is not tuple or axis else ()
         if x.ndim and any(x.shape[i] != 1 for i in gone):
             raise ShapeError(
                 f"cannot squeeze axis {axis} of shape {x.shape}: its length is not one; write x.reshape(...)"
@@ -174,20 +189,20 @@ def squeeze(a: Any, axis: Axes = None) -> Tracer:
 
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tracer:
-    x = array_of(array)
-    return view(x, Broadcast(to_shape(shape)))
+    x = to_traced_array(array)
+    return view_of_tracer(x, BroadcastView(to_traced_shape(shape)))
 
 
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tracer, ...]:
-    arrays = [array_of(a) for a in args]
-    shape = trace_of(*args).builder.broadcast_shapes("broadcast_arrays", [x.shape for x in arrays])
+    arrays = [to_traced_array(a) for a in args]
+    shape = trace_of_operands(*args).builder.broadcast_shapes("broadcast_arrays", [x.shape for x in arrays])
     return tuple(x if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
 @implements(np.flip)
 def flip(m: Any, axis: Axes = None) -> Tracer:
-    x = array_of(m)
+    x = to_traced_array(m)
     axes = to_axes(axis, x.ndim)
     return getitem(x, tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))
 
@@ -204,7 +219,7 @@ def fliplr(m: Any) -> Tracer:
 
 @implements(np.rot90)
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
-    x = array_of(m)
+    x = to_traced_array(m)
     first, second = to_axes(axes, x.ndim, "axes")
     turns = k % 4
     if turns == 0:
@@ -227,7 +242,7 @@ def atleast_2d(*arys: Any) -> Any:
 
 
 def _each(arrays: tuple[Any, ...], change: Any) -> Any:
-    found = tuple(change(array_of(a)) for a in arrays)
+    found = tuple(change(to_traced_array(a)) for a in arrays)
     return found[0] if len(found) == 1 else found
 
 
@@ -239,7 +254,7 @@ def _copy_method(x: Tracer, order: str = "C") -> Tracer:
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tracer:
     """An array of its own."""
-    x = array_of(a)
+    x = to_traced_array(a)
     return Tracer(x._trace, x._value, layout=in_order(order, x))
 
 
@@ -253,29 +268,29 @@ def cast(
     x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
 ) -> Tracer:
     """Conversion with NumPy's C casts."""
-    a = array_of(x)
+    a = to_traced_array(x)
     wanted = checked_dtype(dtype)
     if not np.can_cast(a.dtype, wanted, casting):  # type: ignore[arg-type]
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
         return contiguous(a, memory_order(a, order) if order == "A" else order)
     value = a._trace.builder.cast(a._value, wanted)
-    return fresh(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
+    return new_traced_result(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
 
 
 @implements(np.shape)
 def shape(a: Any) -> tuple[int, ...]:
-    return array_of(a).shape
+    return to_traced_array(a).shape
 
 
 @implements(np.ndim)
 def ndim(a: Any) -> int:
-    return array_of(a).ndim
+    return to_traced_array(a).ndim
 
 
 @implements(np.size)
 def size(a: Any, axis: Axes = None) -> int:
-    x = array_of(a)
+    x = to_traced_array(a)
     return math.prod(x.shape[i] for i in to_axes(axis, x.ndim))
 
 
@@ -285,7 +300,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 
 def _promoted(a: Any) -> Any:
-    value: Any = operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
+    value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
     if isinstance(value, Value):
         return value.weak(0) if value.weak is not None else value.dtype
     return value
@@ -293,12 +308,12 @@ def _promoted(a: Any) -> Any:
 
 @implements(np.can_cast)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
-    return np.can_cast(value_of(from_).dtype, to, casting)
+    return np.can_cast(to_graph_value(from_).dtype, to, casting)
 
 
 @implements(np.diagonal, method=True)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tracer:
     """A view, which NumPy makes read-only."""
-    x = array_of(a)
+    x = to_traced_array(a)
     i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
-    return view(moveaxis(x, (i, j), (-2, -1)), Diagonal(to_index(offset, "offset")))
+    return view_of_tracer(moveaxis(x, (i, j), (-2, -1)), DiagonalView(to_index(offset, "offset")))

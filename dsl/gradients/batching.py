@@ -14,11 +14,11 @@ from ...compiler.graph.graph import Graph, Value
 from ..core.errors import ArgumentsError, DTypeError
 from ..core.pytree import unflatten
 from ..jit.kernel_graph import KernelGraph
-from ..trace.operands import fresh
+from ..trace.operands import new_traced_result
 from ..trace.trace import Trace
 from .derived import derived
 from .gradients import grad, has_derivative, jvp
-from .region import Output, Place, Region, trace_in_progress, trace_region
+from .region import DifferentiatedRegion, Place, RegionOutput, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -93,7 +93,7 @@ def jacobian(function: Callable[P, Any], argnums: int = 0, mode: str = "auto") -
     def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         place = int(argnums) + (len(args) if argnums < 0 else 0)
         region = trace_region("jacobian", function, args, options, [place])
-        outputs = [x.number for x in region.leaves if type(x) is Output]
+        outputs = [x.number for x in region.leaves if type(x) is RegionOutput]
         types = [region.graph.nodes[region.graph.outputs[i]].type for i in outputs]
         if len(outputs) != len(region.leaves) or not all(has_derivative(t.dtype) for t in types):
             raise DTypeError("jacobian is of functions that return floats alone; return those")
@@ -102,13 +102,13 @@ def jacobian(function: Callable[P, Any], argnums: int = 0, mode: str = "auto") -
         inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
         forward = mode == "forward" or (mode == "auto" and inside < outside)
         blocks = (_by_tangents if forward else _by_cotangents)(region, outputs)
-        rows = [region.like_arguments([fresh(v) for v in row])[0] for row in blocks]
+        rows = [region.like_arguments([new_traced_result(v) for v in row])[0] for row in blocks]
         return unflatten(region.tree, rows)
 
     return derived("jacobian", function, body, (int(argnums), mode))
 
 
-def _by_cotangents(region: Region, outputs: Sequence[int]) -> list[list[Value]]:
+def _by_cotangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
     """For each output its derivatives in each value: cotangents of 1 at each of its elements."""
     trace = trace_in_progress("jacobian")
     found = []
@@ -120,7 +120,7 @@ def _by_cotangents(region: Region, outputs: Sequence[int]) -> list[list[Value]]:
     return found
 
 
-def _by_tangents(region: Region, outputs: Sequence[int]) -> list[list[Value]]:
+def _by_tangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
     """For each output its derivatives in each value: tangents of 1 at each of the value's elements."""
     trace = trace_in_progress("jacobian")
     columns = []
@@ -131,7 +131,7 @@ def _by_tangents(region: Region, outputs: Sequence[int]) -> list[list[Value]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _in_all_directions(trace: Trace, region: Region, graph: Graph, types: Sequence[Any]) -> list[Value]:
+def _in_all_directions(trace: Trace, region: DifferentiatedRegion, graph: Graph, types: Sequence[Any]) -> list[Value]:
     """The derived outputs for each unit direction of one more input, in rows."""
     (type,) = types
     size, builder = math.prod(type.shape), trace.builder

@@ -16,10 +16,10 @@ from ...compiler.graph.control_flow import CustomDerivative, cut_bodies
 from ...compiler.graph.graph import Value
 from ..core.errors import ArgumentsError, ShapeError
 from ..core.pytree import Tree, flatten, unflatten
-from ..jit.pickling import Portable
-from ..trace.dispatch import Traced
-from ..trace.operands import array_of, fresh
-from ..trace.trace import Trace, current
+from ..jit.pickling import PicklableFunction
+from ..trace.dispatch import NumpyProtocols
+from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.trace import Trace, current_trace
 from ..trace.tracer import Tracer
 from .region import trace_region
 
@@ -37,21 +37,23 @@ def stop_gradient(x: Any) -> Any:
     >>> float(kg.grad(lambda x: x * kg.stop_gradient(x))(3.0))
     3.0
     """
-    if current() is None:
+    if current_trace() is None:
         return x
     leaves: list[Any] = []
     tree = flatten(x, leaves)
-    return unflatten(tree, [_stopped(leaf) if isinstance(leaf, (Traced, np.ndarray)) else leaf for leaf in leaves])
+    return unflatten(
+        tree, [_stopped(leaf) if isinstance(leaf, (NumpyProtocols, np.ndarray)) else leaf for leaf in leaves]
+    )
 
 
 def _stopped(leaf: Any) -> Any:
-    value = array_of(leaf)._value
-    trace = current()
+    value = to_traced_array(leaf)._value
+    trace = current_trace()
     assert trace is not None
-    return fresh(trace.builder.map("stop_gradient", value))
+    return new_traced_result(trace.builder.map("stop_gradient", value))
 
 
-class _Custom(Portable, Generic[P, R]):
+class _CustomDerivative(PicklableFunction, Generic[P, R]):
     """A function with a derivative of its own. Where nothing is differentiated it is the function."""
 
     _kind = ""
@@ -68,7 +70,7 @@ class _Custom(Portable, Generic[P, R]):
         return self.function, {}
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
-        trace = current()
+        trace = current_trace()
         if trace is None:
             return self.function(*args, **options)
         if not trace.deriving:
@@ -89,7 +91,7 @@ class _Custom(Portable, Generic[P, R]):
         raise NotImplementedError
 
 
-class CustomVJP(_Custom[P, R]):
+class CustomVJP(_CustomDerivative[P, R]):
     """A function whose product of a cotangent with its Jacobian the user has written."""
 
     _kind = "custom_vjp"
@@ -106,7 +108,7 @@ class CustomVJP(_Custom[P, R]):
             pair = forward(*args)
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the forward function of {name} returns {type(pair).__name__}; return (result, kept)")
-        part = _Part(args, pair[0])
+        part = _FlattenedCall(args, pair[0])
         first = len(trace.builder.nodes)
         stand_ins = [_stand_in(trace, v) for v in part.moving_results]
         with _rule_inside(trace):
@@ -122,7 +124,7 @@ class CustomVJP(_Custom[P, R]):
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
-class CustomJVP(_Custom[P, R]):
+class CustomJVP(_CustomDerivative[P, R]):
     """A function whose product of its Jacobian with tangents the user has written."""
 
     _kind = "custom_jvp"
@@ -135,14 +137,14 @@ class CustomJVP(_Custom[P, R]):
 
     def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
         rule = _lifted(trace, self._rules[0])
-        given = _Part(args, ())
+        given = _FlattenedCall(args, ())
         first = len(trace.builder.nodes)
         stand_ins = [_stand_in(trace, v) for v in given.inputs]
         with _rule_inside(trace):
             pair = rule(args, given.like_arguments([_held(v) for v in stand_ins]))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the rule of {name} returns {type(pair).__name__}; return (result, its tangent)")
-        part = _Part(args, pair[0])
+        part = _FlattenedCall(args, pair[0])
         if _depends(trace, part.results, {v.number for v in stand_ins}):
             raise ArgumentsError(f"the result of {name} depends on tangents; compute it of the arguments alone")
         outputs = part.of_result(trace, f"the rule of {name}", pair[1])
@@ -151,7 +153,7 @@ class CustomJVP(_Custom[P, R]):
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
-class Checkpoint(_Custom[P, R]):
+class Checkpoint(_CustomDerivative[P, R]):
     """A function of which reverse mode keeps the arguments alone, and computes the rest again."""
 
     _kind = "checkpoint"
@@ -162,17 +164,20 @@ class Checkpoint(_Custom[P, R]):
 
     def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
         function = _lifted(trace, self.function)
-        part = _Part(args, function(*args))
+        part = _FlattenedCall(args, function(*args))
         first, builder = len(trace.builder.nodes), trace.builder
         stand_ins = [_stand_in(trace, v) for v in part.moving_results]
         if not stand_ins or not part.inputs:
-            return unflatten(part.tree, [fresh(v) for v in part.results])
+            return unflatten(part.tree, [new_traced_result(v) for v in part.results])
         after = builder.slice(builder.reshape(stand_ins[0], (-1,)), (0,), (1,), (1,))
         after = builder.reshape(builder.map("real", after) if after.dtype.kind == "c" else after, ())
         late = [builder.map("barrier", v, builder.cast(after, v.dtype)) for v in part.inputs]
         rest = iter(late)
         again = tuple(
-            unflatten(tree, [leaf if v is None else fresh(next(rest)) for leaf, v in zip(leaves, values, strict=True)])
+            unflatten(
+                tree,
+                [leaf if v is None else new_traced_result(next(rest)) for leaf, v in zip(leaves, values, strict=True)],
+            )
             for (tree, values), leaves in zip(part.trees, part.leaves, strict=True)
         )
         with _rule_inside(trace):
@@ -245,7 +250,7 @@ def _stand_in(trace: Trace, like: Value) -> Value:
 
 
 def _held(value: Value) -> Tracer:
-    return fresh(value)
+    return new_traced_result(value)
 
 
 def _depends(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
@@ -264,7 +269,7 @@ def _moves(value: Value) -> bool:
     return dtype_kind(value.dtype) in "fc"
 
 
-class _Part:
+class _FlattenedCall:
     """Arguments and a result, taken apart. inputs: the arguments' leaves that have derivatives; results: all leaves."""
 
     def __init__(self, args: tuple[Any, ...], result: Any) -> None:
@@ -278,7 +283,7 @@ class _Part:
         self.inputs = [v for _, values in self.trees for v in values if v is not None]
         found: list[Any] = []
         self.tree = flatten(result, found, results=True)
-        self.results = [array_of(x)._value for x in found]
+        self.results = [to_traced_array(x)._value for x in found]
         self.moving_places = [i for i, v in enumerate(self.results) if _moves(v)]
         self.moving_results = [self.results[i] for i in self.moving_places]
 
@@ -319,14 +324,14 @@ class _Part:
             trace.builder.add("custom", args, v.type, (("control", control), ("part", i)))
             for i, v in enumerate(self.results)
         ]
-        return unflatten(self.tree, [fresh(v) for v in made])
+        return unflatten(self.tree, [new_traced_result(v) for v in made])
 
 
 def _value_of(leaf: Any) -> Value | None:
     """A leaf of an argument that has a derivative."""
-    if leaf is None or isinstance(leaf, (str, bool, int)) or (callable(leaf) and not isinstance(leaf, Traced)):
+    if leaf is None or isinstance(leaf, (str, bool, int)) or (callable(leaf) and not isinstance(leaf, NumpyProtocols)):
         return None
-    value = array_of(leaf)._value
+    value = to_traced_array(leaf)._value
     return value if _moves(value) else None
 
 
@@ -334,7 +339,7 @@ def _like(trace: Trace, what: str, given: Any, like: Value) -> Value:
     """A tangent or cotangent of a value's type; zeros for None. Raises ShapeError."""
     if given is None:
         return trace.builder.broadcast(trace.builder.const(0, like.dtype), like.shape)
-    value = array_of(given)._value
+    value = to_traced_array(given)._value
     if value.shape != like.shape:
         raise ShapeError(f"{what} of shape {value.shape}, where {like.type} is wanted; broadcast it, or sum it up")
     if value.dtype.kind == "c" and like.dtype.kind != "c":

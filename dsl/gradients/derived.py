@@ -14,7 +14,7 @@ from ...runtime.core.settings import override
 from ..core.errors import ArgumentsError
 from ..jit.kernel_graph import KernelGraph
 from ..jit.methods import undecorated
-from ..trace.trace import current
+from ..trace.trace import current_trace
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P
@@ -39,12 +39,12 @@ def derived(what: str, function: Callable[P, Any], body: Body, key: Hashable, li
     key: what tells bodies of one function apart: the same function and key give the same object, whose compiled plans
     are kept. like: its parameters are the function's."""
     try:
-        return _kept(what, function, _Body(body, (what, key)), like)
+        return _kept(what, function, _DerivedBody(body, (what, key)), like)
     except TypeError:  # a function without a hash
-        return _made(what, function, _Body(body, (what, key)), like)
+        return _made(what, function, _DerivedBody(body, (what, key)), like)
 
 
-class _Body:
+class _DerivedBody:
     """What is done, told apart by its key."""
 
     __slots__ = ("key", "run")
@@ -56,15 +56,15 @@ class _Body:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Body) and self.key == other.key
+        return isinstance(other, _DerivedBody) and self.key == other.key
 
 
-def _made(what: str, function: Any, body: _Body, like: bool) -> KernelGraph[Any, Any]:
+def _made(what: str, function: Any, body: _DerivedBody, like: bool) -> KernelGraph[Any, Any]:
     plain, given = plain_function(what, function)
     run = body.run
 
     def derived_function(*args: Any, **options: Any) -> Any:
-        if current() is None:  # where compiling is switched off there is no trace yet
+        if current_trace() is None:  # where compiling is switched off there is no trace yet
             with override(disable=False):
                 return KernelGraph(derived_function, **given)(*args, **options)
         return run(plain, args, options)

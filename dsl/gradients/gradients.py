@@ -14,10 +14,10 @@ from ...compiler.graph.graph import Value
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
 from ..core.pytree import flatten, unflatten
 from ..jit.kernel_graph import KernelGraph
-from ..trace.operands import array_of, fresh
-from ..trace.trace import current
+from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.trace import current_trace
 from .derived import derived, plain_function
-from .region import Output, Place, Region, trace_in_progress, trace_region
+from .region import DifferentiatedRegion, Place, RegionOutput, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -95,7 +95,7 @@ def _gradient(
         found = outputs[count:]
         if holomorphic:
             found = [trace.builder.map("conjugate", v) for v in found]
-        gradients = region.like_arguments([fresh(v) for v in found])
+        gradients = region.like_arguments([new_traced_result(v) for v in found])
         result: Any = tuple(gradients) if several else gradients[0]
         if names:
             result = dict(zip([*numbers, *names], gradients, strict=True))
@@ -158,7 +158,7 @@ def _chosen(
     return args, options, chosen
 
 
-def _loss(what: str, region: Region, has_aux: bool, holomorphic: bool) -> int:
+def _loss(what: str, region: DifferentiatedRegion, has_aux: bool, holomorphic: bool) -> int:
     """The output that is the number. Raises ArgumentsError, DTypeError, ShapeError."""
     first: Any = region.leaves[0] if region.leaves else None
     if has_aux:
@@ -170,7 +170,7 @@ def _loss(what: str, region: Region, has_aux: bool, holomorphic: bool) -> int:
             f"{what} needs one number, got {region.tree}; return one, with has_aux=True for (number, others), or write "
             "kg.vjp with cotangents"
         )
-    if type(first) is not Output:
+    if type(first) is not RegionOutput:
         raise ArgumentsError(f"{what} needs one number, got {type(first).__name__}; return an array's sum, say")
     found = region.graph.nodes[region.graph.outputs[first.number]].type
     kind = dtype_kind(found.dtype)
@@ -197,7 +197,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     >>> pull(np.array([1.0, 10.0]))[0].tolist()
     [2.0, 40.0]
     """
-    if current() is None:
+    if current_trace() is None:
         value = derived("vjp", function, _value_of, "value", like=False)(*args)
         pulling = derived("vjp", function, _pulled(has_aux), ("pull", has_aux), like=False)
 
@@ -231,7 +231,7 @@ def _vjp(function: Callable[..., Any], args: Sequence[Any], has_aux: bool) -> tu
         raise ArgumentsError("with has_aux=True vjp needs a function that returns (result, others)")
     tree = region.tree.children[0] if has_aux else region.tree
     leaves = region.leaves[: _leaf_count(tree)]
-    seeded = [x.number for x in leaves if type(x) is Output and _has_tangent(graph, x.number)]
+    seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
     derived_graph = derive_reverse(graph, range(len(region.values)), seeded)
     trace = trace_in_progress("vjp")
     zero = [trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape) for t in _types(graph, seeded)]
@@ -243,7 +243,7 @@ def _vjp(function: Callable[..., Any], args: Sequence[Any], has_aux: bool) -> tu
             raise ArgumentsError(f"the cotangent is of another structure than the result, which is {tree}")
         seeds = [_tangent("cotangent", x, graph, leaf) for x, leaf in zip(given, leaves, strict=True)]
         found = region.inlined(trace_in_progress("vjp"), derived_graph, [s for s in seeds if s is not None])[count:]
-        return tuple(region.like_arguments([fresh(v) for v in found]))
+        return tuple(region.like_arguments([new_traced_result(v) for v in found]))
 
     return value, pull
 
@@ -267,14 +267,14 @@ def _leaf_count(tree: Any) -> int:
 
 def _tangent(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
     """A cotangent of one leaf of the result, of its type. Raises ShapeError, DTypeError."""
-    if type(leaf) is not Output or not _has_tangent(graph, leaf.number):
+    if type(leaf) is not RegionOutput or not _has_tangent(graph, leaf.number):
         return None
     (wanted,) = _types(graph, [leaf.number])
     return _of_type(what, given, wanted)
 
 
 def _of_type(what: str, given: Any, type: Any) -> Value:
-    value = array_of(given)._value
+    value = to_traced_array(given)._value
     if value.shape != type.shape:
         raise ShapeError(f"the {what} has shape {value.shape}, and what it belongs to is {type}; broadcast it")
     if value.dtype.kind == "c" and type.dtype.kind != "c":
@@ -298,7 +298,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
         raise ArgumentsError("jvp takes a tuple of arguments and a tuple of their tangents")
     if len(primals) != len(tangents):
         raise ArgumentsError(f"jvp: {len(primals)} arguments and {len(tangents)} tangents; pass one for each")
-    if current() is None:
+    if current_trace() is None:
         return derived("jvp", function, _pushed(has_aux), has_aux, like=False)(tuple(primals), tuple(tangents))
     return _jvp(plain_function("jvp", function)[0], primals, tangents, has_aux)
 
@@ -323,10 +323,13 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
         raise ArgumentsError("with has_aux=True jvp needs a function that returns (result, others)")
     tree = region.tree.children[0] if has_aux else region.tree
     leaves = list(region.leaves[: _leaf_count(tree)])
-    wanted = [x.number for x in leaves if type(x) is Output and _has_tangent(graph, x.number)]
+    wanted = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
     outputs = region.inlined(trace_in_progress("jvp"), derive_forward(graph, moving, wanted), pushed)
     found = iter(outputs[count:])
-    result = [fresh(next(found)) if type(x) is Output and _has_tangent(graph, x.number) else None for x in leaves]
+    result = [
+        new_traced_result(next(found)) if type(x) is RegionOutput and _has_tangent(graph, x.number) else None
+        for x in leaves
+    ]
     value, tangent = region.result(outputs[:count]), unflatten(tree, result)
     return (value[0], tangent, value[1]) if has_aux else (value, tangent)
 
@@ -340,7 +343,7 @@ def linearize(function: Callable[..., Any], *args: Any) -> Any:
     >>> push(np.array([1.0, 10.0])).tolist()
     [2.0, 40.0]
     """
-    if current() is None:
+    if current_trace() is None:
         value = derived("linearize", function, _value_of, "value", like=False)(*args)
     else:
         value = _value_of(plain_function("linearize", function)[0], args, {})

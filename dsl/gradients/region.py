@@ -17,10 +17,10 @@ from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.pytree import Tree, flatten, unflatten
-from ..trace.aliasing import layout_of
-from ..trace.memory_layout import Layout
-from ..trace.operands import array_of, fresh, operand
-from ..trace.trace import Trace, current
+from ..trace.aliasing import memory_layout_of
+from ..trace.memory_layout import MemoryLayout
+from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
+from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .user_functions import check_user_functions
 
@@ -28,7 +28,7 @@ Place = int | str  # of an argument: its number, or its name
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class DifferentiatedRegion:
     """What a function computes of some of its arguments, as a graph.
 
     graph: its first inputs are the chosen leaves, in order; behind them come `outer`. values: the chosen leaves'.
@@ -50,7 +50,9 @@ class Region:
 
     def result(self, values: Sequence[Value]) -> Any:
         """What the function gives, of its outputs."""
-        return unflatten(self.tree, [fresh(values[x.number]) if type(x) is Output else x for x in self.leaves])
+        return unflatten(
+            self.tree, [new_traced_result(values[x.number]) if type(x) is RegionOutput else x for x in self.leaves]
+        )
 
     def like_arguments(self, values: Sequence[Any]) -> list[Any]:
         """Structures like the chosen arguments', of one value for each chosen leaf; None for a leaf that is none."""
@@ -59,7 +61,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class RegionOutput:
     """A leaf of a function's result that is an output of its graph."""
 
     number: int
@@ -73,7 +75,7 @@ def trace_region(
     chosen: Sequence[Place],
     skips: bool = False,
     axes: Mapping[Place, int] | None = None,
-) -> Region:
+) -> DifferentiatedRegion:
     """Runs the function on stand-ins for the chosen arguments; it gets copies of the others' arrays.
 
     what: the name of the caller, for errors. skips: leaves of the chosen arguments that have no derivative are left
@@ -117,20 +119,20 @@ def trace_region(
     outputs: list[Value] = []
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array, TracedNumber)) or type(leaf) in (float, complex):
-            leaves[i] = Output(len(outputs))
-            outputs.append(array_of(leaf)._value)
+            leaves[i] = RegionOutput(len(outputs))
+            outputs.append(to_traced_array(leaf)._value)
     (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
     rolled = reroll_graph(cut.body)
     if rolled.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
-        raise trace.need(leaf for i in rolled.wanted for leaf in trace.number_sources[cut.numbers[i]][0])
+        raise trace.need_values(leaf for i in rolled.wanted for leaf in trace.number_sources[cut.numbers[i]][0])
     outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
     numbers = tuple(map(at, cut.numbers))
-    return Region(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
+    return DifferentiatedRegion(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))
 
 
 def trace_in_progress(what: str) -> Trace:
-    trace = current()
+    trace = current_trace()
     if trace is None:
         raise TraceError(f"kg.{what} works on traced values; call it in a function that is decorated")
     return trace
@@ -176,10 +178,10 @@ def _is_chosen(what: str, place: Place, leaf: Any, skips: bool) -> bool:
 
 def _weak_value(leaf: Any) -> Value:
     """A leaf as a node; a Python number keeps how it promotes."""
-    found = operand(leaf)
+    found = to_graph_operand(leaf)
     if isinstance(found, Value):
         return found
-    value = array_of(leaf)._value
+    value = to_traced_array(leaf)._value
     weak: Any = type(leaf) if type(leaf) in (int, float, complex) else None
     return Value(value.number, value.type, weak)
 
@@ -219,5 +221,5 @@ def _is_scalar(leaf: Any) -> bool:
     return leaf._owner == SCALAR if isinstance(leaf, Tracer) else True
 
 
-def _layout_of(leaf: Any) -> Layout | None:
-    return layout_of(leaf) if isinstance(leaf, Tracer) else None
+def _layout_of(leaf: Any) -> MemoryLayout | None:
+    return memory_layout_of(leaf) if isinstance(leaf, Tracer) else None

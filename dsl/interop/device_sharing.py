@@ -19,8 +19,8 @@ from ...runtime.program.device import Device
 from ...runtime.program.plan_queries import ENTRY
 from ..array.array import Array, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
-from ..array.in_flight import track_memory, uses
-from ..array.spec import strided
+from ..array.in_flight import events_using_memory, track_memory
+from ..array.spec import strided_spec
 from ..array.streams import library_streams, stream_of
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
 from . import dlpack
@@ -31,7 +31,7 @@ NO_HANDSHAKE = -1  # DLPack's way to say that the consumer has seen to the order
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class MemoryProducer:
     """Whose memory it is. streams: gives the streams that he works on at present; handle: that of the only one, where
     it is quickly told, 0 for the legacy default stream."""
 
@@ -44,7 +44,9 @@ class ImportedMemory:
 
     __slots__ = ("address", "nbytes", "owner", "producer", "readonly", "start")
 
-    def __init__(self, address: int, nbytes: int, start: int, owner: Any, readonly: bool, producer: Producer) -> None:
+    def __init__(
+        self, address: int, nbytes: int, start: int, owner: Any, readonly: bool, producer: MemoryProducer
+    ) -> None:
         self.address, self.nbytes, self.start = address, nbytes, start
         self.owner, self.readonly, self.producer = owner, readonly, producer
 
@@ -52,7 +54,7 @@ class ImportedMemory:
         return self.producer.streams()
 
 
-def extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+def memory_extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
     """The bytes from an array's lowest one to its first element, and those from there to its end. strides: in bytes."""
     if 0 in shape:
         return 0, 0
@@ -135,7 +137,7 @@ SHARED = frozenset({ImportedMemory, ExportedMemory})
 
 
 class SharedArray(Array):
-    """A `kg.Array` whose memory others share. Calls take it the long way: see `as_leaf`."""
+    """A `kg.Array` whose memory others share. Calls take it the long way: see `as_call_leaf`."""
 
     __slots__ = ()
 
@@ -153,7 +155,7 @@ class SharedArray(Array):
         return found
 
 
-def as_leaf(array: SharedArray) -> Array:
+def as_call_leaf(array: SharedArray) -> Array:
     """The array as calls use it; one that nobody shares any more is an ordinary one from now on."""
     memory: Any = array._memory
     if type(memory) is ExportedMemory and not memory.is_held:
@@ -165,10 +167,10 @@ def as_leaf(array: SharedArray) -> Array:
 
 def copied_to(leaf: Array, device: Device) -> Array:
     """A leaf whose memory is shared, copied to another device."""
-    return from_numpy(shared(leaf).numpy(), device, own=True)
+    return from_numpy(is_shared_array(leaf).numpy(), device, own=True)
 
 
-def shared(leaf: Array) -> SharedArray:
+def is_shared_array(leaf: Array) -> SharedArray:
     return SharedArray(leaf._memory, leaf._spec, leaf._device, leaf._event)
 
 
@@ -179,13 +181,13 @@ def gpu_of(value: Any) -> int | None:
     """The number of the GPU whose memory somebody's array lies in; None for any other value."""
     if isinstance(value, (type, np.ndarray, np.generic, Array)):
         return None
-    place = place_of(value)
+    place = dlpack_device_of(value)
     if place is not None:
         return place[1] if place[0] == dlpack.CUDA else None
-    return 0 if isinstance(own_attribute(value, "__cuda_array_interface__"), dict) else None
+    return 0 if isinstance(attribute_without_fallback(value, "__cuda_array_interface__"), dict) else None
 
 
-def own_attribute(value: Any, name: str) -> Any:
+def attribute_without_fallback(value: Any, name: str) -> Any:
     """What a value has of a name itself, or by its class; None for what it but makes up for every name it is asked."""
     try:
         own = object.__getattribute__(value, "__dict__")
@@ -196,10 +198,10 @@ def own_attribute(value: Any, name: str) -> Any:
     return None
 
 
-def place_of(value: Any) -> tuple[int, int] | None:
+def dlpack_device_of(value: Any) -> tuple[int, int] | None:
     """DLPack's kind and number of a device; None for what has no DLPack. PyTorch's own method takes 25 us.
     Raises ArgumentsError for what has no memory any more."""
-    method = own_attribute(value, "__dlpack_device__")
+    method = attribute_without_fallback(value, "__dlpack_device__")
     if not callable(method):
         return None
     try:
@@ -208,7 +210,7 @@ def place_of(value: Any) -> tuple[int, int] | None:
             return _TORCH[torchs], value.device.index or 0
         kind, index = method()
     except (RuntimeError, ValueError) as error:  # JAX's, of an array that was deleted; PyTorch's, of one without memory
-        raise ArgumentsError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
+        raise ArgumentsError(f"{library_type_name(value)} cannot be read: {str(error).rstrip('.')}") from None
     return int(kind), int(index)
 
 
@@ -221,37 +223,39 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     try:
         device = open_device(("cuda", index))
     except DeviceUnavailableError:
-        raise elsewhere(value) from None
+        raise another_device_error(value) from None
     if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
-        raise ArgumentsError(f"{name_of(value)} cannot be read: its negative bit is set; write x.resolve_neg()")
+        raise ArgumentsError(
+            f"{library_type_name(value)} cannot be read: its negative bit is set; write x.resolve_neg()"
+        )
     library = type(value).__module__.partition(".")[0]
     stream = stream_of(library, device)
     known, event = stream is not None, None
     try:
         if hasattr(value, "__dlpack__"):
             side = stream or device.handshake_stream  # type: ignore[attr-defined]
-            owner = _capsule(value, device, side.handle)
-            tensor = dlpack.read(owner)
-            if 0 not in tensor.shape and hasattr(value, "data_ptr") and not has_memory(value):
+            owner = _request_capsule(value, device, side.handle)
+            tensor = dlpack.read_capsule(owner)
+            if 0 not in tensor.shape and hasattr(value, "data_ptr") and not has_torch_storage(value):
                 raise BufferError("its storage was resized to nothing")
             event = None if stream and not lasts else side.record()
         else:
-            tensor, handle = _interface(value.__cuda_array_interface__)
+            tensor, handle = _read_cuda_array_interface(value.__cuda_array_interface__)
             owner, stream = value, stream or device.foreign_stream(handle)
             event = stream.record() if lasts else None
     except (BufferError, RuntimeError, ValueError, AttributeError, KeyError) as error:
-        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason_of(error, value)}") from None
+        raise ArgumentsError(f"{library_type_name(value)} cannot be read: {export_refusal(error, value)}") from None
     except TypeError as error:
-        raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
+        raise DTypeError(f"{library_type_name(value)} cannot be read: {error}; convert it to float32, say") from None
     fixed = (stream or device.foreign_stream(LEGACY),)
-    low, high = extent(tensor.shape, tensor.strides, tensor.dtype.itemsize)
-    producer = Producer(lambda: [stream_of(library, device)] if known and lasts else fixed)
+    low, high = memory_extent(tensor.shape, tensor.strides, tensor.dtype.itemsize)
+    producer = MemoryProducer(lambda: [stream_of(library, device)] if known and lasts else fixed)
     memory = ImportedMemory(tensor.address - low, low + high, low, (owner, value), tensor.readonly, producer)
-    spec = strided(ArrayType(tensor.shape, tensor.dtype), tensor.strides, tensor.address % 16 == 0)
+    spec = strided_spec(ArrayType(tensor.shape, tensor.dtype), tensor.strides, tensor.address % 16 == 0)
     return SharedArray(memory, spec, device, event)
 
 
-def _capsule(value: Any, device: Device, handle: int) -> Any:
+def _request_capsule(value: Any, device: Device, handle: int) -> Any:
     device.make_current()  # PyTorch hands over tensors of the current GPU only
     try:
         return value.__dlpack__(stream=handle, max_version=dlpack.VERSION)
@@ -259,7 +263,7 @@ def _capsule(value: Any, device: Device, handle: int) -> Any:
         return value.__dlpack__(stream=handle)
 
 
-def reason_of(error: Exception, value: Any) -> str:
+def export_refusal(error: Exception, value: Any) -> str:
     """Why a producer does not hand over an array, and what to write instead."""
     reason = str(error).rstrip(".")
     if getattr(value, "requires_grad", False):
@@ -267,13 +271,13 @@ def reason_of(error: Exception, value: Any) -> str:
     return f"{reason}; write x.resolve_conj()" if getattr(value, "is_conj", bool)() else reason
 
 
-def has_memory(tensor: Any) -> bool:
+def has_torch_storage(tensor: Any) -> bool:
     """Of a tensor of PyTorch, whether its storage was not resized to nothing: then its address is but an offset."""
     place, offset = tensor.data_ptr(), tensor.storage_offset()
     return bool(place and (not offset or place != offset * tensor.element_size()))
 
 
-def _interface(given: dict[str, Any]) -> tuple[dlpack.Tensor, int]:
+def _read_cuda_array_interface(given: dict[str, Any]) -> tuple[dlpack.DLPackTensor, int]:
     """What a `__cuda_array_interface__` says, and the stream to follow."""
     if given.get("mask") is not None:
         raise BufferError("it has a mask")
@@ -281,19 +285,21 @@ def _interface(given: dict[str, Any]) -> tuple[dlpack.Tensor, int]:
     dtype = dtype_of(dtype)
     shape = tuple(map(int, given["shape"]))
     strides = given.get("strides")
-    steps = dlpack.contiguous(shape, dtype.itemsize) if strides is None else tuple(map(int, strides))
+    steps = dlpack.contiguous_byte_strides(shape, dtype.itemsize) if strides is None else tuple(map(int, strides))
     address, readonly = given["data"]
-    return dlpack.Tensor(int(address or 0), (2, 0), shape, steps, dtype, bool(readonly)), given.get("stream") or LEGACY
+    return dlpack.DLPackTensor(int(address or 0), (2, 0), shape, steps, dtype, bool(readonly)), given.get(
+        "stream"
+    ) or LEGACY
 
 
-def elsewhere(value: Any) -> ArgumentsError:
+def another_device_error(value: Any) -> ArgumentsError:
     return ArgumentsError(
-        f"{name_of(value)} lies in the memory of another device; copy it first: x.cpu(), np.asarray(x), "
+        f"{library_type_name(value)} lies in the memory of another device; copy it first: x.cpu(), np.asarray(x), "
         "x.copy_to_host() or kg.asarray(..., device=...)"
     )
 
 
-def name_of(value: Any) -> str:
+def library_type_name(value: Any) -> str:
     return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
 
 
@@ -313,7 +319,7 @@ def check_writable(target: Array, others: Sequence[Any]) -> None:
             raise ArgumentsError("the function assigns to an argument whose memory another shares; pass a copy")
 
 
-def copy_to_owner(given: Any, leaf: Array, memory: Any) -> None:
+def write_back_to_owner(given: Any, leaf: Array, memory: Any) -> None:
     """What a call assigned to a leaf, for the caller. memory: the leaf's before the call."""
     if type(memory) is ExportedMemory or isinstance(given, SharedArray):  # who holds the memory keeps the old values
         given._memory, given._event, given._host = leaf._memory, leaf._event, None
@@ -330,7 +336,7 @@ def copy_to_owner(given: Any, leaf: Array, memory: Any) -> None:
 # lending
 
 
-def export(array: Array, handle: int) -> tuple[ExportedMemory, object]:
+def export_array(array: Array, handle: int) -> tuple[ExportedMemory, object]:
     """Somebody is about to hold the array's memory, and to work on it on a stream."""
     memory: Any = array._memory
     if type(memory) is ImportedMemory:
@@ -342,40 +348,40 @@ def export(array: Array, handle: int) -> tuple[ExportedMemory, object]:
     return memory, memory.add(handle)
 
 
-def pending(array: Array, memory: Any) -> list[Any]:
+def pending_events_of_export(array: Array, memory: Any) -> list[Any]:
     """The events that somebody who is to read and write the memory has to follow: its writer's and its readers'."""
     inner = getattr(memory, "inner", memory)
     own = [] if array._event is None else [array._event]
-    return [*own, *uses(inner), *(uses(memory) if inner is not memory else ())]
+    return [*own, *events_using_memory(inner), *(events_using_memory(memory) if inner is not memory else ())]
 
 
-def capsule(array: Array, stream: Any, versioned: bool) -> Any:
+def dlpack_capsule(array: Array, stream: Any, versioned: bool) -> Any:
     """The array in a DLPack capsule, writable. stream: the consumer's, as DLPack numbers them, which then waits on the
     device for what is still to be written and read."""
     if stream == 0 or (stream is not None and not isinstance(stream, int)):
         raise BufferError(f"stream={stream!r}: DLPack takes None, -1, 1, 2 or a CUDA stream's handle")
     handle = LEGACY if stream is None else stream
-    memory, token = export(array, UNKNOWN if handle == NO_HANDSHAKE else handle)
+    memory, token = export_array(array, UNKNOWN if handle == NO_HANDSHAKE else handle)
     if handle != NO_HANDSHAKE:
         holder = array._device.foreign_stream(handle)
-        for event in pending(array, memory):
+        for event in pending_events_of_export(array, memory):
             holder.wait(event)
     spec = array._spec
     place = (dlpack.CUDA, array._device.index)
-    tensor = dlpack.Tensor(memory.address, place, spec.shape, spec.strides, spec.dtype, False)
-    return dlpack.make(tensor, versioned, lambda: memory.drop(token))
+    tensor = dlpack.DLPackTensor(memory.address, place, spec.shape, spec.strides, spec.dtype, False)
+    return dlpack.make_capsule(tensor, versioned, lambda: memory.drop(token))
 
 
-def interface(array: Array) -> dict[str, Any]:
+def cuda_array_interface(array: Array) -> dict[str, Any]:
     """`__cuda_array_interface__`, version 3. Whoever asks may hold the memory for as long as the array lives."""
     memory: Any = array._memory
     if type(memory) is not ExportedMemory or not memory.has_unknown_consumer:
         try:
-            memory, _ = export(array, UNKNOWN)
+            memory, _ = export_array(array, UNKNOWN)
         except BufferError as error:
             raise AttributeError(str(error)) from None
     side = array._device.handshake_stream  # type: ignore[attr-defined]
-    events = [event for event in pending(array, memory) if not event.query()]
+    events = [event for event in pending_events_of_export(array, memory) if not event.query()]
     for event in events:
         side.wait(event)
     return {

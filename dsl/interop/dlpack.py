@@ -24,7 +24,7 @@ _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _BFLOAT = 4
 
 
-class _Tensor(ctypes.Structure):
+class _DLTensorStruct(ctypes.Structure):
     _fields_ = (
         ("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
         ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
@@ -32,18 +32,18 @@ class _Tensor(ctypes.Structure):
     )  # fmt: skip
 
 
-class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", c_void_p), ("deleter", c_void_p))
+class _DLManagedTensorStruct(ctypes.Structure):
+    _fields_ = (("tensor", _DLTensorStruct), ("context", c_void_p), ("deleter", c_void_p))
 
 
-class _Versioned(ctypes.Structure):
+class _DLManagedTensorVersionedStruct(ctypes.Structure):
     _fields_ = (
         ("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p), ("flags", c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", _DLTensorStruct),
     )  # fmt: skip
 
 
-_KINDS: dict[bytes, Any] = {b"dltensor": _Managed, b"dltensor_versioned": _Versioned}
+_KINDS: dict[bytes, Any] = {b"dltensor": _DLManagedTensorStruct, b"dltensor_versioned": _DLManagedTensorVersionedStruct}
 _python = ctypes.pythonapi
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, c_char_p)(("PyCapsule_IsValid", _python))
 _pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", _python))
@@ -53,7 +53,7 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, c_void_p)(("PyCap
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class DLPackTensor:
     """Memory on a device. address: of the first element. strides: in bytes."""
 
     address: int
@@ -64,7 +64,7 @@ class Tensor:
     readonly: bool
 
 
-def read(capsule: Any) -> Tensor:
+def read_capsule(capsule: Any) -> DLPackTensor:
     """What a capsule says. Raises BufferError, and TypeError for a dtype that is not known here."""
     for name, kind in _KINDS.items():
         if _is_valid(capsule, name):
@@ -73,17 +73,17 @@ def read(capsule: Any) -> Tensor:
     else:
         raise BufferError("its __dlpack__ gives no DLPack capsule that is still to be used")
     t = managed.tensor
-    dtype = _dtype(t.code, t.bits, t.lanes)
+    dtype = _numpy_dtype_of_code(t.code, t.bits, t.lanes)
     shape = tuple(t.shape[i] for i in range(t.ndim))
     if t.strides:
         strides = tuple(t.strides[i] * dtype.itemsize for i in range(t.ndim))
     else:
-        strides = contiguous(shape, dtype.itemsize)
-    readonly = bool(kind is _Versioned and managed.flags & READ_ONLY)
-    return Tensor((t.data or 0) + t.byte_offset, (t.device_type, t.device_id), shape, strides, dtype, readonly)
+        strides = contiguous_byte_strides(shape, dtype.itemsize)
+    readonly = bool(kind is _DLManagedTensorVersionedStruct and managed.flags & READ_ONLY)
+    return DLPackTensor((t.data or 0) + t.byte_offset, (t.device_type, t.device_id), shape, strides, dtype, readonly)
 
 
-def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def contiguous_byte_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """C-contiguous strides in bytes."""
     strides, step = [], itemsize
     for n in reversed(shape):
@@ -92,7 +92,7 @@ def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
+def _numpy_dtype_of_code(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     if lanes == 1 and (code, bits) == (_BFLOAT, 16):
         return dtype_of("bfloat16")
     kind = next((k for k, c in _CODES.items() if c == code), None)
@@ -101,9 +101,9 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     return dtype_of(np.dtype(bool) if kind == "b" else np.dtype(f"{kind}{bits // 8}"))
 
 
-def make(tensor: Tensor, versioned: bool, released: Callable[[], None]) -> Any:
+def make_capsule(tensor: DLPackTensor, versioned: bool, released: Callable[[], None]) -> Any:
     """A capsule; `released` is called once, when whoever took it, or nobody, needs the memory no more."""
-    kind = _Versioned if versioned else _Managed
+    kind = _DLManagedTensorVersionedStruct if versioned else _DLManagedTensorStruct
     managed = kind()
     n = len(tensor.shape)
     shape = (c_int64 * max(1, n))(*tensor.shape)
@@ -126,19 +126,19 @@ def make(tensor: Tensor, versioned: bool, released: Callable[[], None]) -> Any:
 _made: dict[int, Any] = {}  # by address: the structures of capsules that somebody still needs
 
 
-def _delete(address: int) -> None:
+def _delete_managed_tensor(address: int) -> None:
     """Called by the consumer, from any thread."""
     found = None if sys.is_finalizing() else _made.pop(address, None)
     if found is not None:
         found[3]()
 
 
-def _destroy(capsule: int) -> None:
+def _destroy_capsule(capsule: int) -> None:
     """Of a capsule; one that nobody took still has its name."""
     for name in _KINDS:
         if _is_valid_of(capsule, name):
-            _delete(_pointer_of(capsule, name))
+            _delete_managed_tensor(_pointer_of(capsule, name))
 
 
-_deleter = ctypes.CFUNCTYPE(None, c_void_p)(_delete)
-_destructor = ctypes.PYFUNCTYPE(None, c_void_p)(_destroy)
+_deleter = ctypes.CFUNCTYPE(None, c_void_p)(_delete_managed_tensor)
+_destructor = ctypes.PYFUNCTYPE(None, c_void_p)(_destroy_capsule)

@@ -15,9 +15,9 @@ import numpy as np
 from ...compiler.core.types import ArrayType, dtype_of
 from ..array.array import Array
 from ..array.devices import open_device
-from ..array.spec import Spec, strided
-from .device_sharing import LEGACY, ImportedMemory, Producer, extent, has_memory
-from .host_import import bfloat16_of
+from ..array.spec import Spec, strided_spec
+from .device_sharing import LEGACY, ImportedMemory, MemoryProducer, has_torch_storage, memory_extent
+from .host_import import bfloat16_from_foreign
 
 Leaf = np.ndarray[Any, Any] | Array
 View = Callable[[Any], Leaf | None]
@@ -28,7 +28,7 @@ LOW = 1 << 40  # addresses below may be offsets into memory that is gone
 VIEWS: dict[type, View] = {}
 
 
-def import_fast(value: Any) -> Leaf | None:
+def import_foreign_array(value: Any) -> Leaf | None:
     """What `host_import` or `import_array` gives; None where they have to look, which say what is wrong."""
     view = VIEWS.get(type(value))
     try:
@@ -37,7 +37,7 @@ def import_fast(value: Any) -> Leaf | None:
         return None
 
 
-def imported(given: Sequence[Any]) -> tuple[Sequence[Any], Producer | None] | None:
+def import_arguments(given: Sequence[Any]) -> tuple[Sequence[Any], MemoryProducer | None] | None:
     """Arguments with the quick views of those that have one, and who lends memory of a GPU: None for nobody. None where
     that takes the long way, or several lend."""
     if VIEWS.keys().isdisjoint(map(type, given)):
@@ -63,7 +63,7 @@ def imported(given: Sequence[Any]) -> tuple[Sequence[Any], Producer | None] | No
     return leaves, producer
 
 
-def register_type(kind: type) -> None:
+def register_foreign_type(kind: type) -> None:
     """A type has been met."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and kind is torch.Tensor:
@@ -79,9 +79,9 @@ def _torch_view(torch: Any) -> View:
 
     def on_cpu(tensor: Any) -> Leaf | None:
         """Not by `tensor.numpy()`, after which the tensor's memory could not be resized any more."""
-        if not tensor.is_cpu or tensor.is_neg() or not has_memory(tensor):
+        if not tensor.is_cpu or tensor.is_neg() or not has_torch_storage(tensor):
             return None
-        return bfloat16_of(tensor) if tensor.dtype is torch.bfloat16 else np.from_dlpack(tensor)
+        return bfloat16_from_foreign(tensor) if tensor.dtype is torch.bfloat16 else np.from_dlpack(tensor)
 
     def view(tensor: Any) -> Leaf | None:
         if not tensor.is_cuda:
@@ -100,10 +100,10 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
     """Of tensors on one GPU, and elsewhere. Those that gradients, vmap and the like trace have no memory, nor have
     sparse ones: there `data_ptr` raises."""
     dtypes = {getattr(torch, name): name for name in _TORCH if hasattr(torch, name)}
-    layouts = _Layouts(lambda dtype: dtypes[dtype], lambda strides, itemsize: [s * itemsize for s in strides])
+    layouts = _ImportLayouts(lambda dtype: dtypes[dtype], lambda strides, itemsize: [s * itemsize for s in strides])
     device = open_device(("cuda", index))
     handle = partial(torch._C._cuda_getCurrentRawStream, index)
-    producer = Producer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
+    producer = MemoryProducer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
 
     def view(tensor: Any) -> Leaf | None:
         if not tensor.is_cuda:
@@ -112,7 +112,7 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
             return None
         place = tensor.data_ptr()
         spec, nbytes, is_complex = layouts[tensor.dtype, tensor.shape, tensor.stride(), not place & 15]
-        if (place < LOW and not has_memory(tensor)) or (is_complex and tensor.is_conj()):
+        if (place < LOW and not has_torch_storage(tensor)) or (is_complex and tensor.is_conj()):
             return None
         return Array(ImportedMemory(place, nbytes, 0, tensor, False, producer), spec, device)
 
@@ -126,16 +126,16 @@ _TORCH = (
 
 
 def _cupy_view(cupy: Any) -> View:
-    on_gpu: dict[int, tuple[Any, Producer]] = {}
-    layouts = _Layouts(dtype_of, lambda strides, itemsize: strides)
+    on_gpu: dict[int, tuple[Any, MemoryProducer]] = {}
+    layouts = _ImportLayouts(dtype_of, lambda strides, itemsize: strides)
     is_only = cupy.cuda.runtime.getDeviceCount() == 1
 
-    def producer_on(index: int) -> tuple[Any, Producer]:
+    def producer_on(index: int) -> tuple[Any, MemoryProducer]:
         def handle() -> int:
             return int(cupy.cuda.get_current_stream().ptr)
 
         device: Any = open_device(("cuda", index))
-        on_gpu[index] = device, Producer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
+        on_gpu[index] = device, MemoryProducer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
         return on_gpu[index]
 
     def view(array: Any) -> Array | None:
@@ -150,7 +150,7 @@ def _cupy_view(cupy: Any) -> View:
     return view
 
 
-class _Layouts(dict[tuple[Any, Any, Any, bool], tuple[Spec, int, bool]]):
+class _ImportLayouts(dict[tuple[Any, Any, Any, bool], tuple[Spec, int, bool]]):
     """By dtype, shape, strides and whether the address is a multiple of 16: the spec, the bytes from the first element
     to the end, and whether it is complex. Raises KeyError and TypeError for dtypes that are not known here."""
 
@@ -161,10 +161,10 @@ class _Layouts(dict[tuple[Any, Any, Any, bool], tuple[Spec, int, bool]]):
     def __missing__(self, key: tuple[Any, Any, Any, bool]) -> tuple[Spec, int, bool]:
         dtype, shape = dtype_of(self._name_of(key[0])), tuple(key[1])
         strides = tuple(self._bytes_of(key[2], dtype.itemsize))
-        end = extent(shape, strides, dtype.itemsize)[1]
+        end = memory_extent(shape, strides, dtype.itemsize)[1]
         if len(self) >= REMEMBERED:
             self.clear()
-        found = self[key] = strided(ArrayType(shape, dtype), strides, key[3]), end, dtype.kind == "c"
+        found = self[key] = strided_spec(ArrayType(shape, dtype), strides, key[3]), end, dtype.kind == "c"
         return found
 
 

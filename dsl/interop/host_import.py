@@ -12,7 +12,14 @@ import ml_dtypes
 import numpy as np
 
 from ..core.errors import ArgumentsError, DTypeError
-from .device_sharing import elsewhere, has_memory, name_of, own_attribute, place_of, reason_of
+from .device_sharing import (
+    another_device_error,
+    attribute_without_fallback,
+    dlpack_device_of,
+    export_refusal,
+    has_torch_storage,
+    library_type_name,
+)
 
 ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own, and pinned or managed by CUDA and ROCm
 # what says that it is an array, and what that must be: an object may have an answer to every name
@@ -29,55 +36,57 @@ _ARRAY: dict[str, Callable[[Any], bool]] = {
 BUFFERS = (array.array, bytearray, memoryview)
 
 
-def is_foreign(value: Any) -> bool:
+def is_foreign_array(value: Any) -> bool:
     """Whether it is an array of another library, or a buffer of numbers."""
     if isinstance(value, (type, ModuleType)):
         return False
     if isinstance(value, (array.array, memoryview)):
         return True
-    return any(applies(own_attribute(value, name)) for name, applies in _ARRAY.items())
+    return any(applies(attribute_without_fallback(value, name)) for name, applies in _ARRAY.items())
 
 
-def foreign(value: Any) -> np.ndarray[Any, Any] | None:
+def foreign_as_numpy(value: Any) -> np.ndarray[Any, Any] | None:
     """The NumPy array of anything that exchanges memory (DLPack, NumPy's array interface, buffers of numbers), without
     a copy; None for anything else. Raises ArgumentsError where the memory cannot be read here, DTypeError."""
-    if not is_foreign(value):
+    if not is_foreign_array(value):
         return None
-    if own_attribute(value, "__dlpack__") is not None:
-        return _from_dlpack(value)
-    if own_attribute(value, "__cuda_array_interface__") is not None:
-        raise elsewhere(value)
+    if attribute_without_fallback(value, "__dlpack__") is not None:
+        return _numpy_from_dlpack(value)
+    if attribute_without_fallback(value, "__cuda_array_interface__") is not None:
+        raise another_device_error(value)
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"{name_of(value)} cannot be read: {str(error).rstrip('.')}") from None
+        raise DTypeError(f"{library_type_name(value)} cannot be read: {str(error).rstrip('.')}") from None
 
 
-def values_of(x: Any) -> Any:
+def foreign_values(x: Any) -> Any:
     """Another library's array as NumPy's, anything else as it is. Raises ArgumentsError, DTypeError."""
-    found = None if isinstance(x, (np.ndarray, np.generic)) else foreign(x)
+    found = None if isinstance(x, (np.ndarray, np.generic)) else foreign_as_numpy(x)
     return x if found is None else found
 
 
-def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
-    place = place_of(value)
+def _numpy_from_dlpack(value: Any) -> np.ndarray[Any, Any]:
+    place = dlpack_device_of(value)
     if place is not None and place[0] not in ON_CPU:
-        raise elsewhere(value)
+        raise another_device_error(value)
     if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
-        raise ArgumentsError(f"{name_of(value)} cannot be read: its negative bit is set; write x.resolve_neg()")
+        raise ArgumentsError(
+            f"{library_type_name(value)} cannot be read: its negative bit is set; write x.resolve_neg()"
+        )
     is_half = "bfloat16" in str(getattr(value, "dtype", ""))  # which NumPy's DLPack does not know
     try:
-        found = bfloat16_of(value) if is_half else np.from_dlpack(value)
-        if found.size and hasattr(value, "data_ptr") and not has_memory(value):
+        found = bfloat16_from_foreign(value) if is_half else np.from_dlpack(value)
+        if found.size and hasattr(value, "data_ptr") and not has_torch_storage(value):
             raise BufferError("its storage was resized to nothing")
         return found
     except (BufferError, RuntimeError, ValueError) as error:
-        raise ArgumentsError(f"{name_of(value)} cannot be read: {reason_of(error, value)}") from None
+        raise ArgumentsError(f"{library_type_name(value)} cannot be read: {export_refusal(error, value)}") from None
     except TypeError as error:
-        raise DTypeError(f"{name_of(value)} cannot be read: {error}; convert it to float32, say") from None
+        raise DTypeError(f"{library_type_name(value)} cannot be read: {error}; convert it to float32, say") from None
 
 
-def bfloat16_of(value: Any) -> np.ndarray[Any, Any]:
+def bfloat16_from_foreign(value: Any) -> np.ndarray[Any, Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         if value.requires_grad:

@@ -20,11 +20,11 @@ from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_verified_p
 from ..core.pytree import Tree
 from .launcher import Launcher, Run, generate_launcher
 from .options import Options
-from .traced_function import Argument, Event, TracedFunction
+from .traced_function import SpecializationEvent, TracedArgument, TracedFunction
 
 
 @dataclass
-class Compiled:
+class CompiledProgram:
     """A program, its plan, and, from the first call on, what runs it. trial: how the plan is chosen, if it is. stages:
     what it was made by, of the latest program alone: they take memory, and people look at what they have just run."""
 
@@ -109,11 +109,11 @@ class Compiled:
         return entry
 
 
-_latest: weakref.ref[Compiled] | None = None
+_latest: weakref.ref[CompiledProgram] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class CallInspection:
     """All that became of a call, for people to look at. parameters: the names of the function's, that of the
     one with a star (or nothing) last; tree, arguments: of the call; device: its kind and number. stages: what the
     compiler makes of the trace. log: what `why` tells."""
@@ -125,12 +125,12 @@ class Inspection:
     device: tuple[str, int]
     gpu: GpuProperties
     tree: Tree
-    arguments: Sequence[Argument]
+    arguments: Sequence[TracedArgument]
     captured: TracedFunction
     layouts: Sequence[MemoryLayout]
     stages: Stages
-    compiled: Compiled
-    log: tuple[Event, ...]
+    compiled: CompiledProgram
+    log: tuple[SpecializationEvent, ...]
     segments: tuple[str, ...]
 
     @property

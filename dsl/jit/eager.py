@@ -12,14 +12,14 @@ import numpy as np
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ...runtime.program.device import Device
 from ..array.array import Array, asarray
-from ..array.conversion import arrays_in, device_of, plain, wrapped
+from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kernelgraph_arrays, to_numpy_arrays
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError
-from ..trace.aliasing import memory_of
+from ..trace.aliasing import settled_root_of_view
 from ..trace.dispatch import METHODS, REFUSED, UFUNCS, call_function
-from ..trace.operands import array_of, is_traced
-from ..trace.trace import current
+from ..trace.operands import is_traced, to_traced_array
+from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
 from ..trace.view_rules import VIEWS
 
@@ -31,15 +31,22 @@ CHANGING |= {ufunc.at for ufunc in UFUNC_PARTS}
 def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """`function` of NumPy at once; the result on the arguments' device."""
     if function in CHANGING and args and isinstance(args[0], Array):
-        from ..array.mutation import call
+        from ..array.mutation import call_in_place
 
-        return call(function, args, options)
+        return call_in_place(function, args, options)
     name = options.pop("device", None)
     found = (
-        None if name is not None else device_of(*args, *options.values()) or open_device(context.device or ("cpu", 0))
+        None
+        if name is not None
+        else device_of_arguments(*args, *options.values()) or open_device(context.device or ("cpu", 0))
     )
     device = found or device_named(name)
-    if device.computes and not device.host_memory and function not in REFUSED and device_of(*args) is not None:
+    if (
+        device.computes
+        and not device.host_memory
+        and function not in REFUSED
+        and device_of_arguments(*args) is not None
+    ):
         try:
             result = _compiled(function, device, tuple(options))(*args, *options.values())
             return _marked(*result) if _may_view(function) else result
@@ -47,12 +54,12 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
             pass
     place = place_of_out(function)
     if options.get("out") is not None or (place is not None and len(args) > place):
-        from ..array.mutation import fill
+        from ..array.mutation import fill_out_argument
 
-        return fill(function, args, options, place, device)
-    values, named = plain(args), {k: plain(v) for k, v in options.items()}
-    given = arrays_in((values, *named.values()))
-    return wrapped(function(*values, **named), device, given, (args, *options.values()))
+        return fill_out_argument(function, args, options, place, device)
+    values, named = to_numpy_arrays(args), {k: to_numpy_arrays(v) for k, v in options.items()}
+    given = arrays_among_arguments((values, *named.values()))
+    return to_kernelgraph_arrays(function(*values, **named), device, given, (args, *options.values()))
 
 
 @cache
@@ -98,13 +105,13 @@ def _may_view(function: Callable[..., Any]) -> bool:
 
 def _views(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
     """While it is traced: which of the results NumPy would make views of the arguments."""
-    given = arrays_in(args, Tracer)
-    return tuple(any(memory_of(x) is a for a in given) for x in arrays_in(result, Tracer))
+    given = arrays_among_arguments(args, Tracer)
+    return tuple(any(settled_root_of_view(x) is a for a in given) for x in arrays_among_arguments(result, Tracer))
 
 
 def _marked(result: Any, views: tuple[bool, ...]) -> Any:
     """The result, where what would be a view is a part of another array, which is not written to."""
-    for x, is_view in zip(arrays_in(result, Array), views, strict=False):
+    for x, is_view in zip(arrays_among_arguments(result, Array), views, strict=False):
         if is_view:
             x._part = True
     return result
@@ -112,14 +119,14 @@ def _marked(result: Any, views: tuple[bool, ...]) -> Any:
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_ufunc__` answers."""
-    if current() is not None:
+    if current_trace() is not None:
         return UFUNCS[method](ufunc, *inputs, **options)
     return run(getattr(ufunc, method), inputs, options)
 
 
 def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_function__` answers."""
-    if current() is not None:
+    if current_trace() is not None:
         return call_function(function, args, options)
     return run(function, args, options)
 
@@ -137,8 +144,8 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
         )
 
     def method(*args: Any, **options: Any) -> Any:
-        if current() is not None:
-            return METHODS[name](array_of(array), *args, **options)
+        if current_trace() is not None:
+            return METHODS[name](to_traced_array(array), *args, **options)
         return run(_METHOD_CALLS.setdefault(name, _call_method(name)), (array, *args), options)
 
     method.__name__ = name
@@ -188,7 +195,7 @@ def restore(values: np.ndarray[Any, Any], device: str) -> Array:
         return asarray(values)
 
 
-class _Operations:
+class _EagerOperations:
     """The `Operations` of `kg.Array`."""
 
     restore = staticmethod(restore)
@@ -196,10 +203,10 @@ class _Operations:
     run_function = staticmethod(run_function)
 
     def get_item(self, array: Array, key: Any) -> Array:
-        if current() is not None:  # an array that the traced function brought along
-            return array_of(array)[key]  # type: ignore[no-any-return]
+        if current_trace() is not None:  # an array that the traced function brought along
+            return to_traced_array(array)[key]  # type: ignore[no-any-return]
         host = array.numpy()
-        return wrapped(host[plain(key)], array._device, (host,), (array,))  # type: ignore[no-any-return]
+        return to_kernelgraph_arrays(host[to_numpy_arrays(key)], array._device, (host,), (array,))  # type: ignore[no-any-return]
 
     def set_item(self, array: Array, key: Any, value: Any) -> None:
         from ..array.mutation import set_item
@@ -221,21 +228,21 @@ class _Operations:
 
     def imported(self, x: Any) -> Any:
         from ..interop.device_sharing import gpu_of, import_array
-        from ..interop.host_import import values_of
+        from ..interop.host_import import foreign_values
 
         gpu = gpu_of(x)
-        return values_of(x) if gpu is None else import_array(x, gpu, lasts=True)
+        return foreign_values(x) if gpu is None else import_array(x, gpu, lasts=True)
 
     def capsule(self, array: Array, stream: Any, versioned: bool) -> Any:
-        from ..interop.device_sharing import capsule
+        from ..interop.device_sharing import dlpack_capsule
 
-        return capsule(array, stream, versioned)
+        return dlpack_capsule(array, stream, versioned)
 
     def interface(self, array: Array) -> dict[str, Any]:
-        from ..interop.device_sharing import interface
+        from ..interop.device_sharing import cuda_array_interface
 
-        return interface(array)
+        return cuda_array_interface(array)
 
 
 _install_operators()
-Array.operations = _Operations()
+Array.operations = _EagerOperations()

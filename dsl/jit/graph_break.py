@@ -14,7 +14,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import user_line
 from ..core.pytree import Tree, unflatten
-from ..trace.subgraph import Cut, cut
+from ..trace.subgraph import Subgraph, extract_subgraph
 from ..trace.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Segment:
 
     def __init__(
         self,
-        cut_: Cut | None = None,
+        cut_: Subgraph | None = None,
         line: str = "",
         values: Sequence[Value] = (),
         kept: Sequence[int] = (),
@@ -119,7 +119,7 @@ class ValueReader:
 
     def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
         """What gives the values, and all that lives on and is worth keeping."""
-        living = {_behind_reshapes(trace, number) for number in trace.living()}
+        living = {_behind_reshapes(trace, number) for number in trace.living_nodes()}
         lasting = sorted(number for number in living if _costs(trace, self.known, number))
         places = {v.number: i for i, v in reversed([*enumerate(values)])}
         new = [n for n in lasting if n not in self.known and n not in places]
@@ -127,7 +127,7 @@ class ValueReader:
         kept = [places[n] if n in places else -1 - self.known[n] for n in lasting]
         outputs = [*values, *map(trace.builder.at, new)]
         watched = placed(trace, outputs)
-        found = cut(trace, outputs, self.known)
+        found = extract_subgraph(trace, outputs, self.known)
         self.known = {n: i for i, n in enumerate(lasting)}
         return Segment(found, user_line(), values, kept, function, watched)
 
@@ -155,7 +155,7 @@ def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:
     nodes = trace.builder.nodes
     while number not in known and nodes[number].op in _VIEWS:
         number = nodes[number].args[0]
-    return number in known or (nodes[number].op != "input" and trace.needs_arrays(number))
+    return number in known or (nodes[number].op != "input" and trace.depends_on_arrays(number))
 
 
 _VIEWS = ("slice", "permute", "broadcast", "reshape", "windows")

@@ -19,30 +19,30 @@ from ...runtime.core.settings import settings
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
-from ..array.conversion import plain, wrapped
+from ..array.conversion import to_kernelgraph_arrays, to_numpy_arrays
 from ..array.devices import gpu_at, name_of, open_device
 from ..array.spec import Spec
-from ..array.streams import callers, captured
+from ..array.streams import caller_streams, within_stream_capture
 from ..core.context import busy_threads, context
 from ..core.errors import ArgumentsError, UserError, treat_package_as_user_code, user_frames, user_line
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
-from ..environment.argument_properties import NeedOpened, NeedProperty
-from ..environment.guards import Guards
-from ..interop.device_sharing import LEGACY, SHARED, copied_to, copy_to_owner
-from ..interop.fast_import import imported
+from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
+from ..environment.guards import GuardSet
+from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_owner
+from ..interop.fast_import import import_arguments
 from ..state.reader import nested_reader
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .compiled import Compiled, Inspection
-from .launcher import NOT_TAKEN, Failed, Fast, Launcher, OnAnotherDevice, not_taken
+from .compiled import CallInspection, CompiledProgram
+from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken
 from .methods import BoundKernelGraph, undecorated
-from .options import Given, checked
-from .pickling import Portable
+from .options import KernelGraphKeywords, checked
+from .pickling import PicklableFunction
 from .segments import SegmentedCall
 from .signature import (
     LEAF_TYPES,
-    Parameters,
+    FunctionParameters,
     check_function,
     is_number,
     key_of,
@@ -55,8 +55,8 @@ from .signature import (
     to_opened_leaf,
 )
 from .specializations import ON_MESH, SEVERAL, Specializations, values_of
-from .trace_function import Unfinished
-from .traced_function import Argument, TracedFunction
+from .trace_function import UnfinishedFunction
+from .traced_function import TracedArgument, TracedFunction
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -91,7 +91,7 @@ RECENT = 4  # kinds of opened arguments whose calls go the fast way
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
-class KernelGraph(Portable, Generic[P, R]):
+class KernelGraph(PicklableFunction, Generic[P, R]):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain_plan` take the
     same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
 
@@ -100,13 +100,13 @@ class KernelGraph(Portable, Generic[P, R]):
     (3, 1)
     """
 
-    def __init__(self, function: Callable[P, R], **options: Unpack[Given]) -> None:
+    def __init__(self, function: Callable[P, R], **options: Unpack[KernelGraphKeywords]) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
         check_function(function)
         self._given: Mapping[str, Any] = dict(options)
         self._options = checked(**options)
-        self._parameters = Parameters(function, self._options.static)
+        self._parameters = FunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
         if (code := getattr(function, "__code__", None)) is not None:
@@ -115,7 +115,7 @@ class KernelGraph(Portable, Generic[P, R]):
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
-        self._latest = Launcher(not_taken, "", Guards(()))  # of the calls that took the fast path, and its `fast`
+        self._latest = Launcher(not_taken, "", GuardSet(()))  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._opens = False  # whether it changes what arguments hold, which then are opened
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
@@ -192,11 +192,11 @@ class KernelGraph(Portable, Generic[P, R]):
         """ask(args, options), again with each cached property of an argument that its trace needs."""
         try:
             return ask(args, options)
-        except Unfinished as unfinished:
+        except UnfinishedFunction as unfinished:
             raise unfinished.error from None
-        except NeedOpened:
+        except NeedOpenedArguments:
             self._opens = True
-        except NeedProperty as need:
+        except NeedCachedProperty as need:
             with need.computed((args, options), self._leaves(args, options)[0]):
                 return self._call_with_properties(ask, args, options)
         return self._call_with_properties(ask, args, options)
@@ -225,7 +225,7 @@ class KernelGraph(Portable, Generic[P, R]):
             return NOT_TAKEN
         caller: Sequence[Any] = ()
         if settings.special or context.busy:
-            caller = callers(self._versions.device, leaves)
+            caller = caller_streams(self._versions.device, leaves)
         elif entry.fast is not fast or leaves is not args:
             result = entry.fast(leaves, 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
@@ -242,7 +242,7 @@ class KernelGraph(Portable, Generic[P, R]):
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
             if entry.assigned or elsewhere or type(entry) is not Launcher:
                 return NOT_TAKEN
-        if (caller and captured(self._versions.device, caller) is not None) or not entry.guards.hold():
+        if (caller and within_stream_capture(self._versions.device, caller) is not None) or not entry.guards.hold():
             return NOT_TAKEN
         entry.used = True
         try:
@@ -263,7 +263,7 @@ class KernelGraph(Portable, Generic[P, R]):
         leaves: list[Any] = []
         if not spread(args, shape, leaves):
             return None
-        found = imported(leaves)
+        found = import_arguments(leaves)
         if found is None:
             return None
         places.clear()
@@ -303,8 +303,8 @@ class KernelGraph(Portable, Generic[P, R]):
             device = self._versions.device
             leaves = [copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
                       for i, leaf in enumerate(leaves)]  # fmt: skip
-            caller = callers(device, leaves)
-            within = captured(device, caller)
+            caller = caller_streams(device, leaves)
+            within = within_stream_capture(device, caller)
         if within is not None and self._opens:
             raise ArgumentsError(
                 f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
@@ -322,7 +322,7 @@ class KernelGraph(Portable, Generic[P, R]):
                 result = self._write_back(given, leaves, entry, result, shared)
             if self._opens and not options and entry.fast is not not_taken:
                 self._open_fast(tree, entry, leaves)
-            if type(result) is Failed:
+            if type(result) is FailedCall:
                 raise result.error
             return result
 
@@ -362,7 +362,7 @@ class KernelGraph(Portable, Generic[P, R]):
             if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
                 np.copyto(given[i], leaves[i])
             elif i in shared:
-                copy_to_owner(given[i], leaves[i], shared[i])
+                write_back_to_owner(given[i], leaves[i], shared[i])
         found: list[Any] = []
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])
@@ -400,23 +400,23 @@ class KernelGraph(Portable, Generic[P, R]):
             leaves: list[Any] = []
             tree = flatten(value, leaves)
             ours = any(isinstance(leaf, Array) for leaf in leaves)
-            return unflatten(tree, [plain(leaf) for leaf in leaves]) if ours else value
+            return unflatten(tree, [to_numpy_arrays(leaf) for leaf in leaves]) if ours else value
 
         result = self._function(*map(as_numpy, args), **{name: as_numpy(x) for name, x in options.items()})
         out: list[Any] = []
         tree = flatten(result, out, results=True)
-        return unflatten(tree, [wrapped(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
+        return unflatten(tree, [to_kernelgraph_arrays(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking
 
     def _looked_at(
         self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[TracedFunction, list[Argument], list[Any]]:
+    ) -> tuple[TracedFunction, list[TracedArgument], list[Any]]:
         return self._trace_for(args, options)[:3]
 
     def _trace_for(
         self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[TracedFunction, list[Argument], list[Any], Tree]:
+    ) -> tuple[TracedFunction, list[TracedArgument], list[Any], Tree]:
         """The trace of a call; its arguments as that saw them, their leaves and structure."""
 
         def look(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -426,13 +426,13 @@ class KernelGraph(Portable, Generic[P, R]):
             return captured, arguments, leaves, tree
 
         try:
-            found: tuple[TracedFunction, list[Argument], list[Any], Tree]
+            found: tuple[TracedFunction, list[TracedArgument], list[Any], Tree]
             found = self._call_with_properties(look, *self._parameters.bind(args, options))
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         return found
 
-    def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> Compiled:
+    def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledProgram:
         captured, _, leaves = self._looked_at(args, options)
         return self._versions.compiled(captured, leaves)
 
@@ -505,7 +505,7 @@ class KernelGraph(Portable, Generic[P, R]):
         captured = self._looked_at(args, options)[0]
         return bool(captured.assigned) or captured.state is not None
 
-    def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> Inspection:
+    def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CallInspection:
         """All that becomes of a call."""
         captured, arguments, leaves, tree = self._trace_for(args, options)
         versions = self._versions
@@ -517,7 +517,7 @@ class KernelGraph(Portable, Generic[P, R]):
             segments += (
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )
-        return Inspection(
+        return CallInspection(
             self._name, str(self._parameters), (*self._parameters.names, self._parameters.rest), self._options,
             versions.place, gpu, tree, arguments, captured, layouts, versions.stages(captured, leaves),
             versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
@@ -566,14 +566,14 @@ class Decorator(Protocol):
 
 
 @overload
-def kernel_graph(function: Callable[P, R], /, **options: Unpack[Given]) -> KernelGraph[P, R]: ...
+def kernel_graph(function: Callable[P, R], /, **options: Unpack[KernelGraphKeywords]) -> KernelGraph[P, R]: ...
 
 
 @overload
-def kernel_graph(function: None = None, /, **options: Unpack[Given]) -> Decorator: ...
+def kernel_graph(function: None = None, /, **options: Unpack[KernelGraphKeywords]) -> Decorator: ...
 
 
-def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpack[Given]) -> Any:
+def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpack[KernelGraphKeywords]) -> Any:
     """Compile a NumPy function: `@kg.kernel_graph`, or `@kg.kernel_graph(device="cuda")`.
 
     device: `cpu`, `cuda`, `cuda:1`, `fake`; None is cuda where it can be used, else cpu.

@@ -25,16 +25,16 @@ from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
-from ..array.in_flight import make_room, track, track_memory
+from ..array.in_flight import free_memory_in_flight, track_call, track_memory
 from ..array.spec import Spec, spec_of
-from ..array.streams import fork, join
+from ..array.streams import fork_from_streams, join_streams
 from ..core.host_scalars import Respecialise, lines_of
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
-from ..core.readable import is_readable, native, readable
-from ..environment.guards import Guard, Guards, checks_of
+from ..core.readable import is_kernel_readable, kernel_readable_copy, native_byte_order
+from ..environment.guards import Guard, GuardSet, checks_of
 from ..state.writes import old_value, watched_objects, writes_of
-from .signature import GENERICS, Identity, Static, low_offset
+from .signature import GENERICS, IdentityKey, StaticArgument, low_offset
 from .traced_function import TracedFunction
 from .write_back import assign, is_free, may_assign, overlaps_itself, refuse_change
 
@@ -60,7 +60,7 @@ class Launcher:
     __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used")
 
     def __init__(
-        self, run: Run, text: str, guards: Guards, assigned: tuple[int, ...] = (), fast: Fast = not_taken
+        self, run: Run, text: str, guards: GuardSet, assigned: tuple[int, ...] = (), fast: Fast = not_taken
     ) -> None:
         self.run = run
         self.fast = fast
@@ -72,7 +72,7 @@ class Launcher:
         self.used = True
 
 
-class Failed:
+class FailedCall:
     """A call's result where the function raised this, which comes when what it had assigned is in place."""
 
     def __init__(self, error: Exception) -> None:
@@ -82,9 +82,9 @@ class Failed:
 def failing(entry: Launcher, error: Exception) -> Launcher:
     """What runs a call up to an error."""
 
-    def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Failed:
+    def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> FailedCall:
         entry.run(leaves, places, caller)
-        return Failed(error)
+        return FailedCall(error)
 
     return Launcher(run, entry.text, entry.guards, entry.assigned)
 
@@ -101,7 +101,7 @@ def generate_launcher(
     """execute: an executable's `run`. arrays: the numbers of the leaves that are arguments of the graph. leaves: those
     of a call of the same key. directly: an executable's `direct`, where calls may use it; what it gives takes memory on
     the CPU (see `direct_call.direct`), elsewhere addresses (see `one_launch.direct`)."""
-    writer = _Writer(captured, plan, device, leaves, arrays)
+    writer = _LauncherWriter(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
     rows = captured.guards.rows
     watched = {row: words for row in rows if writer.on_cpu and (words := _words_of(row))}
@@ -121,24 +121,24 @@ def generate_launcher(
         "allocate": device.allocate,
         "device": device,
         "execute": execute,
-        "fork": fork,
-        "join": join,
+        "fork": fork_from_streams,
+        "join": join_streams,
         "start": start,
         "NOT_TAKEN": NOT_TAKEN,
         "NumpyMemory": NumpyMemory,
         "capturing": device.is_capturing,
-        "track": track,
+        "track": track_call,
         "track_memory": track_memory,
         "host": captured.host,
         "settled": settled,
         "over": [None],
         "pack": table_packers(0, plan.program.scalars)[0],
-        "readable": readable,
+        "readable": kernel_readable_copy,
         "ready": ready,
         "address": address,
         "asarray": np.asarray,
         "assign": assign,
-        "make_room": make_room,
+        "make_room": free_memory_in_flight,
         "is_free": is_free,
         "may_assign": may_assign,
         "refuse_change": refuse_change,
@@ -158,7 +158,7 @@ def _words_of(row: Guard) -> Words | None:
     return None if row.aspect is None else words_of_aspect(row.aspect, row.holder, row.value)
 
 
-class _Writer:
+class _LauncherWriter:
     """Writes the lines of one entry."""
 
     def __init__(
@@ -291,17 +291,17 @@ class _Writer:
         if not self.on_cpu:
             alone = not (targets or others or captured.arrays or self.uses_host)
             return arrays == {Array} and alone and bool(self.specs)
-        plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_readable, captured.arrays))
+        plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_kernel_readable, captured.arrays))
         return plain and all(map(self._test_of, others))
 
     def _test_of(self, leaf: Any) -> str:
         """An expression that is true of leaves of the same key as this one, which is no array; empty: there is none."""
-        value = leaf.value if type(leaf) is Static else leaf
+        value = leaf.value if type(leaf) is StaticArgument else leaf
         if value is None or type(value) is bool:
             return f"{{0}} is {value}"
         if type(leaf) is float or type(leaf) is int:
             return f"type({{0}}) is {type(leaf).__name__}"
-        if type(value) is Identity:
+        if type(value) is IdentityKey:
             return f"{{0}} is {self.constant(value.value)}"
         if type(value) is str:
             return f"(type({{0}}) is str and {{0}} == {self.constant(value)})"
@@ -419,7 +419,7 @@ class _Writer:
                 kept.append(f"a{leaf}")
         for number, array in enumerate(self.captured.arrays):
             buffer = program.inputs[len(self.arrays) + number]
-            name, direct = self.constant(array), is_readable(array)
+            name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
                 low = low_offset(array.shape, array.strides)
                 memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
@@ -546,8 +546,8 @@ def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], A
 
 def layout_of(leaf: Any, in_place: bool) -> MemoryLayout:
     """How an array argument lies in the memory that the kernels read. in_place: NumPy's memory itself."""
-    if isinstance(leaf, np.ndarray) and not is_readable(leaf):
-        return MemoryLayout(spec_of(ArrayType(leaf.shape, native(leaf.dtype))).strides, False)
+    if isinstance(leaf, np.ndarray) and not is_kernel_readable(leaf):
+        return MemoryLayout(spec_of(ArrayType(leaf.shape, native_byte_order(leaf.dtype))).strides, False)
     if isinstance(leaf, np.ndarray) and in_place and leaf.size:
         dense = spec_of(ArrayType(leaf.shape, leaf.dtype)).strides
         strides = tuple(d if n == 1 else s for n, s, d in zip(leaf.shape, leaf.strides, dense, strict=True))

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.schedule.schedule import MODES, check_streams_option
-from ..array.devices import parse
+from ..array.devices import parse_device_name
 from ..core.errors import OptionError
 
 UNTRACEABLE = ("refuse", "split")
@@ -37,7 +37,7 @@ class Options:
         return {"fastmath": self.fastmath, "tf32": self.tf32}
 
 
-class Given(TypedDict, total=False):
+class KernelGraphKeywords(TypedDict, total=False):
     """The keywords of `kernel_graph`."""
 
     device: str | tuple[str, ...] | list[str] | None
@@ -52,11 +52,13 @@ class Given(TypedDict, total=False):
     out_axes: Any
 
 
-def checked(**given: Unpack[Given]) -> Options:
+def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
     """The options of `kernel_graph`. Raises OptionError."""
     for name in given:
-        if name not in Given.__annotations__:
-            raise OptionError(f"kernel_graph has no option {name!r}; there are {', '.join(Given.__annotations__)}")
+        if name not in KernelGraphKeywords.__annotations__:
+            raise OptionError(
+                f"kernel_graph has no option {name!r}; there are {', '.join(KernelGraphKeywords.__annotations__)}"
+            )
     devices = _devices(given.get("device"))
     memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "refuse")
     static_argnames = given.get("static_argnames", ())
@@ -80,7 +82,7 @@ def checked(**given: Unpack[Given]) -> Options:
 def _devices(given: Any) -> tuple[tuple[str, int], ...]:
     """One device, several of one kind, or none."""
     names = given if isinstance(given, (tuple, list)) else (given,)
-    places = tuple(place for name in names if (place := parse(name)) is not None)
+    places = tuple(place for name in names if (place := parse_device_name(name)) is not None)
     if isinstance(given, (tuple, list)) and (len(places) < len(names) or not places):
         raise OptionError(f"device={given!r}: write the name of each device, as in device=('cuda:0', 'cuda:1')")
     if len({*places}) < len(places):

@@ -11,7 +11,7 @@ from typing import Any
 _owners: weakref.WeakKeyDictionary[FunctionType, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # by its mark
 
 
-class Portable:
+class PicklableFunction:
     """A decorated function.
 
     pickle and cloudpickle both ask a function for its name, and look whether that leads back to the very function. So

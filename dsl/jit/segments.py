@@ -22,14 +22,14 @@ from ...compiler.core.types import ArrayType, array_type
 from ...runtime.core.errors import PlanError
 from ...runtime.program.device import Device
 from ..array.array import Array, from_numpy
-from ..core.errors import ArgumentsError, warn
+from ..core.errors import ArgumentsError, warn_user
 from ..core.host_scalars import Respecialise
 from ..core.pytree import Tree, flatten
-from ..environment.guards import Guard, Guards
-from ..trace.trace import Trace, tracing
+from ..environment.guards import Guard, GuardSet
+from ..trace.trace import Trace, trace_in_progress
 from .graph_break import Answer, HostResult, Segment, ValueReader
-from .launcher import Failed, Launcher, failing
-from .trace_function import Unfinished
+from .launcher import FailedCall, Launcher, failing
+from .trace_function import UnfinishedFunction
 from .traced_function import TracedFunction
 
 Make = Callable[[TracedFunction, Sequence[Any]], Launcher]  # what runs a part, and leaves like those of the call
@@ -59,11 +59,11 @@ class LiveTrace(ValueReader):
                 raise ReplayMismatch
             return found
         part.captured = self.splits.finish(trace, part)
-        with tracing(None):
+        with trace_in_progress(None):
             return self.run(part)
 
 
-class Trees:
+class SegmentTrees:
     """The trees of one function. bound: how many plans they may keep, but for those of the call in progress."""
 
     def __init__(self, bound: int) -> None:
@@ -105,12 +105,12 @@ class SegmentedCall(Launcher):
         trace: Callable[[ValueReader], TracedFunction | frozenset[int]],
         finish: Callable[[Trace, Segment], TracedFunction],
         lock: threading.RLock,
-        guards: Guards,
-        trees: Trees,
+        guards: GuardSet,
+        trees: SegmentTrees,
     ) -> None:
         """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete. trees:
         all those of the function, this one from now on among them."""
-        super().__init__(self._run, "", Guards(()))
+        super().__init__(self._run, "", GuardSet(()))
         self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
         self._guards: dict[Hashable, Guard] = {}
         self._cache: dict[Hashable, Launcher] = {}
@@ -144,7 +144,7 @@ class SegmentedCall(Launcher):
         assert part.entry is not None
         start = part.last = time.perf_counter()
         found = part.entry.run([*leaves, *kept], places)
-        if type(found) is Failed:  # what was assigned before it is in place
+        if type(found) is FailedCall:  # what was assigned before it is in place
             raise found.error
         if not part.line:
             return found
@@ -194,7 +194,7 @@ class SegmentedCall(Launcher):
         except ReplayMismatch:
             self._forget()
             return self._grow(leaves, places, [], [], caller)
-        except Unfinished as unfinished:
+        except UnfinishedFunction as unfinished:
             final, error = unfinished.captured, unfinished.error
         if isinstance(final, frozenset):
             raise Respecialise  # from now on with its numbers known
@@ -236,7 +236,7 @@ class SegmentedCall(Launcher):
         above.children[_key(answer)] = part
         if len(above.children) > MANY_VALUES and above.line not in self._warned:
             self._warned.add(above.line)
-            warn(
+            warn_user(
                 f"{self._name} was traced for more than {MANY_VALUES} values read at {above.line}; write np.where, or "
                 "a comparison, so that few values decide"
             )
@@ -273,7 +273,7 @@ class SegmentedCall(Launcher):
         for row in rows:
             self._guards.setdefault((id(row.holder), row.how, row.key), row)
         if len(self._guards) != before:
-            self.guards = Guards([*self._guards.values()])
+            self.guards = GuardSet([*self._guards.values()])
 
     def lines(self) -> Iterator[str]:
         """Each line that splits the function: what is read there, which values, and what a read costs."""

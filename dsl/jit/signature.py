@@ -11,20 +11,20 @@ import numpy as np
 from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type, dtype_of
 from ..array.array import Array
 from ..array.spec import Spec, spec_of
-from ..core.checks import is_plain_array, refused_kind
+from ..core.checks import is_plain_array, refused_subclass_error
 from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
-from ..core.exact import ATOMS, exact
+from ..core.exact import ATOMS, exact_key
 from ..core.numpy_address import address
 from ..core.pytree import Tree, flatten
-from ..core.readable import native, readable
-from ..environment.argument_properties import NeedOpened
-from ..interop.device_sharing import SharedArray, as_leaf, gpu_of, import_array
-from ..interop.fast_import import import_fast, register_type
-from ..interop.host_import import BUFFERS, foreign, is_foreign
-from ..state.holders import Opened, is_object_holder, open_value
-from ..trace.trace import current
+from ..core.readable import kernel_readable_copy, native_byte_order
+from ..environment.argument_properties import NeedOpenedArguments
+from ..interop.device_sharing import SharedArray, as_call_leaf, gpu_of, import_array
+from ..interop.fast_import import import_foreign_array, register_foreign_type
+from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
+from ..state.holders import OpenedKind, is_object_holder, open_value
+from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
-from .traced_function import Argument
+from .traced_function import TracedArgument
 
 
 def check_function(function: Any) -> None:
@@ -39,7 +39,7 @@ def check_function(function: Any) -> None:
         raise OptionError(f"{name} is a generator or async, and runs after its trace is over; return a list instead")
 
 
-class Parameters:
+class FunctionParameters:
     """A function's parameters, for fast binding."""
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ class Parameters:
         return bound.args, bound.kwargs
 
 
-class Static:
+class StaticArgument:
     """A value that is part of the key, told apart as Python tells literals apart (1, 1.0, True, -0.0, NaN)."""
 
     __slots__ = ("_exact", "_hash", "value")
@@ -121,20 +121,20 @@ class Static:
             self._exact: Hashable = (kind, value)
         else:
             hash(value)
-            self._exact = exact(value)
+            self._exact = exact_key(value)
         self._hash = hash(self._exact)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Static and self._exact == other._exact
+        return type(other) is StaticArgument and self._exact == other._exact
 
     def __repr__(self) -> str:
         return repr(self.value)
 
 
-class Identity:
+class IdentityKey:
     """An object without a hash, as a dict key."""
 
     __slots__ = ("value",)
@@ -146,15 +146,17 @@ class Identity:
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self.value is other.value
+        return isinstance(other, IdentityKey) and self.value is other.value
 
 
 def _has_hash(leaf: Any) -> bool:
-    return isinstance(leaf, (np.ndarray, Array)) or is_foreign(leaf) or getattr(leaf, "__hash__", None) is not None
+    return (
+        isinstance(leaf, (np.ndarray, Array)) or is_foreign_array(leaf) or getattr(leaf, "__hash__", None) is not None
+    )
 
 
 def take_apart(
-    parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
+    parameters: FunctionParameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
 ) -> tuple[Tree, list[Any]]:
     """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
     leaves: list[Any] = []
@@ -167,7 +169,7 @@ def take_apart(
 
 
 def open_arguments(
-    parameters: Parameters, args: tuple[Any, ...], options: dict[str, Any]
+    parameters: FunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Tree, list[Any], list[Any]]:
     """The structure of bound arguments in which every list, dict and object that can be changed has one place; the
     leaves as they are given, and those holders."""
@@ -185,7 +187,7 @@ def open_arguments(
     positional = tuple([part(name, value) for name, value in _named(parameters, args)])
     keywords = tuple([part(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
-    return Tree(Opened, (), children), given, holders
+    return Tree(OpenedKind, (), children), given, holders
 
 
 def to_opened_leaf(value: Any) -> Any:
@@ -193,27 +195,27 @@ def to_opened_leaf(value: Any) -> Any:
     if type(value) in LEAF_TYPES:
         return value
     if not _has_hash(value):
-        return Static(Identity(value))
+        return StaticArgument(IdentityKey(value))
     try:
         return to_leaf(value)
     except DTypeError:  # text, dates
-        return Static(Identity(value))
+        return StaticArgument(IdentityKey(value))
 
 
-def _named(parameters: Parameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+def _named(parameters: FunctionParameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
     names = (*parameters.names, *("",) * (len(args) - len(parameters.names)))
     return list(zip(names, args, strict=False))
 
 
-def _part(name: str, value: Any, parameters: Parameters, leaves: list[Any], objects: bool) -> Tree:
+def _part(name: str, value: Any, parameters: FunctionParameters, leaves: list[Any], objects: bool) -> Tree:
     if name not in parameters.static:
         start = len(leaves)
         tree = flatten(value, leaves, objects)
         if objects:  # what has no hash among the attributes is told apart by identity
-            leaves[start:] = [leaf if _has_hash(leaf) else Static(Identity(leaf)) for leaf in leaves[start:]]
+            leaves[start:] = [leaf if _has_hash(leaf) else StaticArgument(IdentityKey(leaf)) for leaf in leaves[start:]]
         return tree
     try:
-        leaves.append(Static(value))
+        leaves.append(StaticArgument(value))
     except TypeError:
         raise ArgumentsError(
             f"the static argument {name!r} of {parameters.name} has no hash ({type(value).__name__}); "
@@ -225,10 +227,10 @@ def _part(name: str, value: Any, parameters: Parameters, leaves: list[Any], obje
 def to_leaf(value: Any) -> Any:
     """A leaf as calls use it: NumPy array, kg.Array, Spec, Python number or Static. Raises UserError."""
     kind = type(value)
-    if kind in (Array, Spec, Static):
+    if kind in (Array, Spec, StaticArgument):
         return value
     if isinstance(value, (Tracer, TracedNumber)) or kind is TracedNumber:
-        if current() is None:
+        if current_trace() is None:
             raise EscapedValueError(f"{value!r} escaped the trace that made it; return it from the traced function")
         raise TraceError("a traced value cannot be passed here")
     if kind in GENERICS:
@@ -243,27 +245,27 @@ def to_leaf(value: Any) -> Any:
     if kind in (int, float, complex):
         return value
     if kind is SharedArray:
-        return as_leaf(value)
-    seen = import_fast(value)
+        return as_call_leaf(value)
+    seen = import_foreign_array(value)
     if seen is not None:
         return seen if isinstance(seen, Array) else _array_leaf(seen, np.ndarray)
-    register_type(kind)
+    register_foreign_type(kind)
     gpu = gpu_of(value)
     if gpu is not None:
-        return as_leaf(import_array(value, gpu))
+        return as_call_leaf(import_array(value, gpu))
     if isinstance(value, BUFFERS):
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is a buffer, whose items and operators are not an array's; "
             "pass np.asarray(it)"
         )
-    found = foreign(value)
+    found = foreign_as_numpy(value)
     if found is not None:
         return _array_leaf(found, np.ndarray)
     try:
-        return Static(value)
+        return StaticArgument(value)
     except (TypeError, ValueError):
         if is_object_holder(kind):
-            raise NeedOpened from None
+            raise NeedOpenedArguments from None
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is neither an array nor a number and has no hash; pass arrays, "
             "numbers, or tuples, lists, dicts and dataclasses of them"
@@ -273,17 +275,17 @@ def to_leaf(value: Any) -> Any:
 def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
     if kind is not np.ndarray:
         if not is_plain_array(kind):
-            raise refused_kind(kind)
+            raise refused_subclass_error(kind)
         value = value.view(np.ndarray)
     try:
-        dtype_of(native(value.dtype))
+        dtype_of(native_byte_order(value.dtype))
     except TypeError as error:
         raise DTypeError(str(error)) from None
-    return readable(value)
+    return kernel_readable_copy(value)
 
 
 GENERICS = frozenset(dtype.type for dtype in SHORT_NAMES)  # the types of NumPy's scalars
-LEAF_TYPES = frozenset({Array, Spec, Static, int, float, complex})  # what `to_leaf` gives back as it is
+LEAF_TYPES = frozenset({Array, Spec, StaticArgument, int, float, complex})  # what `to_leaf` gives back as it is
 
 
 def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] | None:
@@ -300,7 +302,7 @@ def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] 
         elif kind is float or kind is int or kind in GENERICS:
             key.append(kind)
         elif kind in _PLAIN:
-            key.append(Static(leaf))
+            key.append(StaticArgument(leaf))
         else:
             return None
     return tuple(key)
@@ -352,30 +354,32 @@ def is_number(leaf: Any) -> bool:
     return kind in (int, float, complex) or kind in GENERICS or (kind is np.ndarray and not leaf.ndim)
 
 
-def argument_of(leaf: Any, known: bool) -> Argument:
+def argument_of(leaf: Any, known: bool) -> TracedArgument:
     """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)
     if known and (strides := strides_of(leaf)) is not None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
-        return Argument(spec, None, (spec, strides), strides=strides)
-    if kind is Static:
-        return Argument(None, leaf.value.value if type(leaf.value) is Identity else leaf.value, leaf, True)
+        return TracedArgument(spec, None, (spec, strides), strides=strides)
+    if kind is StaticArgument:
+        return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
     if known and kind is np.ndarray:  # an array, though its value is known
-        return Argument(_spec_of_array(leaf), leaf.copy(), (_spec_of_array(leaf), Static(number_of(leaf))), strides=())
+        return TracedArgument(
+            _spec_of_array(leaf), leaf.copy(), (_spec_of_array(leaf), StaticArgument(number_of(leaf))), strides=()
+        )
     if known:
-        return Argument(None, number_of(leaf), Static(number_of(leaf)), True)
+        return TracedArgument(None, number_of(leaf), StaticArgument(number_of(leaf)), True)
     if kind is np.ndarray:
         spec = _spec_of_array(leaf)
-        return Argument(spec, leaf, (spec,)) if leaf.ndim == 0 else Argument(spec, None, spec)
+        return TracedArgument(spec, leaf, (spec,)) if leaf.ndim == 0 else TracedArgument(spec, None, spec)
     if kind in GENERICS:
         spec = _spec_of_array(leaf)
-        return Argument(spec, leaf, (spec, kind))
+        return TracedArgument(spec, leaf, (spec, kind))
     if kind is Array:
         spec = leaf._spec if leaf._spec.aligned and leaf._spec.contiguous else spec_of(leaf._spec.type)
-        return Argument(spec, None, spec)
+        return TracedArgument(spec, None, spec)
     if kind is Spec:
-        return Argument(leaf, None, leaf)
-    return Argument(None, leaf, cast(Hashable, kind))
+        return TracedArgument(leaf, None, leaf)
+    return TracedArgument(None, leaf, cast(Hashable, kind))
 
 
 def strides_of(leaf: Any) -> tuple[int, ...] | None:

@@ -19,19 +19,19 @@ from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
-from ..array.devices import begin, default, gpu_at, open_device, target
-from ..core.errors import located, user_line, warn
+from ..array.devices import begin_opening_device, default_device_kind, gpu_at, open_device, target_of_kind
+from ..core.errors import locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
-from ..environment.argument_properties import NeedProperty
-from .compiled import Compiled
+from ..environment.argument_properties import NeedCachedProperty
+from .compiled import CompiledProgram
 from .graph_break import ValueReader
 from .launcher import Launcher, failing, layout_of
 from .options import Options
-from .segments import SegmentedCall, Trees
-from .signature import Static, argument_of, is_number, number_of, strides_of
+from .segments import SegmentedCall, SegmentTrees
+from .signature import StaticArgument, argument_of, is_number, number_of, strides_of
 from .trace_check import check_same
-from .trace_function import Unfinished, finished_part, trace_function
-from .traced_function import Argument, Event, TracedFunction
+from .trace_function import UnfinishedFunction, finished_part, trace_function
+from .traced_function import SpecializationEvent, TracedArgument, TracedFunction
 
 MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
 MANY_VALUES = 8
@@ -48,12 +48,12 @@ class Specializations:
         self.function, self.name, self.options = function, name, options
         self.entries: dict[Hashable, Any] = {}
         self.traces: dict[Hashable, TracedFunction | frozenset[int]] = {}
-        self.plans: dict[Hashable, Compiled] = {}
-        self.log: deque[Event] = deque(maxlen=LOG)
+        self.plans: dict[Hashable, CompiledProgram] = {}
+        self.log: deque[SpecializationEvent] = deque(maxlen=LOG)
         self._changes: dict[str, int] = {}  # how often what a guard watches has changed
         self.lock = threading.RLock()
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
-        self._trees = Trees(MAX_SPECIALIZATIONS)
+        self._trees = SegmentTrees(MAX_SPECIALIZATIONS)
         self._place = options.place
         self._device: Device | None = None
 
@@ -75,14 +75,14 @@ class Specializations:
         return found if isinstance(found, Launcher) and found.guards.hold() else None
 
     def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Launcher:
-        begin(self._place)
+        begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
-        except NeedProperty as need:  # so do the next calls, each with an argument that does not hold it
+        except NeedCachedProperty as need:  # so do the next calls, each with an argument that does not hold it
             if all(strides_of(leaves[i]) is not None for i in need.known) and type(self.entries.get(key)) is not tuple:
                 remember(self.entries, key, Launcher(need.raise_again, "", need.guards))
             raise
-        except Unfinished as unfinished:
+        except UnfinishedFunction as unfinished:
             return failing(self._made(unfinished.captured, leaves), unfinished.error)
         by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry = self._segmented(tree, arguments, captured) if captured.line else self._made(captured, leaves)
@@ -112,9 +112,9 @@ class Specializations:
         """What runs a trace on the first device."""
         return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
-    def _segmented(self, tree: Tree, arguments: Sequence[Argument], first: TracedFunction) -> Launcher:
+    def _segmented(self, tree: Tree, arguments: Sequence[TracedArgument], first: TracedFunction) -> Launcher:
         """What runs calls of these arguments in parts."""
-        self.note(Event("split", f"split at {first.line}, and wherever else array values decide"))
+        self.note(SpecializationEvent("split", f"split at {first.line}, and wherever else array values decide"))
         trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
         finish = functools.partial(finished_part, self.function)
         return SegmentedCall(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
@@ -123,7 +123,7 @@ class Specializations:
 
     def trace(
         self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
-    ) -> tuple[TracedFunction, list[Argument], frozenset[int]]:
+    ) -> tuple[TracedFunction, list[TracedArgument], frozenset[int]]:
         """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
         by their layout)."""
         if self.options.splits:  # a later part might ask
@@ -133,27 +133,29 @@ class Specializations:
             key = (tree, tuple(a.key for a in arguments))
             found = self.traces.get(key)
             if isinstance(found, TracedFunction) and (changed := found.guards.failed()) is not None:
-                self.note(Event("traced again", f"traced again: {changed} has changed"))
+                self.note(SpecializationEvent("traced again", f"traced again: {changed} has changed"))
                 self._count_changes(changed)
                 found = None
             if found is None:
                 began = time.perf_counter_ns()
                 try:
                     found = self._captured(tree, arguments)
-                except NeedProperty as need:
+                except NeedCachedProperty as need:
                     need.known = known
                     raise
                 remember(self.traces, key, found)
                 if isinstance(found, TracedFunction):
                     shown, took = tuple(map(show, arguments)), (time.perf_counter_ns() - began) / 1e3
-                    self.note(Event("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took))
+                    self.note(
+                        SpecializationEvent("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took)
+                    )
                     self._count_values(known, leaves)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
             assert not found <= known, "what is known is asked for again, and would be without end"
             known |= found
 
-    def _captured(self, tree: Tree, arguments: Sequence[Argument]) -> TracedFunction | frozenset[int]:
+    def _captured(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
         return trace_function(self.function, self.name, tree, arguments, ValueReader() if self.options.splits else None)
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
@@ -168,7 +170,7 @@ class Specializations:
             again = self._captured(tree, arguments)
             check_same(self.name, captured, again)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: SpecializationEvent) -> None:
         """Write it down; a program that has imported `logging` can read it there, from the logger `kernelgraph`."""
         self.log.append(event)
         logging = sys.modules.get("logging")
@@ -178,7 +180,7 @@ class Specializations:
     def _count_changes(self, changed: str) -> None:
         self._changes[changed] = self._changes.get(changed, 0) + 1
         if self._changes[changed] == MANY_CHANGES:
-            warn(
+            warn_user(
                 f"{self.name} was traced {MANY_CHANGES} times since {changed} keeps changing, and each time compiles "
                 "again what differs; pass it as an argument"
             )
@@ -192,7 +194,7 @@ class Specializations:
                 continue
             values.add(repr(leaves[leaf]))
             if len(values) > MANY_VALUES:
-                warn(
+                warn_user(
                     f"{self.name} was traced for more than {MANY_VALUES} values of one number, since its value "
                     "decides the trace; write np.where in place of if, or pass the number as an array"
                 )
@@ -203,7 +205,7 @@ class Specializations:
         in_place = DEVICES[self.kind].host_memory
         return tuple(layout_of(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
 
-    def compiled(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:
+    def compiled(self, captured: TracedFunction, leaves: Sequence[Any]) -> CompiledProgram:
         """The program and the plan of a trace for leaves like these."""
         kind, layouts = self.kind, self.layouts(captured, leaves)
         key = (captured.graph, layouts)
@@ -213,16 +215,18 @@ class Specializations:
             options, gpu = self.options, gpu_at(self.place)
             machine, streams = machine_of_device(kind, gpu), options.streams
             try:
-                stages = compile_stages(captured.graph, target(kind), layouts, **options.compiling, gpu=gpu)
+                stages = compile_stages(captured.graph, target_of_kind(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
-                raise located(error) from None
+                raise locate_graph_error(error) from None
             program = batch_matmuls_where_faster(stages.program, streams, machine)
-            found = Compiled(program, plan_by_cost_model(program, streams, self.options.memory, machine))
+            found = CompiledProgram(program, plan_by_cost_model(program, streams, self.options.memory, machine))
             found.keep_stages(stages)
             remember(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             took = (time.perf_counter_ns() - began) / 1e3
-            self.note(Event("compiled", f"compiled {len(program.tasks)} tasks for ({shown})", microseconds=took))
+            self.note(
+                SpecializationEvent("compiled", f"compiled {len(program.tasks)} tasks for ({shown})", microseconds=took)
+            )
         return found
 
     def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> Stages:
@@ -230,12 +234,12 @@ class Specializations:
         compiled = self.compiled(captured, leaves)
         if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
             layouts, gpu = self.layouts(captured, leaves), gpu_at(self.place)
-            kind = target(self.kind)
+            kind = target_of_kind(self.kind)
             compiled.keep_stages(compile_stages(captured.graph, kind, layouts, **self.options.compiling, gpu=gpu))
         assert compiled.stages is not None
         return compiled.stages
 
-    def ready(self, captured: TracedFunction, leaves: Sequence[Any]) -> Compiled:
+    def ready(self, captured: TracedFunction, leaves: Sequence[Any]) -> CompiledProgram:
         """`compiled`, and its code made for the device."""
         with self.lock:
             found = self.compiled(captured, leaves)
@@ -246,7 +250,7 @@ class Specializations:
     def place(self) -> tuple[str, int]:
         """Kind and number of the device; chosen when it is first asked for."""
         if self._place is None:
-            self._place = default()
+            self._place = default_device_kind()
         return self._place
 
     @property
@@ -275,12 +279,12 @@ def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
     cache[key] = value
 
 
-def values_of(leaves: Sequence[Any], which: Sequence[int]) -> tuple[Static, ...]:
+def values_of(leaves: Sequence[Any], which: Sequence[int]) -> tuple[StaticArgument, ...]:
     """The values of some leaves, as part of a key."""
-    return tuple(Static(number_of(leaves[i])) for i in which)
+    return tuple(StaticArgument(number_of(leaves[i])) for i in which)
 
 
-def show(argument: Argument) -> str:
+def show(argument: TracedArgument) -> str:
     """An argument as `explain` and `why` write it."""
     if argument.spec is not None:
         return str(argument.spec.type)

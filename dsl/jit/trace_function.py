@@ -22,30 +22,38 @@ from ..core.errors import (
     TraceError,
     UnsupportedError,
     UserError,
-    is_numpys,
-    line_of,
-    located,
+    is_numpy_error,
+    line_of_traceback,
+    locate_graph_error,
     package_of,
     user_frames,
 )
-from ..core.places import reader_of_lines
+from ..core.places import user_line_reader
 from ..core.pytree import LEAF, Tree, flatten, unflatten
-from ..environment.argument_properties import NeedProperty
-from ..environment.environment import World, frozen_container_maker, known_names
-from ..environment.guards import Guards, contents_guard
+from ..environment.argument_properties import NeedCachedProperty
+from ..environment.environment import Environment, frozen_container_maker, known_names
+from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_native_miss
 from ..environment.returned_objects import check_kinds
 from ..environment.value_kinds import environment_of
 from ..state.changes import StateChanges
 from ..state.holders import is_opened
 from ..state.opened_arguments import OpenedArguments
-from ..state.results import Place, Results
-from ..trace.memory_layout import OfArgument
-from ..trace.subgraph import Cut, cut
-from ..trace.trace import NeedValue, NotFollowed, RecordedLoops, TooMany, Trace, Undecided, tracing
+from ..state.results import Place, ResultLocations
+from ..trace.memory_layout import ArgumentLayout
+from ..trace.subgraph import Subgraph, extract_subgraph
+from ..trace.trace import (
+    LoopNotRecordable,
+    NeedValue,
+    RecordedLoops,
+    Trace,
+    TraceTooLong,
+    UndecidedValue,
+    trace_in_progress,
+)
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, Segment, ValueReader, placed
-from .traced_function import Argument, TracedFunction, Watched
+from .traced_function import TracedArgument, TracedFunction, Watched
 
 NUMBERS = (int, float, complex)
 
@@ -54,7 +62,7 @@ LONG = 128  # nodes from which it is looked at whether they are turns of a loop
 LONGEST = 50_000  # nodes of a trace that is not taken if its turns do not repeat
 
 
-class Unfinished(BaseException):
+class UnfinishedFunction(BaseException):
     """The function raises an error, its own or NumPy's, after it has assigned to arguments: `captured` does as much."""
 
     def __init__(self, error: Exception, captured: TracedFunction) -> None:
@@ -66,7 +74,7 @@ def trace_function(
     function: Callable[..., Any],
     name: str,
     tree: Tree,
-    arguments: Sequence[Argument],
+    arguments: Sequence[TracedArgument],
     reader: ValueReader | None = None,
     rewriting: bool = False,
     loops: RecordedLoops | None = None,
@@ -88,7 +96,7 @@ def trace_function(
     _watch_length(trace)
     opened: OpenedArguments | None = None
     try:
-        with tracing(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
+        with trace_in_progress(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
@@ -103,12 +111,12 @@ def trace_function(
                 args, options = unflatten(tree, leaves, frozen_container_maker(world))
                 if world is not None:
                     world.may_open = any(a.static for a in arguments) or not _is_flat(tree)
-            trace.builder.where = reader_of_lines()
+            trace.builder.where = user_line_reader()
             try:
                 result = (function if world is None else world.root(function))(*args, **options)
             except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
-                    raise Undecided from None
+                    raise UndecidedValue from None
                 _refuse_own_error(trace, world, error)
                 raise
             if trace.needed:
@@ -116,7 +124,7 @@ def trace_function(
             if world is not None and world.needed:
                 raise world.needed
             if trace.undecided:
-                raise Undecided
+                raise UndecidedValue
             trace.check_refusals()
             if world is not None:
                 world.check()
@@ -124,16 +132,16 @@ def trace_function(
             return _finished(trace, function, result, opened)
     except NeedValue:
         return frozenset(trace.needed)
-    except NeedProperty as need:
-        need.guards = Guards([] if world is None else [*world.guards.values()])
+    except NeedCachedProperty as need:
+        need.guards = GuardSet([] if world is None else [*world.guards.values()])
         raise
-    except Undecided:
+    except UndecidedValue:
         return trace_function(function, name, tree, arguments, reader, True, loops)
-    except TooMany as long:
+    except TraceTooLong as long:
         from ..turns.record import record_loop
 
         return trace_function(function, name, tree, arguments, reader, True, RecordedLoops(record_loop, long.rolls))
-    except NotFollowed as error:
+    except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
         for site in loops.recorded if error.site is None else [error.site]:
@@ -149,9 +157,9 @@ def trace_function(
             from ..turns.record import record_loop
 
             return trace_function(function, name, tree, arguments, reader, True, RecordedLoops(record_loop, False, 0))
-        found = located(error) if isinstance(error, GraphError) else error
+        found = locate_graph_error(error) if isinstance(error, GraphError) else error
         found = found.with_traceback(user_frames(error.__traceback__))
-        if not is_numpys(error):
+        if not is_numpy_error(error):
             if loops is not None and loops.unrolled:
                 reasons = [*dict.fromkeys(loops.unrolled.values())]
                 add_note_once(found, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
@@ -174,9 +182,9 @@ def trace_function(
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
 
 
-def _refuse_own_error(trace: Trace, world: World | None, error: Exception) -> None:
+def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception) -> None:
     """Raises TraceError for an error that Python raises of what stands for the user's objects and names alone."""
-    line = line_of(error.__traceback__)
+    line = line_of_traceback(error.__traceback__)
     if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
         raise TraceError(
             "a traced function cannot change an array that is no argument, since later calls would not do it again",
@@ -207,7 +215,7 @@ def _check_order(trace: Trace, error: Exception) -> None:
         raise UnsupportedError(
             f"a {type(error).__name__} is raised, or a {type(trace.raised).__name__} before it, as a traced value "
             "decides; return for one of the two",
-            line_of(error.__traceback__),
+            line_of_traceback(error.__traceback__),
         ) from error
 
 
@@ -218,8 +226,8 @@ def _after_writes(
     changed = trace.assigned or (opened is not None and any(opened.differences()))
     if not changed or trace.path or trace.depth or trace.loops:
         return error
-    with tracing(trace):
-        return Unfinished(error, _finished(trace, function, None, opened))
+    with trace_in_progress(trace):
+        return UnfinishedFunction(error, _finished(trace, function, None, opened))
 
 
 def _records_nothing(*loop: Any) -> bool:
@@ -229,7 +237,7 @@ def _records_nothing(*loop: Any) -> bool:
 def _may_be_recorded(trace: Trace, reader: ValueReader | None, error: Exception) -> bool:
     """Whether what was refused in a loop may be followed once the loop is recorded: slices and masks that a value
     decides."""
-    if trace.world is None or reader is not None or trace.loops_of is not None or trace.depth or is_numpys(error):
+    if trace.world is None or reader is not None or trace.loops_of is not None or trace.depth or is_numpy_error(error):
         return False
     if not isinstance(error, (TraceError, UnsupportedError)):
         return False
@@ -260,7 +268,7 @@ def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> 
     return _captured(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
 
 
-def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
+def _stand_in(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
     if argument.static:
         return argument.value
     if argument.spec is not None:
@@ -274,14 +282,14 @@ def _stand_in(trace: Trace, leaf: int, argument: Argument) -> Any:
             return Tracer(trace, value, SCALAR)
         if argument.strides:
             trace.strides[leaf] = argument.strides
-        return Tracer(trace, value, leaf, layout=OfArgument(trace, leaf))
+        return Tracer(trace, value, leaf, layout=ArgumentLayout(trace, leaf))
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
 def _finished(
     trace: Trace, function: Callable[..., Any], result: Any, opened: OpenedArguments | None = None
 ) -> TracedFunction:
-    found = Results(trace)
+    found = ResultLocations(trace)
     state = None if opened is None else found.state(opened)
     stops = {} if opened is None or state is None else found.stops(opened, state)
     leaves: list[Any] = []
@@ -296,18 +304,18 @@ def _finished(
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
     watched = placed(trace, outputs)
     if trace.split is not None:
-        whole = cut(trace, outputs, trace.split.known, [*trace.arguments_at])
+        whole = extract_subgraph(trace, outputs, trace.split.known, [*trace.arguments_at])
     else:
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
-        whole = Cut(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
+        whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
     return _captured(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
 
 
 def _captured(
     trace: Trace,
     function: Callable[..., Any],
-    whole: Cut,
+    whole: Subgraph,
     tree: Tree,
     results: Sequence[tuple[str, Any]],
     numbers: Sequence[str],
@@ -320,7 +328,7 @@ def _captured(
     made = reroll_graph(whole.graph)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
-        raise trace.need(leaf for n in nodes for leaf in trace.number_sources[n][0])
+        raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
     found = _behind(len(names), results)
@@ -338,7 +346,7 @@ def _captured(
         tree,
         found,
         assigned,
-        Guards(guards),
+        GuardSet(guards),
         whole.feeds,
         text,
         line,
@@ -363,7 +371,7 @@ def _nothing_left(graph: Graph) -> None:
             )
 
 
-def _scalar_checks(whole: Cut) -> list[str]:
+def _scalar_checks(whole: Subgraph) -> list[str]:
     """What a call's numbers must fulfil: the type that was traced, and a size that fits all their uses."""
     found = []
     graph = whole.graph

@@ -12,14 +12,14 @@ from ...runtime.core.frozen import dataclass
 from ..array.spec import Spec
 from ..core.host_scalars import Host
 from ..core.pytree import Tree
-from ..environment.guards import Guards
+from ..environment.guards import GuardSet
 from ..state.changes import StateChanges
 
 Watched = tuple[tuple[tuple[int, ...], Callable[[Sequence[Any]], None]], ...]  # results, and what looks at them
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class TracedArgument:
     """One leaf of the arguments: an array of a spec, a Python number that is passed at each call, or a static value.
     value: of what is no array, and of a 0-d NumPy array. key: what tells it apart from other arguments. strides: of an
     array whose layout (of a 0-d one: value) is part of the key."""
@@ -32,7 +32,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SpecializationEvent:
     """Something that happened to a function's versions.
 
     kind: `traced`, `traced again`, `compiled`, `placed` or `split`; line: who called; shown: of a trace the arguments
@@ -60,7 +60,7 @@ class TracedFunction:
     tree: Tree
     results: tuple[tuple[str, Any], ...]
     assigned: tuple[tuple[int, int], ...]
-    guards: Guards
+    guards: GuardSet
     feeds: tuple[int, ...]
     text: str = ""
     line: str = ""

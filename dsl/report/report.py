@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .page import page
-from .svg import Bar, Block, folded, image, schedule_svg
+from .svg import MemoryBlock, TaskBar, folded, image, schedule_svg
 from .text import duration, size
 
 LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
@@ -77,13 +77,13 @@ class Report:
         trusted; and the page in a frame of its own."""
         data = self.data
         tasks = [task for task in data["tasks"] if "parent" not in task]
-        bars = [Bar(task["label"], task["stream"], task["start"], task["end"]) for task in tasks]
+        bars = [TaskBar(task["label"], task["stream"], task["start"], task["end"]) for task in tasks]
         blocks = []
         for number, buffer in enumerate(data["buffers"]):
             users = [task for task in tasks if number in task["reads"] or number in task["writes"]]
             if buffer["offset"] is not None and users:
                 start, end = min(task["start"] for task in users), max(task["end"] for task in users)
-                blocks.append(Block(buffer["offset"], buffer["bytes"], start, end))
+                blocks.append(MemoryBlock(buffer["offset"], buffer["bytes"], start, end))
         html = folded("report", str(self)) + image(schedule_svg(bars, blocks), str(self))
         whole = self.page()
         if len(whole) <= LARGEST_FRAME:

@@ -20,7 +20,7 @@ MOST_NAMES = 20  # texts in bars
 FILLS = ("#3b74c4", "#8a5fc0", "#389a63", "#c98a2b", "#b85c7a", "#4f9aa8")
 
 
-class Bar(NamedTuple):
+class TaskBar(NamedTuple):
     """A task: its name, stream, and when it runs."""
 
     name: str
@@ -29,7 +29,7 @@ class Bar(NamedTuple):
     end: float
 
 
-class Block(NamedTuple):
+class MemoryBlock(NamedTuple):
     """A buffer of the arena: where it lies, how long it is, and from when to when."""
 
     offset: int
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     end: float
 
 
-def schedule_svg(bars: Sequence[Bar], blocks: Sequence[Block] = ()) -> str:
+def schedule_svg(bars: Sequence[TaskBar], blocks: Sequence[MemoryBlock] = ()) -> str:
     """The picture. Times are microseconds; what is shorter than half a pixel has half a pixel."""
     streams = 1 + max((bar.stream for bar in bars), default=0)
     end = max((bar.end for bar in bars), default=0.0) or 1.0

@@ -12,7 +12,7 @@ Places = tuple[tuple[str, Any], ...]  # for each leaf of a structure where a cal
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HolderChange:
     """What a call does to a holder. whole: all that it holds is put anew. removed: the names that go.
     put: for each name (of a list: each place) the structure of what is put there, and its leaves."""
 
@@ -34,7 +34,7 @@ class StateChanges:
     leaves: int
     holders: tuple[type, ...]
     made: tuple[tuple[Tree, Places], ...]
-    changes: tuple[Change, ...]
+    changes: tuple[HolderChange, ...]
     scalars: frozenset[int]
     shared: frozenset[int]
 
@@ -42,7 +42,9 @@ class StateChanges:
         """The same with its leaves found elsewhere."""
         made = tuple((tree, moved(places)) for tree, places in self.made)
         changes = tuple(
-            Change(c.holder, c.whole, c.removed, tuple((name, tree, moved(places)) for name, tree, places in c.put))
+            HolderChange(
+                c.holder, c.whole, c.removed, tuple((name, tree, moved(places)) for name, tree, places in c.put)
+            )
             for c in self.changes
         )
         return StateChanges(self.leaves, self.holders, made, changes, self.scalars, self.shared)

@@ -27,7 +27,7 @@ _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collec
 _NAMESPACES |= {("collections", "UserList")}
 
 
-class Opened:
+class OpenedKind:
     """The kind of the structure of opened arguments."""
 
 
@@ -180,4 +180,4 @@ def fill(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[An
 
 def is_opened(tree: Tree) -> bool:
     """Whether it is the structure of opened arguments."""
-    return tree.kind is Opened
+    return tree.kind is OpenedKind

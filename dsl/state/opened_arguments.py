@@ -10,8 +10,8 @@ from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
 from ..core.object_state import is_user_class
 from ..core.pytree import Tree
-from ..environment.environment import World
-from ..trace.aliasing import root_of
+from ..environment.environment import Environment
+from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
 from .holders import assemble, attributes_in
 
@@ -19,7 +19,7 @@ Held = tuple[tuple[Hashable, ...], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class HolderDifference:
     """What a holder holds now that it did not hold before. whole: all is put anew, in this order.
 
     removed: the names that are gone. put: names (of a list: places) and values."""
@@ -33,7 +33,7 @@ class Difference:
 class OpenedArguments:
     """holders: what stands for each list, dict and object among the arguments, in the order of `open_value`."""
 
-    def __init__(self, world: World, tree: Tree, leaves: Sequence[Any]) -> None:
+    def __init__(self, world: Environment, tree: Tree, leaves: Sequence[Any]) -> None:
         """leaves: what stands for those of the tree."""
         self._world = world
         self.holders: list[Any] = []
@@ -61,7 +61,7 @@ class OpenedArguments:
         names, values = self._before[holder]
         return {id(value): name for name, value in zip(names or range(len(values)), values, strict=True)}
 
-    def differences(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[HolderDifference]:
         """What was changed, in the order of the arguments. Raises TraceError for an object of another class now."""
         for number, (found, (names, values)) in enumerate(zip(self.holders, self._before, strict=True)):
             if type(found) is not self._types[number]:
@@ -76,7 +76,7 @@ class OpenedArguments:
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
         values = [*self.args, *self.options.values(), *(v for x in self.holders for v in held_by(x)[1])]
-        return (id(root_of(v)) for v in _parts(values) if isinstance(v, Tracer))
+        return (id(root_of_view(v)) for v in _parts(values) if isinstance(v, Tracer))
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one, or an array that was assigned to, at any depth."""
@@ -101,19 +101,19 @@ def held_by(holder: Any) -> Held:
     return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else attributes_in(holder)
 
 
-def _difference(number: int, is_list: bool, before: Held, now: Held) -> Difference:
+def _difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
     if is_list:
         pairs = [*enumerate(now[1])]
         if len(now[1]) != len(before[1]):
-            return Difference(number, True, (), tuple(pairs))
-        return Difference(number, False, (), tuple((i, v) for i, v in pairs if v is not before[1][i]))
+            return HolderDifference(number, True, (), tuple(pairs))
+        return HolderDifference(number, False, (), tuple((i, v) for i, v in pairs if v is not before[1][i]))
     then, held = dict(zip(*before, strict=True)), dict(zip(*now, strict=True))
     stay = [name for name in before[0] if name in held]
     if list(now[0][: len(stay)]) != stay:  # one was removed, and is there again
-        return Difference(number, True, (), tuple(held.items()))
+        return HolderDifference(number, True, (), tuple(held.items()))
     removed = tuple(name for name in before[0] if name not in held)
     put = tuple((name, v) for name, v in held.items() if name not in then or then[name] is not v)
-    return Difference(number, False, removed, put)
+    return HolderDifference(number, False, removed, put)
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Any]:
@@ -126,4 +126,6 @@ def _parts(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _is_assigned(value: Any, assigned: dict[int, Any]) -> bool:
-    return isinstance(value, Tracer) and type(root_of(value)._owner) is int and root_of(value)._owner in assigned
+    return (
+        isinstance(value, Tracer) and type(root_of_view(value)._owner) is int and root_of_view(value)._owner in assigned
+    )

@@ -15,11 +15,11 @@ from .holders import SameHolder, SameLeaf, slots_of
 Fast = Callable[..., Any]
 
 
-class _Unknown(Exception):
+class _UnreadableStructure(Exception):
     """The structure has something that takes more than a look."""
 
 
-class _Reader:
+class _ReaderWriter:
     """Writes the lines that read one structure."""
 
     def __init__(self, opens: bool) -> None:
@@ -73,7 +73,7 @@ class _Reader:
         else:
             slots = [n for n in tree.names if n in slots_of(kind)]
             if len(slots) != len(slots_of(kind)):
-                raise _Unknown  # one that is empty must stay so
+                raise _UnreadableStructure  # one that is empty must stay so
             for name, into in zip(slots, names, strict=False):
                 yield f"{into} = {self.constant(slots_of(kind)[str(name)].__get__)}({value})"
             if kind.__dictoffset__:
@@ -86,7 +86,7 @@ class _Reader:
     def _items(self, names: Sequence[Hashable], unpacked: str, value: str) -> Iterator[str]:
         """Lines that look whether a dict has these names, in this order, and read it."""
         if not all(type(name) is str for name in names):
-            raise _Unknown
+            raise _UnreadableStructure
         if names:
             yield _unless(f"[*{value}] == {self.constant([*names])}")
             yield f"{unpacked} = {value}.values()"
@@ -101,7 +101,7 @@ def nested_reader(
 
     values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. opens: whether
     the arguments are opened; else there are no holders among what is given. None where more than a look is needed."""
-    reader = _Reader(opens)
+    reader = _ReaderWriter(opens)
     positional, named = tree.children
     if named.names:
         return None
@@ -114,9 +114,9 @@ def nested_reader(
         lines += reader.apart()
         for leaf, value in values.items():
             if type(value) is not int:
-                raise _Unknown
+                raise _UnreadableStructure
             lines.append(_unless(f"{reader.leaves[leaf]} == {value}"))
-    except _Unknown:
+    except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]
     body = [*lines, f"leaves = ({''.join(f'{n}, ' for n in given)})"]

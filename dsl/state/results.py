@@ -12,17 +12,17 @@ from ..array.array import Array
 from ..core.errors import TraceError
 from ..core.pytree import LEAF, Tree, flatten
 from ..environment.returned_objects import returned_object
-from ..trace.aliasing import itself, root_of, settle, shares_memory
-from ..trace.operands import array_of
-from ..trace.trace import Recorded, Trace
+from ..trace.aliasing import root_of_view, settle_reshapes, shares_memory, unwrap_contiguous_view
+from ..trace.operands import to_traced_array
+from ..trace.trace import LoopSymbolBase, Trace
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
-from .changes import Change, Places, StateChanges
+from .changes import HolderChange, Places, StateChanges
 from .opened_arguments import OpenedArguments
 
 Place = tuple[str, Any]
 
 
-class Results:
+class ResultLocations:
     """outputs: the values that the graph gives; numbers: the host's names of those that it gives."""
 
     def __init__(self, trace: Trace) -> None:
@@ -43,13 +43,17 @@ class Results:
     def place(self, leaf: Any) -> Place:
         """Where a call finds a leaf of what the function returns."""
         trace = self._trace
-        if isinstance(leaf, Recorded):
+        if isinstance(leaf, LoopSymbolBase):
             leaf.refuse()
         if id(leaf) in self._arrays:
             return "array", self._arrays[id(leaf)][1]
         if type(leaf) is TracedNumber:
             return self._number(leaf)
-        if isinstance(leaf, Tracer) and leaf._owner in trace.assigned and _is_whole(own := itself(leaf), trace):
+        if (
+            isinstance(leaf, Tracer)
+            and leaf._owner in trace.assigned
+            and _is_whole(own := unwrap_contiguous_view(leaf), trace)
+        ):
             return "argument", own._owner
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
             return self._output(leaf)
@@ -60,7 +64,7 @@ class Results:
         return "number", len(self.numbers) - 1
 
     def _output(self, array: Any) -> Place:
-        self.outputs.append(array_of(array)._value)
+        self.outputs.append(to_traced_array(array)._value)
         return "array", len(self.outputs) - 1
 
     # what is stored
@@ -81,7 +85,7 @@ class Results:
                     put.append((name, LEAF, (("old", before[id(value)]),)))
                 else:
                     put.append((name, *self._stored(value, opened, label)))
-            found.append(Change(difference.holder, difference.whole, difference.removed, tuple(put)))
+            found.append(HolderChange(difference.holder, difference.whole, difference.removed, tuple(put)))
         self._check_apart(opened)
         return StateChanges(
             self._trace.leaves - len(opened.kinds) - 1,
@@ -131,7 +135,7 @@ class Results:
         return LEAF, (("made", len(self.made) - 1),)
 
     def _stored_leaf(self, leaf: Any, label: str) -> Place:
-        if isinstance(leaf, Recorded):
+        if isinstance(leaf, LoopSymbolBase):
             leaf.refuse()
         if type(leaf) is TracedNumber:
             return self._number(leaf)
@@ -149,11 +153,11 @@ class Results:
         if known is not None:
             return "array", known[1]
         if array._owner != SCALAR and array._parent is not None:
-            settle(array)
-            array = itself(array)
+            settle_reshapes(array)
+            array = unwrap_contiguous_view(array)
             if id(array) in self._arrays:
                 return "array", self._arrays[id(array)][1]
-        root = root_of(array)
+        root = root_of_view(array)
         if array._owner != SCALAR and root is array:
             if type(root._owner) is int:
                 return "argument", root._owner
@@ -162,7 +166,7 @@ class Results:
                 if captured not in trace.constants:
                     return "static", trace.captured[captured]
         if array._owner != SCALAR:
-            others = [x for x, _ in self._arrays.values() if root_of(x) is root]
+            others = [x for x, _ in self._arrays.values() if root_of_view(x) is root]
             if (root is not array and root._owner is not None) or any(shares_memory(array, x) for x in others):
                 what = "an argument" if type(root._owner) is int else "another array"
                 raise TraceError(
@@ -174,7 +178,7 @@ class Results:
         self._arrays[id(array)] = (array, place[1])
         if array._owner == SCALAR:
             self.scalars.add(place[1])
-        elif trace.linked(root):
+        elif trace.possible_aliases(root):
             self.shared.add(place[1])
             self._linked.append((root, label, self._line(array)))
         return place
@@ -189,9 +193,9 @@ class Results:
         """Raises TraceError where what is stored may be another array that the arguments hold, as a value decided."""
         if not self._linked:
             return
-        stay = {id(root_of(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}
+        stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}
         for root, label, line in self._linked:
-            if any(other in stay for other in map(id, self._trace.linked(root))):
+            if any(other in stay for other in map(id, self._trace.possible_aliases(root))):
                 raise TraceError(
                     f"{label} becomes one array or another, as a traced value decides, which the arguments hold at "
                     "another place too; write .copy() behind what is assigned",

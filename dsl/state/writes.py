@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from ..core.object_state import base_of, contents
-from ..environment.guards import Guards
-from .changes import Change
+from ..core.object_state import builtin_container_base, container_contents
+from ..environment.guards import GuardSet
+from .changes import HolderChange
 from .holders import slots_of
 
 Constant = Callable[[Any], str]  # a name for a value that the lines use
 
 
-def writes_of(change: Change, kind: type, holder: str, constant: Constant) -> Iterator[str]:
+def writes_of(change: HolderChange, kind: type, holder: str, constant: Constant) -> Iterator[str]:
     """Lines that carry out a change. holder: its name; value number i is in `{holder}_{i}`."""
     values = [f"{holder}_{i}" for i in range(len(change.put))]
     if kind is list:
@@ -57,7 +57,7 @@ def _key(name: Hashable, constant: Constant) -> str:
     return repr(name) if type(name) in (str, int) else constant(name)
 
 
-def watched_objects(guards: Guards) -> frozenset[int]:
+def watched_objects(guards: GuardSet) -> frozenset[int]:
     """The identities of what the trace has read by other ways than its arguments."""
     found: set[int] = set()
     todo = [row.value for row in guards.rows]
@@ -65,6 +65,6 @@ def watched_objects(guards: Guards) -> frozenset[int]:
         value = todo.pop()
         if id(value) not in found:
             found.add(id(value))
-            base = base_of(type(value))
-            todo += [] if base is None else contents(base, value)
+            base = builtin_container_base(type(value))
+            todo += [] if base is None else container_contents(base, value)
     return frozenset(found | {id(row.holder) for row in guards.rows})

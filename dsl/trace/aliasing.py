@@ -18,33 +18,33 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
-from .axes import to_shape
+from .axes import to_traced_shape
 from .dispatch import ATTRIBUTES, SPECIAL
-from .items import AS_ARRAY, CAST, ITEM, Way, as_element
-from .memory_layout import Kept, Layout, StandIn, Viewed, dense, resolve
-from .tracer import CAPTURED, SCALAR, Tracer, check_alive
+from .items import AS_ARRAY, CAST, ITEM, Way, convert_for_element
+from .memory_layout import LayoutOfView, MemoryLayout, StandIn, UfuncResultLayout, dense_stand_in, resolve_memory_layout
+from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
 
 
-class Look(Protocol):
+class ViewStep(Protocol):
     """One way to look at an array."""
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         """What is seen of a base."""
         ...
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         """A part of the view as the part of its base that it is."""
         ...
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         """NumPy's view; None where it makes a copy."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceView:
     """Element i is element `starts + i * steps`."""
 
     starts: tuple[int, ...]
@@ -54,19 +54,19 @@ class Slice:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.slice(value, self.starts, self.steps, self.shape)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         first = tuple(s + t * a for s, t, a in zip(self.starts, self.steps, starts, strict=True))
         return value, first, tuple(t * b for t, b in zip(self.steps, steps, strict=True))
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         ends = [s + t * n for s, t, n in zip(self.starts, self.steps, self.shape, strict=True)]
         keys = zip(self.starts, ends, self.steps, strict=True)
         return a[tuple(slice(s, e if e >= 0 else None, t) for s, e, t in keys)]
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
+class PermuteView:
     """Axis i is axis `axes[i]`."""
 
     axes: tuple[int, ...]
@@ -74,17 +74,17 @@ class Permute:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.permute(value, self.axes)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         back = [self.axes.index(i) for i in range(len(self.axes))]
         return builder.permute(value, back), tuple(starts[i] for i in back), tuple(steps[i] for i in back)
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return a.transpose(self.axes)
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
+class ReshapeView:
     """The same elements in C order. NumPy makes a view where it can, for certain where axes of length 1 come and go.
 
     through: it is known to be a view. flat: it is `x.flat`, of which elements are assigned, and parts are copies."""
@@ -96,10 +96,10 @@ class Reshape:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.reshape(value, self.shape)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         if not self.is_view_of(base.type):
             seen = self.apply(builder, base)
-            return whole(builder.reshape(written(builder, seen, part), base.shape))
+            return whole_part(builder.reshape(update_part(builder, seen, part), base.shape))
         value, starts, steps = part
         long = iter([axis for axis, n in enumerate(self.shape) if n != 1])
         places = [None if n == 1 else next(long) for n in base.shape]
@@ -110,7 +110,7 @@ class Reshape:
     def is_view_of(self, type: ArrayType) -> bool:
         return [n for n in self.shape if n != 1] == [n for n in type.shape if n != 1]
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         try:
             return np.reshape(a, self.shape, copy=False)
         except ValueError:
@@ -118,7 +118,7 @@ class Reshape:
 
 
 @dataclass(frozen=True, slots=True)
-class Contiguous:
+class ContiguousView:
     """The array itself where its memory is dense in an order (`C` or `F`), else a copy that is.
 
     through: it is known to be the array itself."""
@@ -129,18 +129,18 @@ class Contiguous:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return value
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         return part
 
     def is_view_of(self, type: ArrayType) -> bool:
         return type.size < 2
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return a if (a.flags.c_contiguous if self.order == "C" else a.flags.f_contiguous) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Broadcast:
+class BroadcastView:
     """NumPy's broadcast_to, which is read-only."""
 
     shape: tuple[int, ...]
@@ -148,18 +148,18 @@ class Broadcast:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.broadcast(value, self.shape)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
         return "a broadcast array is read-only; assign to x.copy()"
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return np.broadcast_to(a, self.shape)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOnly:
+class ReadOnlyView:
     """The same array, not to be assigned to."""
 
     what: str
@@ -167,18 +167,18 @@ class ReadOnly:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return value
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
         return f"{self.what} is read-only; assign to x.copy()"
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return a
 
 
 @dataclass(frozen=True, slots=True)
-class Diagonal:
+class DiagonalView:
     """Elements (..., i, i + offset), through a flat view with one step per row and column. NumPy makes it read-only."""
 
     offset: int
@@ -190,18 +190,18 @@ class Diagonal:
         flat, rest = builder.reshape(value, (*lead, rows * columns)), len(lead)
         return builder.slice(flat, (*(0,) * rest, first), (*(1,) * rest, columns + 1), (*lead, length))
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         raise ReadOnlyError(self.read_only())
 
     def read_only(self) -> str:
         return "a diagonal is read-only; write np.fill_diagonal, or x[i, i] = ... with i = np.arange(n)"
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return a.diagonal(self.offset, -2, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class ComplexPartView:
     """The real or the imaginary parts of complex numbers."""
 
     name: str  # `real` or `imag`
@@ -209,33 +209,33 @@ class Half:
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         return builder.map(self.name, value)
 
-    def lift(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
         old = builder.slice(base, starts, steps, value.shape)
         halves = [value if name == self.name else builder.map(name, old) for name in ("real", "imag")]
         return builder.map("complex", *halves), starts, steps
 
-    def numpy(self, a: StandIn) -> StandIn | None:
+    def numpy_view(self, a: StandIn) -> StandIn | None:
         return getattr(a, self.name)  # type: ignore[no-any-return]
 
 
-def whole(value: Value) -> Part:
+def whole_part(value: Value) -> Part:
     """The whole of an array, as a part of it."""
     return value, (0,) * len(value.shape), (1,) * len(value.shape)
 
 
-def written(builder: GraphBuilder, base: Value, part: Part) -> Value:
+def update_part(builder: GraphBuilder, base: Value, part: Part) -> Value:
     """The base with a part of it replaced."""
     value, starts, steps = part
     all_ = value.shape == base.shape and not any(starts) and all(t == 1 for t in steps)
     return value if all_ else builder.update(base, value, starts, steps)
 
 
-def view(x: Tracer, *steps: Look) -> Tracer:
+def view_of_tracer(x: Tracer, *steps: ViewStep) -> Tracer:
     """An array that shares memory with `x`, where NumPy's does."""
-    root = root_of(x)
+    root = root_of_view(x)
     if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar, or leaves the scalar
-        if all(isinstance(step, (Permute, Reshape)) and not getattr(step, "shape", ()) for step in steps):
+        if all(isinstance(step, (PermuteView, ReshapeView)) and not getattr(step, "shape", ()) for step in steps):
             return x
         x = root = Tracer(x._trace, x._value)
     for step in steps:
@@ -245,23 +245,23 @@ def view(x: Tracer, *steps: Look) -> Tracer:
     return x
 
 
-def root_of(x: Tracer) -> Tracer:
+def root_of_view(x: Tracer) -> Tracer:
     """The array whose memory `x` looks at."""
     while x._parent is not None:
         x = x._parent
     return x
 
 
-def memory_of(x: Tracer) -> Tracer:
+def settled_root_of_view(x: Tracer) -> Tracer:
     """The array whose memory NumPy's array would look at; itself where that is not known."""
     try:
-        settle(x)
+        settle_reshapes(x)
     except TraceError:
         return x
-    return root_of(x)
+    return root_of_view(x)
 
 
-def layout_of(x: Tracer) -> Layout | None:
+def memory_layout_of(x: Tracer) -> MemoryLayout | None:
     """How it lies in memory; None where that is not known."""
     if x._parent is None:
         return x._layout
@@ -271,28 +271,28 @@ def layout_of(x: Tracer) -> Layout | None:
         x = x._parent
     layout = x._layout
     for step, parent in reversed(steps):
-        layout = Viewed(step, (layout, parent._held.type))
+        layout = LayoutOfView(step, (layout, parent._held.type))
     return layout
 
 
-def kept(operands: Iterable[Any]) -> Layout | None:
+def ufunc_result_layout(operands: Iterable[Any]) -> MemoryLayout | None:
     """That of a ufunc's result; None where an operand is no array whose layout is known."""
     arrays = [x for x in operands if isinstance(x, Tracer) and x._held.type.shape]
-    return Kept(*((layout_of(x), x._held.type) for x in arrays)) if arrays else None
+    return UfuncResultLayout(*((memory_layout_of(x), x._held.type) for x in arrays)) if arrays else None
 
 
-def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
+def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
 
     Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
     if type(target) in SPECIAL:
-        assign(SPECIAL[type(target)][3](target), result, casting)
+        assign_array(SPECIAL[type(target)][3](target), result, casting)
         return target  # type: ignore[no-any-return]
     if not isinstance(target, Tracer):
         raise TraceError(
             "a traced result cannot be written into an untraced array; use the result itself, or assign to kg.zeros()"
         )
-    trace = check_alive(target)
+    trace = check_trace_alive(target)
     if target._owner == SCALAR:
         text = "a NumPy scalar cannot be assigned to; write x = x + ..., or assign to x.copy()"
         raise TraceError(text, numpys=True)
@@ -309,27 +309,27 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     if value.number == target._value.number or not result.size:
         _note_written(target)
         return target
-    settle(target)
+    settle_reshapes(target)
     if target._owner == CAPTURED:
         if trace.world is not None and trace.world.may_open:  # it may be what an argument holds
             raise trace.world.open_arguments()
         raise TraceError(
             "assigning to an array that is no argument is not supported; pass it as an argument, or assign to x.copy()"
         )
-    root = root_of(target)
+    root = root_of_view(target)
     if root._depth < trace.depth:
         raise TraceError(
             "the body of a loop or branch cannot assign to an array from outside of it; pass it in, and return it"
         )
-    part = whole(value)
+    part = whole_part(value)
     root = target
     while root._parent is not None:
         step: Any = root._step
-        part = step.lift(builder, root._parent._value, part)
+        part = step.part_of_base(builder, root._parent._value, part)
         root = root._parent
-    settle(*_seen(root))
-    trace.note_write(root)
-    root._held = written(builder, root._held, part)
+    settle_reshapes(*_living_views(root))
+    trace.note_array_write(root)
+    root._held = update_part(builder, root._held, part)
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
     return target
@@ -338,7 +338,7 @@ def assign(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
 def _note_written(target: Tracer) -> None:
     """An argument that nothing changes in, although it is assigned to: NumPy refuses that of read-only memory too."""
     at = target
-    while at._parent is not None and not _is_open(at):
+    while at._parent is not None and not _is_undecided_reshape(at):
         at = at._parent
     if at._parent is None and isinstance(at._owner, int):
         target._trace.assigned.setdefault(at._owner, at)
@@ -353,14 +353,14 @@ def _check_writable(x: Tracer) -> None:
         at = at._parent
 
 
-def _seen(root: Tracer) -> list[Tracer]:
+def _living_views(root: Tracer) -> list[Tracer]:
     """The views of an array that are still there."""
     seen = [v for ref in root._views if (v := ref()) is not None and v._parent is not None]
     root._views = [weakref.ref(v) for v in seen]
     return seen
 
 
-def settle(*views: Tracer) -> None:
+def settle_reshapes(*views: Tracer) -> None:
     """Decide, as NumPy does, which of the reshapes that these look through are views; the others get memory of their
     own. Raises TraceError where NumPy's layout is not known."""
     for x in views:
@@ -368,15 +368,15 @@ def settle(*views: Tracer) -> None:
         while chain[-1]._parent is not None:
             chain.append(chain[-1]._parent)
         for at in reversed(chain):
-            if _is_open(at):
-                _decide(at)
+            if _is_undecided_reshape(at):
+                _decide_view_or_copy(at)
 
 
 def shares_memory(x: Tracer, y: Tracer) -> bool:
     """Whether two views of one array, that are known to be such, have elements in common."""
-    type = root_of(x)._held.type
-    base = dense(type, range(len(type.shape)))
-    first, second = _through(base, x), _through(base, y)
+    type = root_of_view(x)._held.type
+    base = dense_stand_in(type, range(len(type.shape)))
+    first, second = _numpy_view_through_steps(base, x), _numpy_view_through_steps(base, y)
     if first is None or second is None:
         return True
     try:
@@ -385,61 +385,61 @@ def shares_memory(x: Tracer, y: Tracer) -> bool:
         return True
 
 
-def _through(base: StandIn, x: Tracer) -> StandIn | None:
+def _numpy_view_through_steps(base: StandIn, x: Tracer) -> StandIn | None:
     """What NumPy's array would look at, of what stands for its root."""
     if x._parent is None:
         return base
-    above = _through(base, x._parent)
-    return None if above is None else x._step.numpy(above)  # type: ignore[union-attr]
+    above = _numpy_view_through_steps(base, x._parent)
+    return None if above is None else x._step.numpy_view(above)  # type: ignore[union-attr]
 
 
-def _is_open(x: Tracer) -> bool:
+def _is_undecided_reshape(x: Tracer) -> bool:
     step, parent = x._step, x._parent
-    maybe = parent is not None and isinstance(step, (Reshape, Contiguous)) and not step.through
+    maybe = parent is not None and isinstance(step, (ReshapeView, ContiguousView)) and not step.through
     return maybe and not step.is_view_of(parent._held.type)  # type: ignore[union-attr]
 
 
-def _decide(x: Tracer) -> None:
+def _decide_view_or_copy(x: Tracer) -> None:
     step, parent = x._step, x._parent
-    assert parent is not None and isinstance(step, (Reshape, Contiguous))
-    if step.numpy(_stand_in(parent)) is None:
-        _part_from(x)
+    assert parent is not None and isinstance(step, (ReshapeView, ContiguousView))
+    if step.numpy_view(_numpy_stand_in(parent)) is None:
+        _detach_view(x)
     else:
         x._step = replace(step, through=True)
 
 
-def flat(x: Tracer) -> Tracer:
+def flat_view(x: Tracer) -> Tracer:
     """`x.flat`, which looks at x however that lies in memory."""
-    return view(x, Reshape((x.size,), True, True))
+    return view_of_tracer(x, ReshapeView((x.size,), True, True))
 
 
 def reshape_in_place(x: Tracer, shape: Any) -> None:
     """`x.shape = shape`, for all who have x. Raises TraceError, ShapeError where NumPy would have to copy."""
-    lengths = x._trace.builder.reshape(x._value, to_shape(shape)).shape
+    lengths = x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape
     if lengths == x.shape:
         return
     if x._owner == SCALAR or (x._parent is None and x._owner is not None):
         raise TraceError("the shape of an argument cannot be assigned, it is the caller's; write x = x.reshape(...)")
-    _check_made_inside(x)
-    if Reshape(lengths).numpy(_stand_in(x)) is None:
+    _check_made_in_this_branch(x)
+    if ReshapeView(lengths).numpy_view(_numpy_stand_in(x)) is None:
         raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")
-    root = root_of(x)
+    root = root_of_view(x)
     old = Tracer(x._trace, x._held, x._owner, x._parent, x._step, x._layout)
     old._depth = x._depth
-    for v in _seen(root):
+    for v in _living_views(root):
         if v._parent is x:
             v._parent = old
     if root is x:
         old._views, x._views = [*x._views, weakref.ref(x)], []
     else:
         root._views.append(weakref.ref(old))
-    x._parent, x._step, x._layout = old, Reshape(lengths, True), None
+    x._parent, x._step, x._layout = old, ReshapeView(lengths, True), None
     x._held, x._seen = x._step.apply(x._trace.builder, old._value), old._value.number
 
 
-def _stand_in(x: Tracer) -> StandIn:
+def _numpy_stand_in(x: Tracer) -> StandIn:
     """How x lies in memory. Raises TraceError where that is not known."""
-    found = resolve(layout_of(x), x._held.type)
+    found = resolve_memory_layout(memory_layout_of(x), x._held.type)
     if found is None:
         raise TraceError(
             "assigning to an array and to a reshape of it is not supported where the order of its memory is not known, "
@@ -448,51 +448,53 @@ def _stand_in(x: Tracer) -> StandIn:
     return found
 
 
-def itself(x: Tracer) -> Tracer:
+def unwrap_contiguous_view(x: Tracer) -> Tracer:
     """What it is another name of, where it is one: np.ascontiguousarray(x) may be x."""
-    while isinstance(x._step, Contiguous):
-        settle(x)
+    while isinstance(x._step, ContiguousView):
+        settle_reshapes(x)
         if x._parent is None:
             break
         x = x._parent
     return x
 
 
-def _part_from(x: Tracer) -> None:
+def _detach_view(x: Tracer) -> None:
     """Give a view memory of its own, as it is now, and all that look at it."""
-    _check_made_inside(x)
-    root = root_of(x)
-    below = [v for v in _seen(root) if v is not x and _looks_at(v, x)]
-    x._held, x._layout = x._value, layout_of(x)
+    _check_made_in_this_branch(x)
+    root = root_of_view(x)
+    below = [v for v in _living_views(root) if v is not x and _is_view_of_tracer(v, x)]
+    x._held, x._layout = x._value, memory_layout_of(x)
     x._parent, x._step, x._owner = None, None, None
     for v in below:
         v._owner = None
     x._views = [weakref.ref(v) for v in below]
     gone = {id(v) for v in below}
-    root._views = [weakref.ref(v) for v in _seen(root) if id(v) not in gone]
-    x._trace.register(x)
+    root._views = [weakref.ref(v) for v in _living_views(root) if id(v) not in gone]
+    x._trace.register_array_owner(x)
 
 
-def _check_made_inside(x: Tracer) -> None:
+def _check_made_in_this_branch(x: Tracer) -> None:
     """Raises TraceError where a side of a traced decision changes what an array of before looks at."""
     journal = x._trace.journal
-    if journal is not None and id(root_of(x)) not in journal.made:
+    if journal is not None and id(root_of_view(x)) not in journal.made:
         raise TraceError(
             "where a traced value decides, an array that has been reshaped before cannot be assigned to, as NumPy "
             "would copy it; write x.reshape(...).copy() there"
         )
 
 
-def _looks_at(x: Tracer, base: Tracer) -> bool:
+def _is_view_of_tracer(x: Tracer, base: Tracer) -> bool:
     at: Tracer | None = x
     while at is not None and at is not base:
         at = at._parent
     return at is base
 
 
-def store(target: Tracer, value: Any, way: Way | None = None) -> None:
+def store_elements(target: Tracer, value: Any, way: Way | None = None) -> None:
     """`target[...] = value` as assignment to elements does it: broadcast, and converted to target's dtype."""
-    converted = as_dtype(value, target, way or (AS_ARRAY if target.ndim and _through_flat(target) else ITEM))
+    converted = converted_for_assignment(
+        value, target, way or (AS_ARRAY if target.ndim and _is_part_of_flat(target) else ITEM)
+    )
     shape = converted.shape
     while len(shape) > target.ndim and shape[0] == 1:
         shape = shape[1:]
@@ -500,10 +502,10 @@ def store(target: Tracer, value: Any, way: Way | None = None) -> None:
     if builder.broadcast_shapes("assignment", [shape, target.shape]) != target.shape:
         raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {target.shape}")
     wide = builder.broadcast(builder.reshape(converted, shape), target.shape)
-    assign(target, Tracer(target._trace, wide))
+    assign_array(target, Tracer(target._trace, wide))
 
 
-def _through_flat(x: Tracer) -> bool:
+def _is_part_of_flat(x: Tracer) -> bool:
     """Whether it is a part of `x.flat`."""
     at: Tracer | None = x
     while at is not None and not getattr(at._step, "flat", False):
@@ -511,9 +513,9 @@ def _through_flat(x: Tracer) -> bool:
     return at is not None
 
 
-def as_dtype(value: Any, target: Tracer, way: Way) -> Value:
+def converted_for_assignment(value: Any, target: Tracer, way: Way) -> Value:
     """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
-    return as_element(target._trace, value, target.dtype, way)
+    return convert_for_element(target._trace, value, target.dtype, way)
 
 
-ATTRIBUTES.update(flat=flat, shape=reshape_in_place, part=lambda half, value: store(half, value, CAST))
+ATTRIBUTES.update(flat=flat_view, shape=reshape_in_place, part=lambda half, value: store_elements(half, value, CAST))

@@ -41,10 +41,10 @@ def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
 
 def to_native_axis(axis: Any, ndim: int) -> int:
     """`to_axis` of what NumPy does in C: it takes no True and False, and an array of no axis has one."""
-    return to_axis(without_booleans(axis), max(ndim, 1))
+    return to_axis(axes_without_booleans(axis), max(ndim, 1))
 
 
-def without_booleans(axis: Any) -> Any:
+def axes_without_booleans(axis: Any) -> Any:
     """The axes of what NumPy does in C, which takes no True and False. Raises DTypeError."""
     for entry in axis if isinstance(axis, (tuple, list)) else (axis,):
         if type(entry) is bool:
@@ -52,8 +52,8 @@ def without_booleans(axis: Any) -> Any:
     return axis
 
 
-def to_shape(shape: Any) -> tuple[int, ...]:
+def to_traced_shape(shape: Any) -> tuple[int, ...]:
     """A tuple of Python ints from an int or a sequence of ints, traced or not. Raises DTypeError, TraceError."""
     if isinstance(shape, Tracer):
-        shape = shape._known("cannot be a shape", "pass it as a Python int argument of the function")
+        shape = shape._known_scalar("cannot be a shape", "pass it as a Python int argument of the function")
     return checks.to_shape(shape)

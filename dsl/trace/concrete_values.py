@@ -44,13 +44,13 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
                 seen.add(arg)
                 todo.append(arg)
     if numbers:
-        raise trace.need(numbers)
+        raise trace.need_values(numbers)
     for number in sorted(order):
         node = nodes[number]
         if node.op == "number":
             found = np.asarray(trace.number_sources[number][1], node.type.dtype)
         elif node.op == "input":
-            found = trace.look_at(trace.captured_at[number])
+            found = trace.read_captured_values(trace.captured_at[number])
         else:
             found = evaluate_node(node, [values[a] for a in node.args])
         values[number] = found

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
-from ..core.errors import TraceError, UnsupportedError, nearest
-from .trace import recording
+from ..core.errors import TraceError, UnsupportedError, nearest_name_hint
+from .trace import current_loop_recorder
 
 Implementation = Callable[..., Any]
 F = TypeVar("F", bound=Implementation)
@@ -40,14 +40,14 @@ def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
     return register
 
 
-class Traced:
+class NumpyProtocols:
     """What arrays and numbers have in common: NumPy's protocols."""
 
     __slots__ = ()
     _settable: frozenset[str] = frozenset()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        recorder = recording()
+        recorder = current_loop_recorder()
         if recorder is not None:
             return recorder.call_ufunc(ufunc, method, inputs, options)
         for x in (*inputs, *options.get("out", ())):
@@ -59,7 +59,7 @@ class Traced:
                 f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
             )
         result = handler(ufunc, *inputs, **options)
-        return result if method == "__call__" else given(method, result, inputs, options)
+        return result if method == "__call__" else apply_view_rule(method, result, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return call_function(function, args, options)
@@ -72,27 +72,27 @@ class Traced:
 
 def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
-    recorder = recording()
+    recorder = current_loop_recorder()
     if recorder is not None:
         return recorder.call_function(function, args, options)
     implementation = FUNCTIONS.get(function)
-    name = public_name(function)
+    name = public_numpy_name(function)
     for fallback in FALLBACKS if implementation is None else ():
         if (found := fallback(function, args, options)) is not None:
             return found[0]
     if implementation is None and function in REFUSED:
         raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
     if implementation is None:
-        near = nearest(name, supported_names())
+        near = nearest_name_hint(name, supported_numpy_names())
         raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
     check_options(implementation, name, options)
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
-    return given(name[3:], implementation(*args, **options), args, options)
+    return apply_view_rule(name[3:], implementation(*args, **options), args, options)
 
 
-def given(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def apply_view_rule(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """What a function or method of NumPy's gives, as a copy where NumPy makes one."""
     check = GIVES.get(name)
     return result if check is None else check(name, result, args, options)
@@ -111,12 +111,12 @@ def check_options(implementation: Implementation, name: str, options: Iterable[s
             )
 
 
-def public_name(function: Any) -> str:
+def public_numpy_name(function: Any) -> str:
     module = getattr(function, "__module__", None) or "numpy"
     return f"{module.replace('numpy', 'np', 1)}.{getattr(function, '__name__', function)}"
 
 
-def supported_names() -> list[str]:
+def supported_numpy_names() -> list[str]:
     """Of functions, ufuncs and methods, as they are called in NumPy."""
     named = {f"np.{name}" for name in (*METHODS, *(u.__name__ for u in UFUNC_PARTS)) if hasattr(np, name)}
-    return sorted({public_name(f) for f in FUNCTIONS} | named)
+    return sorted({public_numpy_name(f) for f in FUNCTIONS} | named)

@@ -18,10 +18,10 @@ StandIn = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
-class Layout(Protocol):
+class MemoryLayout(Protocol):
     """What knows how an array lies in memory, or finds out."""
 
-    def parts(self) -> Sequence[_Typed]:
+    def parts(self) -> Sequence[_TypedLayout]:
         """The layouts that it depends on."""
         ...
 
@@ -30,7 +30,7 @@ class Layout(Protocol):
         ...
 
 
-class Known:
+class KnownLayout:
     """The strides, in bytes."""
 
     __slots__ = ("strides",)
@@ -38,14 +38,14 @@ class Known:
     def __init__(self, strides: Shape) -> None:
         self.strides = strides
 
-    def parts(self) -> Sequence[_Typed]:
+    def parts(self) -> Sequence[_TypedLayout]:
         return ()
 
     def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
-        return stand_in(type, self.strides)
+        return unreadable_array(type, self.strides)
 
 
-class Ordered:
+class DenseLayout:
     """Dense, in C's or Fortran's order."""
 
     __slots__ = ("order",)
@@ -53,30 +53,30 @@ class Ordered:
     def __init__(self, order: str) -> None:
         self.order = order
 
-    def parts(self) -> Sequence[_Typed]:
+    def parts(self) -> Sequence[_TypedLayout]:
         return ()
 
     def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         axes = range(len(type.shape))
-        return dense(type, axes if self.order == "C" else axes[::-1])
+        return dense_stand_in(type, axes if self.order == "C" else axes[::-1])
 
 
-class Unknown:
+class UnknownLayout:
     """Not dense for certain, of one axis too."""
 
     __slots__ = ()
 
-    def parts(self) -> Sequence[_Typed]:
+    def parts(self) -> Sequence[_TypedLayout]:
         return ()
 
     def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         return None
 
 
-C, F = Ordered("C"), Ordered("F")
+C, F = DenseLayout("C"), DenseLayout("F")
 
 
-class OfArgument:
+class ArgumentLayout:
     """That of an argument of the call, which then becomes part of the key."""
 
     __slots__ = ("leaf", "trace")
@@ -84,26 +84,26 @@ class OfArgument:
     def __init__(self, trace: Any, leaf: int) -> None:
         self.trace, self.leaf = trace, leaf
 
-    def parts(self) -> Sequence[_Typed]:
+    def parts(self) -> Sequence[_TypedLayout]:
         return ()
 
     def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         strides = self.trace.strides.get(self.leaf) if type.shape else ()
         if strides is None:
-            raise self.trace.need([self.leaf])
-        return stand_in(type, strides)
+            raise self.trace.need_values([self.leaf])
+        return unreadable_array(type, strides)
 
 
-class Derived:
+class DerivedLayout:
     """That of what is made of other arrays."""
 
     __slots__ = ("_from",)
 
-    def __init__(self, *arrays: tuple[Layout | None, ArrayType]) -> None:
+    def __init__(self, *arrays: tuple[MemoryLayout | None, ArrayType]) -> None:
         self._from = arrays
 
-    def parts(self) -> Sequence[_Typed]:
-        return [_Typed(layout, type) for layout, type in self._from]
+    def parts(self) -> Sequence[_TypedLayout]:
+        return [_TypedLayout(layout, type) for layout, type in self._from]
 
     def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         known = [p for p in parts if p is not None]
@@ -113,29 +113,29 @@ class Derived:
         raise NotImplementedError
 
 
-class _Typed:
+class _TypedLayout:
     """A layout of an array of a known type."""
 
     __slots__ = ("layout", "type")
 
-    def __init__(self, layout: Layout | None, type: ArrayType) -> None:
+    def __init__(self, layout: MemoryLayout | None, type: ArrayType) -> None:
         self.layout, self.type = layout, type
 
 
-class Kept(Derived):
+class UfuncResultLayout(DerivedLayout):
     """That of a ufunc's result: dense, its axes in the order that they have in the operands (NumPy's order K)."""
 
     __slots__ = ()
 
     def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
-        small: list[Any] = [*map(_small, parts), None]
+        small: list[Any] = [*map(_shrunk_stand_in, parts), None]
         flags: Any = [["readonly"]] * len(parts) + [["writeonly", "allocate"]]
         dtypes = [None] * len(parts) + [np.dtype(np.int8)]
         found: StandIn = np.nditer(small, ["zerosize_ok"], flags, dtypes).operands[-1]
-        return dense(type, _order(found)) if found.ndim == len(type.shape) else None
+        return dense_stand_in(type, _axes_by_stride(found)) if found.ndim == len(type.shape) else None
 
 
-class Uniform(Derived):
+class CommonOrderLayout(DerivedLayout):
     """C's order, where all operands lie so; else it is not known."""
 
     __slots__ = ()
@@ -144,85 +144,85 @@ class Uniform(Derived):
         return C.found(type, ()) if all(p.flags.c_contiguous for p in parts) else None
 
 
-class Like(Derived):
+class CopyLayout(DerivedLayout):
     """That of a copy in NumPy's order K."""
 
     __slots__ = ()
 
     def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
-        found = np.empty_like(_small(parts[0]), np.int8)
-        return dense(type, _order(found)) if found.ndim == len(type.shape) else None
+        found = np.empty_like(_shrunk_stand_in(parts[0]), np.int8)
+        return dense_stand_in(type, _axes_by_stride(found)) if found.ndim == len(type.shape) else None
 
 
-class Viewed(Derived):
+class LayoutOfView(DerivedLayout):
     """That of a view."""
 
     __slots__ = ("step",)
 
-    def __init__(self, step: Any, base: tuple[Layout | None, ArrayType]) -> None:
+    def __init__(self, step: Any, base: tuple[MemoryLayout | None, ArrayType]) -> None:
         super().__init__(base)
         self.step = step
 
     def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
-        found: StandIn | None = self.step.numpy(parts[0])
+        found: StandIn | None = self.step.numpy_view(parts[0])
         if found is not None:
             return found
         return (F if getattr(self.step, "order", "C") == "F" else C).found(type, ())  # the copy that NumPy makes
 
 
-def resolve(layout: Layout | None, type: ArrayType) -> StandIn | None:
+def resolve_memory_layout(layout: MemoryLayout | None, type: ArrayType) -> StandIn | None:
     """What stands for an array of a type; None where NumPy's layout is not known. May raise NeedValue."""
     found: dict[Any, StandIn | None] = {}
-    top = _Typed(layout, type)
-    todo = [(top, list(_parts(top)))]
+    top = _TypedLayout(layout, type)
+    todo = [(top, list(_layout_parts(top)))]
     while todo:  # not by recursion: a long loop makes a long chain
         at, parts = todo[-1]
-        open_ = [p for p in parts if _key(p) not in found]
+        open_ = [p for p in parts if _layout_key(p) not in found]
         if open_:
-            todo += [(p, list(_parts(p))) for p in open_]
+            todo += [(p, list(_layout_parts(p))) for p in open_]
             continue
         todo.pop()
-        found[_key(at)] = _found(at, [found[_key(p)] for p in parts])
-    return found[_key(top)]
+        found[_layout_key(at)] = _layout_stand_in(at, [found[_layout_key(p)] for p in parts])
+    return found[_layout_key(top)]
 
 
-def _key(x: _Typed) -> Any:
+def _layout_key(x: _TypedLayout) -> Any:
     return id(x.layout), x.type
 
 
-def _parts(x: _Typed) -> Sequence[Any]:
+def _layout_parts(x: _TypedLayout) -> Sequence[Any]:
     return () if x.layout is None else x.layout.parts()
 
 
-def _found(x: _Typed, parts: Sequence[StandIn | None]) -> StandIn | None:
+def _layout_stand_in(x: _TypedLayout, parts: Sequence[StandIn | None]) -> StandIn | None:
     if x.layout is None:
-        return dense(x.type, range(len(x.type.shape))) if one_way(x.type) else None
+        return dense_stand_in(x.type, range(len(x.type.shape))) if has_one_dense_layout(x.type) else None
     return x.layout.found(x.type, parts)
 
 
-def one_way(type: ArrayType) -> bool:
+def has_one_dense_layout(type: ArrayType) -> bool:
     """Whether a dense array of the type can lie in one way only."""
     return not type.size or sum(n != 1 for n in type.shape) < 2
 
 
-def stand_in(type: ArrayType, strides: Shape) -> StandIn:
+def unreadable_array(type: ArrayType, strides: Shape) -> StandIn:
     """What nobody may read."""
     return as_strided(np.empty((), type.dtype), type.shape, strides)
 
 
-def dense(type: ArrayType, axes: Sequence[int]) -> StandIn:
+def dense_stand_in(type: ArrayType, axes: Sequence[int]) -> StandIn:
     """Dense memory in which these axes come from the outermost to the innermost."""
     strides, step = [0] * len(type.shape), type.dtype.itemsize
     for axis in reversed(axes):
         strides[axis] = step
         step *= max(type.shape[axis], 1)
-    return stand_in(type, tuple(strides))
+    return unreadable_array(type, tuple(strides))
 
 
-def _small(x: StandIn) -> StandIn:
+def _shrunk_stand_in(x: StandIn) -> StandIn:
     """The same order of axes in less memory."""
     return as_strided(x, tuple(min(n, 2) for n in x.shape), x.strides)
 
 
-def _order(x: StandIn) -> list[int]:
+def _axes_by_stride(x: StandIn) -> list[int]:
     return sorted(range(x.ndim), key=lambda axis: -x.strides[axis])

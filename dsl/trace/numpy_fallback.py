@@ -10,62 +10,62 @@ import numpy as np
 from ...compiler.core.types import dtype_of
 from ..core.pytree import flatten, unflatten
 from .concrete_values import constant_value
-from .dispatch import FALLBACKS, SPECIAL, Traced
-from .operands import array_of
-from .trace import current
+from .dispatch import FALLBACKS, SPECIAL, NumpyProtocols
+from .operands import to_traced_array
+from .trace import current_trace
 from .tracer import Tracer
 
 
-def constant(result: Any) -> Any:
+def numpy_result_as_constant(result: Any) -> Any:
     """NumPy arrays in a result become traced values that can be assigned to."""
     if type(result) is np.ndarray:
         try:
             dtype_of(result.dtype)
         except TypeError:
             return result
-        trace = current()
+        trace = current_trace()
         return result if trace is None else Tracer(trace, trace.capture_constant(result))
     if type(result) is list:
-        return [constant(r) for r in result]
+        return [numpy_result_as_constant(r) for r in result]
     if type(result) is tuple:
-        return tuple(map(constant, result))
+        return tuple(map(numpy_result_as_constant, result))
     if isinstance(result, tuple) and hasattr(result, "_fields"):
-        return type(result)(*map(constant, result))
+        return type(result)(*map(numpy_result_as_constant, result))
     return result
 
 
-def of_known_values(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+def call_numpy_on_known_values(function: Any, args: Any, options: Any) -> tuple[Any] | None:
     """What NumPy itself gives for arrays that no call decides."""
-    trace = current()
+    trace = current_trace()
     if trace is None or "out" in options:
         return None
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)
     for i, x in enumerate(leaves):
-        if isinstance(x, Traced):
-            value = None if type(x) in SPECIAL else constant_value(trace, array_of(x)._value)
+        if isinstance(x, NumpyProtocols):
+            value = None if type(x) in SPECIAL else constant_value(trace, to_traced_array(x)._value)
             if value is None:
                 return None
             leaves[i] = value
     args, options = unflatten(tree, leaves)
-    return (constant(function(*args, **options)),)
+    return (numpy_result_as_constant(function(*args, **options)),)
 
 
-def by_splitting(function: Any, args: Any, options: Any) -> tuple[Any] | None:
+def call_numpy_at_graph_break(function: Any, args: Any, options: Any) -> tuple[Any] | None:
     """What NumPy itself gives, where the trace may be split there."""
-    trace = current()
+    trace = current_trace()
     if trace is None or trace.split is None:
         return None
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)
-    traced = [i for i, x in enumerate(leaves) if isinstance(x, Traced)]
+    traced = [i for i, x in enumerate(leaves) if isinstance(x, NumpyProtocols)]
 
     def call(values: Sequence[Any]) -> Any:
         filled = [values[traced.index(i)] if i in traced else x for i, x in enumerate(leaves)]
         args, options = unflatten(tree, filled)
         return function(*args, **options)
 
-    return (trace.split.call(trace, [array_of(leaves[i])._value for i in traced], call),)
+    return (trace.split.call(trace, [to_traced_array(leaves[i])._value for i in traced], call),)
 
 
-FALLBACKS += of_known_values, by_splitting
+FALLBACKS += call_numpy_on_known_values, call_numpy_at_graph_break

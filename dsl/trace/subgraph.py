@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Subgraph:
     """feeds: the leaves of the call that fill the graph's inputs; what earlier parts have kept comes behind the leaves.
     arrays: captured ones, which fill the last inputs. scalars: host names and types of the graph's numbers."""
 
@@ -25,7 +25,9 @@ class Cut:
     scalars: tuple[tuple[str, type], ...]
 
 
-def cut(trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always: Sequence[int] = ()) -> Cut:
+def extract_subgraph(
+    trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always: Sequence[int] = ()
+) -> Subgraph:
     """The graph of `outputs`. known: nodes that are there, and their places among what was kept. always: inputs that it
     has even if nothing needs them."""
     nodes = trace.builder.nodes
@@ -68,4 +70,4 @@ def cut(trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always
     feeds = tuple(trace.leaves + known[n] if n in known else trace.arguments_at[n] for n in fed)
     names = dict(zip(trace.builder.numbers, trace.scalars, strict=True))
     arrays = tuple(trace.captured[trace.captured_at[n]] for n in captured)
-    return Cut(graph, feeds, arrays, tuple(names[n] for n in numbers))
+    return Subgraph(graph, feeds, arrays, tuple(names[n] for n in numbers))

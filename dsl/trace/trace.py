@@ -13,9 +13,9 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import Refusal, TraceError, left_package, refusal
-from ..core.host_scalars import HostCode
-from ..core.readable import native
+from ..core.errors import Refusal, TraceError, raised_outside_package, refusal_at_user_line
+from ..core.host_scalars import HostScalarCode
+from ..core.readable import native_byte_order
 
 
 class EnvironmentLike(Protocol):
@@ -60,7 +60,7 @@ class NeedValue(BaseException):
         self.leaves = frozenset(leaves)
 
 
-class NotFollowed(BaseException):
+class LoopNotRecordable(BaseException):
     """A loop cannot be recorded: the trace is run again with that one turn by turn.
 
     site: the code of its body, where that is known. Not an Exception, so that a user's `except Exception` does not
@@ -71,7 +71,7 @@ class NotFollowed(BaseException):
         self.reason, self.site = reason, site
 
 
-class TooMany(BaseException):
+class TraceTooLong(BaseException):
     """The trace has become long where it may be short: it is run again with its loops recorded.
 
     rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. Not an
@@ -93,22 +93,22 @@ class RecordedLoops:
         self.unrolled: dict[Any, str] = {}
 
 
-class Recorded:
+class LoopSymbolBase:
     """What the body of a loop that is traced once computes with: see `turns`."""
 
     __slots__ = ()
 
     def refuse(self, *args: Any, **options: Any) -> Any:
         """Nobody may have it outside of its loop."""
-        raise NotFollowed("a value of a turn is used outside of its loop")
+        raise LoopNotRecordable("a value of a turn is used outside of its loop")
 
 
 class Trace:
     """What one run of the user's function leaves behind."""
 
     def __init__(self, name: str) -> None:
-        self.builder = GraphBuilder(name, error=refusal)
-        self.host = HostCode()
+        self.builder = GraphBuilder(name, error=refusal_at_user_line)
+        self.host = HostScalarCode()
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
@@ -155,32 +155,36 @@ class Trace:
         """Whether the function may be traced again with its control flow rewritten."""
         return not self.rewriting and self.world is not None and self.split is None
 
-    def capture(self, array: np.ndarray[Any, Any]) -> Value:
+    def capture_array(self, array: np.ndarray[Any, Any]) -> Value:
         """An array that is no argument: it is read, as it then is, at every call."""
         value = self._captured_values.get(id(array))
         if value is None and self.recorder is not None:
             with self.recorder.outside():
                 recorder, self.recorder = self.recorder, None
                 try:
-                    value = self.capture(array)
+                    value = self.capture_array(array)
                 finally:
                     self.recorder = recorder
         if value is None:
-            value = self._captured_values[id(array)] = self.builder.input(ArrayType(array.shape, native(array.dtype)))
+            value = self._captured_values[id(array)] = self.builder.input(
+                ArrayType(array.shape, native_byte_order(array.dtype))
+            )
             self.captured_at[value.number] = len(self.captured)
             self.captured.append(array)
         return value
 
     def capture_constant(self, array: np.ndarray[Any, Any]) -> Value:
-        """`capture` of an array that nobody else has."""
-        value = self.capture(array)
+        """`capture_array` of an array that nobody else has."""
+        value = self.capture_array(array)
         self.constants.add(self.captured_at[value.number])
         return value
 
-    def share(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+    def note_possible_aliases(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Each first array may be the second one, as a traced value decides, and thus whatever that one may be."""
         roots = {id(root): root for _, root in pairs}
-        reached = {key: {id(x): weakref.ref(x) for x in [root, *self.linked(root)]} for key, root in roots.items()}
+        reached = {
+            key: {id(x): weakref.ref(x) for x in [root, *self.possible_aliases(root)]} for key, root in roots.items()
+        }
         arrays = {id(array): array for array, _ in pairs}
         found: dict[int, dict[int, weakref.ref[Any]]] = {key: {} for key in arrays}
         for array, root in dict.fromkeys((id(array), id(root)) for array, root in pairs):
@@ -198,7 +202,7 @@ class Trace:
             known = self.shared[id(array)] = weakref.ref(array), {}
         return known[1]
 
-    def linked(self, root: Any, later: bool = False) -> list[Any]:
+    def possible_aliases(self, root: Any, later: bool = False) -> list[Any]:
         """The arrays that may be this one. later: or may be once functions have returned them."""
         known = self.shared.get(id(root))
         refs = known[1].values() if known is not None and known[0]() is root else ()
@@ -207,9 +211,9 @@ class Trace:
             found += [b if a is root else a for a, b in self.returned_later.values() if a is root or b is root]
         return found
 
-    def note_write(self, root: Any) -> None:
+    def note_array_write(self, root: Any) -> None:
         """To be called before the array `root` is written to. Raises TraceError where another may share its memory."""
-        if self.linked(root):
+        if self.possible_aliases(root):
             raise TraceError(
                 "the array may share its memory with another one, since a traced value has decided which array a "
                 "name is given to; write x.copy() there"
@@ -217,15 +221,15 @@ class Trace:
         if self.journal is not None:
             self.journal.note(root)
 
-    def look_at(self, captured: int) -> np.ndarray[Any, Any]:
+    def read_captured_values(self, captured: int) -> np.ndarray[Any, Any]:
         """The values of a captured array, on which the trace then depends."""
         if captured in self.constants:
             return self.captured[captured]
         array = self.captured[captured]
-        found = self.looked_at[captured] = array.astype(native(array.dtype))
+        found = self.looked_at[captured] = array.astype(native_byte_order(array.dtype))
         return found
 
-    def scalar(self, name: str, number: Any, sources: frozenset[int]) -> Value:
+    def host_scalar_node(self, name: str, number: Any, sources: frozenset[int]) -> Value:
         """The number that the host calls `name`, as a node. sources: the leaves that decide it."""
         value = self._scalar_values.get(name)
         if value is None:
@@ -239,18 +243,18 @@ class Trace:
         """The node of the number that the host calls `name`."""
         return self._scalar_values[name].number
 
-    def number_name(self, node: int) -> str | None:
+    def host_scalar_name(self, node: int) -> str | None:
         """What the host calls the number or NumPy scalar of the call that a node stands for; None for other nodes."""
         if node in self.number_inputs:
             return f"{self.host.argument(self.number_inputs[node])}.item()"
         return next((name for name, value in self._scalar_values.items() if value.number == node), None)
 
-    def register(self, array: Any) -> None:
+    def register_array_owner(self, array: Any) -> None:
         """To be called for each new Tracer that owns its memory."""
         if self.split is not None:
             self._living.append(weakref.ref(array))
 
-    def living(self) -> Iterator[int]:
+    def living_nodes(self) -> Iterator[int]:
         """The nodes that arrays of the traced function stand for now."""
         self._living = [ref for ref in self._living if ref() is not None]
         for ref in self._living:
@@ -258,7 +262,7 @@ class Trace:
             if array is not None:
                 yield array._held.number
 
-    def needs_arrays(self, number: int) -> bool:
+    def depends_on_arrays(self, number: int) -> bool:
         """Whether a node is made of arrays that come from outside, not of numbers and constants alone."""
         todo = [number]
         while todo:
@@ -275,35 +279,35 @@ class Trace:
     def check_refusals(self) -> None:
         """Raises the first refusal that the function has caught: what it did then is not what it does in NumPy."""
         for error in self.refusals:
-            if left_package(error.__traceback__):
+            if raised_outside_package(error.__traceback__):
                 raise error
 
-    def need(self, leaves: Iterable[int]) -> NeedValue:
+    def need_values(self, leaves: Iterable[int]) -> NeedValue:
         """To be raised where a number's value decides how the trace goes on."""
         self.needed.update(leaves)
         return NeedValue(leaves)
 
 
-def current() -> Trace | None:
+def current_trace() -> Trace | None:
     """This thread's trace in progress, if any."""
     found: Trace | None = context.trace
     return found
 
 
-def recording() -> Any:
+def current_loop_recorder() -> Any:
     """What writes down the loop whose body runs in this thread, if one does."""
     found: Trace | None = context.trace
     return None if found is None else found.recorder
 
 
-class Undecided(BaseException):
+class UndecidedValue(BaseException):
     """A value decides that no call knows yet: the trace is run again with the function's control flow rewritten.
 
     Not an Exception, so that a user's `except Exception` does not swallow it."""
 
 
 @contextmanager
-def tracing(trace: Trace | None) -> Iterator[None]:
+def trace_in_progress(trace: Trace | None) -> Iterator[None]:
     """Makes `trace` the current one; None suspends tracing."""
     before, context.trace = context.trace, trace
     context.put(context.stream, context.device)

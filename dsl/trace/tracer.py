@@ -12,23 +12,30 @@ import numpy as np
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ..core.context import context
-from ..core.errors import DTypeError, EscapedValueError, MissingAttributeError, TraceError, UnsupportedError, nearest
+from ..core.errors import (
+    DTypeError,
+    EscapedValueError,
+    MissingAttributeError,
+    TraceError,
+    UnsupportedError,
+    nearest_name_hint,
+)
 from .concrete_values import concrete_value, constant_value
-from .dispatch import ATTRIBUTES, METHODS, Implementation, Traced, check_options, given
-from .memory_layout import Layout
-from .trace import Trace, Undecided
+from .dispatch import ATTRIBUTES, METHODS, Implementation, NumpyProtocols, apply_view_rule, check_options
+from .memory_layout import MemoryLayout
+from .trace import Trace, UndecidedValue
 
 SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
 CAPTURED = "captured"  # the owner of arrays that are no arguments
 
 
-class Step(Protocol):
+class ViewStepLike(Protocol):
     """One way to look at an array: see `aliasing`."""
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value: ...
 
 
-class Tracer(Traced):
+class Tracer(NumpyProtocols):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
     __slots__ = ("__weakref__", "_depth", "_held", "_layout", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
@@ -36,10 +43,10 @@ class Tracer(Traced):
     _trace: Trace
     _depth: int
     _held: Value
-    _layout: Layout | None
+    _layout: MemoryLayout | None
     _owner: int | str | None
     _parent: Tracer | None
-    _step: Step | None
+    _step: ViewStepLike | None
     _seen: int
     _views: list[weakref.ref[Tracer]]
 
@@ -49,8 +56,8 @@ class Tracer(Traced):
         value: Value,
         owner: int | str | None = None,
         parent: Tracer | None = None,
-        step: Step | None = None,
-        layout: Layout | None = None,
+        step: ViewStepLike | None = None,
+        layout: MemoryLayout | None = None,
     ) -> None:
         """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
         parent, step: what it is a view of, and which. layout: of what is no view, where NumPy's is known."""
@@ -65,7 +72,7 @@ class Tracer(Traced):
         put(self, "_seen", -1 if parent is None else parent._value.number)
         put(self, "_views", [])  # of a root: weak references to all views of it and of its views
         if parent is None:
-            trace.register(self)
+            trace.register_array_owner(self)
             if trace.journal is not None:
                 trace.journal.made[id(self)] = self
 
@@ -173,43 +180,43 @@ class Tracer(Traced):
         if implementation is not None and self._trace.recorder is not None:
             return self._trace.recorder.method(self._trace.recorder.lift(self), name)
         if implementation is not None:
-            return _Method(implementation, self, name)
+            return _BoundNumpyMethod(implementation, self, name)
         if name.startswith("__"):
             raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
         if not hasattr(np.ndarray, name):
             raise MissingAttributeError(
                 f"'numpy.ndarray' object has no attribute {name!r}; an argument of another library's is an array too"
             )
-        raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest(name, METHODS)}")
+        raise UnsupportedError(f"the array attribute .{name} cannot be traced{nearest_name_hint(name, METHODS)}")
 
     # what has an answer while tracing only where no array of the call decides it
 
-    def _known(self, what: str, instead: str, numpys: bool = False) -> np.ndarray[Any, Any]:
-        check_alive(self)
+    def _known_scalar(self, what: str, instead: str, numpys: bool = False) -> np.ndarray[Any, Any]:
+        check_trace_alive(self)
         found = concrete_value(self._trace, self._value)
         if found is None:
             raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}", numpys=numpys)
         return found
 
     def __bool__(self) -> bool:
-        trace = self._deciding()
+        trace = self._trace_for_decision()
         instead = "write np.where(condition, a, b), or &, |, ~"
         for name, reason in trace.unwritten.items():
             instead += f"; the control flow of {name} is not compiled, since {reason}"
-        return bool(self._known("cannot decide an if, while, and, or, not", instead))
+        return bool(self._known_scalar("cannot decide an if, while, and, or, not", instead))
 
-    def _deciding(self) -> Trace:
+    def _trace_for_decision(self) -> Trace:
         """Its trace, which begins again where a function whose control flow is rewritten may do without the value."""
-        trace = check_alive(self)
+        trace = check_trace_alive(self)
         if trace.may_rewrite and concrete_value(trace, self._value) is None:
             trace.undecided = True
-            raise Undecided
+            raise UndecidedValue
         return trace
 
     def __int__(self) -> int:
-        self._deciding()
+        self._trace_for_decision()
         return int(
-            self._known(
+            self._known_scalar(
                 "is no Python int",
                 "write x.astype(np.int64), or return it and call int() on the result",
                 self.size != 1,
@@ -217,7 +224,7 @@ class Tracer(Traced):
         )
 
     def __index__(self) -> int:
-        found = self._known(
+        found = self._known_scalar(
             "cannot be an index, a length or a loop count",
             "pass that number as a Python int argument of the function",
             self.shape != () or self.dtype.kind not in "iu",
@@ -230,9 +237,9 @@ class Tracer(Traced):
         return self.__int__() if decimals is None else np.round(self, decimals)
 
     def __float__(self) -> float:
-        self._deciding()
+        self._trace_for_decision()
         return float(
-            self._known(
+            self._known_scalar(
                 "is no Python float",
                 "write x.astype(np.float64), or return it and call float() on the result",
                 self.size != 1,
@@ -240,17 +247,19 @@ class Tracer(Traced):
         )
 
     def __complex__(self) -> complex:
-        return complex(self._known("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
+        return complex(self._known_scalar("is no Python complex", "write x.astype(np.complex128)", self.size != 1))
 
     def item(self, *args: Any) -> Any:
-        return self._known("has no .item()", "use it as it is, or return it and call .item() on the result").item(*args)
+        return self._known_scalar(
+            "has no .item()", "use it as it is, or return it and call .item() on the result"
+        ).item(*args)
 
     def tolist(self) -> Any:
-        return self._known("has no .tolist()", "return it and call .tolist() on the result").tolist()
+        return self._known_scalar("has no .tolist()", "return it and call .tolist() on the result").tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        self._deciding()  # it may be meant for an array that is traced then
-        found = self._known(
+        self._trace_for_decision()  # it may be meant for an array that is traced then
+        found = self._known_scalar(
             "cannot become a NumPy array",
             "use it as it is; np.stack joins traced values, np.astype converts them, and a function of another library "
             "takes their values in kg.host(function, reads, writes)",
@@ -258,7 +267,7 @@ class Tracer(Traced):
         return found if dtype is None else found.astype(dtype)
 
     def __contains__(self, value: Any) -> bool:
-        return value in self._known("cannot decide `in`", "write (x == value).any() and np.where")
+        return value in self._known_scalar("cannot decide `in`", "write (x == value).any() and np.where")
 
     def __hash__(self) -> int:
         text = "a traced value cannot be a dict key or a member of a set; use a list"
@@ -266,19 +275,19 @@ class Tracer(Traced):
 
     def __str__(self) -> str:
         if is_asked_by_traced_code():
-            return str(with_text(self))
-        found = constant_value(check_alive(self), self._value, numbers=not self.shape)
-        return self._shown() if found is None else str(found[()])
+            return str(array_with_numpy_text(self))
+        found = constant_value(check_trace_alive(self), self._value, numbers=not self.shape)
+        return self._text_of_shape() if found is None else str(found[()])
 
     def __format__(self, spec: str) -> str:
-        return format(with_text(self), spec) if spec or is_asked_by_traced_code() else str(self)
+        return format(array_with_numpy_text(self), spec) if spec or is_asked_by_traced_code() else str(self)
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
-            return repr(with_text(self))
-        return self._shown()
+            return repr(array_with_numpy_text(self))
+        return self._text_of_shape()
 
-    def _shown(self) -> str:
+    def _text_of_shape(self) -> str:
         return f"<traced {self._value.type}>"
 
     def __reduce__(self) -> NoReturn:
@@ -294,7 +303,7 @@ class Tracer(Traced):
         return sys.modules[__name__.partition(".")[0]]
 
 
-class _Method:
+class _BoundNumpyMethod:
     """`x.sum`, ready to be called."""
 
     __slots__ = ("_implementation", "_name", "_self")
@@ -305,10 +314,10 @@ class _Method:
     def __call__(self, *args: Any, **options: Any) -> Any:
         check_options(self._implementation, f".{self._name}()", options)
         result = self._implementation(self._self, *args, **options)
-        return given(self._name, result, (self._self, *args), options)
+        return apply_view_rule(self._name, result, (self._self, *args), options)
 
 
-class TracedNumber(Traced):
+class TracedNumber(NumpyProtocols):
     """Stands for a Python number of the call. `isinstance` sees int, float or complex; asking for its value restarts
     the trace with the value known. Arithmetic among numbers is Python's own and runs on the host."""
 
@@ -325,87 +334,87 @@ class TracedNumber(Traced):
     def __class__(self) -> type:
         return type(self._number)
 
-    def _need(self) -> BaseException:
-        check_alive(self)
-        return self._trace.need(self._sources)
+    def _need_number_value(self) -> BaseException:
+        check_trace_alive(self)
+        return self._trace.need_values(self._sources)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self._number), name):
-            raise self._need()
+            raise self._need_number_value()
         raise AttributeError(f"{type(self._number).__name__!r} object has no attribute {name!r}")
 
     @property
     def real(self) -> Any:
-        return self._attribute("real")
+        return self._number_attribute("real")
 
     @property
     def imag(self) -> Any:
-        return self._attribute("imag")
+        return self._number_attribute("imag")
 
     def conjugate(self) -> Any:
-        return self._attribute("conjugate()")
+        return self._number_attribute("conjugate()")
 
-    def _attribute(self, name: str) -> Any:
+    def _number_attribute(self, name: str) -> Any:
         value = getattr(self._number, name.removesuffix("()"))
-        return self._derived(f"{self._name}.{name}", value() if callable(value) else value, self._sources)
+        return self._derived_number(f"{self._name}.{name}", value() if callable(value) else value, self._sources)
 
-    def _derived(self, expression: str, number: Any, sources: frozenset[int]) -> Any:
-        check_alive(self)
+    def _derived_number(self, expression: str, number: Any, sources: frozenset[int]) -> Any:
+        check_trace_alive(self)
         return TracedNumber(self._trace, self._trace.host.statement(expression), number, sources)
 
     def __bool__(self) -> bool:
-        raise self._need()
+        raise self._need_number_value()
 
     def __int__(self) -> int:
-        raise self._need()
+        raise self._need_number_value()
 
     def __float__(self) -> float:
-        raise self._need()
+        raise self._need_number_value()
 
     def __complex__(self) -> complex:
-        raise self._need()
+        raise self._need_number_value()
 
     def __index__(self) -> int:
         if not isinstance(self._number, int):
             raise TypeError(f"{type(self._number).__name__!r} object cannot be interpreted as an integer")
-        raise self._need()
+        raise self._need_number_value()
 
     def __round__(self, digits: Any = None) -> Any:
-        raise self._need()
+        raise self._need_number_value()
 
     def __trunc__(self) -> Any:
-        raise self._need()
+        raise self._need_number_value()
 
     def __floor__(self) -> Any:
-        raise self._need()
+        raise self._need_number_value()
 
     def __ceil__(self) -> Any:
-        raise self._need()
+        raise self._need_number_value()
 
     def __hash__(self) -> int:
-        raise self._need()
+        raise self._need_number_value()
 
     def __str__(self) -> str:
-        raise self._need()
+        raise self._need_number_value()
 
     def __format__(self, spec: str) -> str:
-        raise self._need()
+        raise self._need_number_value()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise self._need()
+        raise self._need_number_value()
 
     def __reduce__(self) -> Any:
-        raise self._need()
+        raise self._need_number_value()
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
-            raise self._need()
+            raise self._need_number_value()
         return f"<traced {type(self._number).__name__}>"
 
 
-def with_text(x: Tracer) -> Any:
+def array_with_numpy_text(x: Tracer) -> Any:
     """The array or scalar that NumPy makes a text of."""
-    found = x._known("has no text", "write kg.debug.print(x), or return it and format the result")
+    found = x._known_scalar("has no text", "write kg.debug.print(x), or return it and format the result")
     return found if x.__class__ is np.ndarray else found[()]
 
 
@@ -416,7 +425,7 @@ def is_asked_by_traced_code() -> bool:
     return type(sys._getframe(2).f_globals) is not dict
 
 
-def check_alive(x: Tracer | TracedNumber) -> Trace:
+def check_trace_alive(x: Tracer | TracedNumber) -> Trace:
     """The trace in progress, which `x` belongs to. Raises EscapedValueError."""
     trace: Trace = x._trace
     if trace is not context.trace:  # `current()`, without a call: this runs several times for each node

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .aliasing import kept, layout_of
+from .aliasing import memory_layout_of, ufunc_result_layout
 from .dispatch import GIVES
-from .memory_layout import C, Layout, Like, Uniform, Unknown, one_way
+from .memory_layout import C, CommonOrderLayout, CopyLayout, MemoryLayout, UnknownLayout, has_one_dense_layout
 from .tracer import SCALAR, Tracer
 
-Order = Callable[[Sequence[Tracer]], Layout | None]  # the arrays that a copy is made of -> how it lies
+Order = Callable[[Sequence[Tracer]], MemoryLayout | None]  # the arrays that a copy is made of -> how it lies
 
 
-def _like(arrays: Sequence[Tracer]) -> Layout | None:
-    return Like((layout_of(arrays[0]), arrays[0]._held.type)) if arrays else C
+def _layout_like_first(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+    return CopyLayout((memory_layout_of(arrays[0]), arrays[0]._held.type)) if arrays else C
 
 
-def _uniform(arrays: Sequence[Tracer]) -> Layout | None:
-    return Uniform(*((layout_of(x), x._held.type) for x in arrays))
+def _common_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+    return CommonOrderLayout(*((memory_layout_of(x), x._held.type) for x in arrays))
 
 
-def _parts(arrays: Sequence[Tracer]) -> Layout | None:
+def _unknown_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
     """Results that are parts of one array."""
-    return Unknown()
+    return UnknownLayout()
 
 
 # views, arrays of other names, or views where NumPy can: these say so themselves, as do functions that take order=
@@ -47,10 +47,10 @@ COPIES: dict[Order | None, str] = {
         polyadd polyder polyfit polyint polysub vander tile repeat
         fft.fftfreq fft.rfftfreq
     """,
-    kept: "where clip round around isclose sinc angle fix isposinf isneginf isreal iscomplex",
-    _like: "sort partition fft.fftshift fft.ifftshift",
-    _parts: "unravel_index nonzero",
-    _uniform: """
+    ufunc_result_layout: "where clip round around isclose sinc angle fix isposinf isneginf isreal iscomplex",
+    _layout_like_first: "sort partition fft.fftshift fft.ifftshift",
+    _unknown_layout: "unravel_index nonzero",
+    _common_layout: """
         all any amax amin max min sum prod mean std var ptp count_nonzero average median percentile quantile
         nanargmax nanargmin nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
         cumprod cumsum cumulative_prod cumulative_sum nancumprod nancumsum trapezoid trace linalg.trace
@@ -81,17 +81,17 @@ NO_AXIS = {**dict.fromkeys(("einsum", "inner", "kron", "take"), SCALAR), **dict.
 ORDERS: dict[str, Order | None] = {name: order for order, names in COPIES.items() for name in names.split()}
 
 
-def own(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def own_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """The result of a function that gives copies, in memory of its own; what was given as `out` stays."""
     if type(result) is Tracer:
-        return _own(key, result, args, options)
+        return _own_copy(key, result, args, options)
     if isinstance(result, (tuple, list)) and any(type(r) is Tracer for r in result):
-        found = [_own(key, r, args, options) if type(r) is Tracer else r for r in result]
+        found = [_own_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
         return result._make(found) if hasattr(result, "_make") else type(result)(found)
     return result
 
 
-def _own(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
+def _own_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
     if any(x is a for a in (*args[1:], *options.values())):
         return x
     if not x.shape and key in NO_AXIS:
@@ -99,21 +99,21 @@ def _own(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> T
     if x._owner == SCALAR:
         return x
     order = ORDERS[key]
-    simple = order is None or (one_way(x._held.type) and order is not _parts)
-    layout = None if simple or order is None else order([*_arrays((*args, *options.values()))])
+    simple = order is None or (has_one_dense_layout(x._held.type) and order is not _unknown_layout)
+    layout = None if simple or order is None else order([*_array_arguments((*args, *options.values()))])
     if x._parent is None and x._owner is None and not any(x is a for a in args):
         x._layout = layout
         return x
     return Tracer(x._trace, x._value, layout=layout)
 
 
-def _arrays(args: Sequence[Any]) -> Iterator[Tracer]:
+def _array_arguments(args: Sequence[Any]) -> Iterator[Tracer]:
     for a in args:
         if type(a) is Tracer:
             if a.shape:
                 yield a
         elif isinstance(a, (tuple, list)):
-            yield from _arrays(a)
+            yield from _array_arguments(a)
 
 
-GIVES.update(dict.fromkeys(ORDERS, own))
+GIVES.update(dict.fromkeys(ORDERS, own_copies))

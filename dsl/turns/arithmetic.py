@@ -12,19 +12,19 @@ from ...compiler.core.types import BOOL, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS, resolve_loop_dtypes
-from ..trace.trace import NotFollowed
+from ..trace.trace import LoopNotRecordable
 from .functions import call, call_ufunc, method
 from .gather import gather, is_gathered, put
 from .items import section_at
 from .kinds import PLAIN, joined, kinds_of, merged_kinds, promoted
-from .linear import RULES, Linear
-from .memory import Memory
-from .values import Expression, Fixed, Kind, LoopArray, Number, Section, Symbol
+from .linear import RULES, LinearExpression
+from .memory import LoopMemory
+from .values import ArraySection, FixedError, Kind, LazyElements, LoopArray, LoopNumber, LoopSymbol
 
 TWO_DTYPES = "an array has one dtype or another one, as values decide"
 
 
-class Arithmetic(Memory):
+class LoopArithmetic(LoopMemory):
     """What NumPy does, as statements."""
 
     # arithmetic
@@ -43,7 +43,7 @@ class Arithmetic(Memory):
                     OPS[op], tuple(WEAK_DTYPES[k] for k in kinds) if weak else kinds, dtype
                 )
             except TypeError as error:
-                raise NotFollowed(str(error)) from None
+                raise LoopNotRecordable(str(error)) from None
             for d in (*loop, result):
                 self.check_dtype(d)
             loops.append([*loop])
@@ -55,7 +55,7 @@ class Arithmetic(Memory):
         """What row `op` computes an array in, and that array's dtype. Raises NotFollowed where it may be two."""
         loop, (held, *others) = self.loop_dtypes(op, args, dtype)
         if any(dtype != held[0] for dtype, _ in others):
-            raise NotFollowed(TWO_DTYPES)
+            raise LoopNotRecordable(TWO_DTYPES)
         return loop, held[0]
 
     def map(self, op: str, *given: Any, dtype: Any = None) -> Any:
@@ -67,13 +67,13 @@ class Arithmetic(Memory):
         loop, result = self.dtype_of(op, args, dtype)
         shape = self.common_shape([x.expression.shape for x in args if isinstance(x, LoopArray)])
         parts: list[Any] = []
-        leaves: list[Section] = []
+        leaves: list[ArraySection] = []
         for x, to in zip(args, loop, strict=True):
             if isinstance(x, LoopArray):
                 wide = self.broadcast(x.expression, shape)
                 leaves += wide.leaves
                 parts.append(lambda idx, e=wide.element, to=to: e(idx).cast(to))
-            elif isinstance(x, Number):
+            elif isinstance(x, LoopNumber):
                 value = x.value.cast(to)
                 parts.append(lambda idx, value=value: value)
             else:
@@ -83,7 +83,7 @@ class Arithmetic(Memory):
         def element(idx: Sequence[KernelValue]) -> KernelValue:
             return self.body.apply(row, [part(idx) for part in parts], result)
 
-        return LoopArray(self, Expression(shape, result, element, tuple(leaves)))
+        return LoopArray(self, LazyElements(shape, result, element, tuple(leaves)))
 
     def light(self, x: Any) -> Any:
         """An operand whose elements may be computed more than once."""
@@ -91,76 +91,79 @@ class Arithmetic(Memory):
             self.materialize(x)
         return x
 
-    def common_shape(self, shapes: Sequence[tuple[Linear, ...]]) -> tuple[Linear, ...]:
+    def common_shape(self, shapes: Sequence[tuple[LinearExpression, ...]]) -> tuple[LinearExpression, ...]:
         rank = max(map(len, shapes))
         found = []
         for axis in range(rank):
             lengths = {s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0}
             long = [n for n in lengths if n.known != 1]
             if len(long) > 1:
-                raise NotFollowed("the lengths of two arrays are not seen to be equal")
-            found.append(long[0] if long else Linear(1))
+                raise LoopNotRecordable("the lengths of two arrays are not seen to be equal")
+            found.append(long[0] if long else LinearExpression(1))
         return tuple(found)
 
     def map_numbers(self, op: str, args: list[Any], dtype: Any = None) -> Any:
         rule = RULES.get(op)
-        if rule is not None and dtype is None and all(type(x) is int or (isinstance(x, Number) and x.linear is not None)
-                                                      for x in args):  # fmt: skip
+        if (
+            rule is not None
+            and dtype is None
+            and all(type(x) is int or (isinstance(x, LoopNumber) and x.linear is not None) for x in args)
+        ):
             found = rule(*(self.linear(x) for x in args))
             if found is not None:
-                return Number(self, None, int, found) if isinstance(found, Linear) else found
-        if not any(isinstance(x, Symbol) for x in args):
+                return LoopNumber(self, None, int, found) if isinstance(found, LinearExpression) else found
+        if not any(isinstance(x, LoopSymbol) for x in args):
             return OPS[op].numpy(*args)  # type: ignore[misc]
         loop, ((result, kind), *others) = self.loop_dtypes(op, args, dtype)
         values = [
-            x.value.cast(to) if isinstance(x, Number) else self.body.const(x, to)
+            x.value.cast(to) if isinstance(x, LoopNumber) else self.body.const(x, to)
             for x, to in zip(args, loop, strict=True)
         ]
         if kind is not None and op in ("divide", "floor_divide", "remainder"):
             self._check_divisor(args[1], values[1])
         found = self.body.apply(OPS[op], values, result)
         if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
-            bounds = (Linear(0),), (Linear(args[1] - 1),)
-            return Number(self, None, int, self.atom(found, *bounds))
+            bounds = (LinearExpression(0),), (LinearExpression(args[1] - 1),)
+            return LoopNumber(self, None, int, self.atom(found, *bounds))
         if op == "floor_divide" and kind is int and type(args[1]) is int and args[1] > 0:
             x = self.linear(args[0])
-            ends = [None if e is None else Linear(e // args[1]) for e in (x.least, x.greatest)]
-            return Number(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
-        return Number(self, found, kind, None, others)
+            ends = [None if e is None else LinearExpression(e // args[1]) for e in (x.least, x.greatest)]
+            return LoopNumber(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
+        return LoopNumber(self, found, kind, None, others)
 
     def _check_divisor(self, given: Any, value: KernelValue) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
         if isinstance(given, PLAIN):
             if not given:
-                raise NotFollowed("a division by zero")
+                raise LoopNotRecordable("a division by zero")
             return
         if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
             return
-        self.fail_if(value.eq(0), self.zero(), Fixed(ZeroDivisionError, "division by zero"))
+        self.fail_if(value.eq(0), self.zero(), FixedError(ZeroDivisionError, "division by zero"))
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""
         if any(x is NotImplemented or isinstance(x, str) or x is None for x in args):
-            raise NotFollowed("an operator meets something that is no number")
+            raise LoopNotRecordable("an operator meets something that is no number")
         if op == "power":
             return self.power(*args)
         return self.map(op, *args)
 
     def power(self, x: Any, exponent: Any) -> Any:
         x = self.lift(x)
-        if type(exponent) in (int, float) and isinstance(x, Symbol):
+        if type(exponent) in (int, float) and isinstance(x, LoopSymbol):
             dtype = x.dtype
             if exponent == 2:
                 return self.map("multiply", x, x)
             if exponent == 0.5 and dtype.kind == "f":
                 return self.map("sqrt", x)
             if dtype.kind in "iu" and isinstance(exponent, int) and exponent < 0:
-                raise NotFollowed("an integer has a negative power")
+                raise LoopNotRecordable("an integer has a negative power")
             return self.map("power", x, exponent)
         exponent = self.lift(exponent)
         kinds = self.kinds([x, exponent])[0]
         if all(k is int or (isinstance(k, np.dtype) and k.kind in "iub") for k in kinds):
-            raise NotFollowed("an integer has a power that differs from turn to turn")
+            raise LoopNotRecordable("an integer has a power that differs from turn to turn")
         return self.map("power", x, exponent)
 
     def update_in_place(self, target: Any, op: str, other: Any) -> Any:
@@ -169,29 +172,31 @@ class Arithmetic(Memory):
             return self.operate(op, (target, other))
         result = self.operate(op, (target, other))
         if not isinstance(result, LoopArray) or not np.can_cast(result.dtype, target.dtype, "same_kind"):
-            raise NotFollowed("an array is updated in place with values of another kind")
+            raise LoopNotRecordable("an array is updated in place with values of another kind")
         if self.common_shape([result.expression.shape, target.expression.shape]) != target.expression.shape:
-            raise NotFollowed("an array is updated in place with more elements than it has")
+            raise LoopNotRecordable("an array is updated in place with more elements than it has")
         self.assign(self.materialize(target), result)
         return target
 
     def better(self, op: str, a: Any, b: Any) -> Any:
         """b where it is greater (less) than a, else a."""
-        linear = [x.linear if isinstance(x, Number) else Linear(x) if type(x) is int else None for x in (a, b)]
+        linear = [
+            x.linear if isinstance(x, LoopNumber) else LinearExpression(x) if type(x) is int else None for x in (a, b)
+        ]
         if linear[0] is not None and linear[1] is not None:
             choose = self.greatest if op == "greater" else self.least
-            return Number(self, None, int, choose(linear[0], linear[1]))
+            return LoopNumber(self, None, int, choose(linear[0], linear[1]))
         (dtype, weak), *others = merged_kinds(a, b)
         condition = self.truth(self.map(op, b, a))
-        return Number(
+        return LoopNumber(
             self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak, None, others
         )
 
     # truth
 
-    def known_truth(self, x: Symbol) -> bool | None:
+    def known_truth(self, x: LoopSymbol) -> bool | None:
         """The truth of a value, where it is known while tracing."""
-        if not isinstance(x, Number):
+        if not isinstance(x, LoopNumber):
             return None
         if x.linear is not None:
             if x.linear.known is not None:
@@ -204,9 +209,9 @@ class Arithmetic(Memory):
         x = self.lift(x)
         if isinstance(x, LoopArray):
             if any(n.known != 1 for n in x.expression.shape):
-                raise NotFollowed("an array of several elements decides")
+                raise LoopNotRecordable("an array of several elements decides")
             return x.expression.element([self.zero()] * x.ndim).cast(BOOL)
-        return x.value.cast(BOOL) if isinstance(x, Number) else self.body.const(bool(x), BOOL)
+        return x.value.cast(BOOL) if isinstance(x, LoopNumber) else self.body.const(bool(x), BOOL)
 
     # items
 
@@ -219,7 +224,7 @@ class Arithmetic(Memory):
         found = section_at(self, array.section, key)
         if found.shape:
             return self.array_of_section(found)
-        return Number(self, self.load(found, []))
+        return LoopNumber(self, self.load(found, []))
 
     def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
         section = self.materialize(array)
@@ -235,15 +240,15 @@ class Arithmetic(Memory):
         """A list of numbers as an array."""
         items = [self.lift(i) for i in x]
         if not items or any(isinstance(i, LoopArray) for i in items):
-            raise NotFollowed("a list of arrays takes part in it")
+            raise LoopNotRecordable("a list of arrays takes part in it")
         dtypes = {
             np.result_type(*(WEAK_DTYPES[k] if isinstance(k, type) else k for k in kinds))
             for kinds in self.kinds(items)
         }
         if len(dtypes) > 1:
-            raise NotFollowed(TWO_DTYPES)
+            raise LoopNotRecordable(TWO_DTYPES)
         (dtype,) = dtypes
-        section = self.temporary((Linear(len(items)),), dtype)
+        section = self.temporary((LinearExpression(len(items)),), dtype)
         for i, item in enumerate(items):
             self._put(section, [self.body.const(i, INT64)], self.element_value(item, dtype))
         return self.array_of_section(section)
@@ -256,5 +261,5 @@ class Arithmetic(Memory):
     def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
         return call_ufunc(self, ufunc, method, inputs, options)
 
-    def method(self, x: Symbol, name: str) -> Any:
+    def method(self, x: LoopSymbol, name: str) -> Any:
         return method(self, x, name)

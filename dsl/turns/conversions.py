@@ -7,23 +7,23 @@ from types import BuiltinFunctionType
 from typing import Any
 
 from ...compiler.graph.builder import WEAK_DTYPES
-from ..trace.trace import NotFollowed
+from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .kinds import is_number
-from .values import Fixed, LoopArray, Number, Recorder, Symbol
+from .values import FixedError, LoopArray, LoopNumber, LoopSymbol, Recorder
 
 
-class TurnRange:
+class LoopRange:
     """A `range` whose ends differ from turn to turn."""
 
     def __init__(self, start: Any, stop: Any, step: int) -> None:
         self.start, self.stop, self.step = start, stop, step
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotFollowed("a range whose length differs from turn to turn is used outside of a for")
+        raise LoopNotRecordable("a range whose length differs from turn to turn is used outside of a for")
 
     def __len__(self) -> int:
-        raise NotFollowed("len() of a range whose length differs from turn to turn")
+        raise LoopNotRecordable("len() of a range whose length differs from turn to turn")
 
 
 def convert(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -33,12 +33,12 @@ def convert(recorder: Recorder, function: Any, args: Sequence[Any], options: dic
 
 
 def _range(recorder: Recorder, *args: Any) -> Any:
-    if not any(isinstance(x, Symbol) for x in args):
+    if not any(isinstance(x, LoopSymbol) for x in args):
         return NotImplemented
     start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     if type(step) is not int or step == 0:
-        raise NotFollowed("the step of a range differs from turn to turn")
-    return TurnRange(start, stop, step)
+        raise LoopNotRecordable("the step of a range differs from turn to turn")
+    return LoopRange(start, stop, step)
 
 
 def _len(recorder: Recorder, x: Any) -> Any:
@@ -49,24 +49,26 @@ def _len(recorder: Recorder, x: Any) -> Any:
 
 def _to(kind: type) -> Callable[..., Any]:
     def convert(recorder: Recorder, x: Any) -> Any:
-        if not isinstance(x, (Symbol, Tracer)):
+        if not isinstance(x, (LoopSymbol, Tracer)):
             return NotImplemented
         value = recorder.lift(x)
         if isinstance(value, LoopArray):
-            value = Number(recorder, value.expression.element([recorder.zero()] * value.ndim))
+            value = LoopNumber(recorder, value.expression.element([recorder.zero()] * value.ndim))
         if kind is bool:
-            return Number(recorder, recorder.truth(value))
-        if kind is int and isinstance(value, Number) and value.linear is not None:
+            return LoopNumber(recorder, recorder.truth(value))
+        if kind is int and isinstance(value, LoopNumber) and value.linear is not None:
             return value
         if kind is int and value.dtype.kind == "f":
             whole = value.value
-            recorder.fail_if(whole.ne(whole), recorder.zero(), Fixed(ValueError, "cannot convert float NaN to integer"))
+            recorder.fail_if(
+                whole.ne(whole), recorder.zero(), FixedError(ValueError, "cannot convert float NaN to integer")
+            )
             recorder.fail_if(
                 whole.abs().eq(float("inf")),
                 recorder.zero(),
-                Fixed(OverflowError, "cannot convert float infinity to integer"),
+                FixedError(OverflowError, "cannot convert float infinity to integer"),
             )
-        return Number(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
+        return LoopNumber(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
 
     return convert
 
@@ -74,12 +76,12 @@ def _to(kind: type) -> Callable[..., Any]:
 def _extreme(op: str) -> Callable[..., Any]:
     def extreme(recorder: Recorder, *args: Any) -> Any:
         items = args if len(args) > 1 else args[0] if isinstance(args[0], (list, tuple)) else ()
-        if not any(isinstance(x, (Symbol, Tracer)) for x in items):
+        if not any(isinstance(x, (LoopSymbol, Tracer)) for x in items):
             return NotImplemented
         best = recorder.lift(items[0])
         for item in map(recorder.lift, items[1:]):
             if not (is_number(best) and is_number(item)):
-                raise NotFollowed("max() or min() of arrays")
+                raise LoopNotRecordable("max() or min() of arrays")
             best = recorder.better(op, best, item)
         return best
 

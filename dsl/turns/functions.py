@@ -11,12 +11,12 @@ from ...compiler.core.types import INT64, DType
 from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS, UFUNC_PARTS, resolve_loop_dtypes
 from ...compiler.sequential.form import For
-from ..trace.trace import NotFollowed
+from ..trace.trace import LoopNotRecordable
 from .gather import places_of
 from .items import axes_of
 from .kinds import joined, kinds_of
-from .linear import Linear
-from .values import Expression, Fixed, LoopArray, Number, Recorder, Section, Symbol
+from .linear import LinearExpression
+from .values import ArraySection, FixedError, LazyElements, LoopArray, LoopNumber, LoopSymbol, Recorder
 
 PRODUCT = 1 << 20  # multiplications of a product of matrices from which a library is faster
 
@@ -30,11 +30,11 @@ def call(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[s
         return call_ufunc(recorder, owner, function.__name__, args, options)
     row = FUNCTIONS.get(function)
     if row is None:
-        raise NotFollowed(f"np.{getattr(function, '__name__', function)} is called in it")
+        raise LoopNotRecordable(f"np.{getattr(function, '__name__', function)} is called in it")
     try:
         return row(recorder, *args, **options)
     except TypeError as error:
-        raise NotFollowed(f"np.{function.__name__}: {error}") from error
+        raise LoopNotRecordable(f"np.{function.__name__}: {error}") from error
 
 
 def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -52,7 +52,7 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequenc
     out = options.get("out")
     parts = UFUNC_PARTS.get(ufunc)
     if method != "__call__" or set(options) - {"out", "dtype"} or parts is None:
-        raise NotFollowed(f"np.{ufunc.__name__}.{method}" if method != "__call__" else f"np.{ufunc.__name__}")
+        raise LoopNotRecordable(f"np.{ufunc.__name__}.{method}" if method != "__call__" else f"np.{ufunc.__name__}")
     dtype = options.get("dtype")
     if dtype is not None:
         inputs = [astype(recorder, x, dtype) for x in inputs]
@@ -65,7 +65,7 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequenc
         return strong(recorder, found)
     target = out[0] if isinstance(out, tuple) else out
     if isinstance(found, tuple) or (isinstance(out, tuple) and len(out) > 1):
-        raise NotFollowed(f"np.{ufunc.__name__} with out=")
+        raise LoopNotRecordable(f"np.{ufunc.__name__} with out=")
     return _into(recorder, target, found)
 
 
@@ -81,9 +81,9 @@ _REDUCTIONS: dict[np.ufunc, str] = {
 
 def strong(recorder: Recorder, x: Any) -> Any:
     """What NumPy's functions give is of NumPy's types, not Python's."""
-    if isinstance(x, Number) and (x.weak is not None or x.others):
+    if isinstance(x, LoopNumber) and (x.weak is not None or x.others):
         (dtype, _), *others = joined((dtype, None) for dtype, _ in kinds_of(x))
-        return Number(recorder, x.value.cast(dtype), None, None, others)
+        return LoopNumber(recorder, x.value.cast(dtype), None, None, others)
     return x
 
 
@@ -91,11 +91,11 @@ def _into(recorder: Recorder, target: Any, value: Any) -> Any:
     array = recorder.lift(target)
     value = recorder.lift(value)
     if not isinstance(array, LoopArray):
-        raise NotFollowed("out= is no array")
-    kind = value.dtype if isinstance(value, Symbol) else np.asarray(value).dtype
+        raise LoopNotRecordable("out= is no array")
+    kind = value.dtype if isinstance(value, LoopSymbol) else np.asarray(value).dtype
     shape = value.expression.shape if isinstance(value, LoopArray) else ()
     if not np.can_cast(kind, array.dtype, "same_kind") or shape != array.expression.shape:
-        raise NotFollowed("out= has another dtype or shape")
+        raise LoopNotRecordable("out= has another dtype or shape")
     recorder.assign(recorder.materialize(array), value)
     return target
 
@@ -109,7 +109,7 @@ def reduce(
     """The reduction `op` of an array."""
     x = recorder.lift(a)
     if not isinstance(x, LoopArray) or out is not None or keepdims not in (False, np._NoValue):
-        raise NotFollowed(f"np.{op} with these arguments")
+        raise LoopNotRecordable(f"np.{op} with these arguments")
     x = recorder.light(x)
     axes = axes_of(axis, x.ndim)
     loop, result = resolve_loop_dtypes(OPS[op], [x.dtype], None if dtype is None else np.dtype(dtype))
@@ -118,11 +118,11 @@ def reduce(
         for n in (x.expression.shape[i] for i in axes):
             if not n.is_at_least(1):
                 what = f"zero-size array to reduction operation {op}imum which has no identity"
-                recorder.fail_if(recorder.emit(n).eq(0), recorder.zero(), Fixed(ValueError, what))
+                recorder.fail_if(recorder.emit(n).eq(0), recorder.zero(), FixedError(ValueError, what))
     return reduced(recorder, op, x.expression, axes, loop[0], result)
 
 
-def reduced(recorder: Recorder, op: str, source: Expression, axes: Sequence[int], dtype: DType, result: DType) -> Any:
+def reduced(recorder: Recorder, op: str, source: LazyElements, axes: Sequence[int], dtype: DType, result: DType) -> Any:
     """The elements of `source`, cast to dtype, reduced along axes."""
     kept = [i for i in range(len(source.shape)) if i not in axes]
     shape = tuple(source.shape[i] for i in kept)
@@ -137,7 +137,7 @@ def reduced(recorder: Recorder, op: str, source: Expression, axes: Sequence[int]
             if n.known == 1:
                 index[rest[0]] = recorder.zero()
                 return fold(rest[1:])
-            start = recorder.emit(Linear(0))
+            start = recorder.emit(LinearExpression(0))
             stop = recorder.emit(n)
             counter = recorder.body.value(INT64)
             many = n.greatest
@@ -161,11 +161,11 @@ def reduced(recorder: Recorder, op: str, source: Expression, axes: Sequence[int]
 
     recorder._size([source.shape[i] for i in axes])
     if not kept:
-        return Number(recorder, element([]))
+        return LoopNumber(recorder, element([]))
     places = {old: new for new, old in enumerate([*kept, *axes])}
     full = (*shape, *(source.shape[i] for i in axes))
     leaves = tuple(
-        Section(
+        ArraySection(
             leaf.storage,
             tuple((start, step, places.get(axis, axis)) for start, step, axis in leaf.subs),
             (*full, *leaf.shape[len(source.shape) :]),
@@ -173,28 +173,28 @@ def reduced(recorder: Recorder, op: str, source: Expression, axes: Sequence[int]
         for leaf in source.leaves
     )
     columns = _columns(recorder, op, source, kept, axes, dtype) if result == dtype else None
-    expression = Expression(shape, result, element, leaves, True, columns)
+    expression = LazyElements(shape, result, element, leaves, True, columns)
     return LoopArray(recorder, expression)
 
 
 def _columns(
-    recorder: Recorder, op: str, source: Expression, kept: Sequence[int], axes: Sequence[int], dtype: DType
-) -> Callable[[Section], None] | None:
+    recorder: Recorder, op: str, source: LazyElements, kept: Sequence[int], axes: Sequence[int], dtype: DType
+) -> Callable[[ArraySection], None] | None:
     """Writes sums row after row, where the elements of a row lie side by side and those of a column do not."""
     if op != "sum" or len(axes) != 1 or not kept or dtype.kind != "f":
         return None
     inner, (along,) = kept[-1], axes
 
-    def stride(leaf: Section, axis: int) -> int:
+    def stride(leaf: ArraySection, axis: int) -> int:
         steps = zip(leaf.subs, leaf.storage.strides, strict=True)
         return sum(abs(step * s) for (_, step, own), s in steps if own == axis)
 
     if not any(stride(leaf, inner) == 1 and stride(leaf, along) > 1 for leaf in source.leaves):
         return None
 
-    def write(target: Section) -> None:
+    def write(target: ArraySection) -> None:
         n = source.shape[along]
-        with recorder.turns_of(Linear(0), n, parallel=False) as (r, scope):
+        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (r, scope):
 
             def add(idx: Sequence[KernelValue]) -> None:
                 index = dict(zip(kept, idx, strict=True)) | {along: r}
@@ -202,7 +202,7 @@ def _columns(
                 recorder._put(target, idx, recorder.load(target, idx) + term)
 
             recorder.each([source.shape[i] for i in kept], add)
-        ends = recorder.emit(Linear(0)).numbers[0], recorder.emit(n).numbers[0]
+        ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
         recorder.body.add(For(r.numbers[0], *ends, tuple(scope.statements), False))
 
     return write
@@ -213,7 +213,7 @@ def mean(
 ) -> Any:
     x = recorder.lift(a)
     if not isinstance(x, LoopArray) or dtype is not None or out is not None or keepdims is True:
-        raise NotFollowed("np.mean with these arguments")
+        raise LoopNotRecordable("np.mean with these arguments")
     count: Any = 1
     for i in axes_of(axis, x.ndim):
         count = recorder.map("multiply", count, recorder.extent(x.expression.shape[i]))
@@ -228,23 +228,23 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
     """a @ b of arrays of one or two axes."""
     x, y = recorder.lift(a), recorder.lift(b)
     if not (isinstance(x, LoopArray) and isinstance(y, LoopArray)) or x.ndim not in (1, 2) or y.ndim not in (1, 2):
-        raise NotFollowed("a product of arrays of more than two axes, or of no array")
+        raise LoopNotRecordable("a product of arrays of more than two axes, or of no array")
     x, y = recorder.light(x), recorder.light(y)
     length, other = x.expression.shape[-1], y.expression.shape[0]
     if length != other:
         if not (length.terms and other.terms):
-            raise NotFollowed("the lengths of two arrays are not seen to be equal")
+            raise LoopNotRecordable("the lengths of two arrays are not seen to be equal")
         differ = recorder.emit(length).ne(recorder.emit(other))
-        recorder.fail_if(differ, recorder.zero(), Fixed(ValueError, "matmul: the lengths of its operands differ"))
+        recorder.fail_if(differ, recorder.zero(), FixedError(ValueError, "matmul: the lengths of its operands differ"))
     loop, result = recorder.dtype_of("multiply", (x, y))
     if result.kind == "b":
-        raise NotFollowed("a product of booleans")
+        raise LoopNotRecordable("a product of booleans")
     rows, columns = x.expression.shape[:-1], y.expression.shape[1:]
     many = 1
     for n in (*rows, *columns, length):
         many *= n.greatest if n.greatest is not None else 64
     if rows and columns and many >= PRODUCT:
-        raise NotFollowed("a library multiplies its matrices")
+        raise LoopNotRecordable("a library multiplies its matrices")
     shape = (*rows, *columns, length)  # in this order: the last is summed
     r, k = len(rows), len(shape) - 1
     left = recorder.reindexed(x.expression, shape, lambda idx: [*idx[:r], idx[k]], [*range(r), k])
@@ -254,14 +254,14 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
         found: KernelValue = left.element(idx).cast(loop[0]) * right.element(idx).cast(loop[1])
         return found
 
-    product = Expression(shape, result, element, (*left.leaves, *right.leaves))
+    product = LazyElements(shape, result, element, (*left.leaves, *right.leaves))
     return reduced(recorder, "sum", product, [k], result, result)
 
 
 def dot(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
     x, y = recorder.lift(a), recorder.lift(b)
     if out is not None:
-        raise NotFollowed("np.dot with out=")
+        raise LoopNotRecordable("np.dot with out=")
     if isinstance(x, LoopArray) and isinstance(y, LoopArray):
         return matmul(recorder, x, y)
     return strong(recorder, recorder.map("multiply", x, y))
@@ -270,21 +270,21 @@ def dot(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
 def inner(recorder: Recorder, a: Any, b: Any) -> Any:
     x, y = recorder.lift(a), recorder.lift(b)
     if not (isinstance(x, LoopArray) and isinstance(y, LoopArray) and x.ndim == y.ndim == 1):
-        raise NotFollowed("np.inner of arrays of several axes")
+        raise LoopNotRecordable("np.inner of arrays of several axes")
     return matmul(recorder, x, y)
 
 
 def outer(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
     x, y = recorder.lift(a), recorder.lift(b)
     if not (isinstance(x, LoopArray) and isinstance(y, LoopArray) and x.ndim == y.ndim == 1) or out is not None:
-        raise NotFollowed("np.outer of arrays of several axes")
+        raise LoopNotRecordable("np.outer of arrays of several axes")
     return recorder.map("multiply", x[:, None], y)
 
 
 def norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     a = recorder.lift(x)
     if not isinstance(a, LoopArray) or a.ndim != 1 or ord not in (None, 2) or axis not in (None, 0) or keepdims:
-        raise NotFollowed("np.linalg.norm with these arguments")
+        raise LoopNotRecordable("np.linalg.norm with these arguments")
     a = a if a.dtype.kind == "f" else astype(recorder, a, np.float64)
     return recorder.map("sqrt", matmul(recorder, a, a))
 
@@ -295,20 +295,20 @@ def norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None, keepdims
 def transpose(recorder: Recorder, a: Any, axes: Any = None) -> Any:
     x = recorder.lift(a)
     if not isinstance(x, LoopArray):
-        raise NotFollowed("np.transpose of a number")
+        raise LoopNotRecordable("np.transpose of a number")
     order = [*reversed(range(x.ndim))] if axes is None else [*axes_of(tuple(axes), x.ndim)]
     if sorted(order) != [*range(x.ndim)]:
-        raise NotFollowed("axes that do not match the array")
+        raise LoopNotRecordable("axes that do not match the array")
     section = recorder.materialize(x)
     places = {old: new for new, old in enumerate(order)}
     subs = tuple((start, step, places[axis] if axis >= 0 else -1) for start, step, axis in section.subs)
-    return recorder.array_of_section(Section(section.storage, subs, tuple(section.shape[i] for i in order)))
+    return recorder.array_of_section(ArraySection(section.storage, subs, tuple(section.shape[i] for i in order)))
 
 
 def flip(recorder: Recorder, m: Any, axis: Any = None) -> Any:
     x = recorder.lift(m)
     if not isinstance(x, LoopArray):
-        raise NotFollowed("np.flip of a number")
+        raise LoopNotRecordable("np.flip of a number")
     axes = axes_of(axis, x.ndim)
     return x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))]
 
@@ -316,7 +316,7 @@ def flip(recorder: Recorder, m: Any, axis: Any = None) -> Any:
 def copy(recorder: Recorder, a: Any, order: Any = None, subok: Any = False) -> Any:
     x = recorder.lift(a)
     if not isinstance(x, LoopArray):
-        raise NotFollowed("np.copy of a number")
+        raise LoopNotRecordable("np.copy of a number")
     section = recorder.temporary(x.expression.shape, x.dtype)
     recorder.assign(section, x)
     return recorder.array_of_section(section)
@@ -327,15 +327,15 @@ def astype(recorder: Recorder, a: Any, dtype: Any, order: Any = "K", casting: An
     recorder.check_dtype(to)
     if isinstance(x, LoopArray):
         source = x.expression
-        return LoopArray(recorder, Expression(source.shape, to, lambda idx: source.element(idx).cast(to), source.leaves,
-                                              source.heavy))  # fmt: skip
-    if isinstance(x, Number):
-        return Number(recorder, x.value.cast(to))
-    return Number(recorder, recorder.element_value(x, to))
+        converted = LazyElements(source.shape, to, lambda i: source.element(i).cast(to), source.leaves, source.heavy)
+        return LoopArray(recorder, converted)
+    if isinstance(x, LoopNumber):
+        return LoopNumber(recorder, x.value.cast(to))
+    return LoopNumber(recorder, recorder.element_value(x, to))
 
 
 def reshape(recorder: Recorder, a: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
-    raise NotFollowed("an array is reshaped in it")
+    raise LoopNotRecordable("an array is reshaped in it")
 
 
 # by value
@@ -344,7 +344,7 @@ def reshape(recorder: Recorder, a: Any, *shape: Any, order: Any = "C", copy: Any
 def _mask(recorder: Recorder, a: Any) -> LoopArray:
     x = recorder.lift(a)
     if not isinstance(x, LoopArray) or not x.ndim:
-        raise NotFollowed("a number is asked where it holds")
+        raise LoopNotRecordable("a number is asked where it holds")
     found: LoopArray = x if x.dtype.kind == "b" else recorder.map("not_equal", x, 0)
     return found
 
@@ -356,7 +356,7 @@ def nonzero(recorder: Recorder, a: Any) -> tuple[LoopArray, ...]:
 def flatnonzero(recorder: Recorder, a: Any) -> Any:
     mask = _mask(recorder, a)
     if mask.ndim != 1:
-        raise NotFollowed("np.flatnonzero of an array of several axes")
+        raise LoopNotRecordable("np.flatnonzero of an array of several axes")
     return places_of(recorder, mask)[0]
 
 
@@ -367,7 +367,7 @@ def count_nonzero(recorder: Recorder, a: Any, axis: Any = None) -> Any:
 def compress(recorder: Recorder, condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     x, mask = recorder.lift(a), _mask(recorder, condition)
     if not isinstance(x, LoopArray) or out is not None or mask.ndim != 1 or (axis is None and x.ndim != 1):
-        raise NotFollowed("np.compress with these arguments")
+        raise LoopNotRecordable("np.compress with these arguments")
     (at,) = axes_of(0 if axis is None else axis, x.ndim)
     return x[(slice(None),) * at + (places_of(recorder, mask)[0],)]
 
@@ -379,7 +379,7 @@ def extract(recorder: Recorder, condition: Any, arr: Any) -> Any:
 def take(recorder: Recorder, a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
     x = recorder.lift(a)
     if not isinstance(x, LoopArray) or out is not None or mode != "raise" or (axis is None and x.ndim != 1):
-        raise NotFollowed("np.take with these arguments")
+        raise LoopNotRecordable("np.take with these arguments")
     (at,) = axes_of(0 if axis is None else axis, x.ndim)
     return x[(slice(None),) * at + (indices,)]
 
@@ -387,18 +387,18 @@ def take(recorder: Recorder, a: Any, indices: Any, axis: Any = None, out: Any = 
 # creation
 
 
-def _lengths(recorder: Recorder, shape: Any) -> tuple[Linear, ...]:
+def _lengths(recorder: Recorder, shape: Any) -> tuple[LinearExpression, ...]:
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     found = tuple(recorder.linear(n) for n in given)
     if not all(n.is_at_least(0) for n in found):
-        raise NotFollowed("an array is made of a length that may be negative")
+        raise LoopNotRecordable("an array is made of a length that may be negative")
     return found
 
 
 def filled(value: Any) -> Callable[..., Any]:
     def function(recorder: Recorder, shape: Any, dtype: Any = None, order: Any = "C", **options: Any) -> Any:
         if any(v is not None for v in options.values()):
-            raise NotFollowed("an array is made with like= or device=")
+            raise LoopNotRecordable("an array is made with like= or device=")
         section = recorder.temporary(_lengths(recorder, shape), np.dtype(np.float64 if dtype is None else dtype))
         if value is not None:
             recorder.assign(section, value)
@@ -411,7 +411,7 @@ def filled_like(value: Any) -> Callable[..., Any]:
     def function(recorder: Recorder, a: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
         x = recorder.lift(a)
         if args or options or not isinstance(x, LoopArray):
-            raise NotFollowed("an array is made like another one, with more arguments")
+            raise LoopNotRecordable("an array is made like another one, with more arguments")
         return filled(value)(recorder, x.shape, x.dtype if dtype is None else dtype)
 
     return function
@@ -419,7 +419,7 @@ def filled_like(value: Any) -> Callable[..., Any]:
 
 def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **options: Any) -> Any:
     value = recorder.lift(fill_value)
-    own = value.dtype if isinstance(value, Symbol) else np.asarray(value).dtype
+    own = value.dtype if isinstance(value, LoopSymbol) else np.asarray(value).dtype
     made = filled(None)(recorder, shape, own if dtype is None else dtype, order, **options)
     made[...] = value
     return made
@@ -432,10 +432,10 @@ def full_like(recorder: Recorder, a: Any, fill_value: Any, dtype: Any = None) ->
 
 def array(recorder: Recorder, a: Any, dtype: Any = None, **options: Any) -> Any:
     if set(options) - {"copy"}:
-        raise NotFollowed("np.array with these arguments")
+        raise LoopNotRecordable("np.array with these arguments")
     x = recorder.lift(a)
     if not isinstance(x, LoopArray):
-        raise NotFollowed("np.array of a number")
+        raise LoopNotRecordable("np.array of a number")
     made = copy(recorder, x)
     return made if dtype is None or np.dtype(dtype) == made.dtype else copy(recorder, astype(recorder, made, dtype))
 
@@ -444,9 +444,9 @@ def where(recorder: Recorder, condition: Any, x: Any = None, y: Any = None) -> A
     if x is None and y is None:
         return nonzero(recorder, condition)
     if x is None or y is None:
-        raise NotFollowed("np.where of two arguments")
+        raise LoopNotRecordable("np.where of two arguments")
     condition = recorder.lift(condition)
-    if not isinstance(condition, Symbol) or condition.dtype.kind != "b":
+    if not isinstance(condition, LoopSymbol) or condition.dtype.kind != "b":
         condition = recorder.map("not_equal", condition, 0)
     return strong(recorder, recorder.map("where", condition, x, y))
 
@@ -508,19 +508,19 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 # methods
 
 
-def method(recorder: Recorder, x: Symbol, name: str) -> Any:
+def method(recorder: Recorder, x: LoopSymbol, name: str) -> Any:
     """`x.name`, an attribute or a method ready to be called."""
     if name == "flat" or name in ("real", "imag"):
-        raise NotFollowed(f"the attribute .{name} is used in it")
+        raise LoopNotRecordable(f"the attribute .{name} is used in it")
     row = METHODS.get(name)
     if row is None:
-        raise NotFollowed(f"the attribute .{name} is used in it")
+        raise LoopNotRecordable(f"the attribute .{name} is used in it")
 
     def bound(*args: Any, **options: Any) -> Any:
         try:
             return row(recorder, x, *args, **options)
         except TypeError as error:
-            raise NotFollowed(f".{name}(): {error}") from error
+            raise LoopNotRecordable(f".{name}(): {error}") from error
 
     return bound
 

@@ -11,13 +11,13 @@ from ...compiler.core.types import BOOL, INT64
 from ...compiler.kernel.value import KernelValue
 from ...compiler.sequential.form import For, If
 from ...runtime.core.frozen import dataclass
-from ..trace.trace import NotFollowed
+from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .items import OutOfRange, section_at
-from .linear import Linear
-from .values import Expression, Fixed, LoopArray, Recorder, Section
+from .items import LoopIndexError, section_at
+from .linear import LinearExpression
+from .values import ArraySection, FixedError, LazyElements, LoopArray, Recorder
 
-WRONG_LENGTH = Fixed(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
+WRONG_LENGTH = FixedError(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Gathered:
     base: the section, with an axis for each array; arrays: by that axis, of one shape, and whether it may be out of
     range. shape: of the result; at, count: which of its axes are the arrays'."""
 
-    base: Section
-    arrays: tuple[tuple[int, Expression, bool], ...]
-    shape: tuple[Linear, ...]
+    base: ArraySection
+    arrays: tuple[tuple[int, LazyElements, bool], ...]
+    shape: tuple[LinearExpression, ...]
     at: int
     count: int
 
-    def chosen(self) -> tuple[Linear, ...]:
+    def chosen(self) -> tuple[LinearExpression, ...]:
         return self.shape[self.at : self.at + self.count]
 
 
@@ -48,7 +48,7 @@ def _is_array(item: Any) -> bool:
     return isinstance(item, list)
 
 
-def gather(recorder: Recorder, section: Section, key: Any) -> LoopArray:
+def gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
     """`section[key]` with arrays in the key: elements that are read when they are needed. Raises NotFollowed."""
     found = _taken_apart(recorder, section, key)
     rank, base = len(found.shape), found.base
@@ -65,7 +65,7 @@ def gather(recorder: Recorder, section: Section, key: Any) -> LoopArray:
         return value
 
     moved = {axis: rank + i for axis, i in own.items()} | places
-    leaf = Section(
+    leaf = ArraySection(
         base.storage,
         tuple((start, step, moved[axis] if axis >= 0 else -1) for start, step, axis in base.subs),
         (*found.shape, *(base.shape[axis] for axis in own)),
@@ -74,14 +74,14 @@ def gather(recorder: Recorder, section: Section, key: Any) -> LoopArray:
     axes = [*range(found.at, found.at + found.count)]
     for _, e, _ in found.arrays:
         leaves += recorder.reindexed(e, found.shape, lambda idx: [idx[a] for a in axes], axes).leaves
-    return LoopArray(recorder, Expression(found.shape, base.storage.dtype, element, tuple(leaves)))
+    return LoopArray(recorder, LazyElements(found.shape, base.storage.dtype, element, tuple(leaves)))
 
 
-def put(recorder: Recorder, section: Section, key: Any, value: Any) -> None:
+def put(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> None:
     """`section[key] = value` with arrays in the key; of places that are the same the last value stays."""
     storage = section.storage
     if storage.frozen:
-        raise NotFollowed(storage.frozen)
+        raise LoopNotRecordable(storage.frozen)
     value = recorder.lift(value)
     if not isinstance(value, LoopArray) and _put_where(recorder, section, key, value):
         return
@@ -90,7 +90,7 @@ def put(recorder: Recorder, section: Section, key: Any, value: Any) -> None:
     others = [axis for axis in range(len(found.base.shape)) if axis not in own]
     places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
     if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
-        raise NotFollowed("an array is assigned to at places that it holds itself")
+        raise LoopNotRecordable("an array is assigned to at places that it holds itself")
     indices = [_wrapped(recorder, e, found.base.shape[axis]) for axis, e, _ in found.arrays]
     if isinstance(value, LoopArray):
         if value.section is not None and value.section.storage is storage:
@@ -115,7 +115,7 @@ def put(recorder: Recorder, section: Section, key: Any, value: Any) -> None:
     storage.written = True
 
 
-def _put_where(recorder: Recorder, section: Section, key: Any, value: Any) -> bool:
+def _put_where(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> bool:
     """`section[mask] = number`, if it is that."""
     item = key[0] if isinstance(key, tuple) and len(key) == 1 else key
     mask = recorder.lift(item) if _is_array(item) else None
@@ -140,7 +140,7 @@ def _put_where(recorder: Recorder, section: Section, key: Any, value: Any) -> bo
     return True
 
 
-def _taken_apart(recorder: Recorder, section: Section, key: Any) -> Gathered:
+def _taken_apart(recorder: Recorder, section: ArraySection, key: Any) -> Gathered:
     items = list(key) if isinstance(key, tuple) else [key]
     arrays: dict[int, tuple[LoopArray, bool]] = {}  # which item -> the array, and whether it may be out of range
     parts: list[Any] = []
@@ -150,7 +150,7 @@ def _taken_apart(recorder: Recorder, section: Section, key: Any) -> Gathered:
             continue
         array = recorder.lift(item)
         if not isinstance(array, LoopArray) or array.dtype.kind not in "biu":
-            raise NotFollowed("an index is no array of integers or booleans")
+            raise LoopNotRecordable("an index is no array of integers or booleans")
         if array.dtype.kind != "b":
             arrays[len(parts)] = (recorder.light(array), True)
             parts.append(array)
@@ -163,7 +163,7 @@ def _taken_apart(recorder: Recorder, section: Section, key: Any) -> Gathered:
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     dots = sum(p is Ellipsis for p in parts)
     if taken > len(section.shape) or dots > 1:
-        raise NotFollowed("an array has too many indices")
+        raise LoopNotRecordable("an array has too many indices")
     fill = len(section.shape) - taken
     parts[at : at + dots] = [slice(None)] * fill
     arrays = {i if i < at else i + fill - dots: a for i, a in arrays.items()}
@@ -187,15 +187,15 @@ def _taken_apart(recorder: Recorder, section: Section, key: Any) -> Gathered:
     return Gathered(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
 
 
-def _check_mask(mask: LoopArray, section: Section, before: Sequence[Any], items: Sequence[Any]) -> None:
+def _check_mask(mask: LoopArray, section: ArraySection, before: Sequence[Any], items: Sequence[Any]) -> None:
     if any(item is Ellipsis for item in items):
-        raise NotFollowed("a mask is an index beside an ellipsis")
+        raise LoopNotRecordable("a mask is an index beside an ellipsis")
     at = sum(p is not None for p in before)
     if section.shape[at : at + mask.ndim] != mask.expression.shape:
-        raise NotFollowed("the shapes of a mask and of what it chooses from are not seen to be equal")
+        raise LoopNotRecordable("the shapes of a mask and of what it chooses from are not seen to be equal")
 
 
-def _check(recorder: Recorder, index: Expression, n: Linear, axis: int) -> None:
+def _check(recorder: Recorder, index: LazyElements, n: LinearExpression, axis: int) -> None:
     """Raises NumPy's IndexError, when it runs, for the first index that is out of range."""
     length = recorder.emit(n)
 
@@ -204,10 +204,10 @@ def _check(recorder: Recorder, index: Expression, n: Linear, axis: int) -> None:
         wrong: KernelValue = i >= length if index.dtype.kind == "u" else (i >= length) | (i < -length)
         return wrong
 
-    any_wrong = Expression(index.shape, BOOL, is_out, index.leaves)
+    any_wrong = LazyElements(index.shape, BOOL, is_out, index.leaves)
     found = recorder.call_function(np.any, (LoopArray(recorder, any_wrong),), {})
     with recorder.block() as scope:
-        error = OutOfRange(axis, n.known)
+        error = LoopIndexError(axis, n.known)
         in_order(
             recorder,
             index.shape,
@@ -216,7 +216,9 @@ def _check(recorder: Recorder, index: Expression, n: Linear, axis: int) -> None:
     recorder.body.add(If(found.value.numbers[0], tuple(scope.statements), ()))
 
 
-def _wrapped(recorder: Recorder, index: Expression, n: Linear) -> Callable[[Sequence[KernelValue]], KernelValue]:
+def _wrapped(
+    recorder: Recorder, index: LazyElements, n: LinearExpression
+) -> Callable[[Sequence[KernelValue]], KernelValue]:
     """An index from 0 on."""
 
     def element(idx: Sequence[KernelValue]) -> KernelValue:
@@ -230,11 +232,11 @@ def _wrapped(recorder: Recorder, index: Expression, n: Linear) -> Callable[[Sequ
 
 
 def _stretched(
-    recorder: Recorder, value: Expression, shape: tuple[Linear, ...]
+    recorder: Recorder, value: LazyElements, shape: tuple[LinearExpression, ...]
 ) -> Callable[[Sequence[KernelValue]], KernelValue]:
     """The elements of what is assigned; lengths that are not seen to be equal are compared when it runs."""
     if len(value.shape) > len(shape):
-        raise NotFollowed("a value has more axes than what it is assigned to")
+        raise LoopNotRecordable("a value has more axes than what it is assigned to")
     skip, body = len(shape) - len(value.shape), recorder.body
     single: list[Any] = []
     for n, wanted in zip(value.shape, shape[skip:], strict=True):
@@ -256,7 +258,7 @@ def _stretched(
     return element
 
 
-def in_order(recorder: Recorder, shape: Sequence[Linear], do: Callable[[list[KernelValue]], None]) -> None:
+def in_order(recorder: Recorder, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None]) -> None:
     """`do` for every index of a shape, one after the other."""
 
     def nest(index: list[KernelValue]) -> None:
@@ -264,9 +266,9 @@ def in_order(recorder: Recorder, shape: Sequence[Linear], do: Callable[[list[Ker
             do(index)
             return
         n = shape[len(index)]
-        with recorder.turns_of(Linear(0), n, parallel=False) as (i, scope):
+        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (i, scope):
             nest([*index, i])
-        ends = recorder.emit(Linear(0)).numbers[0], recorder.emit(n).numbers[0]
+        ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
         recorder.body.add(For(i.numbers[0], *ends, tuple(scope.statements), False))
 
     nest([])
@@ -282,23 +284,23 @@ def places_of(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
     shape, most = expression.shape, 1
     for n in shape:
         if n.greatest is None:
-            raise NotFollowed("a mask has no known size")
+            raise LoopNotRecordable("a mask has no known size")
         most *= max(n.greatest, 0)
-    bound = shape[0] if len(shape) == 1 else Linear(most)
+    bound = shape[0] if len(shape) == 1 else LinearExpression(most)
     memory = [recorder.temporary((bound,), INT64).storage for _ in shape]
     body = recorder.body
     counter = recorder.variable(INT64)
     body.set(counter, recorder.zero())
-    whole = ((Linear(0), 1, 0),)
+    whole = ((LinearExpression(0), 1, 0),)
 
     def one(idx: list[KernelValue]) -> None:
         count = body.get(counter, INT64)
         for storage, i in zip(memory, idx, strict=True):  # the next one is written over it if this is False
-            recorder._put(Section(storage, whole, (bound,)), [count], i)
+            recorder._put(ArraySection(storage, whole, (bound,)), [count], i)
         body.set(counter, count + expression.element(idx).cast(BOOL).cast(INT64))
 
     in_order(recorder, shape, one)
-    count = recorder.atom(body.get(counter, INT64), (Linear(0),), (bound,))
-    found = tuple(recorder.array_of_section(Section(storage, whole, (count,))) for storage in memory)
+    count = recorder.atom(body.get(counter, INT64), (LinearExpression(0),), (bound,))
+    found = tuple(recorder.array_of_section(ArraySection(storage, whole, (count,))) for storage in memory)
     recorder.masks.append((mask, scope, found))
     return found

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .linear import Atom, Linear
-from .values import Section
+from .linear import IntegerAtom, LinearExpression
+from .values import ArraySection
 
-Access = tuple[Section, bool]  # and whether it is written
+Access = tuple[ArraySection, bool]  # and whether it is written
 
 
-def turns_are_apart(turn: Atom, accesses: Sequence[Access]) -> bool:
+def turns_are_apart(turn: IntegerAtom, accesses: Sequence[Access]) -> bool:
     """Whether it is proved that no turn touches what another one writes. accesses: of the body."""
     each: dict[Access, None] = dict.fromkeys(accesses)
     written = {section.storage for section, writes in each if writes}
     mine = [access for access in each if access[0].storage in written]
-    moved = {turn: Atom(turn.value, (*turn.lows, Linear(1, ((turn, 1),))), turn.highs)}  # a later turn
+    moved = {turn: IntegerAtom(turn.value, (*turn.lows, LinearExpression(1, ((turn, 1),))), turn.highs)}  # a later turn
     later = [(_moved(section, turn, moved), writes) for section, writes in mine]
     return all(
         a.storage is not b.storage or not (writes or wrote) or a.is_apart_from(b)
@@ -24,17 +24,17 @@ def turns_are_apart(turn: Atom, accesses: Sequence[Access]) -> bool:
     )
 
 
-def _moved(section: Section, turn: Atom, moved: dict[Atom, Atom]) -> Section:
+def _moved(section: ArraySection, turn: IntegerAtom, moved: dict[IntegerAtom, IntegerAtom]) -> ArraySection:
     """A section of one turn as that of another one. moved: what stands there for the values of the first."""
     subs = tuple((_linear(start, turn, moved), step, axis) for start, step, axis in section.subs)
-    return Section(section.storage, subs, tuple(_linear(n, turn, moved) for n in section.shape))
+    return ArraySection(section.storage, subs, tuple(_linear(n, turn, moved) for n in section.shape))
 
 
-def _linear(x: Linear, turn: Atom, moved: dict[Atom, Atom]) -> Linear:
-    found = Linear(x.constant)
+def _linear(x: LinearExpression, turn: IntegerAtom, moved: dict[IntegerAtom, IntegerAtom]) -> LinearExpression:
+    found = LinearExpression(x.constant)
     for atom, factor in x.terms:
         if atom.order > turn.order and atom not in moved:  # it is made anew in each turn
             bounds = ([_linear(b, turn, moved) for b in ends] for ends in (atom.lows, atom.highs))
-            moved[atom] = Atom(atom.value, *bounds)
-        found = found + Linear(0, ((moved.get(atom, atom), factor),))
+            moved[atom] = IntegerAtom(atom.value, *bounds)
+        found = found + LinearExpression(0, ((moved.get(atom, atom), factor),))
     return found

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
-from ..trace.trace import NotFollowed
-from .linear import Linear
-from .values import LoopArray, Number, Recorder, Section, Sub
+from ..trace.trace import LoopNotRecordable
+from .linear import LinearExpression
+from .values import ArraySection, LoopArray, LoopNumber, Recorder, Sub
 
 
 @dataclass(frozen=True)
-class OutOfRange:
+class LoopIndexError:
     """Makes NumPy's error of an index."""
 
     axis: int
@@ -24,38 +24,38 @@ class OutOfRange:
         return IndexError(f"index {value} is out of bounds for axis {self.axis}{size}")
 
 
-def section_at(recorder: Recorder, section: Section, key: Any) -> Section:
+def section_at(recorder: Recorder, section: ArraySection, key: Any) -> ArraySection:
     """`section[key]`. Raises NotFollowed for what is no basic index; what is out of range raises when it runs."""
     items = list(key) if isinstance(key, tuple) else [key]
     rank = len(section.shape)
     taken = sum(item is not None and item is not Ellipsis for item in items)
     dots = sum(item is Ellipsis for item in items)
     if taken > rank or dots > 1:
-        raise NotFollowed("an array has too many indices")
+        raise LoopNotRecordable("an array has too many indices")
     at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + dots] = [slice(None)] * (rank - taken)
-    shape: list[Linear] = []
-    moves: dict[int, tuple[Linear, int, int]] = {}  # axis -> where it starts, its step, the new axis
+    shape: list[LinearExpression] = []
+    moves: dict[int, tuple[LinearExpression, int, int]] = {}  # axis -> where it starts, its step, the new axis
     axis = 0
     for item in items:
         if item is None:
-            shape.append(Linear(1))
+            shape.append(LinearExpression(1))
             continue
         n = section.shape[axis]
         if isinstance(item, slice):
             start, step, extent = _slice(recorder, item, n)
             moves[axis] = (start, step, len(shape))
             shape.append(extent)
-        elif not isinstance(item, Number) and (isinstance(item, (list, LoopArray)) or getattr(item, "shape", None)):
-            raise NotFollowed("an array is an index")
+        elif not isinstance(item, LoopNumber) and (isinstance(item, (list, LoopArray)) or getattr(item, "shape", None)):
+            raise LoopNotRecordable("an array is an index")
         else:
             moves[axis] = (_index(recorder, recorder.linear(item), n, axis), 0, -1)
         axis += 1
     subs = tuple(_moved(sub, moves) for sub in section.subs)
-    return Section(section.storage, subs, tuple(shape))
+    return ArraySection(section.storage, subs, tuple(shape))
 
 
-def _moved(sub: Sub, moves: dict[int, tuple[Linear, int, int]]) -> Sub:
+def _moved(sub: Sub, moves: dict[int, tuple[LinearExpression, int, int]]) -> Sub:
     start, step, axis = sub
     if axis < 0:
         return sub
@@ -63,7 +63,7 @@ def _moved(sub: Sub, moves: dict[int, tuple[Linear, int, int]]) -> Sub:
     return start + first * step, by * step, new
 
 
-def _index(recorder: Recorder, i: Linear, n: Linear, axis: int) -> Linear:
+def _index(recorder: Recorder, i: LinearExpression, n: LinearExpression, axis: int) -> LinearExpression:
     """An index from 0 on."""
     if i.is_at_least(0) and n.is_at_least(i + 1):
         return i
@@ -71,70 +71,76 @@ def _index(recorder: Recorder, i: Linear, n: Linear, axis: int) -> Linear:
         return i + n
     body = recorder.body
     given, length = recorder.emit(i), recorder.emit(n)
-    error = OutOfRange(axis, n.known)
+    error = LoopIndexError(axis, n.known)
     if i.is_at_least(0):
         recorder.fail_if(given >= length, given, error)
         return i
     recorder.fail_if((given >= length) | (given < -length), given, error)
     wrapped = body.select(given < 0, given + length, given)
-    found: Linear = recorder.atom(wrapped, (Linear(0),), (n - 1,))
+    found: LinearExpression = recorder.atom(wrapped, (LinearExpression(0),), (n - 1,))
     return found
 
 
-def _slice(recorder: Recorder, item: slice, n: Linear) -> tuple[Linear, int, Linear]:
+def _slice(recorder: Recorder, item: slice, n: LinearExpression) -> tuple[LinearExpression, int, LinearExpression]:
     """Where it starts, its step, and how long it is."""
     step = 1 if item.step is None else item.step
     if type(step) is not int or step == 0:
-        raise NotFollowed("the step of a slice differs from turn to turn")
+        raise LoopNotRecordable("the step of a slice differs from turn to turn")
     if step < 0:
         return _backwards(recorder, item, n, step)
-    start = Linear(0) if item.start is None else _bound(recorder, recorder.linear(item.start), n)
+    start = LinearExpression(0) if item.start is None else _bound(recorder, recorder.linear(item.start), n)
     stop = n if item.stop is None else _bound(recorder, recorder.linear(item.stop), n)
-    length = recorder.greatest(stop - start, Linear(0))
+    length = recorder.greatest(stop - start, LinearExpression(0))
     if step == 1:
         return start, 1, length
     if length.known is not None:
-        return start, step, Linear(-(-length.known // step))
+        return start, step, LinearExpression(-(-length.known // step))
     count = (recorder.emit(length) + recorder.body.const(step - 1, INT64)).quot(recorder.body.const(step, INT64))
     most = length.greatest
-    return start, step, recorder.atom(count, (Linear(0),), () if most is None else (Linear(-(-most // step)),))
+    return (
+        start,
+        step,
+        recorder.atom(count, (LinearExpression(0),), () if most is None else (LinearExpression(-(-most // step)),)),
+    )
 
 
-def _backwards(recorder: Recorder, item: slice, n: Linear, step: int) -> tuple[Linear, int, Linear]:
+def _backwards(
+    recorder: Recorder, item: slice, n: LinearExpression, step: int
+) -> tuple[LinearExpression, int, LinearExpression]:
     """With a negative step: from a place that is known to be within the axis."""
     start = n - 1 if item.start is None else recorder.linear(item.start)
     if not (start.is_at_least(-1) and n.is_at_least(start + 1)):
         if start.known is not None and start.known < 0 and n.is_at_least(-start.known):
             start = n + start
         else:
-            raise NotFollowed("where a slice with a negative step starts is not known to be in range")
+            raise LoopNotRecordable("where a slice with a negative step starts is not known to be in range")
     if item.start is not None and not start.is_at_least(0):
-        raise NotFollowed("where a slice with a negative step starts may be negative")
-    stop = Linear(-1)
+        raise LoopNotRecordable("where a slice with a negative step starts may be negative")
+    stop = LinearExpression(-1)
     if item.stop is not None:
         stop = recorder.linear(item.stop)
         if not stop.is_at_least(0):
-            raise NotFollowed("where a slice with a negative step ends may be negative")
-    length = recorder.greatest(start - stop, Linear(0))
+            raise LoopNotRecordable("where a slice with a negative step ends may be negative")
+    length = recorder.greatest(start - stop, LinearExpression(0))
     if step == -1:
         return start, -1, length
     if length.known is None:
-        raise NotFollowed("a slice with a negative step has another length at each turn")
-    return start, step, Linear(-(-length.known // -step))
+        raise LoopNotRecordable("a slice with a negative step has another length at each turn")
+    return start, step, LinearExpression(-(-length.known // -step))
 
 
-def _bound(recorder: Recorder, i: Linear, n: Linear) -> Linear:
+def _bound(recorder: Recorder, i: LinearExpression, n: LinearExpression) -> LinearExpression:
     """The bound of a slice within 0..n, as NumPy clamps it."""
-    found: Linear
+    found: LinearExpression
     if i.is_at_least(0):
         found = recorder.least(i, n)
     elif (-i).is_at_least(1):
-        found = recorder.greatest(i + n, Linear(0))
+        found = recorder.greatest(i + n, LinearExpression(0))
     else:
         given, length = recorder.emit(i), recorder.emit(n)
         counted = recorder.body.select(given < 0, given + length, given)
         clamped = counted.maximum(recorder.zero()).minimum(length)
-        found = recorder.atom(clamped, (Linear(0),), (n,))
+        found = recorder.atom(clamped, (LinearExpression(0),), (n,))
     return found
 
 
@@ -144,5 +150,5 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
         return tuple(range(rank))
     given: Sequence[Any] = axis if isinstance(axis, tuple) else (axis,)
     if not all(type(a) is int and -rank <= a < rank for a in given):
-        raise NotFollowed("an axis is out of range, or no int")
+        raise LoopNotRecordable("an axis is out of range, or no int")
     return tuple(a % rank for a in given)

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...compiler.core.types import DType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ..trace.trace import NotFollowed
+from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .values import Kind, LoopArray, Number
+from .values import Kind, LoopArray, LoopNumber
 
 PLAIN = (bool, int, float)
 FLOATS, WHOLE = "f", "biu"
@@ -19,7 +19,7 @@ FLOATS, WHOLE = "f", "biu"
 
 def is_number(x: Any) -> bool:
     """Whether it can be a variable."""
-    if type(x) in PLAIN or isinstance(x, Number) or type(x) is TracedNumber:
+    if type(x) in PLAIN or isinstance(x, LoopNumber) or type(x) is TracedNumber:
         return True
     if isinstance(x, Tracer):
         return x._owner == SCALAR
@@ -30,7 +30,7 @@ def kinds_of(x: Any) -> tuple[Kind, ...]:
     """All that it may be; the first is what it is held as."""
     if isinstance(x, LoopArray):
         return ((x.dtype, None),)
-    return ((x.dtype, x.weak), *x.others) if isinstance(x, Number) else (kind_of(x),)
+    return ((x.dtype, x.weak), *x.others) if isinstance(x, LoopNumber) else (kind_of(x),)
 
 
 def promoted(kinds: Iterable[Kind]) -> list[DType | WeakType]:
@@ -39,7 +39,7 @@ def promoted(kinds: Iterable[Kind]) -> list[DType | WeakType]:
 
 
 def kind_of(x: Any) -> Kind:
-    if isinstance(x, Number):
+    if isinstance(x, LoopNumber):
         return x.dtype, x.weak
     if isinstance(x, Tracer):
         return x._held.dtype, x._held.weak
@@ -59,7 +59,7 @@ def joined(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     strong = [k for k in distinct if k[1] is None]
     for same in (FLOATS, WHOLE):
         if len({d for d, _ in strong if d.kind in same}) > 1:
-            raise NotFollowed("a number has one dtype or another one, as values decide")
+            raise LoopNotRecordable("a number has one dtype or another one, as values decide")
     held = max(distinct, key=lambda k: (k[1] is None, k[0].kind in FLOATS))
     return held, *(k for k in distinct if k != held)
 
@@ -71,7 +71,7 @@ def merged_kind(kinds: Sequence[Kind]) -> Kind:
     if all(w is not None for w in weak):
         return WEAK_DTYPES[float if float in weak else int], float if float in weak else int
     if any(d != dtype for d, w in kinds if w is None):
-        raise NotFollowed("a name holds numbers of two dtypes")
+        raise LoopNotRecordable("a name holds numbers of two dtypes")
     return dtype, None
 
 
@@ -94,7 +94,7 @@ def _grown_kind(before: Kind, after: Kind) -> Kind:
     if weak is None:
         kept = np.result_type(first, later(0)) if later is not None else dtype
         if kept != first:
-            raise NotFollowed("a name begins as a number of one dtype, and is of another one after a turn")
+            raise LoopNotRecordable("a name begins as a number of one dtype, and is of another one after a turn")
         return first, None
     if later is not None:
         return merged_kind([before, after])
@@ -106,17 +106,17 @@ def check_digits(x: Any, kind: Kind) -> None:
     weak = kind_of(x)[1]
     if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):
         return
-    if isinstance(x, Number) and x.linear is not None:
+    if isinstance(x, LoopNumber) and x.linear is not None:
         ends = x.linear.least, x.linear.greatest
     else:
         ends = (x, x) if type(x) in PLAIN else (None, None)
     if any(end is None or kind[0].type(end) != end for end in ends):
-        raise NotFollowed("a name holds a Python number, or one of a narrower dtype, as values decide")
+        raise LoopNotRecordable("a name holds a Python number, or one of a narrower dtype, as values decide")
 
 
 def zero_like(x: Any) -> Any:
     """What stands for a value that is not set: it is not read."""
-    if isinstance(x, Number) or is_number(x):
+    if isinstance(x, LoopNumber) or is_number(x):
         dtype, weak = kind_of(x)
         return weak(0) if weak is not None else dtype.type(0)
     return x

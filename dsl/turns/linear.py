@@ -12,41 +12,43 @@ from ...runtime.core.frozen import dataclass
 _order = count()
 
 
-class Atom:
+class IntegerAtom:
     """An int64 value of the routine: no less than each of `lows`, no more than each of `highs`, of earlier atoms."""
 
     __slots__ = ("highs", "lows", "order", "value")
 
-    def __init__(self, value: KernelValue, lows: Sequence[Linear] = (), highs: Sequence[Linear] = ()) -> None:
+    def __init__(
+        self, value: KernelValue, lows: Sequence[LinearExpression] = (), highs: Sequence[LinearExpression] = ()
+    ) -> None:
         self.order, self.value, self.lows, self.highs = next(_order), value, tuple(lows), tuple(highs)
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearExpression:
     """`constant + sum(factor * atom)`; atoms in the order in which they were made, none with the factor 0."""
 
     constant: int
-    terms: tuple[tuple[Atom, int], ...] = ()
+    terms: tuple[tuple[IntegerAtom, int], ...] = ()
 
-    def __add__(self, other: Linear | int) -> Linear:
+    def __add__(self, other: LinearExpression | int) -> LinearExpression:
         if isinstance(other, int):
-            return Linear(self.constant + other, self.terms)
+            return LinearExpression(self.constant + other, self.terms)
         found = dict(self.terms)
         for atom, factor in other.terms:
             found[atom] = found.get(atom, 0) + factor
         terms = sorted(((a, f) for a, f in found.items() if f), key=lambda term: term[0].order)
-        return Linear(self.constant + other.constant, tuple(terms))
+        return LinearExpression(self.constant + other.constant, tuple(terms))
 
-    def __neg__(self) -> Linear:
+    def __neg__(self) -> LinearExpression:
         return self * -1
 
-    def __sub__(self, other: Linear | int) -> Linear:
+    def __sub__(self, other: LinearExpression | int) -> LinearExpression:
         return self + (-other)
 
-    def __mul__(self, factor: int) -> Linear:
+    def __mul__(self, factor: int) -> LinearExpression:
         if not factor:
-            return Linear(0)
-        return Linear(self.constant * factor, tuple((a, f * factor) for a, f in self.terms))
+            return LinearExpression(0)
+        return LinearExpression(self.constant * factor, tuple((a, f * factor) for a, f in self.terms))
 
     @property
     def known(self) -> int | None:
@@ -60,7 +62,7 @@ class Linear:
             return self.constant
         *rest, (atom, factor) = self.terms
         bounds = atom.lows if factor > 0 else atom.highs
-        found = (_least(Linear(self.constant, tuple(rest)) + b * factor) for b in bounds)
+        found = (_least(LinearExpression(self.constant, tuple(rest)) + b * factor) for b in bounds)
         return max((f for f in found if f is not None), default=None)
 
     @property
@@ -69,46 +71,49 @@ class Linear:
         found = (-self).least
         return None if found is None else -found
 
-    def is_at_least(self, other: Linear | int) -> bool:
+    def is_at_least(self, other: LinearExpression | int) -> bool:
         """Whether that is proved."""
         least = (self - other).least
         return least is not None and least >= 0
 
 
-def _least(x: Linear) -> int | None:
+def _least(x: LinearExpression) -> int | None:
     return x.least
 
 
-def _add(a: Linear, b: Linear) -> Linear:
+def _add(a: LinearExpression, b: LinearExpression) -> LinearExpression:
     return a + b
 
 
-def _subtract(a: Linear, b: Linear) -> Linear:
+def _subtract(a: LinearExpression, b: LinearExpression) -> LinearExpression:
     return a - b
 
 
-def _multiply(a: Linear, b: Linear) -> Linear | None:
+def _multiply(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:
     if a.known is not None:
         return b * a.known
     return a * b.known if b.known is not None else None
 
 
-def _compare(at_least: Callable[[Linear, Linear], bool], never: Callable[[Linear, Linear], bool]) -> Any:
-    def rule(a: Linear, b: Linear) -> bool | None:
+def _compare(
+    at_least: Callable[[LinearExpression, LinearExpression], bool],
+    never: Callable[[LinearExpression, LinearExpression], bool],
+) -> Any:
+    def rule(a: LinearExpression, b: LinearExpression) -> bool | None:
         return True if at_least(a, b) else False if never(a, b) else None
 
     return rule
 
 
-def _less(a: Linear, b: Linear) -> bool:
+def _less(a: LinearExpression, b: LinearExpression) -> bool:
     return b.is_at_least(a + 1)
 
 
-def _less_equal(a: Linear, b: Linear) -> bool:
+def _less_equal(a: LinearExpression, b: LinearExpression) -> bool:
     return b.is_at_least(a)
 
 
-def _differ(a: Linear, b: Linear) -> bool:
+def _differ(a: LinearExpression, b: LinearExpression) -> bool:
     return _less(a, b) or _less(b, a)
 
 
@@ -126,6 +131,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "greater_equal": _compare(lambda a, b: _less_equal(b, a), _less),
     "equal": _compare(lambda a, b: (a - b).known == 0, _differ),
     "not_equal": _compare(_differ, lambda a, b: (a - b).known == 0),
-    "floor_divide": lambda a, b: Linear(a.known // b.known) if a.known is not None and b.known else None,
-    "remainder": lambda a, b: Linear(a.known % b.known) if a.known is not None and b.known else None,
+    "floor_divide": lambda a, b: LinearExpression(a.known // b.known) if a.known is not None and b.known else None,
+    "remainder": lambda a, b: LinearExpression(a.known % b.known) if a.known is not None and b.known else None,
 }

@@ -10,9 +10,9 @@ from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import repeats, reroll_graph
 from ..control_flow.loops import for_, while_
-from ..control_flow.source import NoSource, source_of
+from ..control_flow.source import SourceUnavailable, source_of
 from ..core.errors import UnsupportedError
-from ..trace.trace import TooMany, Trace
+from ..trace.trace import Trace, TraceTooLong
 
 SURE = 512  # nodes from which loops one in another are recorded; and others, if it is certain that these are turns:
 MANY = 2048  # and a loop of so many over elements, or of turns that are no loop by then
@@ -39,11 +39,11 @@ def check_length(trace: Trace) -> None:
         return
     nested = loops_around() > 1
     if _is_ragged(trace) or (nested and _is_of_elements(trace)):
-        raise TooMany(False)
+        raise TraceTooLong(False)
     if len(builder.nodes) >= MANY and (_is_of_elements(trace) or not _loops_of(trace)[0]):
-        raise TooMany(True)
+        raise TraceTooLong(True)
     if len(builder.nodes) >= SURE and ((rolls := _rolls(trace)) is False or nested):
-        raise TooMany(rolls)
+        raise TraceTooLong(rolls)
 
 
 def _is_ragged(trace: Trace) -> bool:
@@ -111,7 +111,7 @@ def _loops_at(code: CodeType, line: int) -> int:
     """How many loops of a function are around a line of it; 0 where its source is not there."""
     try:
         node = source_of(code).node
-    except NoSource:
+    except SourceUnavailable:
         return 0
     loops = (n for n in ast.walk(node) if isinstance(n, (ast.For, ast.While)))
     return sum(n.body[0].lineno <= line <= (n.body[-1].end_lineno or 0) for n in loops)

@@ -14,28 +14,28 @@ from ...compiler.graph.graph import Value
 from ...compiler.kernel.value import KernelValue
 from ...compiler.sequential.body import RoutineBody, Scope
 from ...compiler.sequential.form import For
-from ..trace.operands import operand
-from ..trace.trace import NotFollowed, Recorded, Trace
+from ..trace.operands import to_graph_operand
+from ..trace.trace import LoopNotRecordable, LoopSymbolBase, Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .independence import Access
 from .kinds import PLAIN
-from .linear import Atom, Linear
+from .linear import IntegerAtom, LinearExpression
 from .outside import steps_of
-from .values import Expression, LoopArray, Number, Section, Spoiled, Storage
+from .values import ArraySection, ArrayStorage, LazyElements, LoopArray, LoopNumber, SpoiledVariable
 
 LARGE = 1 << 15  # elements of one step whose number does not change: more are left to parallel kernels
 
 
-class Memory:
+class LoopMemory:
     """The routine's statements, its arrays, and what has been asked of the trace around."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.body = RoutineBody()
-        self.storages: list[Storage] = []
-        self.of_root: dict[int, Storage] = {}
-        self.of_view: dict[int, tuple[Tracer, Storage]] = {}
-        self.numbers: dict[int, Number] = {}  # a traced scalar's node -> what it is
+        self.storages: list[ArrayStorage] = []
+        self.of_root: dict[int, ArrayStorage] = {}
+        self.of_view: dict[int, tuple[Tracer, ArrayStorage]] = {}
+        self.numbers: dict[int, LoopNumber] = {}  # a traced scalar's node -> what it is
         self.variables: list[DType] = []
         self.checks: list[Callable[[int], Exception]] = []
         self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
@@ -44,37 +44,37 @@ class Memory:
         self.touched: list[Access] = []
         self.step = 1.0  # independent turns around what is written, all together
         self.parallel = 0
-        self.atoms: dict[int, Atom] = {}
+        self.atoms: dict[int, IntegerAtom] = {}
         self.masks: list[tuple[LoopArray, Scope, tuple[LoopArray, ...]]] = []  # and where each one is True
 
     # what the outside is
 
     def lift(self, x: Any) -> Any:
         """A Number, a LoopArray or a Python number. Raises NotFollowed."""
-        if isinstance(x, (Number, LoopArray)):
+        if isinstance(x, (LoopNumber, LoopArray)):
             return x
         if type(x) in PLAIN:
             return x
-        if isinstance(x, Spoiled):
+        if isinstance(x, SpoiledVariable):
             x.refuse()
         if isinstance(x, np.generic) and not isinstance(x, Tracer):
             self.check_dtype(x.dtype)
-            return Number(self, self.body.const(x, x.dtype))
+            return LoopNumber(self, self.body.const(x, x.dtype))
         if type(x) is TracedNumber or (type(x) is Tracer and x._owner == SCALAR):
             with self.outside():
-                value = operand(x)
+                value = to_graph_operand(x)
             return self._number(value) if isinstance(value, Value) else value
         if type(x) is Tracer:
             return self.section_of(x)
         if isinstance(x, np.ndarray) and type(x) is np.ndarray:
             with self.outside():
-                value = self.trace.capture(x)
+                value = self.trace.capture_array(x)
             storage = self.of_root.get(id(x)) or self._storage(value, x)
             storage.frozen = "an array that is no argument is assigned to"
             return self._whole(storage)
         if isinstance(x, (list, tuple)):
             return self.array_from(x)
-        raise NotFollowed(f"a {type(x).__name__} takes part in it")
+        raise LoopNotRecordable(f"a {type(x).__name__} takes part in it")
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -101,23 +101,23 @@ class Memory:
 
     def check_dtype(self, dtype: DType) -> None:
         if dtype.kind == "c" or dtype in HALVES or dtype.kind not in "biuf":
-            raise NotFollowed(f"it computes with {dtype}")
+            raise LoopNotRecordable(f"it computes with {dtype}")
 
-    def _number(self, value: Value) -> Number:
+    def _number(self, value: Value) -> LoopNumber:
         found = self.numbers.get(value.number)
         if found is None:
             self.check_dtype(value.dtype)
             if value.shape:
-                raise NotFollowed("a scalar has axes")
+                raise LoopNotRecordable("a scalar has axes")
             storage = self._storage(value, None, key=("number", value.number))
             with self.body.outermost():
                 loaded = self.body.load_element(storage.number, storage.dtype, self.body.const(0, INT64))
-            found = self.numbers[value.number] = Number(self, loaded, value.weak)
+            found = self.numbers[value.number] = LoopNumber(self, loaded, value.weak)
         return found
 
-    def _storage(self, value: Value, root: Any, key: Any = None) -> Storage:
+    def _storage(self, value: Value, root: Any, key: Any = None) -> ArrayStorage:
         self.check_dtype(value.dtype)
-        storage = Storage(len(self.storages), value.dtype, value.shape, root, Value(value.number, value.type))
+        storage = ArrayStorage(len(self.storages), value.dtype, value.shape, root, Value(value.number, value.type))
         self.storages.append(storage)
         self.of_root[id(root) if key is None else key] = storage
         return storage
@@ -138,7 +138,7 @@ class Memory:
         storage = self.of_root.get(id(root))
         if storage is None:
             storage = self._storage(root._value, root)
-        section = Section(storage, subs, tuple(map(Linear, shape)))
+        section = ArraySection(storage, subs, tuple(map(LinearExpression, shape)))
         return self.array_of_section(section)
 
     def _freeze_root(self, x: Tracer) -> None:
@@ -150,20 +150,20 @@ class Memory:
             with self.outside():
                 storage = self._storage(root._value, root)
         if storage.written:
-            raise NotFollowed("an array is assigned to, and read through a view that is not followed")
+            raise LoopNotRecordable("an array is assigned to, and read through a view that is not followed")
         storage.frozen = "an array is assigned to, and read through a view that is not followed"
 
-    def _whole(self, storage: Storage) -> LoopArray:
-        subs = tuple((Linear(0), 1, axis) for axis in range(len(storage.shape)))
-        return self.array_of_section(Section(storage, subs, tuple(map(Linear, storage.shape))))
+    def _whole(self, storage: ArrayStorage) -> LoopArray:
+        subs = tuple((LinearExpression(0), 1, axis) for axis in range(len(storage.shape)))
+        return self.array_of_section(ArraySection(storage, subs, tuple(map(LinearExpression, storage.shape))))
 
-    def array_of_section(self, section: Section) -> LoopArray:
-        expression = Expression(section.shape, section.storage.dtype, lambda idx: self.load(section, idx), (section,))
+    def array_of_section(self, section: ArraySection) -> LoopArray:
+        expression = LazyElements(section.shape, section.storage.dtype, lambda idx: self.load(section, idx), (section,))
         return LoopArray(self, expression, section)
 
     # integers
 
-    def emit(self, linear: Linear) -> KernelValue:
+    def emit(self, linear: LinearExpression) -> KernelValue:
         body = self.body
         found: KernelValue | None = None
         for atom, factor in linear.terms:
@@ -173,20 +173,20 @@ class Memory:
             return body.const(linear.constant, INT64)
         return found + body.const(linear.constant, INT64) if linear.constant else found
 
-    def extent(self, n: Linear) -> Any:
-        return n.known if n.known is not None else Number(self, None, int, n)
+    def extent(self, n: LinearExpression) -> Any:
+        return n.known if n.known is not None else LoopNumber(self, None, int, n)
 
-    def linear(self, x: Any) -> Linear:
+    def linear(self, x: Any) -> LinearExpression:
         """An integer, as NumPy takes it for an index. Raises NotFollowed for other things."""
         if type(x) in (bool, np.bool_):
-            raise NotFollowed("a bool is an index")
-        if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, Recorded)):
-            return Linear(int(x))
+            raise LoopNotRecordable("a bool is an index")
+        if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, LoopSymbolBase)):
+            return LinearExpression(int(x))
         x = self.lift(x)
         if type(x) is int:
-            return Linear(x)
-        if not isinstance(x, Number) or x.dtype.kind not in "iu":
-            raise NotFollowed("an array or a float is an index")
+            return LinearExpression(x)
+        if not isinstance(x, LoopNumber) or x.dtype.kind not in "iu":
+            raise LoopNotRecordable("an array or a float is an index")
         if x.linear is not None:
             return x.linear
         if x.index is not None:
@@ -194,57 +194,59 @@ class Memory:
         value = x.value
         known = self.body.constant(value)
         if known is not None:
-            return Linear(int(known))
+            return LinearExpression(int(known))
         info = np.iinfo(x.dtype)
         small = x.dtype.itemsize < 8
-        bounds = ((Linear(int(info.min)),), (Linear(int(info.max)),)) if small else ((), ())
+        bounds = ((LinearExpression(int(info.min)),), (LinearExpression(int(info.max)),)) if small else ((), ())
         x.index = self.atom(value.cast(INT64), *bounds)
         return x.index
 
-    def atom(self, value: KernelValue, lows: Sequence[Linear] = (), highs: Sequence[Linear] = ()) -> Linear:
+    def atom(
+        self, value: KernelValue, lows: Sequence[LinearExpression] = (), highs: Sequence[LinearExpression] = ()
+    ) -> LinearExpression:
         number = value.numbers[0]  # an equal value is the same atom: so equal lengths are seen to be equal
         if number not in self.atoms:
-            self.atoms[number] = Atom(value, lows, highs)
-        return Linear(0, ((self.atoms[number], 1),))
+            self.atoms[number] = IntegerAtom(value, lows, highs)
+        return LinearExpression(0, ((self.atoms[number], 1),))
 
-    def least(self, a: Linear, b: Linear) -> Linear:
+    def least(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
         if b.is_at_least(a):
             return a
         if a.is_at_least(b):
             return b
         value = self.emit(a).minimum(self.emit(b))
         low, other = a.least, b.least
-        lows = () if low is None or other is None else (Linear(min(low, other)),)
+        lows = () if low is None or other is None else (LinearExpression(min(low, other)),)
         return self.atom(value, lows, (a, b))
 
-    def greatest(self, a: Linear, b: Linear) -> Linear:
+    def greatest(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
         if a.is_at_least(b):
             return a
         if b.is_at_least(a):
             return b
         value = self.emit(a).maximum(self.emit(b))
         high, other = a.greatest, b.greatest
-        highs = () if high is None or other is None else (Linear(max(high, other)),)
+        highs = () if high is None or other is None else (LinearExpression(max(high, other)),)
         return self.atom(value, (a, b), highs)
 
     def fail_if(self, condition: KernelValue, value: KernelValue, error: Callable[[int], Exception]) -> None:
         """The call raises what `error` makes of the value where the condition holds."""
         trace = self.trace
         if trace.depth or trace.loops or trace.path:
-            raise NotFollowed("it may raise an error, within what a traced value decides")
+            raise LoopNotRecordable("it may raise an error, within what a traced value decides")
         if self.parallel:
-            raise NotFollowed("an element of an array is checked")
+            raise LoopNotRecordable("an element of an array is checked")
         self.checks.append(error)
         self.body.stop(condition, len(self.checks), value)
 
     # memory
 
-    def load(self, section: Section, index: Sequence[KernelValue]) -> KernelValue:
+    def load(self, section: ArraySection, index: Sequence[KernelValue]) -> KernelValue:
         self.touched.append((section, False))
         return self.body.load_element(section.storage.number, section.storage.dtype, self.place(section, index))
 
-    def place(self, section: Section, index: Sequence[KernelValue]) -> KernelValue:
-        fixed, moving = Linear(0), None
+    def place(self, section: ArraySection, index: Sequence[KernelValue]) -> KernelValue:
+        fixed, moving = LinearExpression(0), None
         for (start, step, axis), stride in zip(section.subs, section.storage.strides, strict=True):
             fixed = fixed + start * stride
             if axis >= 0:
@@ -256,21 +258,23 @@ class Memory:
             return base
         return moving if fixed.known == 0 else base + moving
 
-    def temporary(self, shape: Sequence[Linear], dtype: DType) -> Section:
+    def temporary(self, shape: Sequence[LinearExpression], dtype: DType) -> ArraySection:
         """New memory for an array of this shape, whatever the turn."""
         self.check_dtype(dtype)
         lengths = []
         for n in shape:
             most = n.greatest
             if most is None:
-                raise NotFollowed("an array is made whose length has no known bound")
+                raise LoopNotRecordable("an array is made whose length has no known bound")
             lengths.append(max(most, 0))
-        storage = Storage(len(self.storages), dtype, tuple(lengths))
+        storage = ArrayStorage(len(self.storages), dtype, tuple(lengths))
         storage.written = True
         self.storages.append(storage)
-        return Section(storage, tuple((Linear(0), 1, axis) for axis in range(len(shape))), tuple(shape))
+        return ArraySection(storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), tuple(shape))
 
-    def each(self, shape: Sequence[Linear], do: Callable[[list[KernelValue]], None], inner: int | None = None) -> None:
+    def each(
+        self, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None], inner: int | None = None
+    ) -> None:
         """Independent turns for every index of a shape, the axis `inner` (the last one) fastest."""
         order = list(range(len(shape)))
         if inner is not None:
@@ -288,23 +292,25 @@ class Memory:
                 index[axis] = self.body.const(0, INT64)
                 nest(rest[1:])
                 return
-            with self.turns_of(Linear(0), n, parallel=True) as (i, _):
+            with self.turns_of(LinearExpression(0), n, parallel=True) as (i, _):
                 index[axis] = i
                 nest(rest[1:])
 
         nest(order)
 
-    def _size(self, shape: Sequence[Linear]) -> None:
+    def _size(self, shape: Sequence[LinearExpression]) -> None:
         size, ragged = 1.0, False
         for n in shape:
             most = n.greatest
             size *= most if most is not None else 64
             ragged |= bool(n.terms)
         if size > LARGE and not ragged and not self.parallel:
-            raise NotFollowed(f"a step has {size:.0f} elements, which parallel kernels compute")
+            raise LoopNotRecordable(f"a step has {size:.0f} elements, which parallel kernels compute")
 
     @contextmanager
-    def turns_of(self, start: Linear, stop: Linear, parallel: bool) -> Iterator[tuple[KernelValue, Scope]]:
+    def turns_of(
+        self, start: LinearExpression, stop: LinearExpression, parallel: bool
+    ) -> Iterator[tuple[KernelValue, Scope]]:
         first, last = self.emit(start), self.emit(stop)
         index = self.body.value(INT64)
         many = (stop - start).greatest
@@ -325,7 +331,7 @@ class Memory:
             numbers = index.numbers[0], first.numbers[0], last.numbers[0]
             self.body.add(For(*numbers, tuple(scope.statements), True))
 
-    def materialize(self, array: LoopArray) -> Section:
+    def materialize(self, array: LoopArray) -> ArraySection:
         """The array in memory; from now on it is there."""
         if array.section is None:
             expression = array.expression
@@ -346,18 +352,18 @@ class Memory:
         self.each(expression.shape, lambda idx: self._put(section, idx, expression.element(idx)))
         return self.array_of_section(section)
 
-    def _settle(self, array: LoopArray, section: Section) -> None:
+    def _settle(self, array: LoopArray, section: ArraySection) -> None:
         array.section = section
         array.expression = self.array_of_section(section).expression
         self.alive.pop(id(array), None)
 
-    def _put(self, section: Section, index: Sequence[KernelValue], value: KernelValue) -> None:
+    def _put(self, section: ArraySection, index: Sequence[KernelValue], value: KernelValue) -> None:
         place = self.place(section, index)
         self.touched.append((section, True))
         self.meets += 0 if self.parallel else self.weight
         self.body.store_element(section.storage.number, place, value.cast(section.storage.dtype))
 
-    def settle_readers(self, storage: Storage, but: LoopArray | None = None) -> None:
+    def settle_readers(self, storage: ArrayStorage, but: LoopArray | None = None) -> None:
         """To be called before a storage is written to: what is computed from it later is computed now."""
         for array in [*self.alive.values()]:
             if array is not but and any(leaf.storage is storage for leaf in array.expression.leaves):
@@ -379,11 +385,11 @@ class Memory:
             if array.scope is scope:
                 self.forget(array)
 
-    def assign(self, target: Section, value: Any) -> None:
+    def assign(self, target: ArraySection, value: Any) -> None:
         """`target[...] = value`, broadcast and converted."""
         storage = target.storage
         if storage.frozen:
-            raise NotFollowed(storage.frozen)
+            raise LoopNotRecordable(storage.frozen)
         value = self.lift(value)
         if not isinstance(value, LoopArray):
             scalar = self.element_value(value, storage.dtype)
@@ -416,10 +422,10 @@ class Memory:
 
     def forget(self, array: LoopArray) -> None:
         """What an array was to be computed from has changed: nobody may ask for it."""
-        array.expression = Expression(array.expression.shape, array.dtype, gone, ())
+        array.expression = LazyElements(array.expression.shape, array.dtype, gone, ())
         self.alive.pop(id(array), None)
 
-    def _inner(self, target: Section) -> int | None:
+    def _inner(self, target: ArraySection) -> int | None:
         """The axis along which the elements lie closest."""
         steps = {
             axis: abs(step * stride)
@@ -430,13 +436,13 @@ class Memory:
 
     def element_value(self, x: Any, dtype: DType) -> KernelValue:
         """A number in a dtype, as assignment converts it."""
-        if isinstance(x, Number):
+        if isinstance(x, LoopNumber):
             return x.value.cast(dtype)
         if dtype.kind in "iu" and type(x) is int:
             return self.body.const(x, dtype)
         return self.body.const(np.asarray(x).astype(dtype), dtype)
 
-    def broadcast(self, expression: Expression, shape: tuple[Linear, ...]) -> Expression:
+    def broadcast(self, expression: LazyElements, shape: tuple[LinearExpression, ...]) -> LazyElements:
         """As NumPy's broadcast_to. Raises NotFollowed where that is not proved to be right."""
         own = expression.shape
         if own == shape:
@@ -446,7 +452,7 @@ class Memory:
             return self.broadcast(self.reindexed(expression, own[lead:], lambda idx: [self.zero()] * lead + [*idx],
                                                  [-1] * lead + [*range(len(shape))]), shape)  # fmt: skip
         if lead > 0:
-            raise NotFollowed("a value has more axes than what it is assigned to")
+            raise LoopNotRecordable("a value has more axes than what it is assigned to")
         skip, axes = -lead, []
         for i, n in enumerate(own):
             wanted = shape[i + skip]
@@ -455,7 +461,7 @@ class Memory:
             elif n.known == 1:
                 axes.append(-1)
             else:
-                raise NotFollowed("the lengths of two arrays are not seen to be equal")
+                raise LoopNotRecordable("the lengths of two arrays are not seen to be equal")
         return self.reindexed(expression, shape, lambda idx: [idx[a] if a >= 0 else self.zero() for a in axes], axes)
 
     def zero(self) -> KernelValue:
@@ -463,24 +469,26 @@ class Memory:
 
     def reindexed(
         self,
-        expression: Expression,
-        shape: tuple[Linear, ...],
+        expression: LazyElements,
+        shape: tuple[LinearExpression, ...],
         index: Callable[[Sequence[KernelValue]], list[KernelValue]],
         axes: Sequence[int],
-    ) -> Expression:
+    ) -> LazyElements:
         """axes[i]: the axis of the new one that axis i of the old one is; -1: its index is 0."""
         element = expression.element
         leaves = tuple(self._moved(leaf, axes, shape, len(expression.shape)) for leaf in expression.leaves)
-        return Expression(shape, expression.dtype, lambda idx: element(index(idx)), leaves, expression.heavy)
+        return LazyElements(shape, expression.dtype, lambda idx: element(index(idx)), leaves, expression.heavy)
 
-    def _moved(self, leaf: Section, axes: Sequence[int], shape: tuple[Linear, ...], rank: int) -> Section:
+    def _moved(
+        self, leaf: ArraySection, axes: Sequence[int], shape: tuple[LinearExpression, ...], rank: int
+    ) -> ArraySection:
         def moved(axis: int) -> int:
             if axis < 0:
                 return -1
             return axes[axis] if axis < rank else axis - rank + len(shape)
 
         subs = tuple((start, step, moved(axis)) for start, step, axis in leaf.subs)
-        return Section(leaf.storage, subs, (*shape, *leaf.shape[rank:]))
+        return ArraySection(leaf.storage, subs, (*shape, *leaf.shape[rank:]))
 
     def array_from(self, x: Any) -> LoopArray:
         """A list of numbers as an array."""
@@ -488,8 +496,8 @@ class Memory:
 
 
 def _refuse_nodes() -> None:
-    raise NotFollowed("it does something that is not recorded")
+    raise LoopNotRecordable("it does something that is not recorded")
 
 
 def gone(index: Sequence[KernelValue]) -> KernelValue:
-    raise NotFollowed("an array is used after what it was computed from has changed, or outside of its loop")
+    raise LoopNotRecordable("an array is used after what it was computed from has changed, or outside of its loop")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..trace.aliasing import Permute, Reshape, Slice
+from ..trace.aliasing import PermuteView, ReshapeView, SliceView
 from ..trace.tracer import Tracer
-from .linear import Linear
+from .linear import LinearExpression
 from .values import Sub
 
 
@@ -18,19 +18,19 @@ def steps_of(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int, ...]] | Non
         chain.append(root._step)
         root = root._parent
     shape = root.shape
-    subs: list[Sub] = [(Linear(0), 1, axis) for axis in range(len(shape))]
+    subs: list[Sub] = [(LinearExpression(0), 1, axis) for axis in range(len(shape))]
     for step in reversed(chain):
-        if isinstance(step, Slice):
+        if isinstance(step, SliceView):
             subs = [
                 (start + step.starts[axis] * by, by * step.steps[axis], axis) if axis >= 0 else (start, by, axis)
                 for start, by, axis in subs
             ]
             shape = step.shape
-        elif isinstance(step, Permute):
+        elif isinstance(step, PermuteView):
             places = [step.axes.index(axis) for axis in range(len(shape))]
             subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]
             shape = tuple(shape[axis] for axis in step.axes)
-        elif isinstance(step, Reshape) and [n for n in step.shape if n != 1] == [n for n in shape if n != 1]:
+        elif isinstance(step, ReshapeView) and [n for n in step.shape if n != 1] == [n for n in shape if n != 1]:
             long = iter([axis for axis, n in enumerate(step.shape) if n != 1])
             places = [-1 if n == 1 else next(long) for n in shape]
             subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]

@@ -14,12 +14,12 @@ from ...compiler.sequential.dead_code import without_dead_code
 from ...compiler.sequential.form import ERROR_WORDS, Memory, Routine, renumbered
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import Slot, State, changes
-from ..trace.aliasing import assign
-from ..trace.trace import NotFollowed, Trace
+from ..control_flow.effects import ReachableState, VariableSlot, changes
+from ..trace.aliasing import assign_array
+from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .recorder import Recorder
-from .values import Number, Spoiled
+from .recorder import LoopRecorder
+from .values import LoopNumber, SpoiledVariable
 
 MOST = 20000  # statements of one routine
 
@@ -34,42 +34,42 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
         return False
     site = body.__code__
     trace.loops_of.recorded.append(site)
-    recorder = Recorder(trace, site)
-    state = State([body, *([stop] if stop else [])])
+    recorder = LoopRecorder(trace, site)
+    state = ReachableState([body, *([stop] if stop else [])])
     try:
         before = state.take()
         with recorder.recording():
             recorder.run_for(iterable, body, stop)
             changed = changes(before, state.take())
-            results = _ends(recorder, [slot for slot, _, value in changed.values() if isinstance(value, Number)])
+            results = _ends(recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)])
         _place(recorder, results)
-    except NotFollowed as error:
+    except LoopNotRecordable as error:
         error.site = error.site or site
         raise
     except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as error:
-        raise NotFollowed(str(error), site) from error
+        raise LoopNotRecordable(str(error), site) from error
     except Exception as error:
-        raise NotFollowed(f"a {type(error).__name__} is raised in it", site) from error
-    recorder.body = Ended(site)  # type: ignore[assignment]
+        raise LoopNotRecordable(f"a {type(error).__name__} is raised in it", site) from error
+    recorder.body = EndedLoopValue(site)  # type: ignore[assignment]
     for slot, _, value in changed.values():
-        if isinstance(value, Spoiled):
+        if isinstance(value, SpoiledVariable):
             value.site = site
-        elif not isinstance(value, Number):
-            slot.put(Spoiled(slot.name, site))
+        elif not isinstance(value, LoopNumber):
+            slot.put(SpoiledVariable(slot.name, site))
     return True
 
 
-class Ended:
+class EndedLoopValue:
     """Where values of a turn would go that somebody has kept for later."""
 
     def __init__(self, site: Any) -> None:
         object.__setattr__(self, "_site", site)
 
     def __getattr__(self, name: str) -> Any:
-        raise NotFollowed("a value of a turn is used outside of its loop", self._site)
+        raise LoopNotRecordable("a value of a turn is used outside of its loop", self._site)
 
 
-def _ends(recorder: Recorder, slots: Sequence[Slot]) -> list[tuple[Slot, int, Any]]:
+def _ends(recorder: LoopRecorder, slots: Sequence[VariableSlot]) -> list[tuple[VariableSlot, int, Any]]:
     """Numbers that live on, in memory: the slot, the number of the array, and the weak type."""
     found = []
     for slot in slots:
@@ -80,7 +80,7 @@ def _ends(recorder: Recorder, slots: Sequence[Slot]) -> list[tuple[Slot, int, An
     return found
 
 
-def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None:
+def _place(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, Any]]) -> None:
     trace = recorder.trace
     ends = {number for _, number, _ in results}
     arrays = []
@@ -92,7 +92,7 @@ def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None
         arrays.append(Memory(INT64, (ERROR_WORDS,), "out"))
     block = tuple(recorder.body.scopes[0].statements)
     if undefined_value(block) is not None:
-        raise NotFollowed("a value is used outside of the turn that it belongs to")
+        raise LoopNotRecordable("a value is used outside of the turn that it belongs to")
     block = without_dead_code(block, [n for n, array in enumerate(arrays) if array.role == "temp"])
     routine, kept = renumbered(
         Routine(
@@ -107,7 +107,7 @@ def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None
         ends,
     )
     if routine.size > MOST:
-        raise NotFollowed(f"its body has {routine.size} steps")
+        raise LoopNotRecordable(f"its body has {routine.size} steps")
     inputs = [
         recorder.storages[n].value for n in kept if n < len(recorder.storages) and arrays[n].role in ("in", "inout")
     ]
@@ -115,16 +115,16 @@ def _place(recorder: Recorder, results: Sequence[tuple[Slot, int, Any]]) -> None
     outputs = {n: next(values) for n in kept if arrays[n].role in ("out", "inout")}
     for number, value in outputs.items():
         if number < len(recorder.storages) and arrays[number].role == "inout":
-            assign(recorder.storages[number].root, Tracer(trace, value))
+            assign_array(recorder.storages[number].root, Tracer(trace, value))
     for slot, number, weak in results:
         value = outputs[number]
         slot.put(Tracer(trace, Value(value.number, value.type, weak), SCALAR))
     if recorder.checks:
-        trace.watched.append(((outputs[len(recorder.storages)],), Checked(tuple(recorder.checks))))
+        trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
 
 
 @dataclass(frozen=True)
-class Checked:
+class LoopErrorCheck:
     """Raises the error of the check that has failed in a routine, if one has."""
 
     errors: tuple[Callable[[int], Exception], ...]

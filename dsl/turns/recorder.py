@@ -13,15 +13,15 @@ from ...compiler.core.types import DType
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import UNSET, Slot, State, changes, restore
+from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes, restore
 from ..control_flow.rewrite import VALUE
-from ..trace.trace import NotFollowed, Trace
-from .arithmetic import Arithmetic
-from .conversions import TurnRange, convert
+from ..trace.trace import LoopNotRecordable, Trace
+from .arithmetic import LoopArithmetic
+from .conversions import LoopRange, convert
 from .independence import turns_are_apart
 from .kinds import PLAIN, check_digits, grown_kinds, is_number, kinds_of, merged_kinds, zero_like
-from .linear import Atom, Linear
-from .values import Kind, LoopArray, Number, Spoiled, Symbol
+from .linear import IntegerAtom, LinearExpression
+from .values import Kind, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
@@ -30,7 +30,7 @@ CONSTANTS = (*PLAIN, str, type(None), complex, bytes)
 Part = Callable[[], Any]
 
 
-class Recorder(Arithmetic):
+class LoopRecorder(LoopArithmetic):
     """Writes one routine."""
 
     def __init__(self, trace: Trace, site: Any) -> None:
@@ -53,14 +53,14 @@ class Recorder(Arithmetic):
 
     def join(self, test: Any, then: Part, otherwise: Part) -> Any:
         """Both sides of a decision, of which one runs."""
-        known = self.known_truth(test) if isinstance(test, Symbol) else None
+        known = self.known_truth(test) if isinstance(test, LoopSymbol) else None
         if known is not None:
             return then() if known else otherwise()
         if self.trace.handlers:
-            raise NotFollowed("a try is around a decision")
+            raise LoopNotRecordable("a try is around a decision")
         flag = self.truth(test)
         self.settle_all()
-        state = State([then, otherwise])
+        state = ReachableState([then, otherwise])
         sides = []
         for part in (then, otherwise):
             before = state.take()
@@ -89,7 +89,7 @@ class Recorder(Arithmetic):
         if name.startswith(VALUE) and (a is UNSET or b is UNSET):
             a, b = (zero_like(b) if a is UNSET else a), (zero_like(a) if b is UNSET else b)
         if not (is_number(a) and is_number(b)):
-            return lambda: Spoiled(name)
+            return lambda: SpoiledVariable(name)
         kinds = merged_kinds(a, b)
         dtype = kinds[0][0]
         variable = self.variable(dtype)
@@ -103,29 +103,31 @@ class Recorder(Arithmetic):
         self.variables.append(dtype)
         return len(self.variables) - 1
 
-    def read(self, variable: int, kinds: Sequence[Kind]) -> Number:
+    def read(self, variable: int, kinds: Sequence[Kind]) -> LoopNumber:
         (dtype, weak), *others = kinds
-        return Number(self, self.body.get(variable, dtype), weak, None, others)
+        return LoopNumber(self, self.body.get(variable, dtype), weak, None, others)
 
     # loops
 
     def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
         """`for item in iterable: body(item)`, until `stop()`."""
-        if isinstance(iterable, TurnRange):
+        if isinstance(iterable, LoopRange):
             low, high, item = self.ends(self.linear(iterable.start), self.linear(iterable.stop), iterable.step)
         elif type(iterable) is range and iterable and (stop is not None or len(iterable) > UNROLLED):
-            low, high, item = self.ends(Linear(iterable.start), Linear(iterable.stop), iterable.step)
+            low, high, item = self.ends(
+                LinearExpression(iterable.start), LinearExpression(iterable.stop), iterable.step
+            )
         else:
             self._unroll(iterable, body, stop)
             return
 
-        def write(loop: _Loop) -> bool:
+        def write(loop: _LoopAttempt) -> bool:
             before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
             self.width = 1.0
             with self.turns_of(low, high, parallel=False) as (i, scope):
-                turn = Atom(i, (low,), (high - 1,))
+                turn = IntegerAtom(i, (low,), (high - 1,))
                 loop.enter()
-                body(Number(self, None, int, item(Linear(0, ((turn, 1),)))))
+                body(LoopNumber(self, None, int, item(LinearExpression(0, ((turn, 1),)))))
                 until = None if stop is None else self.truth(stop()).numbers[0]
                 if not loop.leave():
                     return False
@@ -142,26 +144,28 @@ class Recorder(Arithmetic):
 
         self.settle(body, [body, *([stop] if stop else [])], write, (high - low).is_at_least(1))
 
-    def ends(self, start: Linear, end: Linear, step: int) -> tuple[Linear, Linear, Callable[[Linear], Linear]]:
+    def ends(
+        self, start: LinearExpression, end: LinearExpression, step: int
+    ) -> tuple[LinearExpression, LinearExpression, Callable[[LinearExpression], LinearExpression]]:
         """The bounds of a counter with the step 1, and the item that it stands for."""
         if step == 1:
             return start, end, lambda i: i
         if step == -1:
-            return Linear(0), start - end, lambda i: start - i
+            return LinearExpression(0), start - end, lambda i: start - i
         span, size = (end - start, step) if step > 0 else (start - end, -step)
         if span.known is not None:
-            return Linear(0), Linear(max(0, -(-span.known // size))), lambda i: start + i * step
-        count = self.linear(self.map("floor_divide", Number(self, None, int, span + (size - 1)), size))
-        return Linear(0), count, lambda i: start + i * step
+            return LinearExpression(0), LinearExpression(max(0, -(-span.known // size))), lambda i: start + i * step
+        count = self.linear(self.map("floor_divide", LoopNumber(self, None, int, span + (size - 1)), size))
+        return LinearExpression(0), count, lambda i: start + i * step
 
     def _unroll(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
         for item in iterable:
             body(item)
             stopped = False if stop is None else stop()
-            if isinstance(stopped, Symbol):
+            if isinstance(stopped, LoopSymbol):
                 known = self.known_truth(stopped)
                 if known is None:
-                    raise NotFollowed("a loop that is not over a long range may end early")
+                    raise LoopNotRecordable("a loop that is not over a long range may end early")
                 stopped = known
             if stopped:
                 return
@@ -169,7 +173,7 @@ class Recorder(Arithmetic):
     def run_while(self, test: Part, body: Part, stop: Part | None) -> None:
         """`while test(): body()`, until `stop()`."""
 
-        def write(loop: _Loop) -> bool:
+        def write(loop: _LoopAttempt) -> bool:
             before, self.weight = self.weight, self.weight * 64
             self.turns += self.weight
             with self.block() as head:
@@ -189,17 +193,17 @@ class Recorder(Arithmetic):
         self.settle(body, [test, body, *([stop] if stop else [])], write, False)
 
     def settle(
-        self, key: Any, functions: Sequence[Callable[..., Any]], write: Callable[[_Loop], bool], ran: bool
+        self, key: Any, functions: Sequence[Callable[..., Any]], write: Callable[[_LoopAttempt], bool], ran: bool
     ) -> None:
         """Writes a loop until it is known which variables it has. ran: it is known to run once or more."""
         if self.trace.handlers:
-            raise NotFollowed("a try is around a loop")
+            raise LoopNotRecordable("a try is around a loop")
         self.settle_all()
         while True:
             before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets
             checks, touched = len(self.checks), len(self.touched)
             with self.body.block() as attempt:
-                loop = _Loop(self, key.__code__, State(functions))
+                loop = _LoopAttempt(self, key.__code__, ReachableState(functions))
                 done = write(loop)
             restore(loop.before)
             if done:
@@ -208,16 +212,16 @@ class Recorder(Arithmetic):
             del self.checks[checks:], self.touched[touched:]
             self.attempts += 1
             if self.attempts > ATTEMPTS:
-                raise NotFollowed("the types of what it carries from turn to turn do not settle")
+                raise LoopNotRecordable("the types of what it carries from turn to turn do not settle")
         self.body.scopes[-1].statements += attempt.statements
         loop.after(ran)
 
 
 @dataclass(slots=True)
-class _Carried:
+class _CarriedName:
     """A name whose numbers are a variable."""
 
-    slot: Slot
+    slot: VariableSlot
     before: Any
     kinds: tuple[Kind, ...]
     variable: int
@@ -229,10 +233,10 @@ class _Carried:
         return is_number(self.before) or self.slot.name.startswith(VALUE)
 
 
-class _Loop:
+class _LoopAttempt:
     """An attempt at a loop: its variables as far as they are known."""
 
-    def __init__(self, recorder: Recorder, code: Any, state: State) -> None:
+    def __init__(self, recorder: LoopRecorder, code: Any, state: ReachableState) -> None:
         self.recorder, self.state, self.before = recorder, state, state.take()
         self.known = recorder.known.setdefault(code, {})
         self.spoiled = recorder.spoiled.setdefault(code, set())
@@ -243,7 +247,7 @@ class _Loop:
                 if is_number(value):
                     kinds = grown_kinds(kinds_of(value), kinds)
                     check_digits(value, kinds[0])
-                self.carried.append(_Carried(slot, value, kinds, recorder.variable(kinds[0][0])))
+                self.carried.append(_CarriedName(slot, value, kinds, recorder.variable(kinds[0][0])))
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
             recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
@@ -251,13 +255,13 @@ class _Loop:
     def enter(self) -> None:
         """At the start of a turn."""
         for c in self.carried:
-            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else Spoiled(c.slot.name))
+            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledVariable(c.slot.name))
         self._spoil()
 
     def _spoil(self) -> None:
         for slot, _ in self.before.values.values():
             if slot.name in self.spoiled:
-                slot.put(Spoiled(slot.name))
+                slot.put(SpoiledVariable(slot.name))
 
     def leave(self) -> bool:
         """At the end of a turn: whether all that changes was known to change."""
@@ -266,7 +270,7 @@ class _Loop:
         for key, (slot, old, value) in changes(self.before, self.state.take()).items():
             c = mine.get(key)
             if not is_number(value):
-                if c is not None and not c.starts and isinstance(value, Spoiled):
+                if c is not None and not c.starts and isinstance(value, SpoiledVariable):
                     continue  # it was not assigned
                 if slot.name not in self.spoiled:
                     self.spoiled.add(slot.name)
@@ -299,5 +303,5 @@ class _Loop:
         for c in self.carried:
             known = c.starts or ran
             kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
-            c.slot.put(self.recorder.read(c.variable, kinds) if known else Spoiled(c.slot.name))
+            c.slot.put(self.recorder.read(c.variable, kinds) if known else SpoiledVariable(c.slot.name))
         self._spoil()

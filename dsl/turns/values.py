@@ -11,9 +11,9 @@ from ...compiler.core.types import INT64, DType, WeakType
 from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
-from ..trace.trace import NotFollowed, Recorded
+from ..trace.trace import LoopNotRecordable, LoopSymbolBase
 from ..trace.tracer import is_asked_by_traced_code
-from .linear import Linear
+from .linear import LinearExpression
 
 Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
 Element = Callable[[Sequence[KernelValue]], KernelValue]
@@ -21,7 +21,7 @@ Kind: TypeAlias = tuple[DType, WeakType | None]
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedError:
     """Makes an error that is the same whatever the value."""
 
     kind: type[Exception]
@@ -31,7 +31,7 @@ class Fixed:
         return self.kind(self.text)
 
 
-class Storage:
+class ArrayStorage:
     """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
 
     def __init__(self, number: int, dtype: DType, shape: tuple[int, ...], root: Any = None, value: Any = None) -> None:
@@ -45,22 +45,24 @@ class Storage:
         self.strides = tuple(reversed(strides))
 
 
-Sub = tuple[Linear, int, int]  # along an axis of the storage: the first index, the step, which axis of the section
+Sub = tuple[
+    LinearExpression, int, int
+]  # along an axis of the storage: the first index, the step, which axis of the section
 
 
 @dataclass(frozen=True)
-class Section:
+class ArraySection:
     """A part of an array in memory. Index i of it is index `start + i[axis] * step` of each axis; axis -1: start."""
 
-    storage: Storage
+    storage: ArrayStorage
     subs: tuple[Sub, ...]
-    shape: tuple[Linear, ...]
+    shape: tuple[LinearExpression, ...]
 
-    def same_elements(self, other: Section) -> bool:
+    def same_elements(self, other: ArraySection) -> bool:
         """Whether element i of both is one element, for every i."""
         return self.storage is other.storage and self.subs == other.subs
 
-    def is_apart_from(self, other: Section) -> bool:
+    def is_apart_from(self, other: ArraySection) -> bool:
         """Whether they are proved to have no element in common."""
         for (a, s, i), (b, t, j) in zip(self.subs, other.subs, strict=True):
             first, last = _ends(a, s, self.shape[i] if i >= 0 else None)
@@ -70,7 +72,9 @@ class Section:
         return False
 
 
-def _ends(start: Linear, step: int, extent: Linear | None) -> tuple[Linear, Linear]:
+def _ends(
+    start: LinearExpression, step: int, extent: LinearExpression | None
+) -> tuple[LinearExpression, LinearExpression]:
     """The least and the greatest index, of an extent of 1 or more."""
     if extent is None:
         return start, start
@@ -79,19 +83,19 @@ def _ends(start: Linear, step: int, extent: Linear | None) -> tuple[Linear, Line
 
 
 @dataclass(frozen=True)
-class Expression:
+class LazyElements:
     """Elements that are computed when they are needed. leaves: what they read, in the coordinates of its indices, of
     which those of a reduction are the last. heavy: an element is a reduction."""
 
-    shape: tuple[Linear, ...]
+    shape: tuple[LinearExpression, ...]
     dtype: DType
     element: Element
-    leaves: tuple[Section, ...]
+    leaves: tuple[ArraySection, ...]
     heavy: bool = False
-    columns: Callable[[Section], None] | None = None  # writes all elements to a section of zeros, row by row
+    columns: Callable[[ArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
 
 
-class Symbol(Recorded):
+class LoopSymbol(LoopSymbolBase):
     """What numbers and arrays have in common: operators and NumPy's protocols."""
 
     __slots__ = ("_recorder",)
@@ -104,7 +108,7 @@ class Symbol(Recorded):
         return self._recorder.call_function(function, args, options)
 
     def _refuse(self, what: str) -> NoReturn:
-        raise NotFollowed(what, self._recorder.site)
+        raise LoopNotRecordable(what, self._recorder.site)
 
     def refuse(self, *args: Any, **options: Any) -> NoReturn:
         self._refuse("a value of a turn is used outside of its loop")
@@ -168,7 +172,7 @@ class Symbol(Recorded):
         self._refuse("round() of a value that differs from turn to turn")
 
 
-class Number(Symbol):
+class LoopNumber(LoopSymbol):
     """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows.
 
     others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32."""
@@ -180,13 +184,13 @@ class Number(Symbol):
         recorder: Recorder,
         value: KernelValue | None,
         weak: WeakType | None = None,
-        linear: Linear | None = None,
+        linear: LinearExpression | None = None,
         others: Sequence[Kind] = (),
     ) -> None:
         self._recorder, self._value, self.weak, self.linear = recorder, value, weak, linear
         self.dtype = INT64 if value is None else value.dtype
         self.others = others
-        self.index: Linear | None = None  # what it is as an index, once it was one
+        self.index: LinearExpression | None = None  # what it is as an index, once it was one
 
     def __getattr__(self, name: str) -> Any:
         constant = None if self.weak is not None else {"shape": (), "ndim": 0, "size": 1}.get(name)
@@ -202,7 +206,7 @@ class Number(Symbol):
         return self._value
 
     @property
-    def T(self) -> Number:
+    def T(self) -> LoopNumber:
         return self
 
     @property  # type: ignore[misc]
@@ -215,12 +219,12 @@ class Number(Symbol):
         self._refuse("an index into a number")
 
 
-class LoopArray(Symbol):
+class LoopArray(LoopSymbol):
     """An array: a section of memory, or elements that are computed when they are needed."""
 
     __slots__ = ("__weakref__", "expression", "scope", "section")
 
-    def __init__(self, recorder: Recorder, expression: Expression, section: Section | None = None) -> None:
+    def __init__(self, recorder: Recorder, expression: LazyElements, section: ArraySection | None = None) -> None:
         self._recorder, self.expression, self.section = recorder, expression, section
         self.scope = recorder.body.scopes[-1]
         if section is None:
@@ -269,7 +273,7 @@ class LoopArray(Symbol):
         return np.ndarray
 
 
-class Spoiled(Recorded):
+class SpoiledVariable(LoopSymbolBase):
     """What a name stands for whose value depends on how often a loop ran, or on which side of an if: nobody may ask."""
 
     __slots__ = ("name", "site")
@@ -278,7 +282,7 @@ class Spoiled(Recorded):
         self.name, self.site = name, site
 
     def refuse(self, *args: Any, **options: Any) -> NoReturn:
-        raise NotFollowed(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
+        raise LoopNotRecordable(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
 
     __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
     __str__ = __repr__ = __format__ = refuse
@@ -287,7 +291,7 @@ class Spoiled(Recorded):
 
 
 def _binary(row: str, reflected: bool) -> Callable[..., Any]:
-    def binary(self: Symbol, other: Any, modulus: Any = None) -> Any:
+    def binary(self: LoopSymbol, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented:
             return NotImplemented
         return self._recorder.operate(row, (other, self) if reflected else (self, other))
@@ -296,7 +300,7 @@ def _binary(row: str, reflected: bool) -> Callable[..., Any]:
 
 
 def _inplace(row: str) -> Callable[..., Any]:
-    def inplace(self: Symbol, other: Any) -> Any:
+    def inplace(self: LoopSymbol, other: Any) -> Any:
         return self._recorder.update_in_place(self, row, other)
 
     return inplace
@@ -308,18 +312,18 @@ def _install() -> None:
             continue
         stem = op.operator.strip("_")
         if op.arity == 1:
-            setattr(Symbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
-            setattr(Spoiled, op.operator, Spoiled.refuse)
+            setattr(LoopSymbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
+            setattr(SpoiledVariable, op.operator, SpoiledVariable.refuse)
             continue
-        setattr(Symbol, op.operator, _binary(op.name, False))
-        setattr(Spoiled, op.operator, Spoiled.refuse)
+        setattr(LoopSymbol, op.operator, _binary(op.name, False))
+        setattr(SpoiledVariable, op.operator, SpoiledVariable.refuse)
         if hasattr(int, f"__r{stem}__"):
-            setattr(Symbol, f"__r{stem}__", _binary(op.name, True))
-            setattr(Spoiled, f"__r{stem}__", Spoiled.refuse)
+            setattr(LoopSymbol, f"__r{stem}__", _binary(op.name, True))
+            setattr(SpoiledVariable, f"__r{stem}__", SpoiledVariable.refuse)
             setattr(LoopArray, f"__i{stem}__", _inplace(op.name))
-            setattr(Spoiled, f"__i{stem}__", Spoiled.refuse)
+            setattr(SpoiledVariable, f"__i{stem}__", SpoiledVariable.refuse)
     for name in ("__matmul__", "__rmatmul__"):
-        setattr(Spoiled, name, Spoiled.refuse)
+        setattr(SpoiledVariable, name, SpoiledVariable.refuse)
 
 
 _install()

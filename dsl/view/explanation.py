@@ -10,17 +10,17 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Kernel, Task, control_flow_bodies
 from ...runtime.schedule.plan_candidates import predicted_microseconds
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound
-from ..array.devices import target
-from ..jit.compiled import Inspection
+from ..array.devices import target_of_kind
+from ..jit.compiled import CallInspection
 from ..jit.specializations import show
-from ..jit.traced_function import Event
+from ..jit.traced_function import SpecializationEvent
 from ..report.text import duration, shortened, size
 
 MOST_TASKS, MOST_CUTS, MOST_NOTES = 5, 3, 2
 WIDTH = 118
 
 
-def summary(inspection: Inspection) -> list[str]:
+def summary(inspection: CallInspection) -> list[str]:
     """At most 15 lines: what became what and takes how long, what was kept apart and why, the plan, the memory."""
     plan = inspection.plan
     tasks = sorted(range(len(plan.tasks)), key=lambda i: -plan.tasks[i].cost)
@@ -35,7 +35,7 @@ def summary(inspection: Inspection) -> list[str]:
     return [shortened(line, WIDTH) for line in lines]
 
 
-def _head(inspection: Inspection) -> str:
+def _head(inspection: CallInspection) -> str:
     given = shortened(", ".join(map(show, inspection.arguments)), 60)
     nodes, tasks = len(inspection.graph.nodes), len(inspection.plan.tasks)
     return f"{inspection.name}({given}) on {inspection.device[0]}: {nodes} nodes, {tasks} tasks"
@@ -47,7 +47,7 @@ def _task_line(number: int, task: Task) -> str:
     return f"  t{number} {duration(task.cost)}: {shortened(task.name, 50)}" + (f" ({lines})" if task.line else "")
 
 
-def _cut_lines(inspection: Inspection) -> Iterator[str]:
+def _cut_lines(inspection: CallInspection) -> Iterator[str]:
     """How many arrays pass between kernels through memory, and the rules that kept those apart."""
     cuts, graph = inspection.stages.fusion.cuts, inspection.stages.prepared
     if not cuts:
@@ -60,7 +60,7 @@ def _cut_lines(inspection: Inspection) -> Iterator[str]:
         yield f"  {first[rule].reason}: {count}" + (f", such as {line.split(', ')[0]}" if line else "")
 
 
-def _plan_line(inspection: Inspection) -> str:
+def _plan_line(inspection: CallInspection) -> str:
     plan, trial = inspection.plan, inspection.compiled.trial
     text = f"plan: {plan.streams} streams" if plan.streams != 1 else "plan: one stream"
     if plan.report is not None:
@@ -80,7 +80,7 @@ def _memory_line(plan: Plan) -> str:
     return f"memory: {size(plan.arena_bytes)} of temporaries, {words}"
 
 
-def _notes(inspection: Inspection) -> Iterator[str]:
+def _notes(inspection: CallInspection) -> Iterator[str]:
     """What a user would want to know before all else."""
     known = [show(a) for a in inspection.arguments if a.static]
     if known:
@@ -96,13 +96,15 @@ def _notes(inspection: Inspection) -> Iterator[str]:
                 line = graph.lines[number] if graph.lines else "a line"
                 yield f"{line} computes in float64, though no argument does: twice the bytes"
                 break
-    for line in explain_decomposition(inspection.captured.graph, target(inspection.device[0]), inspection.layouts):
+    for line in explain_decomposition(
+        inspection.captured.graph, target_of_kind(inspection.device[0]), inspection.layouts
+    ):
         if "host" in line:
             yield line
     yield from dict.fromkeys(inspection.captured.rolled)
 
 
-def everything(inspection: Inspection) -> list[str]:
+def everything(inspection: CallInspection) -> list[str]:
     """The graph that fusion covers, its groups and cuts, how each was decided, and the plan."""
     captured, compiled = inspection.captured, inspection.compiled
     arrays = ", ".join(map(show, inspection.arguments))
@@ -116,7 +118,7 @@ def everything(inspection: Inspection) -> list[str]:
     lines += captured.rolled
     if inspection.segments:
         lines += [*inspection.segments, "the first part:"]
-    lines += explain_decomposition(captured.graph, target(inspection.device[0]), inspection.layouts)
+    lines += explain_decomposition(captured.graph, target_of_kind(inspection.device[0]), inspection.layouts)
     stages = inspection.stages
     lines += ["prepared for fusion:", *stages.prepared.lines_of_text(), "groups, and what passes between them:"]
     return [*lines, str(stages.fusion), explain_plan(compiled.plan), *compiled.lines()]
@@ -146,7 +148,7 @@ def _all_tasks(plan: Plan, prefix: str) -> Iterator[tuple[str, Task]]:
             yield from _all_tasks(body, f"{prefix}t{number}.")
 
 
-def why_lines(log: Iterable[Event]) -> list[str]:
+def why_lines(log: Iterable[SpecializationEvent]) -> list[str]:
     """A line for each event: what it was, how long it took, who called, and what differs from the nearest version."""
     lines: list[str] = []
     before: list[Sequence[str]] = []

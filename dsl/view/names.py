@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.pytree import Tree
-from ..jit.compiled import Inspection
+from ..jit.compiled import CallInspection
 
 
 def leaf_names(tree: Tree, name: str) -> Iterator[str]:
@@ -33,13 +33,13 @@ def argument_names(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
     return found + [n for name, child in keywords for n in leaf_names(child, str(name))]
 
 
-def input_names(inspection: Inspection) -> list[str]:
+def input_names(inspection: CallInspection) -> list[str]:
     """A name for each input of the program: arguments, then arrays that the function reads from outside."""
     names, captured = argument_names(inspection.tree, inspection.parameters), inspection.captured
     return [names[i] for i in captured.feeds] + [f"captured[{i}]" for i in range(len(captured.arrays))]
 
 
-def output_names(inspection: Inspection) -> list[str]:
+def output_names(inspection: CallInspection) -> list[str]:
     """A name for each output of the program: what is returned, then arguments that are assigned to."""
     captured = inspection.captured
     names = [""] * len(inspection.stages.program.outputs)

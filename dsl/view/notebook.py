@@ -13,7 +13,7 @@ from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.timeline import timeline
-from ..report.svg import Bar, Block, folded, image, schedule_svg
+from ..report.svg import MemoryBlock, TaskBar, folded, image, schedule_svg
 
 
 def show_in_notebooks() -> None:
@@ -30,7 +30,7 @@ def show_in_notebooks() -> None:
 def plan_html(plan: Plan) -> str:
     """The predicted schedule and the memory as a picture, and the plan's text folded below it."""
     times = timeline(plan, machine_of_device(plan.program.target))
-    bars = [Bar(plan.tasks[i.task].name, i.stream, i.start, i.end) for i in times]
+    bars = [TaskBar(plan.tasks[i.task].name, i.stream, i.start, i.end) for i in times]
     blocks = []
     for number, offset in enumerate(plan.offsets):
         users = [
@@ -40,7 +40,7 @@ def plan_html(plan: Plan) -> str:
         ]
         if offset is not None and users:
             nbytes = plan.program.buffers[number].nbytes
-            blocks.append(Block(offset, nbytes, min(u.start for u in users), max(u.end for u in users)))
+            blocks.append(MemoryBlock(offset, nbytes, min(u.start for u in users), max(u.end for u in users)))
     lines = list(plan.lines())
     return image(schedule_svg(bars, blocks), lines[0]) + folded(lines[0], shorten_lines(lines))
 
@@ -56,5 +56,5 @@ def profile_html(spans: Sequence[Span], table: str) -> str:
     work = [s for s in spans if s.kind != "wait" and (s.process != HOST or s.task >= 0)]
     tracks = {key: i for i, key in enumerate(sorted({(s.process, s.track) for s in work}))}
     first = min((s.start for s in work), default=0.0)
-    bars = [Bar(s.name, tracks[s.process, s.track], s.start - first, s.end - first) for s in work]
+    bars = [TaskBar(s.name, tracks[s.process, s.track], s.start - first, s.end - first) for s in work]
     return image(schedule_svg(bars), table) + folded("where the time went", table)

@@ -10,19 +10,19 @@ from typing import Any
 
 from ...compiler.graph.graph import Graph
 from ..core.errors import show_file, show_line
-from ..core.places import Place, paths_of_line
+from ..core.places import SourceLocation, paths_of_line
 
 AROUND = 5  # lines shown before and after those that are used
 
 
-class Provenance:
+class SourcePaths:
     """The paths of everything that is shown, each once, as plain data: `paths` of [file, line, column, end column,
     function], the outermost call first, and `files` with the text around their lines. `source`: whether with text."""
 
     def __init__(self, source: bool = True) -> None:
         self.source = source
         self.paths: list[list[list[Any]]] = []
-        self._numbers: dict[tuple[Place, ...], int] = {}
+        self._numbers: dict[tuple[SourceLocation, ...], int] = {}
         self._files: dict[str, int] = {}
         self._known: dict[int, tuple[str, list[int]]] = {}  # by the line's identity: equal text may have other paths
 
@@ -41,7 +41,7 @@ class Provenance:
             known = self._known[id(line)] = line, found
         return known[1]
 
-    def _number(self, path: tuple[Place, ...]) -> int:
+    def _number(self, path: tuple[SourceLocation, ...]) -> int:
         if not path:
             return -1
         number = self._numbers.get(path)
@@ -50,7 +50,7 @@ class Provenance:
             self.paths.append([self._plain(place) for place in path])
         return number
 
-    def _plain(self, place: Place) -> list[Any]:
+    def _plain(self, place: SourceLocation) -> list[Any]:
         file = self._files.setdefault(place.file, len(self._files))
         return [file, place.line, place.column, place.end_column, place.function]
 

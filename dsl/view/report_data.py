@@ -18,14 +18,14 @@ from ...runtime.schedule.cost_model import MachineModel, machine_of_device
 from ...runtime.schedule.plan_candidates import predicted_microseconds
 from ...runtime.schedule.schedule import plan_memory_bound
 from ...runtime.schedule.timeline import critical_path, timeline
-from ..jit.compiled import Inspection
+from ..jit.compiled import CallInspection
 from ..jit.specializations import show
 from ..report.layered import layered
 from ..report.remarks import remarks
 from ..report.text import shortened
 from .explanation import why_lines
 from .names import argument_names, input_names, output_names
-from .provenance import Provenance
+from .provenance import SourcePaths
 
 VERSION = 1  # of the form of the data
 MOST_DRAWN = 20_000  # nodes of a graph
@@ -33,7 +33,7 @@ MOST_LABEL = 60  # characters
 
 
 def report_data(
-    inspection: Inspection,
+    inspection: CallInspection,
     spans: Sequence[Span],
     made: dict[str, str],
     source: bool = True,
@@ -43,11 +43,11 @@ def report_data(
 
     made: what made the report. source: whether the user's code is part of it. devices: the plan over several devices,
     as lines of text, beside which the rest of the data is about one device."""
-    return _Data(inspection, Provenance(source), spans).whole(made) | {"devices": list(devices)}
+    return _ReportBuilder(inspection, SourcePaths(source), spans).whole(made) | {"devices": list(devices)}
 
 
-class _Data:
-    def __init__(self, inspection: Inspection, provenance: Provenance, spans: Sequence[Span]) -> None:
+class _ReportBuilder:
+    def __init__(self, inspection: CallInspection, provenance: SourcePaths, spans: Sequence[Span]) -> None:
         self.inspection, self.provenance, self.spans = inspection, provenance, spans
         self.plan = inspection.plan
         self.program = self.plan.program

@@ -25,7 +25,7 @@ from ..array.spec import Spec
 from ..core.errors import UserError
 from ..core.pytree import flatten
 from ..jit.kernel_graph import KernelGraph
-from ..jit.traced_function import Event
+from ..jit.traced_function import SpecializationEvent
 from ..report.page import page
 from ..report.report import Report
 from .explanation import everything, source_text, summary, why_lines
@@ -46,7 +46,7 @@ def source(plan: Plan) -> Text:
     return Text(source_text(plan))
 
 
-def why(name: str, log: Iterable[Event]) -> Text:
+def why(name: str, log: Iterable[SpecializationEvent]) -> Text:
     """What happened to a function's versions; see `KernelGraph.why`."""
     return Text("\n".join(why_lines(log)) or f"{name} has not been traced yet")
 

@@ -146,9 +146,9 @@ class Theirs:
         view = self.view
         self.lender.put(lambda: function(view))
 
-    def tensor(self) -> dlpack.Tensor:
+    def tensor(self) -> dlpack.DLPackTensor:
         v = self.view
-        return dlpack.Tensor(v.ctypes.data, (2, 0), v.shape, v.strides, v.dtype, self.readonly)
+        return dlpack.DLPackTensor(v.ctypes.data, (2, 0), v.shape, v.strides, v.dtype, self.readonly)
 
 
 class ByDlpack(Theirs):
@@ -165,7 +165,7 @@ class ByDlpack(Theirs):
             driver.record(event, self.lender.handle)
             driver.wait(1 if stream is None else stream, event, 0)
         self.alive += 1
-        return dlpack.make(self.tensor(), max_version is not None, self._released)
+        return dlpack.make_capsule(self.tensor(), max_version is not None, self._released)
 
     def _released(self) -> None:
         self.alive -= 1

@@ -76,9 +76,9 @@ class Tensor(ByDlpack):
     def storage_offset(self) -> int:
         return self.offset
 
-    def tensor(self) -> dlpack.Tensor:
+    def tensor(self) -> dlpack.DLPackTensor:
         v = self.view
-        return dlpack.Tensor(self.data_ptr(), (2, 0), v.shape, v.strides, v.dtype, False)
+        return dlpack.DLPackTensor(self.data_ptr(), (2, 0), v.shape, v.strides, v.dtype, False)
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
         self.library.asked += 1

@@ -17,7 +17,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.array.devices import open_device
-from kernelgraph.dsl.jit.options import Given
+from kernelgraph.dsl.jit.options import KernelGraphKeywords
 from kernelgraph.runtime.core.settings import TABLE
 from kernelgraph.runtime.interpret.numpy_calls import HOST
 
@@ -89,7 +89,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    options = [*Given.__annotations__]
+    options = [*KernelGraphKeywords.__annotations__]
     table = read("docs/language.md").split("## Options")[1].split("\n## ")[0]
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == options
 

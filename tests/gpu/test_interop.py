@@ -15,7 +15,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import kernelgraph as kg
 from kernelgraph.dsl.interop import device_sharing
 from kernelgraph.dsl.interop.device_sharing import SharedArray
-from kernelgraph.dsl.interop.fast_import import imported
+from kernelgraph.dsl.interop.fast_import import import_arguments
 from kernelgraph.dsl.jit.launcher import NOT_TAKEN
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 
@@ -80,8 +80,8 @@ def test_without_the_handshake_the_slow_producer_is_overtaken(monkeypatch: pytes
         f(x).wait()
     torch.cuda.synchronize()
     other = kg.Stream("cuda")
-    monkeypatch.setattr(device_sharing.Producer, "streams", lambda self: ())
-    monkeypatch.setattr(device_sharing.Producer, "handle", lambda self: other.handle)
+    monkeypatch.setattr(device_sharing.MemoryProducer, "streams", lambda self: ())
+    monkeypatch.setattr(device_sharing.MemoryProducer, "handle", lambda self: other.handle)
     s = torch.cuda.Stream()
     with torch.cuda.stream(s):
         delay(s.cuda_stream)
@@ -98,7 +98,7 @@ def settled(x: Any, y: Any) -> None:
     """`two` launches graphs on PyTorch's current stream from now on."""
     for _ in range(one_launch.PLAIN + 8):
         two(x, y).wait()
-    leaves, lender = imported((x, y)) or ((), None)
+    leaves, lender = import_arguments((x, y)) or ((), None)
     stream = 0 if lender is None or lender.handle is None else lender.handle() or device_sharing.LEGACY
     assert leaves and two._fast(leaves, stream) is not NOT_TAKEN
 

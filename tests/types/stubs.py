@@ -17,7 +17,7 @@ import numpy as np
 import kernelgraph as kg
 from kernelgraph.compiler.ops.table import OPS
 from kernelgraph.dsl.api import array_api_info, control_flow
-from kernelgraph.dsl.api.namespace import NAMESPACE, Namespace
+from kernelgraph.dsl.api.namespace import NAMESPACE, NumpyNamespace
 from kernelgraph.dsl.trace.dispatch import METHODS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -153,12 +153,12 @@ def sentence(value: Any) -> str:
     return text.partition(". ")[0].rstrip(".") + "." if text else ""
 
 
-def namespace(name: str, space: Namespace) -> Iterator[str]:
+def namespace(name: str, space: NumpyNamespace) -> Iterator[str]:
     """`kg.linalg` and the like, as a class of functions."""
     yield from ("", f"class {name}:")
     path = space.__name__.removeprefix("kernelgraph.")
     for inner, value in sorted(vars(space).items()):
-        if isinstance(value, Namespace):
+        if isinstance(value, NumpyNamespace):
             yield from (f"    {line}".rstrip() for line in namespace(inner, value))
         elif isinstance(value, type):
             yield f"    {inner}: TypeAlias = _{inner}"
@@ -189,7 +189,7 @@ def namespace_stub() -> str:
         lines += [f"class {made.__name__}(NamedTuple):", *(f"    {field}: Array" for field in made._fields), ""]
     known = {*array_api_info.NAMES, *control_flow.FUNCTIONS, *kg.__all__}
     for name, value in sorted(NAMESPACE.items()):
-        if isinstance(value, Namespace):
+        if isinstance(value, NumpyNamespace):
             lines += namespace(name, value)
         elif name not in known:
             lines += function(name, value)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.api.namespace import Namespace
+from kernelgraph.dsl.api.namespace import NumpyNamespace
 from tests.dsl.api import test_every_name as every_name
 from tests.interop import library
 
@@ -75,7 +75,7 @@ class Checked:
 
     def __getattr__(self, name: str) -> Any:
         value, path = getattr(self.space, name), self.path + name
-        if isinstance(value, Namespace):
+        if isinstance(value, NumpyNamespace):
             return Checked(value, f"{path}.")
         if path not in TYPES:
             return value

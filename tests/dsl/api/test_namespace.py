@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.api.namespace import NAMESPACE, Namespace
+from kernelgraph.dsl.api.namespace import NAMESPACE, NumpyNamespace
 
 STANDARD = """
     astype can_cast finfo iinfo isdtype result_type arange asarray empty empty_like eye from_dlpack full full_like
@@ -106,7 +106,7 @@ def test_functions_at_once_give_arrays() -> None:
 def test_each_function_has_a_name_and_a_text() -> None:
     def functions(names: dict[str, Any]) -> Any:
         for name, value in names.items():
-            if isinstance(value, Namespace):
+            if isinstance(value, NumpyNamespace):
                 yield from functions(vars(value))
             elif inspect.isfunction(value):
                 yield name, value

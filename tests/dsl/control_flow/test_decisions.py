@@ -153,7 +153,7 @@ def test_arrays_that_may_be_one_are_noted_once() -> None:
     arrays = [Tracer(trace, trace.builder.const(float(i))) for i in range(6)]
     for _ in range(3):
         for before, array in pairwise(arrays):
-            trace.share([(array, before)])
+            trace.note_possible_aliases([(array, before)])
     for i, array in enumerate(arrays):
-        found = trace.linked(array)
+        found = trace.possible_aliases(array)
         assert len(found) == 5 and all(any(x is other for x in found) for other in arrays[:i] + arrays[i + 1 :])

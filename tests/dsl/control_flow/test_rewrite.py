@@ -12,7 +12,7 @@ import pytest
 
 from kernelgraph.dsl.control_flow import hooks
 from kernelgraph.dsl.control_flow.rewrite import HOOKS, PREFIX, rewritten
-from kernelgraph.dsl.control_flow.source import NoSource
+from kernelgraph.dsl.control_flow.source import SourceUnavailable
 from tests.dsl.control_flow import hard_functions
 from tests.rewritten_python import QUICK, differences, run_apart
 
@@ -120,7 +120,7 @@ def no_source() -> Any:
 )
 def test_what_is_not_rewritten(function: Any, why: str) -> None:
     for _ in range(2):
-        with pytest.raises(NoSource, match=why):
+        with pytest.raises(SourceUnavailable, match=why):
             rewritten(function.__code__)
 
 
@@ -130,7 +130,7 @@ def test_a_changed_file_is_not_believed(tmp_path: Any) -> None:
     scope: dict[str, Any] = {}
     exec(compile(path.read_text(), str(path), "exec"), scope)
     path.write_text("def f(n):\n    return 2 if n else 2\n")
-    with pytest.raises(NoSource, match="changed"):
+    with pytest.raises(SourceUnavailable, match="changed"):
         rewritten(scope["f"].__code__)
 
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.dsl.core.exact import exact
+from kernelgraph.dsl.core.exact import exact_key
 from kernelgraph.dsl.core.pytree import Tree
-from kernelgraph.dsl.jit.signature import Static
+from kernelgraph.dsl.jit.signature import StaticArgument
 from tests.counts import examples
 
 
@@ -95,11 +95,11 @@ HOLDERS: list[Callable[[Any], Any]] = [
 def test_equal_values_are_told_apart(number: int) -> None:
     """The form of every value differs from that of every other one, and is that of another one of its kind."""
     hold = HOLDERS[number]
-    keep = [(Static(hold(x)), Tree(dict, (hold(x),), (Tree(None),))) for x in NUMBERS]
+    keep = [(StaticArgument(hold(x)), Tree(dict, (hold(x),), (Tree(None),))) for x in NUMBERS]
     assert len({s for s, _ in keep}) == len({t for _, t in keep}) == len(NUMBERS)
     for x, (static, tree) in zip(NUMBERS, keep, strict=True):
         if hold(x) == hold(x):  # an own __eq__ may say that NaN is another one each time
-            assert static == Static(hold(x)) and tree == Tree(dict, (hold(x),), (Tree(None),))
+            assert static == StaticArgument(hold(x)) and tree == Tree(dict, (hold(x),), (Tree(None),))
 
 
 # no sets of them: NumPy's and Python's numbers cannot all be compared with each other
@@ -109,20 +109,22 @@ values = st.recursive(st.sampled_from(NUMBERS), lambda inner: st.lists(inner, ma
 @settings(max_examples=examples(200), deadline=None)
 @given(values, values)
 def test_values_with_one_form_print_the_same(a: Any, b: Any) -> None:
-    if exact(a) == exact(b):
+    if exact_key(a) == exact_key(b):
         assert type(a) is type(b) and (repr(a) == repr(b) or isinstance(a, tuple))
 
 
 def test_ranges_slices_and_what_is_equal_to_itself_alone() -> None:
-    assert Static(range(0, 4, 2)) != Static(range(0, 3, 2)) and range(0, 4, 2) == range(0, 3, 2)
-    assert Static(range(3)) == Static(range(3))
+    assert StaticArgument(range(0, 4, 2)) != StaticArgument(range(0, 3, 2)) and range(0, 4, 2) == range(0, 3, 2)
+    assert StaticArgument(range(3)) == StaticArgument(range(3))
     one, other = object(), object()
-    assert Static(one) == Static(one) != Static(other)
-    assert Static(len) == Static(len) != Static(max) and Static(int) == Static(int) != Static(bool)
+    assert StaticArgument(one) == StaticArgument(one) != StaticArgument(other)
+    assert StaticArgument(len) == StaticArgument(len) != StaticArgument(max) and StaticArgument(int) == StaticArgument(
+        int
+    ) != StaticArgument(bool)
     with pytest.raises(TypeError):
-        Static([1])
+        StaticArgument([1])
     with pytest.raises(TypeError):
-        Static(([1],))
+        StaticArgument(([1],))
 
 
 def seen(k: Any) -> Any:

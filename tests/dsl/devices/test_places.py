@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.devices.device_calls import ChosenCall
+from kernelgraph.dsl.devices.device_calls import DeviceTrialCall
 from kernelgraph.dsl.jit.launcher import Launcher
 
 A, B, C = (np.random.default_rng(i).random((40, 40)) for i in range(3))
@@ -114,7 +114,7 @@ def test_the_clock_decides_between_one_device_and_several() -> None:
         assert y.device == "cpu"
         np.testing.assert_allclose(y, want, rtol=1e-12)
         kinds |= {type(entry) for entry in f._entries.values()}
-    assert ChosenCall in kinds
+    assert DeviceTrialCall in kinds
     assert [type(entry) for entry in f._entries.values()] == [Launcher] or Launcher in kinds
 
 

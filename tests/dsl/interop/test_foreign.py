@@ -16,7 +16,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.interop import device_sharing, dlpack
-from kernelgraph.dsl.interop.host_import import foreign
+from kernelgraph.dsl.interop.host_import import foreign_as_numpy
 from tests.dsl.core.test_errors import refused
 from tests.dsl.tracing import assert_same
 from tests.interop import library
@@ -66,7 +66,7 @@ def test_numpys_interface_and_buffers() -> None:
     values = X.copy()
     f = cpu(lambda x, y: x * 2 + y)
     for given in (Interface(values), memoryview(values)):
-        found = foreign(given)
+        found = foreign_as_numpy(given)
         assert found is not None and np.shares_memory(found, values)
     assert_same(f(Interface(values), values), values * 3)
     for buffer in (array.array("d", [1.0]), bytearray(b"a"), memoryview(values)):  # whose `+` is another one
@@ -113,8 +113,8 @@ class Producer:
         v = self.values
         self.alive += 1
         self.asked += 1
-        tensor = dlpack.Tensor(v.ctypes.data, (1, 0), v.shape, v.strides, v.dtype, not v.flags.writeable)
-        return dlpack.make(tensor, not self.old and options.get("max_version") is not None, self._released)
+        tensor = dlpack.DLPackTensor(v.ctypes.data, (1, 0), v.shape, v.strides, v.dtype, not v.flags.writeable)
+        return dlpack.make_capsule(tensor, not self.old and options.get("max_version") is not None, self._released)
 
     def _released(self) -> None:
         self.alive -= 1
@@ -125,7 +125,7 @@ def test_dlpack_of_a_library_of_our_own(old: bool) -> None:
     f = cpu(lambda x: x * 2 + 1)
     for values in (X.copy(), X.T.copy().T, X[::2, ::-1].copy(), np.zeros((0, 3)), np.array(3.0)):
         producer = Producer(values, old)
-        found = foreign(producer)
+        found = foreign_as_numpy(producer)
         assert found is not None and found.ctypes.data == values.ctypes.data and producer.alive == 1
         del found
         gc.collect()
@@ -147,14 +147,16 @@ def test_capsules_say_what_they_hold() -> None:
     for dtype in ("bool", "int8", "uint64", "float16", "float64", "complex128", ml_dtypes.bfloat16):
         values = np.ones((2, 3), dtype).T
         for versioned in (False, True):
-            tensor = dlpack.Tensor(values.ctypes.data, (2, 1), values.shape, values.strides, values.dtype, versioned)
+            tensor = dlpack.DLPackTensor(
+                values.ctypes.data, (2, 1), values.shape, values.strides, values.dtype, versioned
+            )
             released: list[int] = []
-            capsule = dlpack.make(tensor, versioned, lambda released=released: released.append(1))  # type: ignore[misc]
-            assert dlpack.read(capsule) == tensor
+            capsule = dlpack.make_capsule(tensor, versioned, lambda released=released: released.append(1))  # type: ignore[misc]
+            assert dlpack.read_capsule(capsule) == tensor
             del capsule
             assert released == [1]
     with pytest.raises(BufferError, match="no DLPack capsule"):
-        dlpack.read(object())
+        dlpack.read_capsule(object())
 
 
 def test_arrays_as_buffers() -> None:
@@ -202,7 +204,7 @@ def test_an_array_of_a_device_that_is_missing_is_unpickled_on_the_default_one() 
 def test_torch_tensors() -> None:
     torch = library("torch")
     x = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
-    found = foreign(x)
+    found = foreign_as_numpy(x)
     assert found is not None and found.ctypes.data == x.data_ptr()
     f = cpu(lambda x, y: (x * 2 + y, x.T))
     assert_same(f(x, X), (X * 3, X.T))
@@ -312,7 +314,7 @@ def test_arrays_in_torch() -> None:
 def test_jax_arrays() -> None:
     jax = library("jax")
     x = jax.device_put(np.arange(12, dtype=np.float32).reshape(3, 4), jax.devices("cpu")[0])
-    found = foreign(x)
+    found = foreign_as_numpy(x)
     assert found is not None and found.ctypes.data == x.unsafe_buffer_pointer() and not found.flags.writeable
     reference = np.arange(12, dtype=np.float32).reshape(3, 4)
     f = cpu(lambda x: np.exp(x) + x.sum())

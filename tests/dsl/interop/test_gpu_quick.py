@@ -85,7 +85,7 @@ def test_on_another_stream_the_result_would_be_wrong(
     f = direct(lambda x: x * 2 + 1, torch, X)
     gpu.context.driver.pace = "they are slow"
     other = gpu.context.stream(False).handle
-    monkeypatch.setattr(module.Producer, "handle", lambda self: other)
+    monkeypatch.setattr(module.MemoryProducer, "handle", lambda self: other)
     seen = [f(tensor_of(torch, X)) for _ in range(4)]
     assert not all(np.array_equal(np.asarray(z), X * 2 + 1) for z in seen)
 
@@ -248,7 +248,7 @@ def test_the_tensor_lives_until_the_work_is_done(gpu: cuda.CUDADevice, torch: An
     gc.collect()
     assert alive() is not None
     np.testing.assert_array_equal(y, X * 2 + 1)
-    in_flight._collect()
+    in_flight._forget_finished_calls()
     assert alive() is None
 
 
@@ -363,7 +363,7 @@ def viewed(gpu: cuda.CUDADevice) -> Any:
     c = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0)
     given = SimpleNamespace(_C=c, **{name: getattr(torch, name) for name in module._TORCH})
     module.VIEWS[OnGpu] = module._torch_view_on_gpu(given, 0, lambda tensor: None)
-    yield lambda tensor: module.import_fast(OnGpu(tensor))
+    yield lambda tensor: module.import_foreign_array(OnGpu(tensor))
     del module.VIEWS[OnGpu]
 
 

@@ -163,7 +163,7 @@ def test_what_cannot_be_borrowed_is_refused(gpu: cuda.CUDADevice) -> None:
 def taken(gpu: cuda.CUDADevice, a: Any, stream: Any, versioned: bool = True) -> tuple[Any, np.ndarray[Any, Any]]:
     """What a consumer gets: the capsule, and the memory as it sees it."""
     capsule = a.__dlpack__(stream=stream, **({"max_version": (1, 0)} if versioned else {}))
-    t = dlpack.read(capsule)
+    t = dlpack.read_capsule(capsule)
     assert t.device == (2, 0) and not t.readonly
     memory = gpu.context.pointer(t.address)
     view = np.ndarray(t.shape, t.dtype, memory.data, t.address - memory.data.ctypes.data, t.strides)

@@ -17,10 +17,10 @@ from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
 from kernelgraph.dsl.jit.trace_function import _stand_in
 from kernelgraph.dsl.trace import view_rules
-from kernelgraph.dsl.trace.aliasing import itself, layout_of, root_of
-from kernelgraph.dsl.trace.dispatch import FUNCTIONS, METHODS, public_name
-from kernelgraph.dsl.trace.memory_layout import resolve
-from kernelgraph.dsl.trace.trace import Trace, tracing
+from kernelgraph.dsl.trace.aliasing import memory_layout_of, root_of_view, unwrap_contiguous_view
+from kernelgraph.dsl.trace.dispatch import FUNCTIONS, METHODS, public_numpy_name
+from kernelgraph.dsl.trace.memory_layout import resolve_memory_layout
+from kernelgraph.dsl.trace.trace import Trace, trace_in_progress
 from kernelgraph.dsl.trace.tracer import SCALAR, Tracer
 from tests.dsl.api.test_every_name import BY_DATA, DATA, ROWS
 
@@ -70,7 +70,7 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
         warnings.simplefilter("ignore")
         wanted = [*arrays(row(np, *args))]
         trace = Trace("views")
-        with tracing(trace):
+        with trace_in_progress(trace):
             stand_ins = [_stand_in(trace, i, argument_of(a, True)) for i, a in enumerate(args)]
             for want, got in zip(wanted, arrays(row(traced_form(np), *stand_ins)), strict=True):
                 if not isinstance(want, np.ndarray) or type(got) is not Tracer:
@@ -79,7 +79,7 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
                     yield "a scalar"
                 counted["results"] += 1
                 try:
-                    found = resolve(layout_of(itself(got)), got._held.type)
+                    found = resolve_memory_layout(memory_layout_of(unwrap_contiguous_view(got)), got._held.type)
                     mine = [_shares(got, x) for x in stand_ins]
                 except kg.TraceError:
                     found = None
@@ -91,10 +91,10 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
 
 
 def _shares(x: Tracer, argument: Tracer) -> bool:
-    from kernelgraph.dsl.trace.aliasing import settle
+    from kernelgraph.dsl.trace.aliasing import settle_reshapes
 
-    settle(x)
-    return root_of(x) is argument and x.size > 0
+    settle_reshapes(x)
+    return root_of_view(x) is argument and x.size > 0
 
 
 def _long(a: Array) -> list[int]:
@@ -113,7 +113,7 @@ def test_every_function_of_the_namespace(layout: str) -> None:
 
 
 def test_every_function_has_a_row() -> None:
-    names = {public_name(f).removeprefix("np.") for f in (*FUNCTIONS, *TRACED_CREATION)} | {*METHODS}
+    names = {public_numpy_name(f).removeprefix("np.") for f in (*FUNCTIONS, *TRACED_CREATION)} | {*METHODS}
     rows = {*view_rules.ORDERS, *view_rules.VIEWS.split(), *view_rules.OTHERS.split()}
     assert not names - rows
     assert len(rows) == sum(map(len, (view_rules.ORDERS, view_rules.VIEWS.split(), view_rules.OTHERS.split())))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelgraph.dsl.turns.linear import RULES, Atom, Linear
+from kernelgraph.dsl.turns.linear import RULES, IntegerAtom, LinearExpression
 
 OPERATORS = {
     "less": lambda a, b: a < b,
@@ -19,27 +19,27 @@ OPERATORS = {
 }
 
 
-def nest(rng: random.Random, depth: int) -> list[Atom]:
+def nest(rng: random.Random, depth: int) -> list[IntegerAtom]:
     """Turns of loops, one in another: each runs from one linear integer of those around to below another."""
-    atoms: list[Atom] = []
+    atoms: list[IntegerAtom] = []
     for _ in range(depth):
         low, high = linear(rng, atoms, 3), linear(rng, atoms, 5)
-        atoms.append(Atom(None, (low,), (high,)))  # type: ignore[arg-type]
+        atoms.append(IntegerAtom(None, (low,), (high,)))  # type: ignore[arg-type]
     return atoms
 
 
-def linear(rng: random.Random, atoms: list[Atom], most: int) -> Linear:
-    found = Linear(rng.randint(-most, most))
+def linear(rng: random.Random, atoms: list[IntegerAtom], most: int) -> LinearExpression:
+    found = LinearExpression(rng.randint(-most, most))
     for atom in rng.sample(atoms, rng.randint(0, len(atoms))):
-        found = found + Linear(0, ((atom, 1),)) * rng.choice((-2, -1, 1, 1, 2))
+        found = found + LinearExpression(0, ((atom, 1),)) * rng.choice((-2, -1, 1, 1, 2))
     return found
 
 
-def value(x: Linear, at: dict[Atom, int]) -> int:
+def value(x: LinearExpression, at: dict[IntegerAtom, int]) -> int:
     return x.constant + sum(factor * at[atom] for atom, factor in x.terms)
 
 
-def turns(atoms: list[Atom], at: dict[Atom, int]) -> Any:
+def turns(atoms: list[IntegerAtom], at: dict[IntegerAtom, int]) -> Any:
     """All values that the atoms take together."""
     if not atoms:
         yield dict(at)
@@ -65,9 +65,9 @@ def test_what_is_proved_holds_in_every_turn(seed: int) -> None:
 
 
 def test_a_triangle_is_seen() -> None:
-    i = Atom(None, (Linear(0),), (Linear(9),))  # type: ignore[arg-type]
-    row = Linear(0, ((i, 1),))
-    j = Atom(None, (Linear(0),), (row - 1,))  # type: ignore[arg-type]
-    column = Linear(0, ((j, 1),))
-    assert row.is_at_least(column + 1) and Linear(9).is_at_least(column + 1) and (row - column).least == 1
+    i = IntegerAtom(None, (LinearExpression(0),), (LinearExpression(9),))  # type: ignore[arg-type]
+    row = LinearExpression(0, ((i, 1),))
+    j = IntegerAtom(None, (LinearExpression(0),), (row - 1,))  # type: ignore[arg-type]
+    column = LinearExpression(0, ((j, 1),))
+    assert row.is_at_least(column + 1) and LinearExpression(9).is_at_least(column + 1) and (row - column).least == 1
     assert (row - column).greatest == 9 and not column.is_at_least(row)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.report.svg import Bar, Block, folded, image, schedule_svg
+from kernelgraph.dsl.report.svg import MemoryBlock, TaskBar, folded, image, schedule_svg
 from tests.dsl.view.viewed import two_ways
 
 IMAGE, MASK = kg.spec((200, 300), np.float32), kg.spec((64, 64), np.float32)
@@ -69,8 +69,8 @@ def test_a_profile_and_a_report_have_pictures() -> None:
 
 def test_pictures_are_small_and_names_are_text() -> None:
     evil = "</text><script>alert(1)</script>\"'&"
-    bars = [Bar(evil, i % 9, 3.0 * i, 3.0 * i + 900) for i in range(1000)]
-    blocks = [Block(64 * i, 64, float(i), i + 5.0) for i in range(1000)]
+    bars = [TaskBar(evil, i % 9, 3.0 * i, 3.0 * i + 900) for i in range(1000)]
+    blocks = [MemoryBlock(64 * i, 64, float(i), i + 5.0) for i in range(1000)]
     svg = schedule_svg(bars, blocks)
     assert rectangles(ET.fromstring(svg)) == 400 and len(image(svg, evil)) < 25_000
     assert pictures(image(svg, evil)) and "<script" not in folded(evil, evil)
