@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,25 +102,24 @@ def pushes(rounds: int) -> None:
     store.init(list(keys.values()), [np.zeros(n // 4, np.float32) for n in keys])
     store.barrier()
     arrays = {n // 4: np.zeros(n // 4, np.float32) for n in PUSH_BYTES}
-    server = threading.Thread(target=serve, args=(arrays,))
+    given, out = ({n: np.ones(n // 4, np.float32) for n in PUSH_BYTES} for _ in range(2))
+
+    def ours(nbytes: int) -> None:
+        if RANK == 1:
+            store.push(keys[nbytes], given[nbytes])
+            store.pull(keys[nbytes], out=out[nbytes])
+
+    def raw(nbytes: int) -> None:
+        if RANK == 1:
+            SERVER.Send(given[nbytes], 0, PUSH)
+            SERVER.Send(np.array([nbytes // 4], np.float32), 0, PULL)
+            SERVER.Recv(out[nbytes], 0, ANSWER)
+
+    found = {n: measure({"kg.KVStore": partial(ours, n)}, rounds) for n in PUSH_BYTES}
+    server = threading.Thread(target=serve, args=(arrays,))  # it spins, so it does not run beside ours
     if RANK == 0:
         server.start()
-    rows = []
-    for nbytes in PUSH_BYTES:
-        given, out = np.ones(nbytes // 4, np.float32), np.empty(nbytes // 4, np.float32)
-
-        def ours(key: int = keys[nbytes], given: Any = given, out: Any = out) -> None:
-            if RANK == 1:
-                store.push(key, given)
-                store.pull(key, out=out)
-
-        def raw(given: Any = given, out: Any = out) -> None:
-            if RANK == 1:
-                SERVER.Send(given, 0, PUSH)
-                SERVER.Send(np.array([given.size], np.float32), 0, PULL)
-                SERVER.Recv(out, 0, ANSWER)
-
-        rows.append((nbytes, measure({"kg.KVStore": ours, "mpi4py": raw}, rounds)))
+    rows = [(n, found[n] | measure({"mpi4py": partial(raw, n)}, rounds)) for n in PUSH_BYTES]
     if RANK == 1:
         SERVER.Send(np.zeros(1, np.float32), 0, STOP)
     if RANK == 0:

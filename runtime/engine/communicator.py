@@ -12,6 +12,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -35,14 +36,18 @@ class Communicator:
         self.numbers = itertools.count()  # of what all ranks make in the same order
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._turn = threading.Lock()  # of whoever does a job
+        self._under_way = 0  # jobs that were given and are not done
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], None], doing: str, result: bool = True) -> Event:
         """Do a job after those before it; the event when it is done. doing: what it is, for people. result: whether
         somebody reads what it makes."""
         promise = make_promise()
-        if self._thread is None:
-            self._start()
+        with self._lock:
+            self._under_way += 1
+            if self._thread is None:
+                self._start()
         self._jobs.put((job, promise, doing, result))
         return promise.event
 
@@ -51,9 +56,26 @@ class Communicator:
         return self.submit(lambda: self._compare(lines, digest), doing, False)
 
     def run(self, job: Callable[[], None], doing: str) -> None:
-        """`agree`, do a job, and wait for it. Raises PlanError, RankError."""
-        self.agree([doing], digest_of([doing]), doing)
-        self.submit(job, doing).wait()
+        """`agree`, do a job, and wait for it. Raises PlanError, RankError.
+
+        The caller does it itself where nothing is before it: to wake a thread takes longer than a small message."""
+        with self._lock:
+            alone = self._under_way == 0
+            if alone:
+                self._under_way = 1
+                self._turn.acquire()
+        if not alone:
+            self.agree([doing], digest_of([doing]), doing)
+            self.submit(job, doing).wait()
+            return
+        try:
+            error = self._do(partial(self._compare, [doing], digest_of([doing])), doing) or self._do(job, doing)
+        finally:
+            self._turn.release()
+            with self._lock:
+                self._under_way -= 1
+        if error is not None:
+            raise error.with_traceback(None)
 
     def close(self, seconds: float) -> None:
         """Do what is left, but for no longer than that."""
@@ -66,28 +88,36 @@ class Communicator:
             self.before_close.pop()()
 
     def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                name = f"collectives of rank {self.world.rank}"
-                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._thread.start()
+        name = f"collectives of rank {self.world.rank}"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     def _work(self) -> None:
         while (taken := self._jobs.get()) is not None:
-            job, promise, self.world.doing, result = taken
-            error = self.failure
-            if error is None:
-                try:
-                    job()
-                except BaseException as raised:
-                    error = raised
-                    if not isinstance(raised, PlanError):  # which all ranks have, and go on after
-                        self.failure = raised
-                        if not isinstance(raised, RankError):
-                            self._tell_others(raised)
+            job, promise, doing, result = taken
+            with self._turn:
+                error = self._do(job, doing)
             promise.complete(error, result)
+            with self._lock:
+                self._under_way -= 1
+            del job, promise, taken, error
+
+    def _do(self, job: Callable[[], None], doing: str) -> BaseException | None:
+        """What the job raised, or why none is done any more."""
+        if self.failure is not None:
+            return self.failure
+        self.world.doing = doing
+        try:
+            job()
+        except BaseException as raised:
+            if not isinstance(raised, PlanError):  # which all ranks have, and go on after
+                self.failure = raised
+                if not isinstance(raised, RankError):
+                    self._tell_others(raised)
+            return raised
+        finally:
             self.world.doing = ""
-            del job, promise, taken
+        return None
 
     def _tell_others(self, error: BaseException) -> None:
         """This rank does not come to its next collective."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from tests import rank_cases
+from tests import rank_cases, rank_faults
 from tests.counts import examples
 
 RNG = np.random.default_rng(0)
@@ -230,3 +230,11 @@ def test_gradients_leave_as_they_are_ready() -> None:
     assert len(sums) == 4
     last = plan.steps[-1]  # reads the parameters, then the sums in their order
     assert [last.reads[4:].index(s.writes[-1]) for s in sums] == [3, 2, 1, 0]
+
+
+def test_faults_of_ranks_reach_all() -> None:
+    """`python -m tests.rank_faults 200` injects more."""
+    outcomes = rank_faults.inject(15, "threads")
+    assert len({o.fault.kind for o in outcomes}) == len(rank_faults.KINDS["threads"])
+    for outcome in outcomes:
+        assert not (outcome.hangs or outcome.silent), outcome

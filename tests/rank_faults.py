@@ -1,0 +1,151 @@
+"""Faults of ranks, drawn at random: a rank fails in the middle of a loop of sums, and every rank must learn of it.
+
+python -m tests.rank_faults COUNT [threads|mpi]: counts what hangs, who is told nothing, and how long it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import kernelgraph as kg
+
+ROOT = Path(__file__).parent.parent
+BOTH = ("raise", "end", "stop", "order", "size")
+KINDS = {"threads": BOTH, "mpi": (*BOTH, "kill", "status")}
+TIMEOUT = 0.5  # seconds that ranks wait for one that stops calling
+HANG = 60.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Rank `victim` of `ranks` does something else at a turn."""
+
+    kind: str
+    ranks: int
+    turn: int
+    victim: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds from the fault until all were told; who was told nothing."""
+
+    fault: Fault
+    seconds: float
+    silent: tuple[int, ...] = ()
+    hangs: bool = False
+
+
+def draw(rng: random.Random, world: str) -> Fault:
+    ranks = rng.randint(2, 4)
+    return Fault(rng.choice(KINDS[world]), ranks, rng.randrange(5), rng.randrange(ranks))
+
+
+def on_threads(fault: Fault) -> Outcome:
+    """Errors are noted where each rank gets them."""
+    told: dict[int, float] = {}
+    began, release = [0.0], threading.Event()
+
+    def run() -> None:
+        rank, mesh = kg.distributed.rank(), kg.Mesh(fault.ranks)
+        add, most = (
+            kg.kernel_graph(body, mesh=mesh, in_axes=None, out_axes=None)
+            for body in (lambda x: kg.all_reduce(x * 2), lambda x: kg.all_reduce(x * 2, "max"))
+        )
+        try:
+            add(np.ones(3)).wait(), most(np.ones(3)).wait(), kg.distributed.barrier()
+            for i in range(fault.turn + 3):
+                if i == fault.turn and rank == fault.victim:
+                    began[0] = time.perf_counter()
+                    if fault.kind == "raise":
+                        raise ValueError("the disk is full")
+                    if fault.kind == "end":
+                        told[rank] = began[0]
+                        return
+                    if fault.kind == "stop":
+                        release.wait(HANG)
+                        raise ValueError("woken")
+                    (most(np.ones(3)) if fault.kind == "order" else add(np.ones(4))).wait()
+                add(np.ones(3)).wait()
+        except Exception:
+            told[rank] = time.perf_counter()
+            if len(told) >= fault.ranks - 1:
+                release.set()
+            raise
+
+    def all_ranks() -> None:
+        with contextlib.suppress(Exception):
+            kg.distributed.run_threads(fault.ranks, run)
+
+    with kg.override(collective_timeout=TIMEOUT if fault.kind == "stop" else HANG):
+        thread = threading.Thread(target=all_ranks, daemon=True)
+        thread.start()
+        thread.join(HANG)
+    silent = tuple(r for r in range(fault.ranks) if r not in told)
+    others = [at for r, at in told.items() if r != fault.victim]
+    return Outcome(fault, max(others, default=0.0) - began[0], silent, thread.is_alive())
+
+
+def on_mpi(fault: Fault) -> Outcome:
+    """Ranks that MPI joins end together: the time is that of the launcher."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    given = {**os.environ, "PYTHONPATH": paths}
+    if fault.kind == "stop":
+        given["KERNELGRAPH_COLLECTIVE_TIMEOUT"] = str(TIMEOUT)
+    command = [sys.executable, "-m", "kernelgraph.run", "-n", str(fault.ranks), "-m", "tests.rank_suite"]
+    command += ["--fault", fault.kind, str(fault.turn), str(fault.victim)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    began, told = 0.0, 0.0
+    killer = threading.Timer(2 * HANG, process.kill)
+    killer.start()
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("FAULT"):
+            began = float(line.split()[1])
+        elif began and not told and any(word in line for word in ("rank", "Error", "signal")):
+            told = time.time()
+    code = process.wait()
+    hangs = not killer.is_alive()
+    killer.cancel()
+    silent = () if code and began and told else (-1,)
+    return Outcome(fault, told - began, silent, hangs)
+
+
+def inject(count: int, world: str, seed: int = 0) -> list[Outcome]:
+    rng, run = random.Random(seed), on_mpi if world == "mpi" else on_threads
+    return [run(draw(rng, world)) for _ in range(count)]
+
+
+def seconds_beyond(outcome: Outcome) -> float:
+    """The time to be told, without what ranks are asked to wait."""
+    return outcome.seconds - (TIMEOUT if outcome.fault.kind == "stop" else 0.0)
+
+
+def main(count: int, world: str = "threads") -> None:
+    outcomes = inject(count, world)
+    hang, silent = sum(o.hangs for o in outcomes), sum(bool(o.silent) for o in outcomes)
+    print(f"{count} faults over {world}: {hang} hang, {silent} silent")
+    for kind in KINDS[world]:
+        each = sorted(seconds_beyond(o) for o in outcomes if o.fault.kind == kind)
+        if each:
+            print(f"  {kind}: {len(each)}, told after {each[len(each) // 2]:.3f} s, at most {each[-1]:.3f} s")
+    for outcome in outcomes:
+        if outcome.hangs or outcome.silent:
+            print(f"  {outcome}")
+
+
+if __name__ == "__main__":
+    with kg.device("cpu"):
+        main(int(sys.argv[1]), *sys.argv[2:3])
