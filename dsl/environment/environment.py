@@ -437,8 +437,8 @@ def _is(now: Any, then: Any) -> bool:
 
 
 def _own(found: Any) -> dict[str, Any]:
-    """The attributes in an object itself, those in slots too."""
-    held: dict[str, Any] = {}
+    """The attributes in an object itself, those in slots too, and its class."""
+    held: dict[str, Any] = {"__class__": type(found)}
     for base in type.mro(type(found)):
         for name, member in type.__dict__["__dict__"].__get__(base).items():
             if type(member) is MemberDescriptorType:

@@ -66,7 +66,9 @@ class OpenedArguments:
         for number, (found, (names, values)) in enumerate(zip(self.holders, self._before, strict=True)):
             if type(found) is not self._types[number]:
                 raise TraceError(
-                    f"a traced function cannot change the class of an object of {self.kinds[number].__name__}"
+                    f"a traced function cannot change the class of an object of {self.kinds[number].__name__}; make "
+                    "a new one",
+                    self._world.line_of_assignment("__class__") or None,
                 )
             now_names, now = held_by(found)
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))

@@ -13,6 +13,7 @@ import pytest
 
 import kernelgraph as kg
 from tests.dsl import world_helpers
+from tests.dsl.core.test_errors import line_in, refused
 from tests.dsl.tracing import assert_same
 from tests.dsl.world_helpers import blank, smoothed
 from tests.dsl.world_objects import GRID, MODEL, Base, Grid, Model, Pair, Point, X, agree, cpu
@@ -230,3 +231,32 @@ def test_an_empty_slot_and_a_failing_property_raise_as_in_python() -> None:
     assert holding.__dict__["found"] is holding.held  # as Python leaves it
     with pytest.raises(AttributeError, match="nothing here"):
         cpu(lambda x: x * holding.failing)(X)
+
+
+class Plain:
+    gain = 2.0
+
+
+class Louder(Plain):
+    gain = 3.0
+
+
+PLAIN = Plain()
+
+
+def test_no_way_to_change_the_class_of_an_object_is_lost() -> None:
+    def of_outside(x: Any) -> Any:
+        object.__setattr__(PLAIN, "__class__", Louder)
+        return x * PLAIN.gain
+
+    def of_argument(o: Any, x: Any) -> Any:
+        object.__setattr__(o, "__class__", Louder)
+        return x * o.gain
+
+    def assigned(o: Any, x: Any) -> Any:
+        o.__class__ = Louder
+        return x * o.gain
+
+    refused(lambda: cpu(of_outside)(X), kg.TraceError, "cannot change")
+    refused(lambda: cpu(of_argument)(Plain(), X), kg.TraceError, "cannot change the class")
+    refused(lambda: cpu(assigned)(Plain(), X), kg.TraceError, "cannot change the class", line=line_in(assigned))

@@ -158,14 +158,22 @@ def pack_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
     bounds, _, body = body.partition("{")
     body = body.replace("%ctaid.x", "%packed4").replace("%nctaid.x", "%packed2")
 
+    def place(number: str, offset: str | None) -> tuple[str, int]:
+        k = int(number)
+        row, at = ("%packedwide1", k) if k < pointers else ("%packedwide2", members * pointers + k - pointers)
+        return row, 8 * at + int(offset or 0)
+
     def load(match: re.Match[str]) -> str:
-        k = int(match[2])
-        if k < pointers:
-            return f"{match[1]} [%packedwide1+{8 * k}];"
-        return f"{match[1]} [%packedwide2+{8 * (members * pointers + k - pointers)}];"
+        row, at = place(match[1], match[2])
+        return f"[{row}+{at}]"
+
+    def address(match: re.Match[str]) -> str:
+        row, at = place(match[2], match[3])
+        return f"add.s64 {match[1]}, {row}, {at};"
 
     own = f"{kernel.name}_param_"  # functions that it calls, as cos does, have parameters too
-    body = re.sub(rf"(ld\.param\.\w+\s+\S+) \[{own}(\d+)\];", load, body)
+    body = re.sub(rf"\[{own}(\d+)(?:\+(\d+))?\]", load, body)
+    body = re.sub(rf"mov\.[bus]64\s+(\S+), {own}(\d+)(?:\+(\d+))?;", address, body)
     if own in body:
         raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
     row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
-from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, pack_ptx_members
+from kernelgraph.runtime.devices.cuda.compile.compile import (
+    compile_cubin,
+    compile_ptx,
+    link_ptx_to_cubin,
+    pack_ptx_members,
+)
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
     COPIES,
     INFINITY,
@@ -66,3 +71,21 @@ def test_the_devices_own_kernels_link(kernel: Kernel, cc: tuple[int, int]) -> No
     assert compile_cubin(kernel, cc)
     (nbytes,) = re.findall(r"arguments\[(\d+)\]", kernel.source)
     assert int(nbytes) == 8 * len(kernel.signature) <= 4096
+
+
+def test_however_a_kernel_reads_its_parameters_they_are_packed() -> None:
+    """By halves, as a float64's sign is, several at once, or by their address."""
+    (task,) = kg.kernel_graph(lambda x, s: x * s, device="cuda").plan(np.ones(8), 2.0).tasks
+    kernel = task.kernel
+    assert isinstance(kernel, Kernel)
+    place = f"{kernel.name}_param_2"
+    packed = replace(kernel, options=(*kernel.options, ("packed", 2)))
+    plain = compile_ptx(kernel, CC)
+    (load,) = re.findall(rf"\tld\.param\.\w+\s+\S+ \[{place}\];\n", plain)
+    declared = "\t.reg .b32 %half<3>;\n\t.reg .b64 %at<2>;\n"
+    reads = f"\tld.param.u32 %half0, [{place}+4];\n\tld.param.v2.u32 {{%half1, %half2}}, [{place}];\n"
+    reads += f"\tmov.b64 %at0, {place};\n\tld.param.u64 %at1, [%at0];\n"
+    text = pack_ptx_members(plain.replace(load, declared + load + reads), packed, 2)
+    rows = 8 * 2 * 2  # the pointers of both members
+    assert f"[%packedwide2+{rows + 4}]" in text and f"add.s64 %at0, %packedwide2, {rows};" in text
+    assert link_ptx_to_cubin(text, CC)
