@@ -67,7 +67,8 @@ ALLOWED: dict[str, str] = {
         "compiler/ops runtime/core"
     ),
     "compiler/derive/control_flow": (
-        "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops runtime/core"
+        "compiler/core compiler/derive/core compiler/derive/rules compiler/graph compiler/ops compiler/sequential "
+        "runtime/core"
     ),
     "compiler/derive/core": "compiler/core compiler/graph compiler/ops runtime/core",
     "compiler/derive/rules": (

@@ -7,6 +7,7 @@ from ..ops.table import OPS
 from .control_flow.branch import BRANCH
 from .control_flow.custom import CUSTOM
 from .control_flow.loop import LOOP
+from .control_flow.sequential import SEQUENTIAL
 from .core.call import Call
 from .core.kinds import ZERO, Choice, Refused, Rule
 from .rules.assignment import GATHER
@@ -33,7 +34,7 @@ RULES: dict[str, Rule] = {
     **_SOURCES,
     "assemble": _MADE_LATER,
     "kernel": Refused(NOT_KNOWN),
-    "sequential": Refused("a loop that is recorded has none; differentiate the function that holds the loop"),
+    "sequential": SEQUENTIAL,
     "custom": CUSTOM,
     "host": Choice(lambda call: HOST_RULES[call.attr("function")]),
     "loop": LOOP,

@@ -52,7 +52,7 @@ class LoopArithmetic(LoopMemory):
         return loops[results.index(found[0])], found
 
     def dtype_of(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], DType]:
-        """What row `op` computes an array in, and that array's dtype. Raises NotFollowed where it may be two."""
+        """What row `op` computes an array in, and that array's dtype. Raises LoopNotRecordable where it may be two."""
         loop, (held, *others) = self.loop_dtypes(op, args, dtype)
         if any(dtype != held[0] for dtype, _ in others):
             raise LoopNotRecordable(TWO_DTYPES)

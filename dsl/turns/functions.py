@@ -22,7 +22,7 @@ PRODUCT = 1 << 20  # multiplications of a product of matrices from which a libra
 
 
 def call(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A function of NumPy's. Raises NotFollowed."""
+    """A function of NumPy's. Raises LoopNotRecordable."""
     if isinstance(function, np.ufunc):
         return call_ufunc(recorder, function, "__call__", args, options)
     owner = getattr(function, "__self__", None)

@@ -49,7 +49,7 @@ def _is_array(item: Any) -> bool:
 
 
 def gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
-    """`section[key]` with arrays in the key: elements that are read when they are needed. Raises NotFollowed."""
+    """`section[key]` with arrays in the key: elements that are read when they are needed. Raises LoopNotRecordable."""
     found = _taken_apart(recorder, section, key)
     rank, base = len(found.shape), found.base
     own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}

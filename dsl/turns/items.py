@@ -25,7 +25,7 @@ class LoopIndexError:
 
 
 def section_at(recorder: Recorder, section: ArraySection, key: Any) -> ArraySection:
-    """`section[key]`. Raises NotFollowed for what is no basic index; what is out of range raises when it runs."""
+    """`section[key]`. Raises LoopNotRecordable for what is no basic index; what is out of range raises when it runs."""
     items = list(key) if isinstance(key, tuple) else [key]
     rank = len(section.shape)
     taken = sum(item is not None and item is not Ellipsis for item in items)

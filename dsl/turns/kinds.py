@@ -53,7 +53,7 @@ def kind_of(x: Any) -> Kind:
 def joined(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     """What a number is that may be of each of these kinds: first, what it is held as, of which the others are.
 
-    Raises NotFollowed where two dtypes are not one: what is computed from it would have another dtype, as values
+    Raises LoopNotRecordable where two dtypes are not one: what is computed from it would have another dtype, as values
     decide."""
     distinct = [*dict.fromkeys(kinds)]
     strong = [k for k in distinct if k[1] is None]
@@ -65,7 +65,7 @@ def joined(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
 
 
 def merged_kind(kinds: Sequence[Kind]) -> Kind:
-    """One kind for values of two. Raises NotFollowed where an array's dtype would change."""
+    """One kind for values of two. Raises LoopNotRecordable where an array's dtype would change."""
     weak = [w for _, w in kinds]
     dtype = np.result_type(*(d if w is None else w(0) for d, w in kinds))
     if all(w is not None for w in weak):
@@ -76,7 +76,7 @@ def merged_kind(kinds: Sequence[Kind]) -> Kind:
 
 
 def merged_kinds(a: Any, b: Any) -> tuple[Kind, ...]:
-    """All that a value is which is one of two numbers. Raises NotFollowed where one of them would lose digits."""
+    """All that a value is which is one of two numbers. Raises LoopNotRecordable where one of them would lose digits."""
     held = merged_kind([kind_of(a), kind_of(b)])
     for x in (a, b):
         check_digits(x, held)
@@ -102,7 +102,7 @@ def _grown_kind(before: Kind, after: Kind) -> Kind:
 
 
 def check_digits(x: Any, kind: Kind) -> None:
-    """Raises NotFollowed where a Python number, which is one whatever else its name may hold, may lose digits so."""
+    """Raises LoopNotRecordable where a Python number, which is one whatever else its name may hold, may lose digits so."""
     weak = kind_of(x)[1]
     if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):
         return

@@ -35,7 +35,7 @@ def check_length(trace: Trace) -> None:
         if not _rolls(trace):
             raise UnsupportedError(_too_long(trace))
         return
-    if trace.depth or trace.loops:
+    if trace.depth > trace.deriving or trace.loops:
         return
     nested = loops_around() > 1
     if _is_ragged(trace) or (nested and _is_of_elements(trace)):

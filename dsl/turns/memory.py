@@ -50,7 +50,7 @@ class LoopMemory:
     # what the outside is
 
     def lift(self, x: Any) -> Any:
-        """A Number, a LoopArray or a Python number. Raises NotFollowed."""
+        """A Number, a LoopArray or a Python number. Raises LoopNotRecordable."""
         if isinstance(x, (LoopNumber, LoopArray)):
             return x
         if type(x) in PLAIN:
@@ -177,7 +177,7 @@ class LoopMemory:
         return n.known if n.known is not None else LoopNumber(self, None, int, n)
 
     def linear(self, x: Any) -> LinearExpression:
-        """An integer, as NumPy takes it for an index. Raises NotFollowed for other things."""
+        """An integer, as NumPy takes it for an index. Raises LoopNotRecordable for other things."""
         if type(x) in (bool, np.bool_):
             raise LoopNotRecordable("a bool is an index")
         if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, LoopSymbolBase)):
@@ -443,7 +443,7 @@ class LoopMemory:
         return self.body.const(np.asarray(x).astype(dtype), dtype)
 
     def broadcast(self, expression: LazyElements, shape: tuple[LinearExpression, ...]) -> LazyElements:
-        """As NumPy's broadcast_to. Raises NotFollowed where that is not proved to be right."""
+        """As NumPy's broadcast_to. Raises LoopNotRecordable where that is not proved to be right."""
         own = expression.shape
         if own == shape:
             return expression

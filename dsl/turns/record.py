@@ -9,9 +9,12 @@ import numpy as np
 
 from ...compiler.core.types import INT64
 from ...compiler.graph.graph import Value
+from ...compiler.sequential.backwards import backwards
 from ...compiler.sequential.body import undefined_value
 from ...compiler.sequential.dead_code import without_dead_code
 from ...compiler.sequential.form import ERROR_WORDS, Memory, Routine, renumbered
+from ...compiler.sequential.partials import NoDerivative
+from ...compiler.sequential.tangents import with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import ReachableState, VariableSlot, changes
@@ -27,10 +30,10 @@ MOST = 20000  # statements of one routine
 def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
     """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
 
-    Raises NotFollowed, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
+    Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
     if trace.loops_of is None or type(iterable) is not range or len(iterable) <= trace.loops_of.few:
         return False
-    if trace.depth or body.__code__ in trace.loops_of.unrolled:  # what may be differentiated is not recorded
+    if trace.depth > trace.deriving or body.__code__ in trace.loops_of.unrolled:
         return False
     site = body.__code__
     trace.loops_of.recorded.append(site)
@@ -108,6 +111,12 @@ def _place(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, An
     )
     if routine.size > MOST:
         raise LoopNotRecordable(f"its body has {routine.size} steps")
+    if trace.deriving:
+        try:
+            backwards(routine)
+            with_tangents(routine)
+        except NoDerivative as error:
+            raise LoopNotRecordable(str(error)) from error
     inputs = [
         recorder.storages[n].value for n in kept if n < len(recorder.storages) and arrays[n].role in ("in", "inout")
     ]

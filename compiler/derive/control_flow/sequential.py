@@ -1,0 +1,64 @@
+"""The rule of a recorded loop: routines that go along with changes, and back through it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graph.graph import Value
+from ...sequential.backwards import Backwards, backwards
+from ...sequential.form import Routine
+from ...sequential.tangents import with_tangents
+from ..core.call import Call, zeros
+from ..core.kinds import Linear, Maybe
+
+
+def _written(routine: Routine) -> list[int]:
+    """The arrays that are results, by part."""
+    return [i for i, a in enumerate(routine.arrays) if a.role in ("out", "inout")]
+
+
+def _given(routine: Routine) -> list[int]:
+    return [i for i, a in enumerate(routine.arrays) if a.role in ("in", "inout")]
+
+
+def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    routine: Routine = call.attr("routine")
+    made: Backwards = backwards(routine)
+    builder = call.builder
+    results = builder.sequential(made.forward, call.args)
+    at_end = dict(zip(_written(made.forward), results, strict=True))
+    arguments = dict(zip(_given(routine), call.args, strict=True))
+    part_of = {array: part for part, array in enumerate(_written(routine))}
+    for array, part in part_of.items():
+        if part in call.results:
+            call.replaced[call.results[part].number] = at_end[array].number
+
+    def cotangent(array: int) -> Value:
+        memory = routine.arrays[array]
+        found = cts.get(part_of.get(array, -1))
+        return builder.broadcast(builder.const(0, memory.dtype), memory.shape) if found is None else found
+
+    given = [
+        *map(cotangent, made.outputs),
+        *(arguments[i] if routine.arrays[i].role == "in" else at_end[i] for i in made.primals),
+        results[-1],
+    ]
+    found = dict(zip(made.outputs, builder.sequential(made.backward, given), strict=False))
+    return [found.get(array) for array in _given(routine)]
+
+
+def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    routine: Routine = call.attr("routine")
+    made, floats = with_tangents(routine)
+    moving = dict(zip(_given(routine), tangents, strict=True))
+    more = [
+        zeros(call.builder, arg) if (t := moving[i]) is None else t
+        for i, arg in zip(_given(routine), call.args, strict=True)
+        if i in floats
+    ]
+    results = dict(zip(_written(made), call.builder.sequential(made, [*call.args, *more]), strict=True))
+    twins = {array: len(routine.arrays) + k for k, array in enumerate(floats)}
+    return {part: results[twins[i]] if i in twins else None for part, i in enumerate(_written(routine))}
+
+
+SEQUENTIAL = Linear(_tangents, _cotangents)
