@@ -102,7 +102,7 @@ def _grown_kind(before: Kind, after: Kind) -> Kind:
 
 
 def check_digits(x: Any, kind: Kind) -> None:
-    """Raises LoopNotRecordable where a Python number, which is one whatever else its name may hold, may lose digits so."""
+    """Raises LoopNotRecordable where a Python number, which stays one where values say so, loses digits as `kind`."""
     weak = kind_of(x)[1]
     if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):
         return
