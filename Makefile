@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite gradbench golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite gradbench mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -58,6 +58,10 @@ cupy-fuse: $(VENV)/dev.stamp  ## CuPy's own tests of cupy.fuse, with kernel_grap
 
 autograd-suite: $(VENV)/dev.stamp  ## HIPS/autograd's own tests, with kg.vjp and kg.jvp in its place: AUTOGRAD=path of a checkout
 	$(BIN)/python -m tests.autograd_suite "$(AUTOGRAD)" -n $(WORKERS) $(ARGS)
+
+mxnet-suite: $(VENV)/interop.stamp  ## MXNet's own tests of its KVStore, dense keys, alone and on four ranks: MXNET=path of a checkout
+	KERNELGRAPH_CPU_DEVICES=4 $(BIN)/python -m tests.mxnet_suite "$(MXNET)"
+	$(BIN)/python -m kernelgraph.run -n 4 -m tests.mxnet_suite "$(MXNET)" dist_sync
 
 gradbench: $(VENV)/dev.stamp  ## GradBench's evaluations of gradients: GRADBENCH=path of a checkout, built as tests/gradbench.py says
 	$(BIN)/python -m tests.gradbench "$(GRADBENCH)" $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..jit.kernel_graph import KernelGraph
 from .distributed import broadcast, current
 from .mesh import Sharded
-from .store_servers import Key, Part, StoreWorker
+from .store_servers import Host, Key, Part, StoreWorker, pieces_of
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 Updater = Callable[..., Any]
@@ -164,22 +164,45 @@ class KVStore:
         with open(path, "wb") as file:
             np.savez(file, **names)  # type: ignore[arg-type]
 
-    def load_optimizer_states(self, path: str) -> None:
-        """Read them, after `set_updater`. Raises ArgumentsError where they do not fit."""
-        with np.load(path) as content:
-            loaded: dict[Part, dict[int, Any]] = {}
-            for name in content.files:
-                number, piece, key = name.split("/", 2)
-                loaded.setdefault((text_key(key), int(piece)), {})[int(number)] = content[name]
+    def load_optimizer_states(self, path: str | Sequence[str]) -> None:
+        """Read them, after `init` and `set_updater`, and before a `barrier`: the files of all ranks that wrote any, for
+        any number of ranks; or what this rank wrote, if they are as many. Raises ArgumentsError where none fit."""
+        paths = [path] if isinstance(path, str) else path
+        loaded: dict[Key, dict[int, dict[int, Host]]] = {}  # by key, number of the state, and piece
+        for one in paths:
+            with np.load(one) as content:
+                for name in content.files:
+                    number, piece, text = name.split("/", 2)
+                    loaded.setdefault(text_key(text), {}).setdefault(int(number), {})[int(piece)] = content[name]
         with self._lock:
-            for part, states in loaded.items():
+            for key, states in loaded.items():
                 if len(states) != self._state_count:
-                    raise ArgumentsError(f"{path} has {len(states)} states of {part[0]!r}, not {self._state_count}")
-                made = [states[i] for i in range(len(states))]
-                if self._servers is None:
-                    device = name_of(self._values[part[0]]._device)
-                    made = [asarray(array, device=device) for array in made]
-                self._states[part] = made
+                    raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {self._state_count}")
+                for part, made in self._states_here(key, states, isinstance(path, str)):
+                    self._states[part] = made
+
+    def _states_here(self, key: Key, states: dict[int, dict[int, Host]], own: bool) -> Iterator[tuple[Part, list[Any]]]:
+        """What this rank keeps of a key's states. states: by number, their pieces. own: which are this rank's."""
+        ordered = [states[number] for number in sorted(states)]
+        if self._servers is not None and own:
+            for piece in ordered[0]:
+                yield (key, piece), [pieces[piece] for pieces in ordered]
+            return
+        spec = self._spec(key)
+        whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in ordered]
+        for array in whole:
+            if array.size != spec.size:
+                raise ArgumentsError(
+                    f"{array.size} elements of a state of {key!r} are there, which has {spec.size}; give the files of "
+                    "all ranks that wrote them"
+                )
+        if self._servers is None:
+            device = name_of(self._values[key]._device)
+            yield (key, 0), [asarray(array.reshape(spec.shape), device=device) for array in whole]
+            return
+        for place in pieces_of(key, spec.size, self.num_workers):
+            if place.server == self.rank:
+                yield place.part, [array[place.start : place.stop].copy() for array in whole]
 
     def _push_to_servers(self, servers: StoreWorker, key: Key, given: Any) -> None:
         self._spec(key)

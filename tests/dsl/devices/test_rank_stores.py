@@ -14,6 +14,7 @@ from kernelgraph.dsl.devices import store_servers
 from tests.dsl.devices.test_ranks import error_of, on_ranks
 
 SHAPE = (4, 3)
+A, S = "dist_async", "dist_sync"
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +166,58 @@ def test_states_are_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     if kind != "local":
         for whole, resumed in on_ranks(2, run):
             np.testing.assert_array_equal(whole, resumed)
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 4), (4, 1)])
+@pytest.mark.parametrize("kinds", [(A, A), (A, S), (S, A)])
+def test_states_are_read_by_another_number_of_ranks(
+    before: int, after: int, kinds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the other ranks had begun with them: of arrays that lie in pieces, too."""
+    monkeypatch.setattr(store_servers, "BIG_ELEMENTS", 10)
+    keys, shapes = ["w", "a/b", 7], [(4, 3), (2,), (5, 5)]
+    paths = [str(tmp_path / f"{r}.npz") for r in range(before)]
+
+    def train(store: kg.KVStore, turns: int, values: Any) -> Any:
+        store.init(keys, values)
+        store.barrier()
+        for turn in range(turns):
+            if store.rank == 0 or store.type == "dist_sync":  # one push, whatever the number of ranks
+                scale = 1 / (store.num_workers if store.type == "dist_sync" else 1)
+                store.push(keys, [np.arange(np.prod(s)).reshape(s) * scale * (turn + 1) for s in shapes])
+            store.barrier()
+        return [x.numpy() for x in store.pull(keys)]
+
+    def save() -> Any:
+        store = kg.KVStore(kinds[0])
+        store.set_updater(momentum, states=1)
+        values = train(store, 2, [np.ones(s) for s in shapes])
+        store.save_optimizer_states(paths[store.rank])
+        return values
+
+    def load() -> Any:
+        store = kg.KVStore(kinds[1])
+        store.set_updater(momentum, states=1)
+        store.init("other", np.ones(2))
+        for key, value in zip(keys, values, strict=True):
+            store.init(key, value)
+        store.load_optimizer_states(paths)
+        store.barrier()
+        if store.rank == 0 or store.type == "dist_sync":
+            scale = 1 / (store.num_workers if store.type == "dist_sync" else 1)
+            store.push(keys, [np.ones(s) * scale for s in shapes])
+        store.barrier()
+        return [x.numpy() for x in store.pull(keys)]
+
+    values = on_ranks(before, save)[0]
+    wanted = []
+    for shape, value in zip(shapes, values, strict=True):
+        pushed = np.arange(np.prod(shape)).reshape(shape)
+        speed = pushed * 0.5 + pushed * 2
+        wanted.append(value - (speed * 0.5 + 1))
+    for found in on_ranks(after, load):
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_a_push_waits_for_its_values_in_the_background() -> None:
