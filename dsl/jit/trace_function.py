@@ -185,6 +185,8 @@ def trace_function(
 def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception) -> None:
     """Raises TraceError for an error that Python raises of what stands for the user's objects and names alone."""
     line = line_of_traceback(error.__traceback__)
+    if isinstance(error, UserError):  # which says it already
+        return
     if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
         raise TraceError(
             "a traced function cannot change an array that is no argument, since later calls would not do it again",

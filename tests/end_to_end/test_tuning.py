@@ -338,10 +338,10 @@ def test_a_plan_that_the_verifier_rejects_never_runs(device, monkeypatch):
 @pytest.mark.parametrize("tune", [False, True])
 def test_every_candidate_is_verified(device, monkeypatch, tune):
     seen = []
-    import kernelgraph.runtime.tune.trial as trial
+    import kernelgraph.runtime.verify.plan as verifier
 
-    check = trial.require_safe_plan
-    monkeypatch.setattr(trial, "require_safe_plan", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
+    check = verifier.require_safe_plan
+    monkeypatch.setattr(verifier, "require_safe_plan", lambda plan, *ends: (seen.append(plan), check(plan, *ends)))
     with override(verify=True, tune=tune):
         f = decorated()
         for _ in range(MOST + 1):
