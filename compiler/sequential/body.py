@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...runtime.program.user_function import UserFunction
-from ..core.types import INT64, DType
+from ..core.types import INT64, DType, real_dtype
 from ..kernel.body_builder import KernelBody
 from ..kernel.loop_nest import Instr
 from ..kernel.value import KernelValue
@@ -59,22 +59,33 @@ class RoutineBody(KernelBody):
         return KernelValue(self, (len(self._instrs) - 1,), dtype)
 
     def load_element(self, array: int, dtype: DType, place: KernelValue) -> KernelValue:
+        if dtype.kind == "c":
+            real = real_dtype(dtype)
+            return self.pair(*(self.load_element(array, real, p) for p in (place * 2, place * 2 + 1)))
         held, key = self.scopes[-1].held, (array, place.numbers[0])
         if key not in held:
             held[key] = self._number_instruction(Instr("load", dtype, place.numbers, array))
         return KernelValue(self, (held[key],), dtype)
 
     def store_element(self, array: int, place: KernelValue, value: KernelValue) -> None:
+        if value.dtype.kind == "c":
+            self.store_element(array, place * 2, value.re)
+            self.store_element(array, place * 2 + 1, value.im)
+            return
         for scope in self.scopes:
             scope.held = {key: n for key, n in scope.held.items() if key[0] != array}
         self.scopes[-1].held[array, place.numbers[0]] = value.numbers[0]
         self.add(Store(array, place.numbers[0], value.numbers[0]))
 
     def get(self, variable: int, dtype: DType) -> KernelValue:
+        """A complex one is the variables `variable` and `variable + 1`."""
+        if dtype.kind == "c":
+            return self.pair(*(self.get(variable + i, real_dtype(dtype)) for i in (0, 1)))
         return KernelValue(self, (self._number_instruction(Instr("get", dtype, (), variable)),), dtype)
 
     def set(self, variable: int, value: KernelValue) -> None:
-        self.add(Set(variable, value.numbers[0]))
+        for i, number in enumerate(value.numbers):
+            self.add(Set(variable + i, number))
 
     def stop(self, condition: KernelValue, number: int, value: KernelValue) -> None:
         self.add(Stop(condition.numbers[0], number, value.cast(INT64).numbers[0]))
@@ -83,7 +94,11 @@ class RoutineBody(KernelBody):
         self, combine: str, dtype: DType, start: KernelValue, stop: KernelValue, index: KernelValue, scope: Scope,
         value: KernelValue,
     ) -> KernelValue:  # fmt: skip
-        """A reduction over the turns of a block that was written."""
+        """A reduction over the turns of a block that was written; of complex numbers a sum."""
+        if dtype.kind == "c":
+            return self.pair(
+                *(self.fold(combine, real_dtype(dtype), start, stop, index, scope, p) for p in value.parts)
+            )
         found = self.value(dtype)
         numbers = (index.numbers[0], start.numbers[0], stop.numbers[0])
         block = tuple(scope.statements)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.combiners import COMBINERS
+from ..core.types import real_dtype
 from ..kernel.primitives import PRIMITIVES
 from .form import Block, Fold, For, If, Let, Routine, Set, Stop, Store, While
 
@@ -25,7 +26,7 @@ def evaluate_routine(routine: Routine, given: Sequence[Array]) -> list[Array]:
         np.array(next(first), a.dtype).reshape(-1) if a.role in ("in", "inout") else np.zeros(a.size, a.dtype)
         for a in routine.arrays
     ]
-    machine = _Machine(routine, arrays)
+    machine = _Machine(routine, [x.view(real_dtype(x.dtype)) for x in arrays])
     try:
         with np.errstate(all="ignore"):
             machine.run(routine.body)

@@ -1,7 +1,8 @@
 """The form of a kernel that runs a loop nest turn by turn: typed values, variables, arrays in memory, statements.
 
 Each target prints its text from it, and `evaluate` is its meaning. Values are numbered through the whole routine; one
-is seen after its statement, in the same block and the blocks within. Arrays are flat: places are element offsets.
+is seen after its statement, in the same block and the blocks within. Arrays are flat: places are element offsets; an
+array of complex numbers is one of their parts, twice as long. Values and variables are real.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Elementwise(PicklableFunction):
                 return self._traced(args)
 
             one.__name__ = self.__name__
-            compiled = self._eager[place] = KernelGraph(one, device=place)
+            compiled = self._eager[place] = KernelGraph(one, device=place, untraceable="refuse")
         return compiled(*given)
 
     def __repr__(self) -> str:

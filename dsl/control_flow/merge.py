@@ -133,10 +133,11 @@ class BranchMerge:
         made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
         strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
         if strong - {dtype} or len(strong) > 1:
-            raise UnsupportedError(f"{_either(name, a, b)}; convert one with x.astype(...)")
+            raise UnsupportedError(f"{_either(name, a, b)}; convert one with x.astype(...)", needs_values=True)
         if made[0].shape != made[1].shape:
             raise UnsupportedError(
-                f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape"
+                f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape",
+                needs_values=True,
             )
         plain = [Value(x.number, x.type) for x in made]
         both = all(weak)

@@ -43,10 +43,18 @@ def _rebuild_error(kind: type[UserError], text: str) -> UserError:
 class Refusal(UserError):
     """An error that NumPy does not raise there: the program asks for what cannot be done while tracing.
 
-    The function may not go on from it as if it were NumPy's, so the trace remembers it. numpys: NumPy raises there."""
+    The function may not go on from it as if it were NumPy's, so the trace remembers it. numpys: NumPy raises there.
+    needs_values: NumPy does it, since it has the values that decide it; so a call may run there."""
 
-    def __init__(self, message: str, line: str | None = None, *, numpys: bool = False) -> None:
+    needs_values = False
+    guards: Any = None  # of the trace that ended so, and the leaves whose values decided that
+    known: frozenset[int] = frozenset()
+
+    def __init__(
+        self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool = False
+    ) -> None:
         super().__init__(message, line)
+        self.needs_values = needs_values
         if context.trace is not None and not numpys:
             context.trace.refusals.append(self)
 

@@ -244,7 +244,7 @@ def _refused(kind: type) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         trace = current_trace()
         if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
-            raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}")
+            raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}", needs_values=True)
         return kind(*args, **options)
 
     return function

@@ -168,7 +168,8 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     if places is None:
         raise UnsupportedError(
             "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, "
-            "0), or decorate with @kg.kernel_graph(untraceable='split')"
+            "0), or decorate with @kg.kernel_graph(untraceable='split')",
+            needs_values=True,
         )
     (index,) = places
     return take(a, index.tolist() if type(index) is np.ndarray else index, axis, out)

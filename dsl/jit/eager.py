@@ -92,7 +92,7 @@ def _compiled(function: Callable[..., Any], device: Device, names: tuple[str, ..
             return (result, _views(result, args)) if _may_view(function) else result
 
         one.__name__ = getattr(function, "__name__", "operation")
-        found = _COMPILED[key] = KernelGraph(one, device=name_of(device))
+        found = _COMPILED[key] = KernelGraph(one, device=name_of(device), untraceable="refuse")
     return found
 
 

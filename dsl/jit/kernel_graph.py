@@ -21,10 +21,11 @@ from ...runtime.program.program import Program
 from ..array.array import Array
 from ..array.conversion import to_kernelgraph_arrays, to_numpy_arrays
 from ..array.devices import gpu_at, name_of, open_device
+from ..array.in_numpy import InNumPy, call_in_numpy
 from ..array.spec import Spec
 from ..array.streams import caller_streams, within_stream_capture
 from ..core.context import busy_threads, context
-from ..core.errors import ArgumentsError, UserError, treat_package_as_user_code, user_frames, user_line
+from ..core.errors import ArgumentsError, Refusal, UserError, treat_package_as_user_code, user_frames, user_line
 from ..core.host_scalars import Respecialise
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
@@ -141,6 +142,9 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
                 return self._call(args, options, fast)  # type: ignore[no-any-return]
             except OnAnotherDevice as other:
                 elsewhere = other
+            except InNumPy as found:
+                error = found.error
+                return call_in_numpy(self._function, args, options, self._versions.device, error)  # type: ignore[no-any-return]
             return self._call_elsewhere(elsewhere, args, options)  # type: ignore[no-any-return]
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
@@ -202,7 +206,11 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         return self._call_with_properties(ask, args, options)
 
     def _verify(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        self._versions.verify(*self._leaves(args, options))
+        try:
+            self._versions.verify(*self._leaves(args, options))
+        except Refusal as error:
+            if not error.needs_values:
+                raise
 
     def _call_by_key(self, args: tuple[Any, ...], fast: Any) -> Any:
         """A call of a key that is known; NOT_TAKEN, and nothing is done, for any other."""
@@ -465,7 +473,14 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
-        text: str = _view().explain(self, args, options, verbose)
+        try:
+            text: str = _view().explain(self, args, options, verbose)
+        except Refusal as error:
+            if not error.needs_values or not self._versions.may_run_in_numpy:
+                raise
+            return "\n".join(
+                [f"{self._name} runs in NumPy, as it is written, since at {error}", *getattr(error, "__notes__", [])]
+            )
         if lines := self.lines_of_devices(args, options):
             text += "\nThat is on one device. " + "\n".join(lines[: None if verbose else SHOWN])
         return text
@@ -581,8 +596,9 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     static_argnames: parameters taken by value from the start; others are when the trace needs their value.
     fastmath: allow the compiler to reorder and contract floating-point operations.
     tf32: let a GPU's matmuls of float32 and complex64 round what they multiply to 11 bits (TensorFloat-32).
-    untraceable: `refuse`, or `split` for programs that decide on array values: what is traced so far runs, the value is
-    read, and tracing goes on; `explain_plan` lists the lines.
+    untraceable: what becomes of programs that decide on array values as no trace can: `numpy` (they run in NumPy, as
+    they are written, and `why` says since which line), `split` (what is traced so far runs, the value is read, and
+    tracing goes on; `explain` lists the lines), or `refuse`.
     mesh, in_axes, out_axes: run one body on every device of a `kg.Mesh`, see `kg.shard`.
     Raises OptionError or ArgumentsError for options that make no sense.
 

@@ -10,13 +10,13 @@ from ...runtime.schedule.schedule import MODES, check_streams_option
 from ..array.devices import parse_device_name
 from ..core.errors import OptionError
 
-UNTRACEABLE = ("refuse", "split")
+UNTRACEABLE = ("numpy", "split", "refuse")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """devices: kind and number of each; none where that was left open. static: parameters taken by value.
-    splits: whether programs that decide on array values are run in parts."""
+    untraceable: what becomes of programs that decide on array values as no trace can."""
 
     devices: tuple[tuple[str, int], ...]
     streams: str | int
@@ -24,7 +24,12 @@ class Options:
     static: tuple[str, ...]
     fastmath: bool
     tf32: bool
-    splits: bool
+    untraceable: str
+
+    @property
+    def splits(self) -> bool:
+        """Whether programs that decide on array values are run in parts."""
+        return self.untraceable == "split"
 
     @property
     def place(self) -> tuple[str, int] | None:
@@ -60,7 +65,7 @@ def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
                 f"kernel_graph has no option {name!r}; there are {', '.join(KernelGraphKeywords.__annotations__)}"
             )
     devices = _devices(given.get("device"))
-    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "refuse")
+    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "numpy")
     static_argnames = given.get("static_argnames", ())
     try:
         streams = check_streams_option(given.get("streams", "auto"))
@@ -69,14 +74,14 @@ def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
     if memory not in MODES:
         raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
     if untraceable not in UNTRACEABLE:
-        raise OptionError(f"untraceable={untraceable!r} is no option; write 'refuse' or 'split'")
+        raise OptionError(f"untraceable={untraceable!r} is no option; write 'numpy', 'split' or 'refuse'")
     if untraceable == "split" and len(devices) > 1:
         raise OptionError("untraceable='split' runs parts one after the other, on one device; name one")
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
     fastmath, tf32 = _flag("fastmath", given.get("fastmath", False)), _flag("tf32", given.get("tf32", False))
-    return Options(devices, streams, memory, tuple(static), fastmath, tf32, untraceable == "split")
+    return Options(devices, streams, memory, tuple(static), fastmath, tf32, untraceable)
 
 
 def _devices(given: Any) -> tuple[tuple[str, int], ...]:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,9 +20,11 @@ from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
 from ..array.devices import begin_opening_device, default_device_kind, gpu_at, open_device, target_of_kind
-from ..core.errors import locate_graph_error, user_line, warn_user
+from ..array.in_numpy import InNumPy
+from ..core.errors import Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
+from ..environment.guards import GuardSet
 from .compiled import CompiledProgram
 from .graph_break import ValueReader
 from .launcher import Launcher, failing, layout_of
@@ -84,8 +86,27 @@ class Specializations:
             raise
         except UnfinishedFunction as unfinished:
             return failing(self._made(unfinished.captured, leaves), unfinished.error)
-        by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
+        except Refusal as error:
+            if not error.needs_values or not self.may_run_in_numpy:
+                raise
+            self.note(SpecializationEvent("in NumPy", f"runs in NumPy, as it is written, since at {error}"))
+            entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()))
+            self._remember(key, leaves, known, error.known, entry)
+            return entry
         entry = self._segmented(tree, arguments, captured) if captured.line else self._made(captured, leaves)
+        self._remember(key, leaves, known, needed, entry)
+        return entry
+
+    @property
+    def may_run_in_numpy(self) -> bool:
+        """Whether a call may run as it is written; a device that computes nothing has no values."""
+        return self.options.untraceable == "numpy" and len(self.options.devices) < 2 and self.device.computes
+
+    def _remember(
+        self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...], needed: Iterable[int], entry: Launcher
+    ) -> None:
+        """needed: the leaves whose values the trace has asked for."""
+        by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
         entry.by_value = tuple(by_value)
         marker: Any = self.entries.get(key)
         if by_value and not known:
@@ -95,7 +116,6 @@ class Specializations:
             remember(self.entries, (key, values_of(leaves, known or marker)), entry)
         else:
             remember(self.entries, key, entry)
-        return entry
 
     def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace, or a part of one, for leaves like these."""
@@ -140,7 +160,7 @@ class Specializations:
                 began = time.perf_counter_ns()
                 try:
                     found = self._captured(tree, arguments)
-                except NeedCachedProperty as need:
+                except (NeedCachedProperty, Refusal) as need:
                     need.known = known
                     raise
                 remember(self.traces, key, found)

@@ -19,6 +19,7 @@ from ..core.errors import (
     AxisError,
     EscapedValueError,
     IndexingError,
+    Refusal,
     TraceError,
     UnsupportedError,
     UserError,
@@ -58,8 +59,8 @@ from .traced_function import TracedArgument, TracedFunction, Watched
 NUMBERS = (int, float, complex)
 
 
-LONG = 128  # nodes from which it is looked at whether they are turns of a loop
-LONGEST = 50_000  # nodes of a trace that is not taken if its turns do not repeat
+LONG = 128  # nodes from which it is looked at whether they are turns of a loop,
+LONGER = 2048  # and that again where loops are recorded
 
 
 class UnfinishedFunction(BaseException):
@@ -140,7 +141,9 @@ def trace_function(
     except TraceTooLong as long:
         from ..turns.record import record_loop
 
-        return trace_function(function, name, tree, arguments, reader, True, RecordedLoops(record_loop, long.rolls))
+        return trace_function(
+            function, name, tree, arguments, reader, True, RecordedLoops(record_loop, long.rolls, long.few)
+        )
     except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
@@ -163,6 +166,8 @@ def trace_function(
             if loops is not None and loops.unrolled:
                 reasons = [*dict.fromkeys(loops.unrolled.values())]
                 add_note_once(found, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
+            if isinstance(found, Refusal):
+                found.guards = GuardSet([] if world is None else [*world.guards.values()])
             raise found from None
         _check_order(trace, error)
         raise (_after_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found) from None
@@ -258,7 +263,7 @@ def _watch_length(trace: Trace) -> None:
 
         check_length(trace)
 
-    trace.builder.limit, trace.builder.at_limit = LONG if trace.loops_of is None else LONGEST, look
+    trace.builder.limit, trace.builder.at_limit = LONG if trace.loops_of is None else LONGER, look
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:

@@ -13,6 +13,7 @@ from ..core.errors import TraceError
 from ..core.pytree import LEAF, Tree, flatten
 from ..environment.returned_objects import returned_object
 from ..trace.aliasing import root_of_view, settle_reshapes, shares_memory, unwrap_contiguous_view
+from ..trace.dispatch import SPECIAL
 from ..trace.operands import to_traced_array
 from ..trace.trace import LoopSymbolBase, Trace
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
@@ -135,6 +136,7 @@ class ResultLocations:
         return LEAF, (("made", len(self.made) - 1),)
 
     def _stored_leaf(self, leaf: Any, label: str) -> Place:
+        leaf = to_traced_array(leaf) if type(leaf) in SPECIAL else leaf
         if isinstance(leaf, LoopSymbolBase):
             leaf.refuse()
         if type(leaf) is TracedNumber:

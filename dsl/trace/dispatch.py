@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Implementation)
 
 FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
 METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
+DEPENDS_ON_DATA: set[Any] = set()  # those of them that NumPy can do, which has the values
 REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `unsupported`
 # types of operands with ways of their own: (op and operands, NumPy function, ufunc, to an array); by `masked_values`
 SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
@@ -81,7 +82,9 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         if (found := fallback(function, args, options)) is not None:
             return found[0]
     if implementation is None and function in REFUSED:
-        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}")
+        raise UnsupportedError(
+            f"{name} cannot be traced: {REFUSED[function]}", needs_values=function in DEPENDS_ON_DATA
+        )
     if implementation is None:
         near = nearest_name_hint(name, supported_numpy_names())
         raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")

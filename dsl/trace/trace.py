@@ -71,15 +71,18 @@ class LoopNotRecordable(BaseException):
         self.reason, self.site = reason, site
 
 
+FEW = 8  # turns for which a loop is left as it is
+
+
 class TraceTooLong(BaseException):
     """The trace has become long where it may be short: it is run again with its loops recorded.
 
-    rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. Not an
-    Exception, so that a user's `except Exception` does not swallow it."""
+    rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. few:
+    those of so few turns are not. Not an Exception, so that a user's `except Exception` does not swallow it."""
 
-    def __init__(self, rolls: bool) -> None:
+    def __init__(self, rolls: bool, few: int = FEW) -> None:
         super().__init__()
-        self.rolls = rolls
+        self.rolls, self.few = rolls, few
 
 
 class RecordedLoops:
@@ -87,9 +90,10 @@ class RecordedLoops:
 
     whole: all of them or none. few: those of so few turns are not."""
 
-    def __init__(self, record: Callable[..., bool], whole: bool, few: int = 8) -> None:
+    def __init__(self, record: Callable[..., bool], whole: bool, few: int = FEW) -> None:
         self.record, self.whole, self.few = record, whole, few
         self.recorded: list[Any] = []  # the codes of those that this trace has recorded
+        self.short = False  # whether a loop was left as it is for its few turns
         self.unrolled: dict[Any, str] = {}
 
 

@@ -195,7 +195,11 @@ class Tracer(NumpyProtocols):
         check_trace_alive(self)
         found = concrete_value(self._trace, self._value)
         if found is None:
-            raise TraceError(f"a traced {self._value.type} has no value yet, so it {what}; {instead}", numpys=numpys)
+            raise TraceError(
+                f"a traced {self._value.type} has no value yet, so it {what}; {instead}",
+                numpys=numpys,
+                needs_values=not what.startswith("has no text"),
+            )
         return found
 
     def __bool__(self) -> bool:

@@ -47,7 +47,7 @@ class LoopArithmetic(LoopMemory):
             for d in (*loop, result):
                 self.check_dtype(d)
             loops.append([*loop])
-            results.append((result, {"i": int, "f": float}.get(result.kind) if weak else None))
+            results.append((result, {"i": int, "f": float, "c": complex}.get(result.kind) if weak else None))
         found = joined(results)
         return loops[results.index(found[0])], found
 

@@ -114,6 +114,8 @@ def reduce(
     axes = axes_of(axis, x.ndim)
     loop, result = resolve_loop_dtypes(OPS[op], [x.dtype], None if dtype is None else np.dtype(dtype))
     recorder.check_dtype(result)
+    if loop[0].kind == "c" and op != "sum":
+        raise LoopNotRecordable(f"np.{op} of complex numbers")
     if op in ("min", "max"):
         for n in (x.expression.shape[i] for i in axes):
             if not n.is_at_least(1):
@@ -251,7 +253,8 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
     right = recorder.reindexed(y.expression, shape, lambda idx: [idx[k], *idx[r:k]], [k, *range(r, k)])
 
     def element(idx: Sequence[KernelValue]) -> KernelValue:
-        found: KernelValue = left.element(idx).cast(loop[0]) * right.element(idx).cast(loop[1])
+        factors = left.element(idx).cast(loop[0]), right.element(idx).cast(loop[1])
+        found: KernelValue = recorder.body.apply(OPS["multiply"], factors, result)
         return found
 
     product = LazyElements(shape, result, element, (*left.leaves, *right.leaves))
@@ -510,6 +513,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 def method(recorder: Recorder, x: LoopSymbol, name: str) -> Any:
     """`x.name`, an attribute or a method ready to be called."""
+    if name in ("real", "imag") and isinstance(x, LoopNumber) and x.dtype.kind == "c":
+        return LoopNumber(recorder, x.value.re if name == "real" else x.value.im)
     if name == "flat" or name in ("real", "imag"):
         raise LoopNotRecordable(f"the attribute .{name} is used in it")
     row = METHODS.get(name)
@@ -549,5 +554,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "nonzero": nonzero,
     "compress": lambda recorder, x, condition, axis=None: compress(recorder, condition, x, axis),
     "take": take,
+    "conj": lambda recorder, x: strong(recorder, recorder.map("conjugate", x)),
+    "conjugate": lambda recorder, x: strong(recorder, recorder.map("conjugate", x)),
     "clip": clip,
 }

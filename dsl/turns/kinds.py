@@ -13,8 +13,8 @@ from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .values import Kind, LoopArray, LoopNumber
 
-PLAIN = (bool, int, float)
-FLOATS, WHOLE = "f", "biu"
+PLAIN = (bool, int, float, complex)
+FLOATS, WHOLE = "fc", "biu"
 
 
 def is_number(x: Any) -> bool:
@@ -23,7 +23,7 @@ def is_number(x: Any) -> bool:
         return True
     if isinstance(x, Tracer):
         return x._owner == SCALAR
-    return isinstance(x, (np.bool_, np.integer, np.floating))
+    return isinstance(x, (np.bool_, np.number))
 
 
 def kinds_of(x: Any) -> tuple[Kind, ...]:
@@ -69,7 +69,8 @@ def merged_kind(kinds: Sequence[Kind]) -> Kind:
     weak = [w for _, w in kinds]
     dtype = np.result_type(*(d if w is None else w(0) for d, w in kinds))
     if all(w is not None for w in weak):
-        return WEAK_DTYPES[float if float in weak else int], float if float in weak else int
+        widest = next((kind for kind in (complex, float) if kind in weak), int)
+        return WEAK_DTYPES[widest], widest
     if any(d != dtype for d, w in kinds if w is None):
         raise LoopNotRecordable("a name holds numbers of two dtypes")
     return dtype, None

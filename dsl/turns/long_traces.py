@@ -21,6 +21,7 @@ RAGGED = 6  # of so many operations one has a new shape at least; or
 SINGLE = 0.75  # this part of them has one element, in loops one in another; or
 ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
 LOOPS = 6  # more loops than that
+LONGEST = 50_000  # nodes of a trace that is not taken if its turns do not repeat
 HOOKS = (for_.__code__, while_.__code__)
 
 
@@ -33,7 +34,12 @@ def check_length(trace: Trace) -> None:
         return
     if trace.loops_of is not None:
         if not _rolls(trace):
-            raise UnsupportedError(_too_long(trace))
+            if trace.loops_of.short and not trace.loops_of.recorded:  # those in one another have many turns together
+                raise TraceTooLong(False, 1)
+            if len(builder.nodes) < LONGEST:
+                builder.limit = LONGEST
+                return
+            raise UnsupportedError(_too_long(trace), needs_values=True)
         return
     if trace.depth > trace.deriving or trace.loops:
         return

@@ -100,7 +100,7 @@ class LoopMemory:
             builder.limit = before
 
     def check_dtype(self, dtype: DType) -> None:
-        if dtype.kind == "c" or dtype in HALVES or dtype.kind not in "biuf":
+        if dtype in HALVES or dtype.kind not in "biufc":
             raise LoopNotRecordable(f"it computes with {dtype}")
 
     def _number(self, value: Value) -> LoopNumber:

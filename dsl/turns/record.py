@@ -31,7 +31,10 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
 
     Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
-    if trace.loops_of is None or type(iterable) is not range or len(iterable) <= trace.loops_of.few:
+    if trace.loops_of is None or type(iterable) is not range:
+        return False
+    if len(iterable) <= trace.loops_of.few:
+        trace.loops_of.short = True
         return False
     if trace.depth > trace.deriving or body.__code__ in trace.loops_of.unrolled:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...compiler.core.types import DType
+from ...compiler.core.types import DType, real_dtype
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While
 from ...runtime.core.frozen import dataclass
@@ -26,7 +26,7 @@ from .values import Kind, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
 ATTEMPTS = 200  # at all loops of a nest together
-CONSTANTS = (*PLAIN, str, type(None), complex, bytes)
+CONSTANTS = (*PLAIN, str, type(None), bytes)
 Part = Callable[[], Any]
 
 
@@ -100,8 +100,8 @@ class LoopRecorder(LoopArithmetic):
 
     def variable(self, dtype: DType) -> int:
         self.check_dtype(dtype)
-        self.variables.append(dtype)
-        return len(self.variables) - 1
+        self.variables += [real_dtype(dtype)] * (2 if dtype.kind == "c" else 1)
+        return len(self.variables) - (2 if dtype.kind == "c" else 1)
 
     def read(self, variable: int, kinds: Sequence[Kind]) -> LoopNumber:
         (dtype, weak), *others = kinds
@@ -113,7 +113,7 @@ class LoopRecorder(LoopArithmetic):
         """`for item in iterable: body(item)`, until `stop()`."""
         if isinstance(iterable, LoopRange):
             low, high, item = self.ends(self.linear(iterable.start), self.linear(iterable.stop), iterable.step)
-        elif type(iterable) is range and iterable and (stop is not None or len(iterable) > UNROLLED):
+        elif type(iterable) is range and iterable and (stop is not None or len(iterable) > self._few()):
             low, high, item = self.ends(
                 LinearExpression(iterable.start), LinearExpression(iterable.stop), iterable.step
             )
@@ -143,6 +143,11 @@ class LoopRecorder(LoopArithmetic):
             return True
 
         self.settle(body, [body, *([stop] if stop else [])], write, (high - low).is_at_least(1))
+
+    def _few(self) -> int:
+        """Turns that are written one after the other, but where loops of few turns have made the trace long."""
+        loops = self.trace.loops_of
+        return 1 if loops is not None and loops.few == 1 else UNROLLED
 
     def ends(
         self, start: LinearExpression, end: LinearExpression, step: int

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
-from ...core.types import FLOAT32, FLOAT64, DType
+from ...core.types import FLOAT32, FLOAT64, DType, real_dtype
 from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
 from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue
 from .llvm_module import METADATA, LlvmModule
@@ -113,7 +113,7 @@ class _Printer:
 
     def store(self, s: Store) -> None:
         array = self.routine.arrays[s.array]
-        elem, value = memory_type(array.dtype), self.values[s.value]
+        elem, value = memory_type(real_dtype(array.dtype)), self.values[s.value]
         value = value.to("zext", "i8") if value.elem == "i1" else value
         self.pointers[s.array].at(self.values[s.place], elem).store(value, note=self.access)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
-from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType
+from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType, real_dtype
 from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
 from .kernel_text import constant_text
 
@@ -142,7 +142,7 @@ class _Printer:
         self.add(f"v{s.number} = {text}")
 
     def store(self, s: Store) -> None:
-        dtype = self.routine.arrays[s.array].dtype
+        dtype = real_dtype(self.routine.arrays[s.array].dtype)
         self.before(False, True)
         line = f"store_{SHORT_NAMES[dtype]}_1x1(a{s.array}, v{s.place}, zero, zero, v{s.value})"
         if self.shared:

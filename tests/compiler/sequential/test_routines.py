@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.compiler.core.types import real_dtype
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
@@ -57,7 +58,7 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
     lifted, numbers = lift_sizes(routine)
     blocks = routine_blocks(routine, True)
     kernel, block = cuda_routine(lifted, blocks), (routine_threads(routine), 1, 1)
-    given = [cuda_emulator.pointer(a, name=f"a{i}", again=True) for i, a in enumerate(arrays)]
+    given = [cuda_emulator.pointer(a.view(real_dtype(a.dtype)), name=f"a{i}", again=True) for i, a in enumerate(arrays)]
     given += [n - 1 for n in numbers]
     cuda_emulator.run(kernel.source, kernel.name, (blocks, 1, 1), block, given, random.Random(1), (), blocks > 1)
     found = zip(arrays, routine.arrays, strict=True)
@@ -78,6 +79,30 @@ def test_the_text_for_a_gpu_means_the_same(share: float, wide: int, monkeypatch:
             assert np.array_equal(got, want, equal_nan=True), f"{routine}\n{got}\n{want}"
         count += 1
     assert count >= 3
+
+
+def rotated(a: Any, b: Any, places: Any) -> Any:
+    z = 0j
+    for i in range(len(a)):
+        row = b[places[i] : places[i] + 5]
+        a[i] = (row * a[i]).sum() + z
+        b[places[i] % 3] = np.conj(a[i])
+        a[places[:3]] += z
+        z = z * 0.5 + a[i]
+    return z
+
+
+def test_complex_numbers_and_indices_mean_the_same() -> None:
+    with recorded():
+        nodes = (
+            kg.kernel_graph(rotated, device="cpu").graph(np.ones(12, "c16"), np.ones(12, "c16"), np.arange(12)).nodes
+        )
+    (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
+    rng = np.random.default_rng(1)
+    given = [rng.integers(0 if a.dtype == np.int64 else -4, 5, a.shape).astype(a.dtype) for a in routine.arrays
+             if a.role in ("in", "inout")]  # fmt: skip
+    for got, want in zip(emulated(routine, given), evaluate_routine(routine, given), strict=True):
+        assert np.array_equal(got, want, equal_nan=True)
 
 
 def triangle(a: Any, b: Any) -> Any:

@@ -279,7 +279,7 @@ def test_places_that_values_decide() -> None:
         return x[np.where(x > 0)], rows, x[rows, columns], np.where(x[0] > 0)[0], (x < 0).nonzero(), np.where(x > 9)
 
     same(split(function), X)
-    whole = kg.kernel_graph(function, device="cpu")
+    whole = kg.kernel_graph(function, device="cpu", untraceable="refuse")
     refused(lambda: whole(X), kg.UnsupportedError, "np.nonzero", "np.where(mask)", line=line_in(function))
 
 

@@ -1,0 +1,68 @@
+"""Calls that run in NumPy, as the function is written: what its values decide, such as shapes, no trace knows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...runtime.program.device import Device
+from ..core.checks import is_plain_array
+from ..core.errors import Refusal
+from ..core.pytree import flatten, unflatten
+from .array import Array, from_numpy
+from .conversion import to_kernelgraph_arrays
+
+OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
+
+
+class InNumPy(BaseException):
+    """This kind of call runs in NumPy. Not an Exception, so that nobody swallows it. error: what a trace raises."""
+
+    def __init__(self, error: Refusal) -> None:
+        super().__init__()
+        self.error = error
+
+    def raise_again(self, *_: Any) -> Any:
+        """For the next call of this kind."""
+        raise InNumPy(self.error)
+
+
+def call_in_numpy(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], device: Device, error: Refusal
+) -> Any:
+    """function(*args, **options) on NumPy arrays; of the results arrays are `kg.Array`s, and arguments themselves.
+
+    Raises `error` for arguments that are no NumPy arrays and stand for no copies of them."""
+    leaves: list[Any] = []
+    tree = flatten((args, options), leaves)
+    copies = {i: x.numpy().copy() for i, x in enumerate(leaves) if type(x) is Array}
+    if any(not _is_known(x) for x in leaves) or (
+        copies and any(c.children for part in tree.children for c in part.children)
+    ):
+        raise error
+    given, named = (args, options) if not copies else unflatten(tree, [copies.get(i, x) for i, x in enumerate(leaves)])
+    with np.errstate(all="ignore"):
+        result = function(*given, **named)
+    found: list[Any] = []
+    shape = flatten(result, found, results=True)
+    owners = {id(c): leaves[i] for i, c in copies.items()} | {id(x): x for x in leaves if type(x) is np.ndarray}
+    for i, values in copies.items():
+        if values.tobytes() != leaves[i].numpy().tobytes():
+            leaves[i][...] = values
+    for i in range(len(found)):
+        x = found[i]
+        if id(x) in owners:
+            found[i] = owners[id(x)]
+        elif isinstance(x, np.ndarray) and is_plain_array(type(x)) and x.dtype.kind in "biufc":
+            new = x.base is None and x.flags.writeable and sys.getrefcount(x) <= OWNERS
+            found[i] = from_numpy(x, device, own=new)
+        else:
+            found[i] = to_kernelgraph_arrays(x, device)
+    return unflatten(shape, found)
+
+
+def _is_known(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(x, "__dlpack__")

@@ -1,0 +1,159 @@
+"""Programs whose shapes values decide as no trace can: calls run in NumPy, as the function is written, and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.runtime.core.settings import override
+
+Array = np.ndarray[Any, Any]
+
+
+def chosen(x: Any) -> Any:
+    y = x[x > 0]
+    return y, np.sort(y)[::-1], len(y)
+
+
+def only(x: Any) -> Any:
+    return x[x > 1]
+
+
+def found(x: Any) -> Any:
+    places = np.nonzero(x < 0)
+    x[places] = 7
+    return places, np.flatnonzero(x > 6), np.where(x[0] > 0)[0]
+
+
+def different(x: Any) -> Any:
+    values, counts = np.unique(np.round(x), return_counts=True)
+    return {"values": values, "most": values[counts.argmax()]}
+
+
+def window(x: Any) -> Any:
+    low, high = sorted(int(abs(v)) for v in x[0, :2])
+    return x[low:high, low:].T
+
+
+def shapes_of_sides(x: Any) -> Any:
+    return x[:1] * 2 if x.sum() > 0 else x[:2]
+
+
+def each(x: Any) -> Any:
+    for place, value in np.ndenumerate(x):
+        x[place] = value * place[0]
+    return np.vectorize(lambda v: v if v > 1 else 0.5)(x)
+
+
+PROGRAMS = [chosen, only, found, different, window, shapes_of_sides, each]
+
+
+def leaves(x: Any) -> list[Any]:
+    if isinstance(x, dict):
+        x = [*x.values()]
+    return [y for part in x for y in leaves(part)] if isinstance(x, (tuple, list)) else [np.asarray(x)]
+
+
+def same(got: Any, want: Any) -> None:
+    for a, b in zip(leaves(got), leaves(want), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("given", [np.copy, kg.array], ids=["numpy", "kg.Array"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_gives_what_numpy_gives(program: Callable[..., Any], given: Callable[[Array], Any]) -> None:
+    decorated = kg.kernel_graph(program, device="cpu")
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=(4, 5)) * 3
+        ours, theirs = given(x), x.copy()
+        same(decorated(ours), program(theirs))
+        same(ours, theirs)
+    assert decorated.why().count("runs in NumPy") == 1
+    assert "since at test_in_numpy.py:" in decorated.why()
+    assert decorated.explain(ours).startswith(f"{program.__name__} runs in NumPy, as it is written, since at ")
+
+
+def test_what_is_asked_for_otherwise() -> None:
+    x = np.array([1.0, -1.0, 2.0])
+    with pytest.raises(kg.UnsupportedError, match="depends on data"):
+        kg.kernel_graph(chosen, device="cpu", untraceable="refuse")(x)
+    same(kg.kernel_graph(chosen, device="cpu", untraceable="split")(x), chosen(x))
+    with pytest.raises(kg.UnsupportedError, match="depends on data"):
+        kg.kernel_graph(chosen, device="cpu").graph(x)
+    with pytest.raises(kg.OptionError, match="'numpy', 'split' or 'refuse'"):
+        kg.kernel_graph(untraceable="python")
+    with pytest.raises(kg.UnsupportedError, match="depends on data"):  # NumPy has no derivatives
+        kg.grad(lambda x: np.sort(x[x > 0]).sum())(x)
+
+
+def test_results_are_nobodys() -> None:
+    kept = np.arange(3.0)
+
+    def function(x: Any) -> Any:
+        y = x[x > 0]
+        return y, y[::2], x, kept
+
+    x = np.array([1.0, 2.0, 3.0])
+    y, part, given, other = kg.kernel_graph(function, device="cpu")(x)
+    assert given is x
+    y[0] = kept[0] = 9
+    same((part, other), (np.array([1.0, 3.0]), np.arange(3.0)))
+
+
+def test_what_is_outside_is_read_at_each_call_and_compiled_when_it_can_be() -> None:
+    sizes = {"least": 2}
+
+    def function(x: Any) -> Any:
+        return x[x > sizes["least"]] if sizes["least"] else x + 1
+
+    decorated = kg.kernel_graph(function, device="cpu")
+    x = np.arange(5)
+    same(decorated(x), x[3:])
+    sizes["least"] = 3
+    same(decorated(x), x[4:])
+    sizes["least"] = 0
+    same(decorated(x), x + 1)
+    assert "compiled" in decorated.why()
+
+
+def test_numbers_decide_which_calls_do() -> None:
+    def function(x: Any, n: int) -> Any:
+        if n > 2:
+            return x[x > n]
+        return x * n
+
+    decorated = kg.kernel_graph(function, device="cpu")
+    for n in (1, 5, 2, 3, 1):
+        same(decorated(np.arange(6), n), function(np.arange(6), n))
+    assert decorated.why().count("runs in NumPy") == 2
+
+
+def test_errors_are_numpys() -> None:
+    decorated = kg.kernel_graph(lambda x: x[x > 0][100], device="cpu")
+    for _ in range(2):
+        with pytest.raises(IndexError, match="index 100 is out of bounds for axis 0 with size 2"):
+            decorated(np.array([1.0, 2.0]))
+    with override(verify=True):
+        same(kg.kernel_graph(chosen, device="cpu")(np.arange(-2.0, 3)), chosen(np.arange(-2.0, 3)))
+
+
+def test_what_objects_hold() -> None:
+    class Heap:
+        def __init__(self) -> None:
+            self.items, self.count = np.arange(6.0), 0
+
+        @kg.kernel_graph(device="cpu")
+        def drop(self, least: float) -> Any:
+            self.items = self.items[self.items > least]
+            self.count += 1
+            return self.items.sum()
+
+    heap = Heap()
+    for least in (0.5, 2.5, 3.5):
+        same(heap.drop(least), np.arange(6.0)[np.arange(6.0) > least].sum())
+    assert heap.count == 3 and len(heap.items) == 2
