@@ -75,8 +75,7 @@ def _made(what: str, function: Any, body: _DerivedBody, like: bool) -> KernelGra
     if like and not isinstance(plain, np.ufunc):  # whose defaults are not for passing
         with contextlib.suppress(TypeError, ValueError):
             derived_function.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
-    if given.get("untraceable") != "split":  # NumPy has no derivatives
-        given = {**given, "untraceable": "refuse"}
+    given = {**given, "untraceable": "refuse"}  # a derivative is of one whole trace: NumPy has none
     if not like or "static_argnames" not in given:
         given = {k: v for k, v in given.items() if k != "static_argnames"}
     return KernelGraph(derived_function, **given)

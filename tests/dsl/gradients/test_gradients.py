@@ -327,3 +327,19 @@ def test_an_array_from_outside_cannot_be_assigned_to() -> None:
 
     with pytest.raises(kg.TraceError, match="cannot assign"):
         f(X)
+
+
+def test_what_splits_is_traced_whole_where_it_is_differentiated() -> None:
+    @kg.kernel_graph(untraceable="split")
+    def f(x: Any) -> Any:
+        return (np.sin(x) * float(np.sin(x).sum())).sum()
+
+    @kg.kernel_graph(untraceable="split")
+    def g(x: Any) -> Any:
+        return np.array(sorted(x)).sum()
+
+    x = np.arange(3.0)
+    np.testing.assert_allclose(kg.grad(f)(x), 2 * np.sin(x).sum() * np.cos(x))
+    np.testing.assert_allclose(kg.jvp(f, (x,), (np.ones(3),))[1], 2 * np.sin(x).sum() * np.cos(x).sum())
+    with pytest.raises(kg.TraceError, match=r"test_gradients\.py:\d+"):
+        kg.grad(g)(x)
