@@ -101,7 +101,8 @@ clean:  ## remove everything that git does not track here
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "kernelgraph needs Python 3.11 or newer; try: make PYTHON=/path/to/python3" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian: apt install python3-venv" >&2; exit 1; }
+	@echo "making $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian: apt install python3-venv" >&2; exit 1; }
 
 # One stamp for each set of extras; a change to pyproject.toml installs again.
 $(VENV)/demo.stamp: EXTRAS := demo

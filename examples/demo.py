@@ -19,6 +19,7 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 from matplotlib.cbook import get_sample_data
+from matplotlib.figure import Figure
 
 import kernelgraph as kg
 
@@ -93,6 +94,16 @@ def inputs() -> tuple[Any, ...]:
     return photo, height, dx, dy, np.float32(math.radians(315)), np.float32(math.radians(45))
 
 
+def contact_sheet(images: dict[str, Any], path: Path) -> None:
+    """All images on one, each with its name."""
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    for axes, (name, image) in zip(figure.subplots(2, -(-len(images) // 2)).flat, images.items(), strict=True):
+        axes.imshow(image, cmap=COLOUR_MAPS.get(name, "gray"))
+        axes.set_title(name, fontsize=9)
+        axes.axis("off")
+    figure.savefig(path, dpi=100)
+
+
 def median_ms(call: Callable[[], Any], repeat: int) -> float:
     """The median milliseconds of a call, warm."""
     call()
@@ -137,7 +148,11 @@ def main() -> None:
         difference = float(np.abs(value - expected[name]).max())
         print(f"{name:11} {value.shape!s:16} {difference:.1e}")
         matplotlib.image.imsave(options.output / f"{name}.png", value, cmap=COLOUR_MAPS.get(name, "gray"))
-    print(f"\nwrote {len(outputs)} images to {options.output}/, and {options.output}/report.html: open it in a browser")
+    contact_sheet({"photo": arguments[0], **outputs}, options.output / "contact-sheet.png")
+    print(f"\nwrote {len(outputs)} images and a sheet of all to {options.output}/")
+    print(
+        f"open {options.output}/report.html in a browser: it shows what ran when, and which of the lines it came from"
+    )
     fused.report(*arguments, path=options.output / "report.html")
 
 

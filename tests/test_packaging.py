@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import kernelgraph
 
@@ -62,6 +65,33 @@ def test_what_is_installed_is_what_is_here() -> None:
     for path in [*SOURCES, *assets, *stubs, ROOT / "dsl" / "array" / "methods.pyi"]:
         base = ROOT / "src" / "kernelgraph" if path in stubs else ROOT
         assert (home / path.relative_to(base)).is_file(), path
+
+
+def test_the_recipe_for_conda_asks_for_what_pip_does() -> None:
+    recipe: Any = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    project = PROJECT["project"]
+    assert recipe["package"]["name"] == project["name"] and recipe["about"]["license"] == project["license"]
+    assert recipe["context"]["version"] == kernelgraph.__version__
+    run = [line.replace(" ", "") for line in recipe["requirements"]["run"]]
+    assert run == [f"python{project['requires-python']}", *project["dependencies"]]
+    assert PROJECT["build-system"]["requires"][0] in [line.replace(" ", "") for line in recipe["requirements"]["host"]]
+    assert (ROOT / "packaging" / "conda" / recipe["source"]["path"]).resolve() == ROOT
+
+
+def test_no_text_recommends_an_install_that_does_not_exist() -> None:
+    """The package is on no index."""
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").glob("*.py"),
+    ]
+    wrong = re.compile(r"(pip|conda|mamba|uv) (add|install)( -\S+)* ['\"]?kernelgraph")
+    assert [
+        path.name
+        for path in [*pages, *SOURCES, ROOT / "src/kernelgraph/run.py"]
+        if wrong.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_the_version_is_that_of_what_is_installed() -> None:

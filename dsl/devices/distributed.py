@@ -60,7 +60,7 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
         from ...runtime.worlds.mpi import join_world
     except ImportError as error:
         raise DeviceUnavailableError(
-            f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install 'kernelgraph[mpi]'"
+            f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install '.[mpi]' in kernelgraph's folder"
         ) from None
     _process.append(Communicator(join_world(elastic)))
     atexit.register(_leave)  # after mpi4py's own, so before it

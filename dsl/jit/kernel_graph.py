@@ -509,11 +509,10 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         made: Report = _view().report(self, args, options, path, calls, source)
         return made
 
-    def show(self, *args: Any, **options: Any) -> Report:
-        """`report`, and its page in a browser; in a notebook the report itself is what shows."""
+    def show(self, *args: Any, **options: Any) -> Report | None:
+        """`report`, and its page in a browser; a notebook displays the page, and nothing is returned to show again."""
         made = self.report(*args, **options)
-        made.show()
-        return made
+        return None if made.show() is None else made
 
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""

@@ -47,7 +47,7 @@ class Report:
         Returns the file, which is yours to keep."""
         shell = sys.modules.get("IPython")
         if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
-            shell.display.display(self)
+            shell.display.display({"text/plain": str(self), "text/html": self._html(opened=True)}, raw=True)
             return None
         handle, name = tempfile.mkstemp(prefix=f"kernelgraph-{self.data['function']['name'][:40]}-", suffix=".html")
         os.close(handle)
@@ -73,8 +73,11 @@ class Report:
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._html()}
+
+    def _html(self, opened: bool = False) -> str:
         """In a notebook: the text; a picture of the schedule and the memory, which stays where the notebook is not
-        trusted; and the page in a frame of its own."""
+        trusted; and the page in a frame of its own, folded unless `opened`."""
         data = self.data
         tasks = [task for task in data["tasks"] if "parent" not in task]
         bars = [TaskBar(task["label"], task["stream"], task["start"], task["end"]) for task in tasks]
@@ -89,5 +92,5 @@ class Report:
         if len(whole) <= LARGEST_FRAME:
             source = base64.b64encode(whole.encode()).decode()
             frame = f'<iframe src="data:text/html;base64,{source}" style="width:100%;height:860px;border:0"></iframe>'
-            html += f"<details><summary>the page</summary>{frame}</details>"
-        return {"text/plain": str(self), "text/html": html}
+            html += f"<details{' open' * opened}><summary>the page</summary>{frame}</details>"
+        return html

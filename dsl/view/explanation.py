@@ -43,7 +43,7 @@ def _head(inspection: CallInspection) -> str:
 
 def _task_line(number: int, task: Task) -> str:
     where = task.line.split(", ")
-    lines = where[0] + (f" and {len(where) - 1} more lines" if len(where) > 1 else "")
+    lines = where[0] + (f" and {len(where) - 1} more line{'s' * (len(where) > 2)}" if len(where) > 1 else "")
     return f"  t{number} {duration(task.cost)}: {shortened(task.name, 50)}" + (f" ({lines})" if task.line else "")
 
 

@@ -96,7 +96,10 @@ def __getattr__(name: str) -> Any:
         try:
             value = NAMESPACE[name]
         except KeyError:
-            raise AttributeError(f"module 'kernelgraph' has no attribute {name!r}") from None
+            import sys
+
+            text = f"module 'kernelgraph' has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=sys.modules[__name__]) from None  # Python then says what is meant
     globals()[name] = value
     return value
 

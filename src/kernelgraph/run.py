@@ -44,7 +44,9 @@ def main(arguments: list[str]) -> int:
         return subprocess.call(program)
     launcher = shlex.split(options.mpiexec) if options.mpiexec else find_launcher()
     if launcher is None:
-        parser.exit(2, "there is no mpiexec; run pip install 'kernelgraph[mpi]', or load your site's MPI\n")
+        parser.exit(
+            2, "there is no mpiexec; run pip install '.[mpi]' in kernelgraph's folder, or load your site's MPI\n"
+        )
     return subprocess.call(
         [*launcher, *launcher_options(launcher[0], options.elastic), "-n", str(options.ranks), *program]
     )

@@ -31,6 +31,7 @@ CELLS = [
     "f.report(x)",
     "f.explain(x)",
     "f",
+    "f.show(x)",
     "f(x + 1, 2, 3)",
 ]
 
@@ -49,7 +50,11 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         client.execute()
     finally:
         os.environ.pop("PYTHONPATH") if before is None else os.environ.__setitem__("PYTHONPATH", before)
-    return [{k: v for out in cell.outputs for k, v in (out.get("data") or dict(out)).items()} for cell in book.cells]
+    return [
+        {k: v for out in cell.outputs for k, v in (out.get("data") or dict(out)).items()}
+        | {"outputs": len(cell.outputs)}
+        for cell in book.cells
+    ]
 
 
 def test_every_cell_shows_text_that_fits(cells: list[dict[str, Any]]) -> None:
@@ -59,6 +64,11 @@ def test_every_cell_shows_text_that_fits(cells: list[dict[str, Any]]) -> None:
     told = cells[6]["text/plain"]
     assert "2 tasks" in told and "\\n" not in told
     assert "In[1]:6" in told and ".py" not in told  # the line of the cell, as the notebook numbers it
+
+
+def test_show_displays_the_page_once_and_opened(cells: list[dict[str, Any]]) -> None:
+    shown = cells[CELLS.index("f.show(x)")]
+    assert shown["outputs"] == 1 and "<details open><summary>the page</summary><iframe" in shown["text/html"]
 
 
 @pytest.mark.parametrize("number", [2, 4, 5])
@@ -77,4 +87,4 @@ def test_pictures_survive_notebooks_that_are_not_trusted(cells: list[dict[str, A
 def test_an_error_is_at_the_cells_line(cells: list[dict[str, Any]]) -> None:
     assert cells[-1]["ename"] == "ArgumentsError"
     traceback = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(cells[-1]["traceback"]))
-    assert "Cell In[9], line 1" in traceback and traceback.count("kernelgraph/dsl") == 1
+    assert "Cell In[10], line 1" in traceback and traceback.count("kernelgraph/dsl") == 1
