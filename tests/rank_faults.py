@@ -22,7 +22,7 @@ import kernelgraph as kg
 ROOT = Path(__file__).parent.parent
 BOTH = ("raise", "end", "stop", "order", "size")
 KINDS = {"threads": BOTH, "mpi": (*BOTH, "kill", "status")}
-TIMEOUT = 0.5  # seconds that ranks wait for one that stops calling
+TIMEOUTS = {"threads": 0.5, "mpi": 5.0}  # seconds that ranks wait for one that stops calling
 HANG = 60.0
 
 
@@ -87,7 +87,7 @@ def on_threads(fault: Fault) -> Outcome:
         with contextlib.suppress(Exception):
             kg.distributed.run_threads(fault.ranks, run)
 
-    with kg.override(collective_timeout=TIMEOUT if fault.kind == "stop" else HANG):
+    with kg.override(collective_timeout=TIMEOUTS["threads"] if fault.kind == "stop" else HANG):
         thread = threading.Thread(target=all_ranks, daemon=True)
         thread.start()
         thread.join(HANG)
@@ -101,7 +101,7 @@ def on_mpi(fault: Fault) -> Outcome:
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     given = {**os.environ, "PYTHONPATH": paths}
     if fault.kind == "stop":
-        given["KERNELGRAPH_COLLECTIVE_TIMEOUT"] = str(TIMEOUT)
+        given["KERNELGRAPH_COLLECTIVE_TIMEOUT"] = str(TIMEOUTS["mpi"])
     command = [sys.executable, "-m", "kernelgraph.run", "-n", str(fault.ranks), "-m", "tests.rank_suite"]
     command += ["--fault", fault.kind, str(fault.turn), str(fault.victim)]
     process = subprocess.Popen(
@@ -128,9 +128,9 @@ def inject(count: int, world: str, seed: int = 0) -> list[Outcome]:
     return [run(draw(rng, world)) for _ in range(count)]
 
 
-def seconds_beyond(outcome: Outcome) -> float:
+def seconds_beyond(outcome: Outcome, world: str) -> float:
     """The time to be told, without what ranks are asked to wait."""
-    return outcome.seconds - (TIMEOUT if outcome.fault.kind == "stop" else 0.0)
+    return outcome.seconds - (TIMEOUTS[world] if outcome.fault.kind == "stop" else 0.0)
 
 
 def main(count: int, world: str = "threads") -> None:
@@ -138,7 +138,7 @@ def main(count: int, world: str = "threads") -> None:
     hang, silent = sum(o.hangs for o in outcomes), sum(bool(o.silent) for o in outcomes)
     print(f"{count} faults over {world}: {hang} hang, {silent} silent")
     for kind in KINDS[world]:
-        each = sorted(seconds_beyond(o) for o in outcomes if o.fault.kind == kind)
+        each = sorted(seconds_beyond(o, world) for o in outcomes if o.fault.kind == kind)
         if each:
             print(f"  {kind}: {len(each)}, told after {each[len(each) // 2]:.3f} s, at most {each[-1]:.3f} s")
     for outcome in outcomes:
