@@ -124,7 +124,7 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
     own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, np.ndarray):
         data = each(value.tolist()) if value.dtype.hasobject else value.tobytes()
-        own = value.dtype.str, value.shape, value.strides, data
+        own = value.dtype.str, value.shape, value.strides, data, *each(_masks(value))
     elif kind is FunctionType:
         own = id(value), *(each(_function_dependencies(value)) if is_user_file(value.__code__.co_filename) else ())
     elif isinstance(value, type):
@@ -149,6 +149,11 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
         parts = each(container_contents(base, value)) if base is not None else ()
         own = id(kind), parts, each(_object_attributes(value, kind)), each(_class_if_users(kind))
     return own
+
+
+def _masks(value: np.ndarray[Any, Any]) -> list[Any]:
+    """The mask of a masked array."""
+    return [mask] if (mask := getattr(value, "_mask", None)) is not None else []
 
 
 # what holds others, in attributes that are found nowhere else
@@ -233,14 +238,18 @@ _UNSET = "<unset>"
 
 def is_immutable_library_class(kind: type) -> bool:
     """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
-    if kind is SimpleNamespace or builtin_container_base(kind) is not None or is_user_class(kind):
+    if kind in (SimpleNamespace, memoryview) or builtin_container_base(kind) is not None or is_user_class(kind):
         return False
-    return kind.__module__.partition(".")[0] in _CONSTANT
+    package = kind.__module__.partition(".")[0]
+    if package == "numpy":  # masked arrays, polynomials, records and what `np.vectorize` gives can change
+        return issubclass(kind, _NUMPY_CONSTANTS) and not issubclass(kind, np.void)
+    return package in _CONSTANT
 
 
-# modules whose objects never change; those of "builtins" are functions, descriptors and the like
+_NUMPY_CONSTANTS = np.generic, np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.sum)
+# other modules whose objects never change; those of "builtins" are functions, descriptors and the like
 _CONSTANTS = """
-builtins numpy ml_dtypes kernelgraph datetime zoneinfo decimal fractions uuid pathlib re typing types operator
+builtins ml_dtypes kernelgraph datetime zoneinfo decimal fractions uuid pathlib re typing types operator
 ipaddress enum string _io io logging
 """
 _CONSTANT = frozenset(_CONSTANTS.split())

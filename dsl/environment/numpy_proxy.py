@@ -86,6 +86,21 @@ class NumpyFunctionProxy:
         return self
 
 
+class TracedErrorState(np.errstate):
+    """`np.errstate`, which changes nothing in kernels: what asks for more than silence is refused."""
+
+    __slots__ = ()
+
+    def __init__(self, **options: Any) -> None:
+        asked = sorted({str(v) for v in options.values()} & {"raise", "call", "log"})
+        if asked:
+            raise UnsupportedError(
+                f"np.errstate(...={asked[0]!r}) changes nothing in kernels, which neither raise nor warn; take it out, "
+                "or write kg.debug.check_finite(x)"
+            )
+        super().__init__(**options)
+
+
 class NumpyModuleProxy:
     """NumPy itself, or a module of it."""
 
@@ -133,7 +148,7 @@ def traced_form(value: Any) -> Any:
     """What traced code gets in place of something of NumPy's; other things as they are."""
     try:
         found = _KNOWN.get(value)
-    except TypeError:  # no hash
+    except (TypeError, ValueError):  # no hash
         return value
     if getattr(value, "__name__", "") == "numpy.random":
         return NumpyRandomProxy("np.random")
@@ -176,3 +191,4 @@ def _of_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str
 
 # what `traced_form` has made; by identity, as NumPy's functions are compared
 _KNOWN: dict[Any, Any] = {value: NumpyFunctionProxy(value, ours) for value, ours in TRACED_OBJECTS.items()}
+_KNOWN[np.errstate] = TracedErrorState

@@ -188,6 +188,11 @@ def _other(world: Environment, value: Any, label: str) -> Any:
     return value
 
 
+def _is_numpy_or_python_class(kind: type) -> bool:
+    """Whether it is NumPy's or Python's, as masked arrays and memoryviews are: what they hold is read while tracing."""
+    return kind.__module__.partition(".")[0] in ("numpy", "builtins")
+
+
 def _is_iterator(kind: type) -> bool:
     return hasattr(kind, "__next__") and not is_immutable_library_class(kind)
 
@@ -238,7 +243,8 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _view),
     ("container", lambda kind, value: builtin_container_base(kind) is not None, _container),
     ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator),
-    ("array of another library", lambda kind, value: is_foreign_array(value), lambda world, value, label: value),
+    ("array of another library", lambda kind, value: is_foreign_array(value) and not _is_numpy_or_python_class(kind),
+     lambda world, value, label: value),
     ("anything else", lambda kind, value: True, lambda w, value, label: _other(w, traced_form(value), label)),
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from ..core.errors import (
     DTypeError,
     EscapedValueError,
     MissingAttributeError,
+    ShapeError,
     TraceError,
     UnsupportedError,
     nearest_name_hint,
@@ -174,6 +175,9 @@ class Tracer(NumpyProtocols):
             self._trace.recorder.lift(self)[key] = value
             return
         METHODS["__setitem__"](self, key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        raise ShapeError("cannot delete array elements; write np.delete(x, i)")
 
     def __getattr__(self, name: str) -> Any:
         implementation = METHODS.get(name)

@@ -365,3 +365,64 @@ def test_defaults_are_those_that_the_function_has_now() -> None:
     assert function.__kwdefaults__ is not None
     function.__kwdefaults__["j"] = 4.0
     assert_same(f(X), function(X))
+
+
+CHANGED: Any = None
+# what is held, what is computed of it, and changes of it, one after the other
+NUMPYS: dict[str, tuple[Any, Any, tuple[Any, ...]]] = {
+    "masked array": (
+        lambda: np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
+        lambda x: x * CHANGED.mean(),
+        (lambda v: v.__setitem__(0, 50.0), lambda v: v.mask.__setitem__(2, True), lambda v: v.data.__setitem__(0, 4.0)),
+    ),
+    "poly1d": (lambda: np.poly1d([1.0, 2.0]), lambda x: x * CHANGED(2.0), (lambda v: v.coeffs.__setitem__(0, 9.0),)),
+    "polynomial": (
+        lambda: np.polynomial.Polynomial([1.0, 2.0]),
+        lambda x: x * CHANGED(2.0),
+        (lambda v: v.coef.__setitem__(0, 9.0), lambda v: setattr(v, "coef", np.array([3.0, 4.0]))),
+    ),
+    "vectorize": (
+        lambda: np.vectorize(lambda t: t + 1),
+        lambda x: x * CHANGED(1.0),
+        (lambda v: setattr(v, "pyfunc", lambda t: t + 5),),
+    ),
+    "record": (
+        lambda: np.array([(1.0, 2)], [("p", "f8"), ("q", "i4")])[0],
+        lambda x: x * CHANGED["p"],
+        (lambda v: v.__setitem__("p", 9.0),),
+    ),
+    "memoryview": (lambda: memoryview(np.ones(3)), lambda x: x * CHANGED[0], (lambda v: v.__setitem__(0, 5.0),)),
+}
+
+
+@pytest.mark.parametrize("kind", NUMPYS)
+def test_what_is_numpys_and_changes_is_read_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, function, changes = NUMPYS[kind]
+    held = made()
+    monkeypatch.setitem(globals(), "CHANGED", held)
+    traced = kg.kernel_graph(function, device="cpu")
+    for change in (lambda v: None, *changes, lambda v: None):
+        change(held)
+        np.testing.assert_array_equal(np.asarray(traced(np.ones(2))), function(np.ones(2)))
+
+
+def test_floating_point_errors_that_are_asked_for_are_refused() -> None:
+    def function(x: Any, how: str) -> Any:
+        with np.errstate(divide=how):
+            return x / 0
+
+    traced = kg.kernel_graph(function, device="cpu", static_argnames=("how",))
+    assert np.isinf(np.asarray(traced(np.ones(2), "ignore"))).all()
+    for how in ("raise", "call", "log"):
+        with pytest.raises(kg.UnsupportedError, match="changes nothing"):
+            traced(np.ones(2), how)
+
+
+def test_elements_are_not_deleted() -> None:
+    def function(x: Any) -> Any:
+        del x[0]
+        return x
+
+    for call in (function, kg.kernel_graph(function, device="cpu")):
+        with pytest.raises(ValueError, match="cannot delete array elements"):
+            call(np.ones(2))
