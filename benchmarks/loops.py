@@ -1,6 +1,7 @@
 """What loops cost: tracing, planning, launching and running time steps, rolled and as they were traced.
 
     python benchmarks/loops.py [--device cpu] [--only-deciding]
+    python benchmarks/loops.py --nodes 1000 10000 100000    # compile time of traces that do not repeat
 
 Every figure is the least of several repeats: what disturbs one only ever lengthens it. Tracing is in thread time.
 """
@@ -19,6 +20,7 @@ PARSER = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ 
 PARSER.add_argument("--device", default="cpu")
 PARSER.add_argument("--only-deciding", action="store_true", help="who reads the condition of a while, on a GPU")
 PARSER.add_argument("--repeats", type=int, default=5)
+PARSER.add_argument("--nodes", type=int, nargs="*", default=[])
 OPTIONS = PARSER.parse_args()
 pin(2)
 
@@ -79,6 +81,31 @@ def tracing() -> None:
         both = [least(lambda r=roll, s=steps: traced(s, 32, r), 5, time.thread_time) for roll in (False, True)]
         alone, rolled = (seconds * 1e6 / nodes for seconds in both)
         print(f"| {steps} | {nodes} | {alone:.1f} | {rolled:.1f} | {len(traced(steps, 32, True).nodes)} |")
+
+
+def unlike(u: Any, steps: int) -> Any:
+    """Steps none of which repeats another one: their windows and factors differ."""
+    for i in range(steps):
+        low, high = i % 13, 40 + (i * i) % 23
+        u[low:high] = 0.5 * u[low:high] + u[low + 1 : high + 1] / (i + 2) - u[64 - high : 64 - low].max()
+    return u
+
+
+def compiling() -> None:
+    """Thread time a node, of traces of about so many nodes that are left as they are."""
+    print("\n| nodes | tracing, us a node | fuse, lower and plan, us a node | tasks |\n|--:|--:|--:|--:|")
+    for wanted in OPTIONS.nodes:
+        with kg.override(roll=False):
+            function = kg.kernel_graph(device=OPTIONS.device)(lambda u, n=wanted // 10: unlike(u, n))
+            spec = kg.spec((64,), np.float64)
+            start = time.thread_time()
+            graph = function.graph(spec)
+            traced_by = time.thread_time()
+            plan = planned(graph)
+            end = time.thread_time()
+        nodes = len(graph.nodes)
+        alone, rest = (traced_by - start) * 1e6 / nodes, (end - traced_by) * 1e6 / nodes
+        print(f"| {nodes} | {alone:.1f} | {rest:.1f} | {tasks(plan)} |", flush=True)
 
 
 def planning() -> None:
@@ -248,6 +275,9 @@ def _jax(u: Any) -> str:
 
 if __name__ == "__main__":
     print(machine(2, ("numpy", "llvmlite")))
+    if OPTIONS.nodes:
+        compiling()
+        sys.exit()
     if OPTIONS.only_deciding:
         deciding()
         counting()

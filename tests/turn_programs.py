@@ -320,6 +320,11 @@ def load(programs: list[Program], folder: Path) -> dict[str, Callable[..., Any]]
     return scope
 
 
+def in_columns(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same values, the elements of columns side by side."""
+    return tuple(np.asfortranarray(a) if isinstance(a, np.ndarray) else a for a in arguments)
+
+
 def check(seed: int, count: int, device: str = "cpu") -> tuple[list[str], collections.Counter[str]]:
     """What went wrong, in words, and how often each thing happened."""
     wrong: list[str] = []
@@ -343,7 +348,11 @@ def check(seed: int, count: int, device: str = "cpu") -> tuple[list[str], collec
                     seen["refused"] += 1
                     seen[f"refused, since {got[0][:150]}"] += 1
                     break
-                if said := difference(got, want):
+                said = difference(got, want)
+                if said and difference(outcome(plain, in_columns(p.arguments(turn))), want):
+                    seen["NumPy's own answer depends on memory"] += 1  # where an assignment overlaps itself
+                    break
+                if said:
                     wrong.append(f"{p.text}\n# {p.dtypes} n={p.n} arguments {turn}: {said}")
                     break
             reasons = [r for n in notes for r in n.unrolled.values()]

@@ -21,7 +21,7 @@ from .body import RoutineBody
 from .dead_code import without_dead_code
 from .form import Block, Fold, For, If, Let, Memory, Routine, Set, Stop, Store, While, blocks_of
 from .partials import NoDerivative, parts
-from .writer import RoutineWriter, Values, is_float
+from .writer import RoutineWriter, Values, check_derivable, is_float
 
 LARGEST = 1 << 27  # elements of a tape
 Counter = tuple[KernelValue, int, int]  # of a loop around: its index, the least one, how many at most
@@ -45,8 +45,7 @@ class Backwards:
 @lru_cache(16)
 def backwards(routine: Routine) -> Backwards:
     """The routines for cotangents. Raises NoDerivative."""
-    if routine.checks:
-        raise NoDerivative("it may raise an error")
+    check_derivable(routine)
     reads = {a for s in _folds(routine.body) for a in _loads(s.body)}
     undone = reads - {i for i, a in enumerate(routine.arrays) if a.role == "in"}
     wanted: set[Any] | None = None

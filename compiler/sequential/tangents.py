@@ -7,15 +7,14 @@ from functools import lru_cache
 from ..kernel.value import KernelValue
 from .form import Block, Fold, For, If, Let, Routine, Set, Store, While
 from .partials import NoDerivative, parts
-from .writer import RoutineWriter, Values, is_float
+from .writer import RoutineWriter, Values, check_derivable, is_float
 
 
 @lru_cache(16)
 def with_tangents(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
     """The routine that also computes what changes of its floats make; after its arrays come those of the changes, of
     the arrays that are given. Raises NoDerivative."""
-    if routine.checks:
-        raise NoDerivative("it may raise an error")
+    check_derivable(routine)
     floats = tuple(i for i, a in enumerate(routine.arrays) if is_float(a.dtype))
     writer = _Along(routine, {a: len(routine.arrays) + k for k, a in enumerate(floats)})
     writer.block({}, {}, routine.body)

@@ -21,6 +21,14 @@ def is_float(dtype: DType) -> bool:
     return dtype.kind == "f"
 
 
+def check_derivable(routine: Routine) -> None:
+    """Raises NoDerivative for what no rule is written for."""
+    if routine.checks:
+        raise NoDerivative("it may raise an error")
+    if any(dtype.kind == "c" for dtype in (*(a.dtype for a in routine.arrays), *routine.variables)):
+        raise NoDerivative("it computes with complex numbers")
+
+
 class RoutineWriter:
     """Writes a routine that follows another one."""
 

@@ -99,11 +99,10 @@ def _make_cuda_kernel(form: LoopNest) -> Kernel:
 
 
 def _print_cuda_routine(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
-    from .cuda.sequential import cuda_routine, routine_blocks, routine_threads
+    from .cuda.sequential import cuda_routine, routine_shape
 
-    blocks = routine_blocks(routine, gpu.compute_capability >= (9, 0))
-    shape = LaunchShape(grid=(blocks, 1, 1), block=(routine_threads(routine), 1, 1))
-    return cuda_routine(routine, blocks), shape
+    shape = routine_shape(routine, gpu.compute_capability >= (9, 0))
+    return cuda_routine(routine, shape), LaunchShape(grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1))
 
 
 def _cuda_grid_and_block(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...compiler.core.types import DType, real_dtype
 from ...compiler.sequential.body import Scope
-from ...compiler.sequential.form import For, If, While
+from ...compiler.sequential.form import For, If, While, blocks_of
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes, restore
 from ..control_flow.rewrite import VALUE
@@ -135,7 +135,10 @@ class LoopRecorder(LoopArithmetic):
             width, wide, meets, turns, touched = before
             apart = until is None and turns_are_apart(turn, self.touched[touched:])
             if apart and (many := (high - low).greatest) is not None and many * NARROW >= self.width:
-                self.width, self.wide, self.meets = many * self.step, wide + self.turns - turns, meets + weight
+                inner = [s for s in scope.statements if blocks_of(s)]
+                nested = len(inner) == 1 and isinstance(inner[0], For) and (inner[0].apart or inner[0].parallel)
+                self.width = many * (self.width if nested else self.step)
+                self.wide, self.meets = wide + self.turns - turns, meets + weight
             else:
                 apart = False
             self.width = max(width, self.width)

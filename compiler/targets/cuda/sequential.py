@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ....runtime.core.frozen import dataclass
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
 from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType, real_dtype
@@ -23,37 +24,60 @@ from .kernel_text import constant_text
 INT32 = np.dtype(np.int32)
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 WARP, MOST_THREADS = 32, 512
+FEW_THREADS, MOST_BLOCKS = 64, 1024  # of a loop whose turns are all independent
 SHARE = 4  # turns of a long loop for each thread
 CLUSTER = 8  # blocks of a cluster: what every GPU that has clusters can run
 WIDE = 4096  # elements of a step by and large from which a cluster is faster than a block, whose barrier is cheaper
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
-def routine_threads(routine: Routine) -> int:
-    """How many threads the block has: a power of two."""
-    threads = WARP
-    while threads < MOST_THREADS and threads * SHARE < routine.width:
-        threads *= 2
-    return threads
+@dataclass(frozen=True, slots=True)
+class RoutineShape:
+    """The threads of a routine's kernel: blocks and threads of each, powers of two. together: the blocks are one
+    cluster, whose threads can wait for each other; else there is one, or nobody has to wait."""
+
+    blocks: int
+    threads: int
+    together: bool = False
 
 
-def routine_blocks(routine: Routine, clusters: bool) -> int:
-    """How many blocks the kernel has. clusters: whether the GPU has clusters."""
-    return CLUSTER if clusters and routine.wide >= WIDE and routine.width > MOST_THREADS else 1
+def routine_shape(routine: Routine, clusters: bool) -> RoutineShape:
+    """The shape of a routine's kernel. clusters: whether the GPU has clusters."""
+    if _is_one_step(routine):
+        return RoutineShape(_power_of_two(routine.width / FEW_THREADS, MOST_BLOCKS), FEW_THREADS)
+    threads = WARP * _power_of_two(routine.width / SHARE / WARP, MOST_THREADS // WARP)
+    together = clusters and routine.wide >= WIDE and routine.width > MOST_THREADS
+    return RoutineShape(CLUSTER if together else 1, threads, together)
 
 
-def cuda_routine(routine: Routine, blocks: int = 1) -> Kernel:
-    """The kernel of a routine, for blocks of `routine_threads`. It takes the arrays, and the numbers less one."""
-    text = _Printer(routine, blocks).text()
+def _power_of_two(x: float, most: int) -> int:
+    """The least that is no less than x, or `most`."""
+    found = 1
+    while found < most and found < x:
+        found *= 2
+    return found
+
+
+def _is_one_step(routine: Routine) -> bool:
+    """Whether it is nothing but independent turns."""
+    steps = [s for s in routine.body if not isinstance(s, (Let, Set))]
+    loads = [s.instr.attr for s in routine.body if isinstance(s, Let) and s.instr.op == "load"]
+    fixed = all(routine.arrays[array].role == "in" for array in loads)
+    return len(steps) == 1 and isinstance(steps[0], For) and steps[0].parallel and fixed and not routine.checks
+
+
+def cuda_routine(routine: Routine, shape: RoutineShape) -> Kernel:
+    """The kernel of a routine, for this shape. It takes the arrays, and the numbers less one."""
+    text = _Printer(routine, shape).text()
     name = f"k_seq_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     signature = ("ptr",) * len(routine.arrays) + ("i64",) * routine.numbers
-    options = (("fastmath", False), *((("cluster", blocks),) if blocks > 1 else ()))
+    options = (("fastmath", False), *((("cluster", shape.blocks),) if shape.together else ()))
     return Kernel(name, "cuda", text.replace(_NAME, name), signature, options, form=routine)
 
 
 class _Printer:
-    def __init__(self, routine: Routine, blocks: int) -> None:
-        self.routine, self.threads, self.blocks = routine, routine_threads(routine), blocks
+    def __init__(self, routine: Routine, shape: RoutineShape) -> None:
+        self.routine, self.threads, self.blocks, self.together = routine, shape.threads, shape.blocks, shape.together
         self.lines: list[str] = []
         self.depth = 1
         self.dtypes: dict[int, DType] = {}
@@ -101,13 +125,14 @@ class _Printer:
 
     @property
     def barrier(self) -> str:
-        if self.blocks > 1:
+        if self.together:
             return "cluster_barrier()"
         return "barrier()" if self.threads > WARP else "sync_warp()"
 
     def meet(self) -> None:
         """All threads wait for each other, if there is a reason."""
-        if (self.read or self.wrote) and not self.shared:
+        alone = self.blocks > 1 and not self.together  # nobody reads what another one writes
+        if (self.read or self.wrote) and not self.shared and not alone:
             self.add(self.barrier)
         self.read = self.wrote = False
 
@@ -225,11 +250,11 @@ class _Printer:
         self.loop(s, f"v{s.start} + own" if mine else f"v{s.start}", f"i64({self.threads})" if mine else "i64(1)", turn)
         if mine:
             self.shared = False
-            self.together(total, joins, wide, identity)
+            self.add_parts(total, joins, wide, identity)
         self.dtypes[s.number] = s.dtype
         self.add(f"v{s.number} = {self.cast(total, wide, s.dtype)}")
 
-    def together(self, total: str, joins: str, dtype: DType, identity: str) -> None:
+    def add_parts(self, total: str, joins: str, dtype: DType, identity: str) -> None:
         """Each thread's part becomes the whole in all of them."""
         self.add(f"{total} = warp_{joins}({total}, 32)")
         if self.threads == WARP:

@@ -19,7 +19,7 @@ from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
 from kernelgraph.compiler.sequential.lifting import lift_sizes
 from kernelgraph.compiler.sequential.parallel_turns import simplified
-from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_blocks, routine_threads
+from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_shape
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.program.program import Int
 from tests.compiler import cuda_emulator
@@ -56,11 +56,20 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         for a in routine.arrays
     ]
     lifted, numbers = lift_sizes(routine)
-    blocks = routine_blocks(routine, True)
-    kernel, block = cuda_routine(lifted, blocks), (routine_threads(routine), 1, 1)
+    shape = routine_shape(lifted, True)
+    kernel = cuda_routine(lifted, shape)
     given = [cuda_emulator.pointer(a.view(real_dtype(a.dtype)), name=f"a{i}", again=True) for i, a in enumerate(arrays)]
     given += [n - 1 for n in numbers]
-    cuda_emulator.run(kernel.source, kernel.name, (blocks, 1, 1), block, given, random.Random(1), (), blocks > 1)
+    cuda_emulator.run(
+        kernel.source,
+        kernel.name,
+        (shape.blocks, 1, 1),
+        (shape.threads, 1, 1),
+        given,
+        random.Random(1),
+        (),
+        shape.together,
+    )
     found = zip(arrays, routine.arrays, strict=True)
     return [x.reshape(a.shape) for x, a in found if a.role in ("out", "inout")]
 
@@ -130,6 +139,43 @@ def eliminated(a: Any) -> Any:
         a[k + 1 :, k] /= a[k, k]
         a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
     return a
+
+
+def distances(x: Any) -> Any:
+    d = np.zeros((len(x), len(x)))
+    for i in range(len(x)):
+        for j in range(i + 1, len(x)):
+            d[i, j] = np.sqrt(np.sum((x[i] - x[j]) ** 2))
+            d[j, i] = d[i, j]
+    return d
+
+
+def best_of_each(a: Any) -> Any:
+    found = np.zeros(len(a))
+    for i in range(len(a)):
+        best = a[i, 0]
+        for j in range(1, a.shape[1]):
+            if a[i, j] > best:
+                best = a[i, j]
+        found[i] = best
+    return found
+
+
+@pytest.mark.parametrize(("function", "shape"), [(distances, (12, 3)), (best_of_each, (80, 3))])
+def test_turns_that_are_all_independent_run_on_as_many_blocks_as_there_are(function: Any, shape: Any) -> None:
+    """Also where each turn has variables of its own."""
+    with recorded():
+        graph = kg.kernel_graph(function, device="cpu").graph(np.zeros(shape))
+    nodes = [n for n in graph.nodes if n.op == "sequential"]
+    unwanted = [n for n, a in enumerate(nodes[0].attr("routine").arrays) if a.role == "out"]
+    routine = simplified(nodes[0].attr("routine"), unwanted)
+    launch = routine_shape(routine, True)
+    assert launch.blocks > 1 and "barrier" not in cuda_routine(routine, launch).source
+    given, written = arguments(routine), [a for a in routine.arrays if a.role in ("out", "inout")]
+    for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):
+        assert array.role == "out" or np.array_equal(got, want)
+    (task,) = (t for t in build_program(graph, "cuda").tasks if t.name == "loop")
+    assert task.grid[0] > 1
 
 
 def test_what_nobody_reads_is_neither_computed_nor_stored() -> None:
