@@ -60,7 +60,7 @@ def joined(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     for same in (FLOATS, WHOLE):
         if len({d for d, _ in strong if d.kind in same}) > 1:
             raise LoopNotRecordable("a number has one dtype or another one, as values decide")
-    held = max(distinct, key=lambda k: (k[1] is None, k[0].kind in FLOATS))
+    held = max(distinct, key=lambda k: (k[1] is None, (WHOLE + FLOATS).index(k[0].kind)))
     return held, *(k for k in distinct if k != held)
 
 
