@@ -17,7 +17,7 @@ from typing import Any, Generic
 from ..core.errors import TraceError
 from ..core.object_state import PLAIN, builtin_container_base, is_user_class
 from ..core.pytree import ORIGINAL
-from ..trace.trace import trace_in_progress
+from ..trace.trace import current_trace, trace_in_progress
 from .environment import Environment
 from .frozen_containers import blank, changes_of, fill, refused
 from .traced_globals import TracedGlobals
@@ -326,7 +326,7 @@ def traced_class(world: Environment, kind: type) -> type:
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
-        contents["__del__"] = lambda self: None
+        contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     try:
         made: type = type.__new__(_metaclass(type(kind)), kind.__name__, (ProxyBase, kind), contents)
     except TypeError:  # a class that cannot have subclasses
@@ -341,6 +341,15 @@ def traced_class(world: Environment, kind: type) -> type:
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.watch_for(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
+
+
+def _refuse_finalizer(found: Any, world: Environment) -> None:
+    """In place of the user's `__del__`: nothing, but that an object which the function makes must not end in it."""
+    if current_trace() is world.trace and world.real(found) is None:
+        TraceError(  # noted by the trace: nobody would catch it here
+            f"an object of {type(found).__name__} is made and ends in a traced function; its __del__ would not run in "
+            "later calls, make it outside"
+        )
 
 
 def _part_from(made: type, kind: type) -> None:

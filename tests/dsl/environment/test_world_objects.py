@@ -260,3 +260,25 @@ def test_no_way_to_change_the_class_of_an_object_is_lost() -> None:
     refused(lambda: cpu(of_outside)(X), kg.TraceError, "cannot change")
     refused(lambda: cpu(of_argument)(Plain(), X), kg.TraceError, "cannot change the class")
     refused(lambda: cpu(assigned)(Plain(), X), kg.TraceError, "cannot change the class", line=line_in(assigned))
+
+
+class Ending:
+    ended = 0
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def __del__(self) -> None:
+        type(self).ended += 1
+
+
+KEPT = Ending(2.0)
+
+
+def test_an_object_that_ends_in_a_traced_function_is_no_object_whose_end_is_lost() -> None:
+    def makes(x: Any) -> Any:
+        return x * Ending(3.0).gain
+
+    refused(lambda: cpu(makes)(X), kg.TraceError, "__del__", line=line_in(makes))
+    agree(lambda x: x * KEPT.gain, X)
+    assert not Ending.ended
