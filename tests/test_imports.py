@@ -241,7 +241,6 @@ CYCLES = {  # within a folder
     "compiler/kernel/body_builder.py compiler/kernel/value.py",
     "compiler/lowering/emit.py compiler/lowering/gathers.py compiler/lowering/kernels.py",
     "dsl/jit/eager.py dsl/jit/kernel_graph.py dsl/jit/methods.py",
-    "compiler/targets/cpu/llvm_ir.py compiler/targets/cpu/llvm_module.py",
     "runtime/program/control_flow.py runtime/program/plan.py runtime/program/program.py",
 }
 

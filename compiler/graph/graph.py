@@ -1,8 +1,10 @@
-"""Graph: a tuple of typed nodes whose arguments point backwards. `compiler/graph/builder.py` makes them."""
+"""Graph: a tuple of typed nodes whose arguments point backwards, and the lines of the user's text that they come from.
+
+`compiler/graph/builder.py` makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -105,3 +107,24 @@ class Value:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.type.dtype
+
+
+class Line(str):
+    """`file.py:12`, or several such lines. places: for each, what the front end knows of it; passes carry it along."""
+
+    __slots__ = ("places",)
+    places: tuple[Any, ...]
+
+    def __new__(cls, text: str, places: tuple[Any, ...] = ()) -> Line:
+        line = super().__new__(cls, text)
+        line.places = places
+        return line
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+def joined_lines(lines: Iterable[str]) -> Line:
+    """Several lines as one, each once."""
+    every = {line: line for line in lines if line}
+    return Line(", ".join(every), tuple(place for line in every for place in getattr(line, "places", ())))

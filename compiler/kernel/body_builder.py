@@ -6,14 +6,14 @@ float32 and rounded back after every op (`Body.apply`), as NumPy does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import numpy as np
 
+from ...runtime.core.frozen import replace
 from ...runtime.program.user_function import UserFunction
 from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, real_dtype
-from .constant_lifting import is_fixed_constant
 from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
 from .primitives import primitive_dtype
 from .value import KernelValue
@@ -146,7 +146,7 @@ class KernelBody:
         return np.frombuffer(instr.attr, instr.dtype)[0]
 
     def literal(self, value: Any, dtype: DType) -> KernelValue:
-        """A number of the program, as a parameter of the kernel where it can be. See `constant_lifting`."""
+        """A number of the program, as a parameter of the kernel where it can be. See `lift_constants`."""
         if dtype.kind == "c":
             number = complex(value)
             return self.pair(self.literal(number.real, real_dtype(dtype)), self.literal(number.imag, real_dtype(dtype)))
@@ -260,3 +260,32 @@ class KernelBody:
 def _rounds_once_to_half(source: DType, target: DType) -> bool:
     """Whether a cast to a 16-bit float rounds once: float64 to float16."""
     return source.itemsize == 8 and source.kind == "f" and target == np.float16
+
+
+# The program's own numbers become parameters of the kernel, so that its text, and the machine code, does not depend on
+# them: `0.1 * x` and `0.2 * x` are one kernel. In the text stay numbers that instructions have a short form for
+# (x * 2 is x + x, a select against 0 is a mask), those that are not finite, and those that a formula looked at
+# (`Val.known`: x // 7 is a product, x ** 5 a few).
+COMMON = (0.0, 0.5, 1.0, 2.0, -0.5, -1.0, -2.0)
+
+
+def is_fixed_constant(value: Any, dtype: DType) -> bool:
+    """Whether a number (real) is a constant of the text whatever is done with it."""
+    number = np.asarray(value, dtype)
+    return dtype == BOOL or float(number) in COMMON or not np.isfinite(np.float64(number))
+
+
+def lift_constants(phases: Sequence[Phase], asked: Set[Instr], first: int) -> tuple[tuple[Phase, ...], list[Instr]]:
+    """The phases with `scalar first`, `scalar first + 1`, ... in place of the literals that are not in `asked`, and
+    those literals in that order; the others become constants."""
+    numbers: dict[Instr, int] = {}
+
+    def place(instr: Instr) -> Instr:
+        if instr.op != "literal":
+            return instr
+        if instr in asked:
+            return replace(instr, op="const")
+        return replace(instr, op="scalar", attr=numbers.setdefault(instr, first + len(numbers)))
+
+    lifted = tuple(replace(p, instrs=tuple(map(place, p.instrs))) for p in phases)
+    return lifted, list(numbers)

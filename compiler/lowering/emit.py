@@ -13,8 +13,7 @@ from ...runtime.core.frozen import replace
 from ...runtime.program.program import Argument, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType
-from ..kernel.body_builder import KernelBody
-from ..kernel.constant_lifting import lift_constants
+from ..kernel.body_builder import KernelBody, lift_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from ..kernel.value import KernelValue
 from ..layout.index_maps import Map, depends_on_axes, identity_index_map, map_through_node, pointwise_index_maps
@@ -24,10 +23,11 @@ from ..layout.operands import (
     IterationDomain,
     OperandAccess,
     PlacedLoopNest,
+    interleaved_outputs,
     reduction_dtypes,
     stays_aligned,
+    stencil_windows,
 )
-from ..layout.stencil_windows import interleaved_outputs, stencil_windows
 from ..ops.table import OPS
 from .gathers import emit_gather
 

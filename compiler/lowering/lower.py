@@ -8,10 +8,9 @@ from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task
 from ...runtime.program.user_function import UserFunction
 from ...runtime.program.work import union_bytes
-from ..core.lines import joined_lines
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_attrs
-from ..graph.graph import Graph, Node
+from ..graph.graph import Graph, Node, joined_lines
 from ..layout.index_maps import contiguous_strides, reshape_strides, view_strides
 from ..layout.operands import ALIGNMENT, Array, BufferLocation
 from ..ops.table import OPS

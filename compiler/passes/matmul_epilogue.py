@@ -14,10 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..core.lines import joined_lines
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value
+from ..graph.graph import Graph, Node, Value, joined_lines
 from ..ops.table import OPS
 from .simplify import rewrite_nodes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ...runtime.codegen.cpu_features import vector_register_bytes, widest_vector_libm
+from ...runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.gpu_properties import H200, GpuProperties

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
 
-from ...compiler.core.lines import Line
+from ...compiler.graph.graph import Line
 from ...runtime.core.frozen import dataclass
 from .errors import USER_FILES, is_user_file, show_line
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import Device
-from ...runtime.program.plan_queries import ENTRY
+from ...runtime.program.plan import ENTRY
 from ..array.array import Array, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
 from ..array.in_flight import events_using_memory, track_memory

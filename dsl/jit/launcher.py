@@ -19,8 +19,7 @@ from ...runtime.core.errors import OutOfMemory
 from ...runtime.engine.direct_call import ARENA, DirectArgument, table_packers
 from ...runtime.engine.object_words import Words, words_of_aspect
 from ...runtime.program.device import Device, Event, error_of_event
-from ...runtime.program.plan import Plan
-from ...runtime.program.plan_queries import plan_boundary
+from ...runtime.program.plan import Plan, plan_boundary
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory

@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import Any
 
-from ...runtime.codegen.cpu_features import vector_register_bytes, widest_vector_libm
+from ...runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
 from ...runtime.core.cache_contents import cache_entries
 from ...runtime.core.settings import TABLE, settings
 from ...runtime.devices.registry import query_gpu_properties

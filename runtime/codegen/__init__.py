@@ -1,5 +1,4 @@
 """Text to machine code in this process.
 
-In reading order: llvm_jit, cpu_features, elf_loader, symbols, numba_functions, dual_numbers, numba_errors,
-word_language, cpython, native_callable.
+In reading order: llvm_jit, elf_loader, numba_functions, dual_numbers, numba_errors, word_language, native_callable.
 """

@@ -3,6 +3,7 @@
 A loader of our own starts in a millisecond, where importing LLVM takes a hundred. It knows the few relocations that
 LLVM's position-independent small code model emits (System V ABI, AMD64 supplement, 2018, section 4.4) and raises
 Unsupported for anything else, which then goes to LLVM's loader. It trusts the bytes: the cache has checked them.
+The C functions that machine code may call are found by name, in this process.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple
+
+from ..core.errors import CompileError
 
 _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS = 2, 4, 8
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXEC, _SHF_TLS = 1, 2, 4, 0x400
@@ -170,3 +175,38 @@ def _set_page_protection(address: int, length: int, protection: int) -> None:
     mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if length and mprotect(address, length, protection):
         raise UnsupportedObjectFile(f"executable memory refused (errno {ctypes.get_errno()})")
+
+
+# Searched in this order. libmvec: glibc's vector mathematics; libgcc_s: conversions of half floats and wide integers.
+LIBRARIES: dict[str, tuple[str | None, ...]] = {
+    "linux": (None, "libm.so.6", "libmvec.so.1", "libc.so.6", "libpthread.so.0", "libgcc_s.so.1"),
+    "darwin": (None, "libSystem.dylib"),
+    "win32": ("ucrtbase", "msvcrt", "kernel32"),
+}
+
+
+@cache
+def _open_c_library(name: str | None) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(name)
+    except (OSError, TypeError):
+        return None
+
+
+@cache
+def find_c_function(name: str) -> int | None:
+    """The address of the C function `name`, or None."""
+    for place in LIBRARIES.get(sys.platform, (None,)):
+        library = _open_c_library(place)
+        if library is not None and (function := getattr(library, name, None)) is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return None
+
+
+def resolve_c_functions(names: Iterable[str], what: str) -> dict[str, int]:
+    """The address of every name. Raises CompileError that lists those that this system has not: `what` needs them."""
+    found = {name: find_c_function(name) for name in names}
+    missing = sorted(name for name, address in found.items() if address is None)
+    if missing:
+        raise CompileError(f"{what} calls {', '.join(missing)}, which no library of this system has", what)
+    return {name: address for name, address in found.items() if address is not None}

@@ -2,6 +2,7 @@
 
 A warm start reads the object file from the disk cache and loads it without LLVM. The text carries neither triple nor
 data layout: it is compiled for this CPU, or for the one that the settings `cpu_name` and `cpu_features` describe.
+The same decides what kernels may use: the width of vector registers, and vector mathematics.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..core.errors import CompileError
 from ..core.frozen import dataclass
 from ..core.progress import progress_counter
 from ..core.settings import settings
-from . import elf_loader, symbols
+from . import elf_loader
 
 _CACHE = DiskCache("cpu")
 _FORMAT = 2
@@ -234,7 +235,7 @@ def _compile_and_cache(identity: str, text: Callable[[], str], name: str) -> Mac
 def _load_object_code(data: bytes, text: Callable[[], str], name: str) -> MachineCode:
     try:
         parsed = elf_loader.ElfObject(data)
-        image = elf_loader.LoadedImage(parsed, symbols.resolve_c_functions(parsed.undefined_symbols(), name))
+        image = elf_loader.LoadedImage(parsed, elf_loader.resolve_c_functions(parsed.undefined_symbols(), name))
         return MachineCode(image.functions, image)
     except elf_loader.UnsupportedObjectFile:
         return _load_with_llvm_engine(data, text(), name)
@@ -268,7 +269,7 @@ def link_llvm_ir(text: str, others: Sequence[tuple[str, str]]) -> str:
 def _load_with_llvm_engine(data: bytes, text: str, name: str) -> MachineCode:
     """LLVM's own loader, for other systems. It ignores missing symbols, so the text's are resolved before."""
     llvm = _initialized_llvmlite()
-    known = symbols.resolve_c_functions(declared_c_functions(text), name)
+    known = elf_loader.resolve_c_functions(declared_c_functions(text), name)
     with _loading:
         for symbol, address in known.items():
             llvm.add_symbol(symbol, address)
@@ -292,3 +293,18 @@ def enabled_cpu_features() -> frozenset[str]:
     for change in filter(None, settings.cpu_features.split(",")):
         (flags.add if change[0] == "+" else flags.discard)(change.lstrip("+-"))
     return frozenset(flags)
+
+
+def vector_register_bytes() -> int:
+    """The width of a vector register."""
+    have = enabled_cpu_features()
+    return 64 if "avx512f" in have else 32 if "avx2" in have else 16
+
+
+def widest_vector_libm() -> str | None:
+    """The widest vector mathematics that can be called: `libmvec-avx512`, `libmvec-avx2` or None."""
+    have = enabled_cpu_features()
+    for name, feature, probe in (("avx512", "avx512f", "_ZGVeN16v_expf"), ("avx2", "avx2", "_ZGVdN8v_expf")):
+        if feature in have and elf_loader.find_c_function(probe) is not None:
+            return f"libmvec-{name}"
+    return None

@@ -1,4 +1,6 @@
-"""Machine code and words that it reads in; a function that Python calls as it calls its own built-in ones, out."""
+"""Machine code and words that it reads in; a function that Python calls as it calls its own built-in ones, out.
+
+The byte offsets say where CPython and NumPy keep what machine code reads in their objects."""
 
 from __future__ import annotations
 
@@ -7,8 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
-
-from .cpython import BYTES_AT, LENGTH_AT, TYPE_AT
 
 _FASTCALL = 0x80  # METH_FASTCALL of methodobject.h
 _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
@@ -54,3 +54,11 @@ def is_bytes_layout_as_expected() -> bool:
 
 def read_word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
+
+
+# CPython 3.11 and later, where the self-tests of `native_callable` and `direct_call` have seen that it is so: any
+# object (the head of each ends in its type, and is larger without the interpreter lock), bytes, NumPy's arrays. A
+# ctypes object has its address where an array has it.
+HEAD = object.__basicsize__
+TYPE_AT, LENGTH_AT, BYTES_AT = HEAD - 8, HEAD, HEAD + 16
+DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT = HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40

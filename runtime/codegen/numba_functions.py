@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from ..codegen import elf_loader
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import replace
 from ..program.user_function import FunctionSource, UserFunction, float_constant_dtype, rebuild_python_function
-from . import dual_numbers, llvm_jit, symbols
+from . import dual_numbers, llvm_jit
 from .numba_errors import ScalarFunctionError, explain_numba_error, missing_symbols_message
 
 FORMAT = 2
@@ -104,7 +105,7 @@ def _compile_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
     every = tuple(result.types) if several else (result,)
     function = replace(function, results=tuple(_dtype_of_numba_type(t, numba) for t in every), several=several)
     ir = _add_kernel_entry(function, made, target.target_context)
-    missing = [n for n in llvm_jit.declared_c_functions(ir) if symbols.find_c_function(n) is None]
+    missing = [n for n in llvm_jit.declared_c_functions(ir) if elf_loader.find_c_function(n) is None]
     if missing:
         raise ScalarFunctionError(missing_symbols_message(missing))
     return function, ir

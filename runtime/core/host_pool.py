@@ -3,7 +3,7 @@
 A block is a ctypes array, so NumPy arrays made over it (`numpy_view_of_block`) keep it alive. The hot path is a
 dictionary look-up and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from
 slabs that live as long as the pool; large ones are mappings of their own (2 MiB aligned, huge pages asked for), kept up
-to a bound.
+to a bound. A limit says what the memory of a device, this one or another, may hold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from .errors import OutOfMemory
-from .memory_limit import MemoryLimit
 from .settings import settings
 
 ALIGNMENT = 64
@@ -213,3 +212,24 @@ def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:
 def numpy_view_of_block(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
     """A C-contiguous array over the bytes of a block from `offset` on; the array keeps the block alive."""
     return np.ndarray(shape, dtype, memory, offset)
+
+
+class MemoryLimit:
+    """own: the device's own limit in bytes (0: none), or None for the setting `memory_limit`."""
+
+    __slots__ = ("own",)
+
+    def __init__(self) -> None:
+        self.own: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return settings.memory_limit if self.own is None else self.own
+
+    def is_exceeded_by(self, reserved: int, size: int) -> bool:
+        """Whether `size` bytes more than those reserved are too many."""
+        limit = self.nbytes
+        return bool(limit) and reserved + size > limit
+
+    def limit_error(self, reserved: int, size: int) -> OutOfMemory:
+        return OutOfMemory(f"{size} bytes more than {reserved} pass the limit of {self.nbytes} bytes")

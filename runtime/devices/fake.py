@@ -16,8 +16,7 @@ from ..interpret.error_propagation import PoisonTracker, poisoned_buffers
 from ..interpret.serial import error_with_task_location
 from ..program.control_flow import all_kernels_of_plan
 from ..program.device import Device, Event, Executable
-from ..program.plan import Launch, Plan, Record, Wait
-from ..program.plan_queries import ENTRY, plan_boundary
+from ..program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary
 from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, control_flow_bodies
 
 ALIGNMENT = 256

@@ -16,8 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen import cpython, native_callable
-from ..codegen.native_callable import make_builtin_function, read_word
+from ..codegen import native_callable
+from ..codegen.native_callable import (
+    DATA_AT,
+    DTYPE_AT,
+    NDIM_AT,
+    SHAPE_AT,
+    STRIDES_AT,
+    TYPE_AT,
+    make_builtin_function,
+    read_word,
+)
 from ..core.frozen import dataclass
 from ..core.host_pool import HostPool
 from ..interpret.serial import scalar_to_bits
@@ -93,16 +102,16 @@ def direct_call_self_test() -> bool:
 
 def _block_layout_as_expected() -> bool:
     block = HostPool().allocate(64)
-    return read_word(id(block) + cpython.DATA_AT) == int(block.address)
+    return read_word(id(block) + DATA_AT) == int(block.address)
 
 
 def _array_layout_as_expected(array: np.ndarray[Any, Any]) -> bool:
     at, n = id(array), array.ndim
-    if read_word(at + cpython.TYPE_AT) != id(np.ndarray) or read_word(at + cpython.NDIM_AT) & e.LOW_HALF != n:
+    if read_word(at + TYPE_AT) != id(np.ndarray) or read_word(at + NDIM_AT) & e.LOW_HALF != n:
         return False
-    shape = tuple((ctypes.c_int64 * n).from_address(read_word(at + cpython.SHAPE_AT))) if n else ()
-    strides = tuple((ctypes.c_int64 * n).from_address(read_word(at + cpython.STRIDES_AT))) if n else ()
-    same = read_word(at + cpython.DATA_AT) == array.ctypes.data and read_word(at + cpython.DTYPE_AT) == id(array.dtype)
+    shape = tuple((ctypes.c_int64 * n).from_address(read_word(at + SHAPE_AT))) if n else ()
+    strides = tuple((ctypes.c_int64 * n).from_address(read_word(at + STRIDES_AT))) if n else ()
+    same = read_word(at + DATA_AT) == array.ctypes.data and read_word(at + DTYPE_AT) == id(array.dtype)
     return same and shape == array.shape and strides == array.strides
 
 

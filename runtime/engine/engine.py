@@ -23,7 +23,7 @@ import time
 from functools import cache
 from typing import Any, Protocol
 
-from ..codegen import cpython, llvm_jit, symbols, word_language
+from ..codegen import elf_loader, llvm_jit, native_callable, word_language
 from ..core.disk_cache import sha256_digest
 from ..core.errors import CompileError
 from ..core.settings import settings
@@ -103,9 +103,11 @@ class EngineFunctions:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
-        sources = [word_language.module_source_text(m) for m in (word_language, cpython, native_records, *TEXTS)]
+        sources = [
+            word_language.module_source_text(m) for m in (word_language, native_callable, native_records, *TEXTS)
+        ]
         self.code = code = llvm_jit.compile_llvm_ir_lazily(
-            sha256_digest("engine", *sources, *ENTRIES, cpython.HEAD),
+            sha256_digest("engine", *sources, *ENTRIES, native_callable.HEAD),
             lambda: word_language.translate_words_to_llvm(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )
@@ -196,7 +198,7 @@ class Engine:
         import signal
 
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
-            symbols.resolve_c_functions(["pthread_create"], "the engine")["pthread_create"]
+            elf_loader.resolve_c_functions(["pthread_create"], "the engine")["pthread_create"]
         )
         thread = ctypes.c_uint64()
         # New threads take over the mask: signals stay with Python's threads.
@@ -241,7 +243,7 @@ class Engine:
         self.stopped = True
         self.native.stop(self.address)
         join = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.c_void_p)(
-            symbols.resolve_c_functions(["pthread_join"], "the engine")["pthread_join"]
+            elf_loader.resolve_c_functions(["pthread_join"], "the engine")["pthread_join"]
         )
         for thread in filter(None, (*self._threads, self._reserve)):
             join(thread, None)

@@ -12,8 +12,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any
 
 from ..codegen import native_callable
-from ..codegen.cpython import HEAD, TYPE_AT
-from ..codegen.native_callable import read_word
+from ..codegen.native_callable import HEAD, TYPE_AT, read_word
 
 Words = Sequence[tuple[int, int]]  # addresses, and what is there
 

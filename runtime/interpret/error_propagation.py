@@ -12,8 +12,7 @@ from typing import Any
 
 from ..core.errors import DeviceLost
 from ..core.frozen import dataclass
-from ..program.plan import Plan
-from ..program.plan_queries import ENTRY
+from ..program.plan import ENTRY, Plan
 from ..program.program import task_dependences
 
 

@@ -1,4 +1,6 @@
-"""A Plan: the steps that run a Program on streams joined by events, with every buffer's place. Plain data."""
+"""A Plan: the steps that run a Program on streams joined by events, with every buffer's place. Plain data.
+
+The queries at the end: what the steps order, and where a caller's stream meets them."""
 
 from __future__ import annotations
 
@@ -107,3 +109,57 @@ class Plan:
         from ..core.readable_text import shorten_lines
 
         return shorten_lines(self.lines())
+
+
+ENTRY = -1  # in place of a buffer, in what a run comes after: the whole plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBoundary:
+    """roots: numbers of the steps that launch the first task of a stream which follows no other: one wait for each, on
+    one event of the caller's stream, and everything follows it.
+    exits: the outputs whose completion events precede no other's: once these have happened, every task is done."""
+
+    roots: tuple[int, ...]
+    exits: tuple[int, ...]
+
+
+def plan_boundary(plan: Plan) -> PlanBoundary:
+    """The borders of a plan whose every task precedes some output's completion. The verifier proves that."""
+    entered = [False] * plan.streams  # whether all that comes on a stream follows a root
+    roots: list[int] = []
+    known = [0] * plan.streams  # the set of tasks that what comes on a stream follows
+    recorded: dict[int, tuple[int, bool]] = {}
+    for number, step in enumerate(plan.steps):
+        s = step.stream
+        if isinstance(step, Record):
+            recorded[step.event] = known[s], entered[s]
+        elif isinstance(step, Wait):
+            before, follows = recorded[step.event]
+            known[s] |= before
+            entered[s] |= follows
+        elif isinstance(step, Launch):
+            if not entered[s]:
+                roots.append(number)
+                entered[s] = True
+            known[s] |= 1 << step.task
+    done = {recorded[e][0]: i for i, e in reversed(list(enumerate(plan.completion))) if recorded[e][0]}
+    exits = [i for tasks, i in done.items() if not any(tasks != other and tasks & ~other == 0 for other in done)]
+    return PlanBoundary(tuple(roots), tuple(sorted(exits)))
+
+
+def happens_before(plan: Plan) -> list[int]:
+    """For each task, as bits, the tasks that are done when it is. It is one of them; the plan's steps alone decide."""
+    before = [0] * len(plan.tasks)
+    known = [0] * plan.streams
+    events = [0] * plan.events
+    for step in plan.steps:
+        match step:
+            case Launch(s, task):
+                known[s] |= 1 << task
+                before[task] = known[s]
+            case Record(s, event):
+                events[event] = known[s]
+            case Wait(s, event):
+                known[s] |= events[event]
+    return before

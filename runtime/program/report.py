@@ -52,7 +52,7 @@ class Report:
 
     width: the most tasks that could run side by side (Dilworth); None where the program was too large to say.
     inner: between the plan's tasks. entry, exit: to fork from a caller's stream and to join back to it (a call without
-    one needs neither; the exit waits for the outputs' own events, see `plan_queries`). completion: what those need
+    one needs neither; the exit waits for the outputs' own events, see `plan_boundary`). completion: what those need
     beyond `inner`.
     crossing: the events of a scheduler that records one for every dependence between two streams.
     critical_path: microseconds of the longest chain of tasks. live: a lower bound of the arena, the most bytes open

@@ -9,15 +9,14 @@ from typing import Any
 from ..core.frozen import dataclass, replace
 from ..program.control_flow import nested_plans
 from ..program.dag import critical_path_ranks, transitive_predecessors
-from ..program.plan import Plan
-from ..program.plan_queries import happens_before, plan_boundary
+from ..program.plan import Plan, happens_before, plan_boundary
 from ..program.program import Program, task_dependences
 from ..program.report import AddedDependence, Report, SyncCount
-from .assign_streams import StreamAssignment
-from .assignments import (
+from .assign_streams import (
     AssignmentOption,
     AssignmentOptions,
     SchedulingProblem,
+    StreamAssignment,
     enumerate_assignments,
     evaluate_assignment,
     stream_order_of,

@@ -10,8 +10,7 @@ from ..core.errors import CompileError, OutOfMemory
 from ..core.settings import settings
 from ..interpret.serial import error_with_task_location
 from ..program.device import Device, Event, Executable, Timing
-from ..program.plan import Plan
-from ..program.plan_queries import plan_boundary
+from ..program.plan import Plan, plan_boundary
 from ..program.program import Program
 from ..schedule.cost_model import MachineModel
 from ..schedule.plan_candidates import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning

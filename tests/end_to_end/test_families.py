@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.targets import target
-from kernelgraph.runtime.codegen import llvm_jit, symbols
-from kernelgraph.runtime.codegen.cpu_features import vector_register_bytes, widest_vector_libm
+from kernelgraph.runtime.codegen import elf_loader, llvm_jit
+from kernelgraph.runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
 from kernelgraph.runtime.core.settings import override
 
 from .families import FAMILIES, check
@@ -42,8 +42,8 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= llvm_jit.enabled_cpu_features():
         pytest.skip("this CPU has no such vectors")
     if not library:
-        find = symbols.find_c_function
-        monkeypatch.setattr(symbols, "find_c_function", lambda name: None if name.startswith("_ZGV") else find(name))
+        find = elf_loader.find_c_function
+        monkeypatch.setattr(elf_loader, "find_c_function", lambda name: None if name.startswith("_ZGV") else find(name))
     with override(**changes):
         assert vector_register_bytes() == width
         assert library or widest_vector_libm() is None

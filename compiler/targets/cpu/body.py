@@ -6,21 +6,21 @@ once under a mask through the same instructions, so a value does not depend on w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
+from ....runtime.core.frozen import dataclass
 from ....runtime.program.user_function import UserFunction as UserFunction
+from ...core.types import real_dtype
 from ...kernel.loop_nest import EFFECTS, MEMORY, Instr, Phase
 from .access import Lanes, VectorAccess
-from .frame import CpuKernelFrame, numbered_instructions
+from .frame import CpuKernelFrame, llvm_element_type, numbered_instructions
 from .gather import emit_index_report, emit_vector_gather
-from .llvm_ir import LlvmValue, mask_below
-from .multi_stream_reads import SECTIONS, split_into_sections
+from .llvm_ir import UNROLLED, LlvmValue, mask_below
 from .nontemporal_stores import store_alignment, streamable_outputs
-from .pack import PACK, pack_operands, strided_operands
 from .primitives import emit_primitive, llvm_scalar
-from .reduce import FOLD
-from .row_buffer import load_from_row_buffer, store_in_row_buffer
+from .reduce import FOLD, load_from_row_buffer, store_in_row_buffer
 from .user_functions import emit_user_call
 
 Step: TypeAlias = Callable[[Lanes], None]
@@ -269,3 +269,94 @@ SOURCES: dict[str, Callable[[VectorLoopBody, Instr, Lanes], LlvmValue]] = {
     "call": _user_call_result,
     "result": _reduction_result,
 }
+
+
+# Parts of memory that an unrolled loop reads side by side. A core that reads one place after another waits for memory
+# it could have asked for: each stream of reads has a few misses under way, and starts anew at each page. Four streams
+# read a quarter more than one (measured), if they do not lie a power of two apart, where they would meet in the same
+# sets of the caches. A short stretch, which the caches hold, is read from front to back. The order of a sum depends on
+# the stretch's length alone.
+SECTIONS = 4
+LONG = 1 << 17  # elements of a stretch that is read in sections
+PAGE = 1024  # elements: a section is whole pages and
+SKEW = 320  # these
+
+
+@dataclass(frozen=True)
+class ReadSections:
+    """The loop is for position in range(start, end, advance), its copies at position + offsets[copy]; rest: where what
+    no copy does begins."""
+
+    end: LlvmValue
+    advance: LlvmValue
+    offsets: Sequence[LlvmValue]
+    rest: LlvmValue
+
+
+def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: int) -> ReadSections:
+    """For [start, stop) in vectors of `wide` lanes; copies: a multiple of SECTIONS."""
+    f, per = start.f, copies // SECTIONS
+    unit = wide * per
+    length = stop - start
+    long = length.compare("uge", LONG)
+    skew = -(-SKEW // unit) * unit
+    size = ((length.binary("lshr", SECTIONS.bit_length() - 1) - skew) & -max(PAGE, unit)) + skew
+    whole = length & -(wide * copies)
+    apart = long.pick(size, unit)
+    return ReadSections(
+        end=start + long.pick(size, whole),
+        advance=long.pick(unit, f.const(wide * copies, "i64")),
+        offsets=[apart * (copy // per) + wide * (copy % per) for copy in range(copies)],
+        rest=start + long.pick(size * SECTIONS, whole),
+    )
+
+
+PACK = 512  # elements of operands with a run-time stride along the vectors, which are copied to the stack and back
+
+
+def strided_operands(access: VectorAccess, instrs: Sequence[Instr]) -> list[int]:
+    """The operands that the instructions touch, have a run-time stride along the vectors and are not packed yet."""
+    if access.axis is None:
+        return []
+    touched = sorted({i.attr[0] for i in instrs if i.op in ("load", "store")})
+    layouts = [o.layout for o in access.frame.nest.operands]
+    return [o for o in touched if layouts[o][access.axis] == "s" and o not in access.packed and o not in access.zipped]
+
+
+@contextmanager
+def pack_operands(
+    access: VectorAccess,
+    scratch: dict[int, LlvmValue],
+    operands: list[int],
+    instrs: Sequence[Instr],
+    low: LlvmValue,
+    high: LlvmValue,
+) -> Iterator[None]:
+    """Let the operands' places be on the stack for [low, high) of the vector axis."""
+    f, known = access.frame.f, access.frame.nest.operands
+    ops = {op: {i.attr[0] for i in instrs if i.op == op} for op in ("load", "store")}
+    before = {o: access.places[o] for o in operands}
+    for operand in operands:
+        if operand not in scratch:
+            scratch[operand] = f.slot(llvm_element_type(known[operand]), PACK)
+        if operand in ops["load"]:
+            _pack_operand_copy(access, operand, before[operand][0], scratch[operand], low, high, pack=True)
+        access.places[operand] = (scratch[operand], low)
+    yield
+    for operand in operands:
+        if operand in ops["store"]:
+            _pack_operand_copy(access, operand, before[operand][0], scratch[operand], low, high, pack=False)
+        access.places[operand] = before[operand]
+
+
+def _pack_operand_copy(
+    access: VectorAccess, number: int, base: LlvmValue, near: LlvmValue, low: LlvmValue, high: LlvmValue, pack: bool
+) -> None:
+    f, operand, axis = access.frame.f, access.frame.nest.operands[number], access.axis
+    assert axis is not None
+    kind, align = f"i{8 * operand.dtype.itemsize}", real_dtype(operand.dtype).itemsize
+    with f.loop(low, high, note=UNROLLED) as i:
+        far = base.at(i.binary("mul nsw", access.frame.strides[number, axis]), llvm_element_type(operand))
+        here = near.at(i - low, llvm_element_type(operand))
+        source, target = (far, here) if pack else (here, far)
+        target.store(source.load(kind, 1, align), align)

@@ -1,7 +1,8 @@
 """LLVM IR as text: a function being written, and values with operators.
 
 A `Value` is the name of a scalar (`lanes == 1`) or of a vector. Operators on values append one instruction to the
-function that is being written; a scalar meets a vector by being splatted. Nothing here knows a kernel.
+function that is being written; a scalar meets a vector by being splatted. Nothing here knows a kernel. A module has
+declarations and helper functions, each written once, and the metadata that all refer to.
 """
 
 from __future__ import annotations
@@ -9,12 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from .llvm_module import LlvmModule
 
 FLOATS = {"half": 16, "float": 32, "double": 64}
 Number = int | float
@@ -358,3 +355,57 @@ def masked_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
     name = f"@llvm.masked.store.{intrinsic_suffix(value.elem, value.lanes)}.p0"
     f.module.declare(name, f"void {name}({value.kind}, ptr, i32, {mask.kind})")
     f.do(f"call void {name}({value.typed}, ptr {address}, i32 {_align(value.elem)}, {mask.typed})")
+
+
+# Loops, branches that are hardly ever taken, streaming stores.
+METADATA = """\
+!0 = distinct !{!0, !2, !3}
+!1 = distinct !{!1, !2, !4}
+!2 = !{!"llvm.loop.vectorize.enable", i1 false}
+!3 = !{!"llvm.loop.unroll.disable"}
+!4 = !{!"llvm.loop.unroll.count", i32 8}
+!5 = !{!"branch_weights", i32 1, i32 1048576}
+!6 = !{i32 1}"""
+
+
+class LlvmModule:
+    """Declarations and helper functions by name, each written once, in the order of first use."""
+
+    def __init__(self, vector_library: str | None = None, flags: str = "") -> None:
+        self.vector_library = vector_library
+        self.flags = flags
+        self.parts: dict[str, str] = {}
+
+    def declare(self, name: str, text: str) -> str:
+        self.parts.setdefault(name, f"declare {text}")
+        return name
+
+    def define(self, name: str, make: Callable[[], str]) -> str:
+        if name not in self.parts:
+            self.parts[name] = ""  # its place in the order; helpers that it needs come after
+            self.parts[name] = make()
+        return name
+
+    def function(
+        self,
+        name: str,
+        elem: str,
+        kinds: tuple[str, ...],
+        lanes: int,
+        write: Callable[..., LlvmValue],
+        attributes: str = "alwaysinline",
+    ) -> str:
+        """Define `elem name(kinds...)`, every parameter and the result `lanes` wide; `write` gets the parameters."""
+
+        def make() -> str:
+            f = LlvmFunction(self)
+            params = [LlvmValue(f, f"%x{i}", kind, lanes) for i, kind in enumerate(kinds)]
+            result = write(*params)
+            f.do(f"ret {result.typed}")
+            signature = ", ".join(p.typed for p in params)
+            return f.render(f"define internal {llvm_type(elem, lanes)} {name}({signature}) {attributes}")
+
+        return self.define(name, make)
+
+    def __str__(self) -> str:
+        return "\n".join(self.parts.values())

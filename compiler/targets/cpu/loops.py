@@ -19,8 +19,17 @@ from .body import VectorLoopBody
 from .frame import CpuKernelFrame, emit_flat_loop, emit_loop_nest
 from .llvm_ir import LlvmValue, type_bits
 from .primitives import MATH, memory_type, register_type
-from .reduce import Parts, ReductionCombine, fold_accumulators, merge_accumulators, merge_lanes, reduction_combine
-from .row_buffer import BYTES, row_buffer_capacity, values_to_buffer
+from .reduce import (
+    BYTES,
+    Parts,
+    ReductionCombine,
+    fold_accumulators,
+    merge_accumulators,
+    merge_lanes,
+    reduction_combine,
+    row_buffer_capacity,
+    values_to_buffer,
+)
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack

@@ -12,8 +12,7 @@ from functools import cache
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
 from ...layout.operands import Array
-from .llvm_ir import LlvmFunction, LlvmValue, mask_below, masked_load, masked_store
-from .llvm_module import METADATA, LlvmModule
+from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue, mask_below, masked_load, masked_store
 from .primitives import register_type
 
 ROWS, COPIES = 4, 2  # rows of a unit, and accumulators of each

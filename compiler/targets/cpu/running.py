@@ -8,8 +8,7 @@ from ....runtime.program.program import Argument, Int, Kernel, Task
 from ...core.cost import CostModel
 from ...core.types import DType
 from ...layout.operands import Array
-from .llvm_ir import UNROLLED, LlvmFunction, LlvmValue
-from .llvm_module import METADATA, LlvmModule
+from .llvm_ir import METADATA, UNROLLED, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_cast, memory_type, register_type
 
 OPERATIONS = {

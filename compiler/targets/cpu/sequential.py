@@ -12,12 +12,11 @@ from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
 from ...core.types import FLOAT32, FLOAT64, DType, real_dtype
 from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
-from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue
-from .llvm_module import METADATA, LlvmModule
+from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_cast, emit_primitive, llvm_scalar, memory_type, register_type
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
-_FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_module`'s
+_FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_ir`'s
 
 
 def cpu_routine(routine: Routine, vector_library: str | None = None) -> Kernel:

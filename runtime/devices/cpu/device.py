@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...codegen import llvm_jit
-from ...codegen.cpu_features import vector_register_bytes, widest_vector_libm
+from ...codegen.llvm_jit import vector_register_bytes, widest_vector_libm
 from ...core import profile
 from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostPool, numpy_view_of_block

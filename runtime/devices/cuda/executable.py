@@ -18,8 +18,7 @@ from ...interpret.error_propagation import PoisonTracker, poisoned_buffers
 from ...interpret.serial import error_with_task_location, library_task_call
 from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Executable
-from ...program.plan import Launch, Plan, Record, Wait
-from ...program.plan_queries import ENTRY, plan_boundary
+from ...program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary
 from ...program.program import control_flow_bodies, packed_members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ...codegen.cpython import BYTES_AT, DATA_AT, DTYPE_AT, LENGTH_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, TYPE_AT
+from ...codegen.native_callable import BYTES_AT, DATA_AT, DTYPE_AT, LENGTH_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, TYPE_AT
 from ...codegen.word_language import (
     copy,
     launch,

@@ -11,7 +11,7 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.compiler.kernel.constant_lifting import COMMON, is_fixed_constant
+from kernelgraph.compiler.kernel.body_builder import COMMON, is_fixed_constant
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.program.program import Constant, Kernel
 from tests.compiler.access_audit import run_program

@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from kernelgraph.runtime.codegen import elf_loader, llvm_jit, symbols
+from kernelgraph.runtime.codegen import elf_loader, llvm_jit
 from kernelgraph.runtime.core.disk_cache import DiskCache
 from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.core.settings import override
@@ -220,10 +220,10 @@ def test_without_a_folder_it_compiles_each_time(tmp_path):
 
 
 def test_symbols():
-    assert symbols.resolve_c_functions(["cos"], "t")["cos"] == symbols.find_c_function("cos")
-    assert symbols.find_c_function("surely_not_there") is None
+    assert elf_loader.resolve_c_functions(["cos"], "t")["cos"] == elf_loader.find_c_function("cos")
+    assert elf_loader.find_c_function("surely_not_there") is None
     with pytest.raises(CompileError, match=r"t calls a_b, surely_not_there, which"):
-        symbols.resolve_c_functions(["cos", "surely_not_there", "a_b"], "t")
+        elf_loader.resolve_c_functions(["cos", "surely_not_there", "a_b"], "t")
 
 
 def test_objects_of_other_kinds_are_not_ours():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kernelgraph.runtime.codegen import llvm_jit, symbols
+from kernelgraph.runtime.codegen import elf_loader, llvm_jit
 from kernelgraph.runtime.core.errors import CompileError, OutOfMemory, PlanError
 from kernelgraph.runtime.core.host_pool import HUGE, LARGE, HostPool, class_size, numpy_view_of_block
 from kernelgraph.runtime.core.settings import override
@@ -348,7 +348,7 @@ def test_the_vector_library_follows_the_features(device):
         assert device.vector_library is None
         assert device.vector_bytes == 16
     if widest:
-        assert symbols.find_c_function("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
+        assert elf_loader.find_c_function("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
 
 
 def test_here_the_native_engine_is_there():

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from kernelgraph.runtime.program.plan import Plan, Wait
-from kernelgraph.runtime.program.plan_queries import plan_boundary
+from kernelgraph.runtime.program.plan import Plan, Wait, plan_boundary
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify.plan import find_boundary_violations

@@ -20,8 +20,13 @@ from kernelgraph.runtime.program.dag import (
 )
 from kernelgraph.runtime.program.plan import Launch, Plan
 from kernelgraph.runtime.program.program import Buffer, Library, Program, Region, Task, task_dependences
-from kernelgraph.runtime.schedule.assign_streams import assign_max_parallel, assign_to_one_stream, list_schedule
-from kernelgraph.runtime.schedule.assignments import MARGIN, stream_order_of
+from kernelgraph.runtime.schedule.assign_streams import (
+    MARGIN,
+    assign_max_parallel,
+    assign_to_one_stream,
+    list_schedule,
+    stream_order_of,
+)
 from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel, machine_share_of_task, predict_makespan
 from kernelgraph.runtime.schedule.schedule import explain_plan, schedule
 from kernelgraph.runtime.schedule.waits import minimal_stream_waits

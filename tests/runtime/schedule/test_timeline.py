@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kernelgraph.runtime.program.plan_queries import happens_before
+from kernelgraph.runtime.program.plan import happens_before
 from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel
 from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
 from kernelgraph.runtime.schedule.schedule import schedule

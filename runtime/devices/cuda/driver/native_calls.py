@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from ....codegen import cpython, llvm_jit, native_callable, word_language
+from ....codegen import llvm_jit, native_callable, word_language
 from ....core.disk_cache import sha256_digest
 from ....core.errors import CompileError
 from . import words as w
@@ -23,9 +23,9 @@ class NativeDriverCalls:
     def __init__(self) -> None:
         if not native_callable.is_bytes_layout_as_expected():
             raise CompileError("this Python has no place for them")
-        sources = [word_language.module_source_text(m) for m in (word_language, cpython, w)]
+        sources = [word_language.module_source_text(m) for m in (word_language, native_callable, w)]
         self._code = llvm_jit.compile_llvm_ir_lazily(
-            sha256_digest("cuda calls", *sources, *ENTRIES, cpython.HEAD),
+            sha256_digest("cuda calls", *sources, *ENTRIES, native_callable.HEAD),
             lambda: word_language.translate_words_to_llvm([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )

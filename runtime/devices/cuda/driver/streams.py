@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ....program.plan_queries import ENTRY
+from ....program.plan import ENTRY
 from .driver import NOT_READY, SUCCESS
 from .events import CudaEvent
 

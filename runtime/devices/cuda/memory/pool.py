@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....core.errors import OutOfMemory
-from ....core.host_pool import class_size
-from ....core.memory_limit import MemoryLimit
+from ....core.host_pool import MemoryLimit, class_size
 
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.targets.cpu.multi_stream_reads import LONG, SECTIONS
+from kernelgraph.compiler.targets.cpu.body import LONG, SECTIONS
 from tests.compiler.cpu_harness import Compiled
 
 LENGTHS = (1, 1000, LONG - 1, LONG, LONG + 1, LONG + SECTIONS * 1024 + 77, 3 * LONG + 12345)

@@ -15,7 +15,7 @@ from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.targets.cpu.kernel import launch_units, print_llvm_kernel
 from kernelgraph.compiler.targets.cpu.loops import vector_axis
-from kernelgraph.compiler.targets.cpu.row_buffer import values_to_buffer
+from kernelgraph.compiler.targets.cpu.reduce import values_to_buffer
 from tests.compiler.cpu_nests import random_nest
 
 
