@@ -23,6 +23,7 @@ from typing import Any
 from .settings import settings
 
 FORMAT = 1
+EVICTIONS = 16  # looks for what is too much, for each `cache_bytes` that are written
 _HEADER_LIMIT = 1 << 16
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW
@@ -46,7 +47,6 @@ class DiskCache:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.hits = self.misses = 0
-        self._written = 0
 
     def get(self, key: str) -> bytes | None:
         """The payload that was put under `key`, or None: absent, damaged, foreign, older, or no cache at all."""
@@ -67,9 +67,7 @@ class DiskCache:
         try:
             with self._open_kind_folder(create=True) as folder:
                 _write_atomically(folder, key, b"%s%s}\n%s" % (self._header_line(key, payload), told, payload))
-                self._written += len(payload)
-                if self._written > settings.cache_bytes // 16 or self._written == len(payload):
-                    self._written = len(payload)
+                if _is_eviction_due(len(payload)):
                     _evict_oldest_entries(folder, settings.cache_bytes)
         except (OSError, ValueError):
             return False
@@ -176,6 +174,12 @@ def remove_file(folder: int | str, name: str) -> None:
             os.unlink(name, dir_fd=folder)
         else:
             os.unlink(os.path.join(folder, name))
+
+
+def _is_eviction_due(nbytes: int) -> bool:
+    """Whether one who has written so many bytes is to look at all entries, which takes long: by chance, once in a
+    sixteenth of the limit that is written, by whichever processes."""
+    return nbytes * EVICTIONS << 32 > int.from_bytes(os.urandom(4), "big") * settings.cache_bytes
 
 
 def _evict_oldest_entries(folder: int | str, limit: int) -> None:

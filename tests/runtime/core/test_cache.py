@@ -144,14 +144,24 @@ def test_keys_are_names_not_paths(folder):
 
 
 def test_oldest_entries_go_first(folder):
-    with override(cache_bytes=20_000):
+    with override(cache_bytes=16_000):  # so that every entry of 1000 bytes is an occasion
         for i in range(40):
             DiskCache("test").put(sha256_digest(str(i)), bytes(1000))
             if (folder / sha256_digest(str(i))).exists():
                 os.utime(folder / sha256_digest(str(i)), (i, i))
-            assert sum(p.stat().st_size for p in folder.iterdir()) <= 20_000
+            assert sum(p.stat().st_size for p in folder.iterdir()) <= 16_000
     assert DiskCache("test").get(sha256_digest("39")) == bytes(1000)
     assert DiskCache("test").get(sha256_digest("0")) is None
+
+
+@pytest.mark.parametrize(("drawn", "looks"), [(0, 5), (255, 0)])
+def test_few_of_those_who_write_look_at_all_entries(folder, monkeypatch, drawn, looks):
+    scans = []
+    monkeypatch.setattr(os, "urandom", lambda count: bytes([drawn]) * count)
+    monkeypatch.setattr(disk_cache, "_evict_oldest_entries", lambda *given: scans.append(given))
+    for i in range(5):
+        assert DiskCache("test").put(sha256_digest(str(i)), bytes(1000))
+    assert len(scans) == looks
 
 
 def test_writers_at_once_leave_a_whole_entry(folder):
