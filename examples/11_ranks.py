@@ -61,4 +61,4 @@ def main(way: str = "sync", epochs: int = 20) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if sys.argv[1:] else "sync")

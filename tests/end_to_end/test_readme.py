@@ -83,6 +83,13 @@ def test_the_index_lists_every_page() -> None:
     assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", read("docs/index.md")))
 
 
+def test_the_gallery_shows_every_example() -> None:
+    examples = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert set(re.findall(r"\]\(\.\./examples/(\w+\.py)\)", read("docs/gallery.md"))) == examples
+    pages = {name.replace("demo", "report").replace(".py", ".html") for name in examples}
+    assert set(re.findall(r'href="(\w+\.html)"', read("docs/gallery.md"))) == pages
+
+
 def test_every_setting_is_documented() -> None:
     rows = set(re.findall(r"^\| `KERNELGRAPH_(\w+)`", read("docs/caching.md"), re.MULTILINE))
     assert rows == {row.name.upper() for row in TABLE}
