@@ -308,6 +308,8 @@ def _side(trace: Trace, state: ReachableState, flag: Value, part: Part) -> Branc
         except Exception as raised:
             if isinstance(raised, KernelGraphError) and not is_numpy_error(raised):
                 raise
+            if isinstance(raised, NameError) and not trace.half_bound.isdisjoint(str(raised).split("'")):
+                raise  # of a name that has its value where a decision around this one has gone one way
             error = locate_graph_error(raised) if isinstance(raised, GraphError) else raised
             _raise_where(trace, error)
         finally:

@@ -329,7 +329,8 @@ class _CompiledLoop:
                 if root in seen:
                     raise TraceError(
                         f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
-                        f"{carried.slot.name} = x.copy() in the loop"
+                        f"{carried.slot.name} = x.copy() in the loop",
+                        needs_values=True,
                     )
                 seen.add(root)
 

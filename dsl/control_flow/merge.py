@@ -75,7 +75,9 @@ class BranchMerge:
         for own, side in zip(inside, self._sides, strict=True):
             self._check_alone({x: holder for x, holder in own.items() if x not in common}, side, name, returned)
         if trees[0] != trees[1]:
-            raise UnsupportedError(f"{_either(name, a, b)}; give it the same structure on both sides")
+            raise UnsupportedError(
+                f"{_either(name, a, b)}; give it the same structure on both sides", needs_values=True
+            )
         parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
@@ -122,7 +124,7 @@ class BranchMerge:
     def _number_or_array(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
-                raise TraceError(f"{_either(name, a, b)}; only arrays and numbers can depend on one")
+                raise TraceError(f"{_either(name, a, b)}; only arrays and numbers can depend on one", needs_values=True)
         nodes = [self._at_end(x, side) for side, x in enumerate((a, b))]
         weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
         kinds = [

@@ -176,7 +176,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
         counts = fixed_array(repeats)
         if counts is None:
             raise UnsupportedError(
-                "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints"
+                "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints",
+                needs_values=True,
             )
         if counts.size != 1:
             if counts.shape != (x.shape[at],):

@@ -371,7 +371,9 @@ def ix_(*args: Any) -> tuple[Tracer, ...]:
         if a.ndim != 1:
             raise ShapeError("Cross index must be 1 dimensional")
         if a.dtype == np.bool_:
-            raise UnsupportedError("np.ix_ of booleans gives a shape that depends on data; pass integers")
+            raise UnsupportedError(
+                "np.ix_ of booleans gives a shape that depends on data; pass integers", needs_values=True
+            )
     n = len(arrays)
     return tuple(reshape(a, tuple(a.size if i == j else 1 for j in range(n))) for i, a in enumerate(arrays))
 

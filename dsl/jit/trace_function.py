@@ -205,7 +205,9 @@ def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception)
     unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
     if unbound:
         raise TraceError(
-            f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before", line
+            f"{unbound.pop()!r} has a value on one side only of what a traced value decides; assign it before",
+            line,
+            needs_values=True,
         ) from None
 
 

@@ -443,7 +443,8 @@ def _numpy_stand_in(x: Tracer) -> StandIn:
     if found is None:
         raise TraceError(
             "assigning to an array and to a reshape of it is not supported where the order of its memory is not known, "
-            "since NumPy makes a view or a copy as it can; write x.reshape(...).copy(), or assign first"
+            "since NumPy makes a view or a copy as it can; write x.reshape(...).copy(), or assign first",
+            needs_values=True,
         )
     return found
 

@@ -157,3 +157,39 @@ def test_what_objects_hold() -> None:
     for least in (0.5, 2.5, 3.5):
         same(heap.drop(least), np.arange(6.0)[np.arange(6.0) > least].sum())
     assert heap.count == 3 and len(heap.items) == 2
+
+
+def circle(a: Any, b: Any, c: Any) -> Any:
+    """Rougier, From Python to NumPy, voronoi.py."""
+    first, second = b - a, c - b
+    if np.abs(first[0]) <= 1e-9 and np.abs(second[1]) <= 1e-9:
+        x, y = 0.5 * (b[0] + c[0]), 0.5 * (a[1] + b[1])
+    else:
+        slope, other = first[1] / first[0], second[1] / second[0]
+        if np.abs(slope - other) <= 1e-9:
+            return None
+        x = (slope * other * (a[1] - c[1]) + other * (a[0] + b[0]) - slope * (b[0] + c[0])) / (2 * (other - slope))
+        y = -1 * (x - (a[0] + b[0]) / 2) / slope + (a[1] + b[1]) / 2
+    return x, y, np.sqrt((x - a[0]) ** 2 + (y - a[1]) ** 2)
+
+
+def relaxed(costs: Any) -> Any:
+    """As BellmanFord there: a loop that ends by value, whose array is a part of another one."""
+    padded = np.zeros((costs.shape[0] + 2, costs.shape[1] + 2))
+    inner = padded[1:-1, 1:-1]
+    inner[0, 0] = 1
+    while inner[-1, -1] == 0:
+        around = np.stack([padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:], inner])
+        inner[...] = around.max(axis=0) * costs
+    return inner
+
+
+def test_programs_of_a_book() -> None:
+    decorated = kg.kernel_graph(circle, device="cpu")
+    points = np.array([[0.0, 1.0], [2.0, 3.0], [1.0, 5.0]])
+    same(decorated(*points), circle(*points))
+    assert decorated(*np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])) is None
+    costs = np.random.default_rng(1).uniform(0.5, 1, (4, 5))
+    same(kg.kernel_graph(relaxed, device="cpu")(costs), relaxed(costs))
+    counted = kg.kernel_graph(lambda x: np.bincount(x), device="cpu")
+    same(counted(np.array([1, 4, 1])), np.bincount([1, 4, 1]))
