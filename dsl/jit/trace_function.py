@@ -118,8 +118,7 @@ def trace_function(
             except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
                     raise UndecidedValue from None
-                if not isinstance(error, (GraphError, UserError)):
-                    _refuse_own_error(trace, world, error)
+                _refuse_own_error(trace, world, error)
                 raise
             if trace.needed:
                 raise NeedValue(trace.needed)  # which was swallowed
