@@ -43,8 +43,9 @@ def check_length(trace: Trace) -> None:
         return
     if trace.depth > trace.deriving or trace.loops:
         return
-    nested = loops_around() > 1
-    if _is_ragged(trace) or (nested and _is_of_elements(trace)):
+    loops = loops_around()
+    nested = loops > 1
+    if (loops and _is_ragged(trace)) or (nested and _is_of_elements(trace)):
         raise TraceTooLong(False)
     if len(builder.nodes) >= MANY and (_is_of_elements(trace) or not _loops_of(trace)[0]):
         raise TraceTooLong(True)

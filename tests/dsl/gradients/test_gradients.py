@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -343,3 +344,33 @@ def test_what_splits_is_traced_whole_where_it_is_differentiated() -> None:
     np.testing.assert_allclose(kg.jvp(f, (x,), (np.ones(3),))[1], 2 * np.sin(x).sum() * np.cos(x).sum())
     with pytest.raises(kg.TraceError, match=r"test_gradients\.py:\d+"):
         kg.grad(g)(x)
+
+
+def test_a_function_without_loops_is_traced_once() -> None:
+    """A gradient is long, of many shapes and few lines, as turns of a loop may be."""
+
+    def mixture(p: Any, x: Any) -> Any:
+        alphas, means, q, lower = p
+        centred = x[:, None, :] - means
+        scaled = np.exp(q) * centred + np.einsum("kij,nkj->nki", lower, centred)
+        inner = alphas + q.sum(1) - 0.5 * (scaled**2).sum(2)
+        m = inner.max(1)
+        each = m + np.log(np.exp(inner - m[:, None]).sum(1))
+        a = alphas.max()
+        return each.sum() - len(x) * (a + np.log(np.exp(alphas - a).sum())) - 0.5 * (np.exp(q) ** 2).sum()
+
+    calls: list[str] = []
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "mixture":
+            calls.append(event)
+
+    rng = np.random.default_rng(0)
+    given = tuple(rng.normal(size=s) for s in ((5,), (5, 3), (5, 3), (5, 3, 3)))
+    gradient = kg.value_and_grad(mixture)
+    sys.setprofile(count)
+    try:
+        gradient.plan(given, rng.normal(size=(20, 3)))
+    finally:
+        sys.setprofile(None)
+    assert len(calls) == 1
