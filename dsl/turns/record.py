@@ -31,7 +31,8 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
 
     Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
-    if trace.loops_of is None or type(iterable) is not range:
+    rows = type(iterable) is Tracer and iterable.ndim > 0
+    if trace.loops_of is None or not (rows or type(iterable) is range):
         return False
     if len(iterable) <= trace.loops_of.few:
         trace.loops_of.short = True
@@ -45,7 +46,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     try:
         before = state.take()
         with recorder.recording():
-            recorder.run_for(iterable, body, stop)
+            recorder.run_for(range(len(iterable)) if rows else iterable, body, stop, iterable if rows else None)
             changed = changes(before, state.take())
             results = _ends(recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)])
         _place(recorder, results)

@@ -109,8 +109,8 @@ class LoopRecorder(LoopArithmetic):
 
     # loops
 
-    def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
-        """`for item in iterable: body(item)`, until `stop()`."""
+    def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, rows: Any = None) -> None:
+        """`for item in iterable: body(item)`, until `stop()`. rows: the array whose elements are the items."""
         if isinstance(iterable, LoopRange):
             low, high, item = self.ends(self.linear(iterable.start), self.linear(iterable.stop), iterable.step)
         elif type(iterable) is range and iterable and (stop is not None or len(iterable) > self._few()):
@@ -118,7 +118,7 @@ class LoopRecorder(LoopArithmetic):
                 LinearExpression(iterable.start), LinearExpression(iterable.stop), iterable.step
             )
         else:
-            self._unroll(iterable, body, stop)
+            self._unroll(iterable if rows is None else [rows[i] for i in iterable], body, stop)
             return
 
         def write(loop: _LoopAttempt) -> bool:
@@ -127,7 +127,8 @@ class LoopRecorder(LoopArithmetic):
             with self.turns_of(low, high, parallel=False) as (i, scope):
                 turn = IntegerAtom(i, (low,), (high - 1,))
                 loop.enter()
-                body(LoopNumber(self, None, int, item(LinearExpression(0, ((turn, 1),)))))
+                number = LoopNumber(self, None, int, item(LinearExpression(0, ((turn, 1),))))
+                body(number if rows is None else rows[number])
                 until = None if stop is None else self.truth(stop()).numbers[0]
                 if not loop.leave():
                     return False
