@@ -24,7 +24,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from kernelgraph.dsl.control_flow import hooks
-from kernelgraph.dsl.control_flow.rewrite import HOOKS, rewritten
+from kernelgraph.dsl.control_flow.rewrite import HOOKS, code_with_control_flow_calls
 from kernelgraph.dsl.control_flow.source import SourceUnavailable
 
 # a module of Python's tests, and the modules of the standard library that are rewritten with it
@@ -126,7 +126,7 @@ def rewrite_all(code: CodeType, found: Outcomes) -> CodeType:
 def _rewrite_one(code: CodeType, found: Outcomes) -> CodeType:
     if code.co_flags & 1:  # a function's; a class body's names are looked up otherwise
         try:
-            made = rewritten(code)
+            made = code_with_control_flow_calls(code)
         except SourceUnavailable as error:
             if not (code.co_name.startswith("<") and code.co_name != "<lambda>"):
                 found.refused[str(error)] = found.refused.get(str(error), 0) + 1

@@ -32,14 +32,14 @@ def emit_binary_search(builder: GraphBuilder, at: At, n: int, wanted: Value, sid
         spot = builder.map("add", found, np.int64(step - 1))
         inside = builder.map("less", spot, np.int64(n))
         value = at(builder.map("minimum", spot, np.int64(n - 1)))
-        before = _comes_before(builder, value, wanted, side)
+        before = _sorts_before(builder, value, wanted, side)
         further = builder.map("add", found, np.int64(step))
         found = builder.map("where", builder.map("logical_and", inside, before), further, found)
         step >>= 1
     return found
 
 
-def _comes_before(builder: GraphBuilder, x: Value, v: Value, side: str) -> Value:
+def _sorts_before(builder: GraphBuilder, x: Value, v: Value, side: str) -> Value:
     """Whether x comes before v: x < v, or on the right side x <= v; NaN comes last."""
     if x.dtype.kind != "f":
         return builder.map("less" if side == "left" else "less_equal", x, v)

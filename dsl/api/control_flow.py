@@ -26,7 +26,7 @@ from ..trace.operands import new_traced_result, to_graph_operand, to_traced_arra
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, Tracer
 from .control_flow_arguments import OPERANDS, takes
-from .control_flow_counts import count_of, flag_of, index_of, length_of
+from .control_flow_counts import loop_condition, loop_count, loop_index, scan_length
 
 Body = Callable[..., Any]
 
@@ -48,22 +48,24 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
     trace = current_trace()
     if trace is None:
-        init_val = _own(init_val)
+        init_val = _own_arrays(init_val)
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
-        return _at_once(init_val)
-    count = count_of(trace, lower, upper)
-    carried = _carried(init_val)
+        return _eager_result(init_val)
+    count = loop_count(trace, lower, upper)
+    carried = _loop_carry(init_val)
 
     def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
-        i = index_of(trace, index, lower)
-        return _results("fori_loop", carried, body_fun(i, _structure(trace, carried, stand_ins)))
+        i = loop_index(trace, index, lower)
+        return _body_results_as_carried(
+            "fori_loop", carried, body_fun(i, _body_argument_structure(trace, carried, stand_ins))
+        )
 
-    cut = _settled(trace, "fori_loop", carried, trace_body)
+    cut = _retrace_until_dtypes_settle(trace, "fori_loop", carried, trace_body)
     loop = Loop(cut.body, len(carried.values), (), count if isinstance(count, int) else None)
     extra = [] if isinstance(count, int) else [count]
     args = [*carried.values, *map(trace.builder.at, cut.inputs), *extra, *map(trace.builder.at, cut.numbers)]
-    return _out(carried.tree, add_control_flow_node(trace.builder, loop, args))
+    return _arrays_of_values(carried.tree, add_control_flow_node(trace.builder, loop, args))
 
 
 @takes(cond_fun=("x",), body_fun=("x",))
@@ -71,22 +73,24 @@ def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
     trace = current_trace()
     if trace is None:
-        init_val = _own(init_val)
+        init_val = _own_arrays(init_val)
         while bool(np.asarray(cond_fun(init_val))):
             init_val = body_fun(init_val)
-        return _at_once(init_val)
-    carried = _carried(init_val)
+        return _eager_result(init_val)
+    carried = _loop_carry(init_val)
 
     def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
-        new = _results("while_loop", carried, body_fun(_structure(trace, carried, stand_ins[1:])))
-        return [flag_of(trace, "while_loop", cond_fun(_structure(trace, carried, new))), *new]
+        new = _body_results_as_carried(
+            "while_loop", carried, body_fun(_body_argument_structure(trace, carried, stand_ins[1:]))
+        )
+        return [loop_condition(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, new))), *new]
 
-    with _inside(trace):
-        start = flag_of(trace, "while_loop", cond_fun(_structure(trace, carried, carried.values)))
-    cut = _settled(trace, "while_loop", carried, trace_body, [ArrayType((), BOOL)])
+    with _body_trace(trace):
+        start = loop_condition(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, carried.values)))
+    cut = _retrace_until_dtypes_settle(trace, "while_loop", carried, trace_body, [ArrayType((), BOOL)])
     loop = Loop(cut.body, 1 + len(carried.values), flag=True)
     args = [start, *carried.values, *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
-    return _out(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
+    return _arrays_of_values(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
 
 
 @takes(f=("carry", "x"))
@@ -98,17 +102,17 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     tree = flatten(xs, leaves) if xs is not None else None
     trace = current_trace()
     if trace is None:
-        return _scan_at_once(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
+        return _eager_scan(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
     arrays = [to_traced_array(leaf) for leaf in leaves]
-    count = length_of([a.shape for a in arrays], length)
-    carried = _carried(init)
+    count = scan_length([a.shape for a in arrays], length)
+    carried = _loop_carry(init)
     ys: list[Tree] = []
 
     def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
         rows = stand_ins[len(carried.values) :]
         parts = [new_traced_result(trace.builder.reshape(row, row.shape[1:])) for row in rows]
         x = unflatten(tree, parts) if tree is not None else None
-        pair = f(_structure(trace, carried, stand_ins[: len(carried.values)]), x)
+        pair = f(_body_argument_structure(trace, carried, stand_ins[: len(carried.values)]), x)
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the function of scan gives {type(pair).__name__}; return a pair (carry, y)")
         found: list[Any] = []
@@ -116,10 +120,10 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
         if pair[1] is None:
             ys.clear()
             found.clear()
-        return [*_results("scan", carried, pair[0]), *(to_traced_array(y)._value for y in found)]
+        return [*_body_results_as_carried("scan", carried, pair[0]), *(to_traced_array(y)._value for y in found)]
 
     types = [ArrayType((1, *a.shape[1:]), a.dtype) for a in arrays]
-    cut = _settled(trace, "scan", carried, trace_body, after=types)
+    cut = _retrace_until_dtypes_settle(trace, "scan", carried, trace_body, after=types)
     windows = tuple(
         Window((0,) * a.ndim, (1,) * a.ndim, tuple(1 if i == 0 else 0 for i in range(a.ndim))) for a in arrays
     )
@@ -127,7 +131,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     args = [*carried.values, *(a._value for a in arrays), *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
     results = add_control_flow_node(trace.builder, loop, args)
     split = len(carried.values)
-    return _out(carried.tree, results[:split]), _out(ys[0], results[split:]) if ys else None
+    return _arrays_of_values(carried.tree, results[:split]), _arrays_of_values(ys[0], results[split:]) if ys else None
 
 
 @takes(true_fun=OPERANDS, false_fun=OPERANDS)
@@ -136,33 +140,33 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     ArgumentsError where the two give different things."""
     trace = current_trace()
     if trace is None:
-        return _at_once((true_fun if bool(np.asarray(pred)) else false_fun)(*_own(operands)))
+        return _eager_result((true_fun if bool(np.asarray(pred)) else false_fun)(*_own_arrays(operands)))
     if isinstance(pred, bool):
         return (true_fun if pred else false_fun)(*operands)
-    flag = flag_of(trace, "cond", pred)
-    carried = _carried(operands)
+    flag = loop_condition(trace, "cond", pred)
+    carried = _loop_carry(operands)
     first = len(trace.builder.nodes)
     stand_ins, results, trees = [], [], []
     for function in (true_fun, false_fun):
-        places = [_placeholder(trace, v.type) for v in carried.values]
-        with _inside(trace):
+        places = [_body_placeholder(trace, v.type) for v in carried.values]
+        with _body_trace(trace):
             found: list[Any] = []
-            given = _structure(trace, carried, places)
+            given = _body_argument_structure(trace, carried, places)
             trees.append(flatten(function(*given), found))
             results.append([to_graph_operand(x) for x in found])
         stand_ins.append(places)
-    values = _same_results(trace, trees, results)
+    values = _branch_results_of_one_type(trace, trees, results)
     cuts = cut_bodies(trace.builder, stand_ins, values, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
     at = trace.builder.at
     args = [flag, *carried.values, *map(at, cuts[0].inputs), *map(at, cuts[0].numbers)]
-    return _out(trees[0], add_control_flow_node(trace.builder, branch, args))
+    return _arrays_of_values(trees[0], add_control_flow_node(trace.builder, branch, args))
 
 
 # what is carried
 
 
-def _carried(init: Any) -> _LoopCarry:
+def _loop_carry(init: Any) -> _LoopCarry:
     leaves: list[Any] = []
     tree = flatten(init, leaves)
     values, weak = [], []
@@ -175,7 +179,7 @@ def _carried(init: Any) -> _LoopCarry:
     return _LoopCarry(tree, values, weak)
 
 
-def _structure(trace: Trace, carried: _LoopCarry, values: Sequence[Value]) -> Any:
+def _body_argument_structure(trace: Trace, carried: _LoopCarry, values: Sequence[Value]) -> Any:
     """What a body gets: arrays of its own, which it may assign to. What began as a Python number promotes like one."""
     leaves = []
     for value, weak in zip(values, carried.weak, strict=True):
@@ -184,7 +188,7 @@ def _structure(trace: Trace, carried: _LoopCarry, values: Sequence[Value]) -> An
     return unflatten(carried.tree, leaves)
 
 
-def _results(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
+def _body_results_as_carried(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
     """A body's results as the types that it takes. What is weak takes the type of what comes back: `_CarryPromoted`."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -194,7 +198,9 @@ def _results(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
     for number, (leaf, value, weak) in enumerate(zip(leaves, carried.values, carried.weak, strict=True)):
         new = to_graph_operand(leaf)
         if not isinstance(new, Value):
-            new = to_traced_array(leaf)._value if isinstance(new, np.generic) else _constant(leaf, value)
+            new = (
+                to_traced_array(leaf)._value if isinstance(new, np.generic) else _constant_for_carried_leaf(leaf, value)
+            )
         what = f"carried value {number} of {name}"
         if new.shape != value.shape:
             raise ShapeError(
@@ -208,14 +214,14 @@ def _results(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
                 f"{what} begins as {value.dtype}, and the body gives {kept}; begin with "
                 f"np.{kept}, or return x.astype(np.{value.dtype})"
             )
-        found.append(_trace().builder.cast(new, value.dtype))
+        found.append(_trace_for_control_flow().builder.cast(new, value.dtype))
     return found
 
 
-def _constant(leaf: Any, value: Value) -> Value:
+def _constant_for_carried_leaf(leaf: Any, value: Value) -> Value:
     """A Python number in a carried value's place: of its dtype where that can hold it."""
     kind = np.result_type(value.dtype, type(leaf)(0)) if type(leaf) is not bool else BOOL
-    return _trace().builder.const(leaf, value.dtype if kind == value.dtype else None)
+    return _trace_for_control_flow().builder.const(leaf, value.dtype if kind == value.dtype else None)
 
 
 class _CarryPromoted(Exception):
@@ -226,7 +232,7 @@ class _CarryPromoted(Exception):
         self.number, self.dtype, self.weak = number, dtype, weak
 
 
-def _settled(
+def _retrace_until_dtypes_settle(
     trace: Trace,
     name: str,
     carried: _LoopCarry,
@@ -240,10 +246,10 @@ def _settled(
     while True:
         first = len(trace.builder.nodes)
         types = [*before, *(v.type for v in carried.values), *after]
-        stand_ins = [_placeholder(trace, t) for t in types]
-        index = _placeholder(trace, ITERATION)
+        stand_ins = [_body_placeholder(trace, t) for t in types]
+        index = _body_placeholder(trace, ITERATION)
         try:
-            with _inside(trace):
+            with _body_trace(trace):
                 outputs = trace_body(trace, stand_ins, index)
         except _CarryPromoted as promoted:
             i = promoted.number
@@ -254,7 +260,7 @@ def _settled(
 
 
 @contextmanager
-def _inside(trace: Trace) -> Iterator[None]:
+def _body_trace(trace: Trace) -> Iterator[None]:
     """While a body is traced: arrays from outside of it cannot be assigned to."""
     trace.depth += 1
     try:
@@ -263,24 +269,26 @@ def _inside(trace: Trace) -> Iterator[None]:
         trace.depth -= 1
 
 
-def _placeholder(trace: Trace, type: ArrayType) -> Value:
+def _body_placeholder(trace: Trace, type: ArrayType) -> Value:
     return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))
 
 
-def _trace() -> Trace:
+def _trace_for_control_flow() -> Trace:
     trace = current_trace()
     assert trace is not None
     return trace
 
 
-def _out(tree: Tree, values: Sequence[Value]) -> Any:
+def _arrays_of_values(tree: Tree, values: Sequence[Value]) -> Any:
     return unflatten(tree, [new_traced_result(v) for v in values])
 
 
 # the results of branches
 
 
-def _same_results(trace: Trace, trees: Sequence[Tree], results: Sequence[Sequence[Any]]) -> list[list[Value]]:
+def _branch_results_of_one_type(
+    trace: Trace, trees: Sequence[Tree], results: Sequence[Sequence[Any]]
+) -> list[list[Value]]:
     """The results of two functions as the same types."""
     if trees[0] != trees[1]:
         raise ArgumentsError(f"the functions of cond give {trees[0]} and {trees[1]}; return the same structure")
@@ -303,14 +311,14 @@ def _same_results(trace: Trace, trees: Sequence[Tree], results: Sequence[Sequenc
 # outside of a trace
 
 
-def _own(value: Any) -> Any:
+def _own_arrays(value: Any) -> Any:
     """The value with arrays of its own: a body may assign to them."""
     leaves: list[Any] = []
     tree = flatten(value, leaves)
     return unflatten(tree, [x.copy() if isinstance(x, (np.ndarray, Array)) else x for x in leaves])
 
 
-def _at_once(result: Any) -> Any:
+def _eager_result(result: Any) -> Any:
     """The result with arrays for its leaves."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -320,8 +328,8 @@ def _at_once(result: Any) -> Any:
     )
 
 
-def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
-    count = length_of([a.shape for a in arrays], length)
+def _eager_scan(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
+    count = scan_length([a.shape for a in arrays], length)
     if count == 0:  # only a trace tells what f would give
         from ..jit.kernel_graph import KernelGraph
 
@@ -329,7 +337,7 @@ def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any],
             return scan(f, carry, unflatten(tree, arrays) if tree is not None else None, 0)
 
         return KernelGraph(nothing, device="cpu")(carry, list(arrays))
-    carry = _own(carry)
+    carry = _own_arrays(carry)
     rows: list[list[Any]] = []
     shape: Tree | None = None
     for i in range(count):
@@ -342,7 +350,7 @@ def _scan_at_once(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any],
         if shape is None
         else unflatten(shape, [np.stack([np.asarray(y) for y in c]) for c in zip(*rows, strict=True)])
     )
-    return _at_once(carry), None if ys is None else _at_once(ys)
+    return _eager_result(carry), None if ys is None else _eager_result(ys)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

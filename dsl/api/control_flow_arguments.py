@@ -32,7 +32,9 @@ def takes(**functions: Sequence[str]) -> Callable[[F], F]:
                 raise ArgumentsError(f"{name}: {error}; it is called as {usage}") from None
             for parameter, names in functions.items():
                 count = len(given.get("operands", ()))
-                _check(f"{parameter} of {name}", given[parameter], _operands(count) if names is OPERANDS else names)
+                _check_function_parameters(
+                    f"{parameter} of {name}", given[parameter], _operands(count) if names is OPERANDS else names
+                )
             return function(*args, **options)
 
         return checked  # type: ignore[return-value]
@@ -44,7 +46,7 @@ def _operands(count: int) -> list[str]:
     return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
 
 
-def _check(what: str, function: Any, names: Sequence[str]) -> None:
+def _check_function_parameters(what: str, function: Any, names: Sequence[str]) -> None:
     given = ", ".join(names)
     example = f"lambda {given}: ..." if given else "lambda: ..."
     if not callable(function):

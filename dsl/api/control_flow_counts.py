@@ -16,7 +16,7 @@ from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
-def count_of(trace: Trace, lower: Any, upper: Any) -> int | Value:
+def loop_count(trace: Trace, lower: Any, upper: Any) -> int | Value:
     """How many turns: an int, or the node of one."""
     for bound in (lower, upper):
         integer = isinstance(bound, (int, np.integer)) and not isinstance(bound, bool)
@@ -24,7 +24,7 @@ def count_of(trace: Trace, lower: Any, upper: Any) -> int | Value:
             raise DTypeError(f"a bound of fori_loop is an integer, not {bound!r}; write int(...)")
     if not any(isinstance(b, (Tracer, TracedNumber)) or type(b) is TracedNumber for b in (lower, upper)):
         return max(0, int(upper) - int(lower))
-    first, last = _bound(lower), _bound(upper)
+    first, last = _loop_bound(lower), _loop_bound(upper)
     zero = type(first) is int and first == 0
     turns = last if zero else last - first
     if not zero and isinstance(turns, Tracer):  # the difference of two int64 may be more than one
@@ -37,14 +37,14 @@ def count_of(trace: Trace, lower: Any, upper: Any) -> int | Value:
     return plain if plain.dtype == INT64 else trace.builder.cast(plain, INT64)
 
 
-def _bound(bound: Any) -> Any:
+def _loop_bound(bound: Any) -> Any:
     """A traced bound as int64: narrow ones would wrap where one is taken from the other, and a huge uint64 here."""
     if not isinstance(bound, Tracer):
         return int(bound) if isinstance(bound, np.integer) else bound
     return (apply("minimum", bound, np.iinfo(np.int64).max) if bound.dtype == np.uint64 else bound).astype(np.int64)
 
 
-def index_of(trace: Trace, index: Value, lower: Any) -> Tracer:
+def loop_index(trace: Trace, index: Value, lower: Any) -> Tracer:
     """The turn's number as Python's `range` counts it: an integer that promotes like a Python int."""
     value = index
     if not (type(lower) is int and lower == 0):
@@ -53,14 +53,14 @@ def index_of(trace: Trace, index: Value, lower: Any) -> Tracer:
     return Tracer(trace, Value(value.number, value.type, int), SCALAR)
 
 
-def flag_of(trace: Trace, name: str, x: Any) -> Value:
+def loop_condition(trace: Trace, name: str, x: Any) -> Value:
     value = to_traced_array(x)._value
     if value.shape != ():
         raise ShapeError(f"a condition of {name} is one bool, not {value.type}; write .any() or .all()")
     return trace.builder.cast(Value(value.number, value.type), BOOL)
 
 
-def length_of(shapes: Sequence[tuple[int, ...]], length: Any) -> int:
+def scan_length(shapes: Sequence[tuple[int, ...]], length: Any) -> int:
     found = {shape[0] if shape else None for shape in shapes}
     if None in found:
         raise ShapeError("scan goes over the first axis of each array of xs, and one of them has none")

@@ -16,12 +16,12 @@ from ..array.spec import Spec
 from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError
 from ..environment.traced_globals import TracedGlobals
-from ..functions.host_calls import known
+from ..functions.host_calls import require_known_option
 from ..trace.aliasing import assign_array
 from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
-from .elementwise import source_of
+from .elementwise import source_of_user_function
 
 THREADS = 1024  # a block has at most
 
@@ -43,13 +43,13 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
     >>> f(np.array([[3.0, 1.0]]))[0].tolist()
     [[2.0, 6.0]]
     """
-    inputs, outputs, single = _arrays("host", reads), *_writes("host", writes)
-    function = _callable("host", fn)
+    inputs, outputs, single = _array_arguments("host", reads), *_written_specs("host", writes)
+    function = _users_callable("host", fn)
     if current_trace() is None:
-        return _at_once(Callback(function), inputs, outputs, single)
-    arrays, fresh_ = _placed(inputs, outputs)
+        return _eager_custom_call(Callback(function), inputs, outputs, single)
+    arrays, fresh_ = _place_custom_call(inputs, outputs)
     builder = trace_of_operands(*arrays).builder
-    types = [_type(w) for w in fresh_]
+    types = [_type_of_written(w) for w in fresh_]
     values = builder.host(
         "callback",
         [x._value for x in arrays],
@@ -58,7 +58,7 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
         reads=len(inputs),
         writes=tuple(fresh_),
     )
-    return _written(values, arrays, outputs, single)
+    return _written_results(values, arrays, outputs, single)
 
 
 def kernel(
@@ -86,33 +86,36 @@ def kernel(
     ...         y[i] = 2 * x[i]
     >>> f = kg.kernel_graph(lambda x: kg.kernel(double, [x], [kg.spec(x.shape, x.dtype)], (8, 128)))  # doctest: +SKIP
     """
-    every, outputs, single = _arrays("kernel", reads), *_writes("kernel", writes)
+    every, outputs, single = _array_arguments("kernel", reads), *_written_specs("kernel", writes)
     numbers = [x for x in every if isinstance(x, (bool, int, float, np.generic, TracedNumber)) and not _is_array(x)]
     inputs = [x for x in every if not any(x is n for n in numbers)]
-    values = [known(n) if isinstance(n, TracedNumber) else n for n in numbers]
-    shape = _grid(grid)
-    plain = None if cpu is None else Callback(_with(_callable("kernel", cpu), values))
+    values = [require_known_option(n) if isinstance(n, TracedNumber) else n for n in numbers]
+    shape = _launch_grid(grid)
+    plain = None if cpu is None else Callback(_function_with_numbers(_users_callable("kernel", cpu), values))
     if current_trace() is None:
         if plain is None:
             raise ArgumentsError("kg.kernel is a step of a traced function; call it in one, or give it cpu=f")
-        return _at_once(plain, inputs, outputs, single)
-    code, called = _code(fn, name)
-    own = CustomKernel(called, code, *shape, tuple(_constant(v) for v in values), plain)
-    arrays, fresh_ = _placed(inputs, outputs)
-    if not isinstance(code, str) and HALVES[1] in (*(x.dtype for x in arrays), *(_type(w).dtype for w in fresh_)):
+        return _eager_custom_call(plain, inputs, outputs, single)
+    code, called = _kernel_code(fn, name)
+    own = CustomKernel(called, code, *shape, tuple(_constant_argument(v) for v in values), plain)
+    arrays, fresh_ = _place_custom_call(inputs, outputs)
+    if not isinstance(code, str) and HALVES[1] in (
+        *(x.dtype for x in arrays),
+        *(_type_of_written(w).dtype for w in fresh_),
+    ):
         raise ArgumentsError("numba.cuda has no bfloat16 arrays; write x.view(np.uint16), or the kernel in CUDA C++")
     made = trace_of_operands(*arrays).builder.kernel(own, [x._value for x in arrays], fresh_)
-    return _written(made, arrays, outputs, single)
+    return _written_results(made, arrays, outputs, single)
 
 
 # arguments
 
 
-def _arrays(what: str, given: Any) -> list[Any]:
+def _array_arguments(what: str, given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def _writes(what: str, given: Any) -> tuple[list[Any], bool]:
+def _written_specs(what: str, given: Any) -> tuple[list[Any], bool]:
     """What is written, and whether it was given alone."""
     several = isinstance(given, (list, tuple))
     found = list(given) if several else [given]
@@ -128,11 +131,11 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (Tracer, np.ndarray))
 
 
-def _callable(what: str, fn: Any) -> Callable[..., Any]:
+def _users_callable(what: str, fn: Any) -> Callable[..., Any]:
     """The user's own function, not the copy of it that is traced."""
     trace = current_trace()
     if trace is not None and trace.world is not None:
-        fn = trace.world.original(fn)
+        fn = trace.world.original_value(fn)
     if not callable(fn):
         raise ArgumentsError(f"kg.{what} takes a Python function, not {fn!r}")
     if type(fn) is FunctionType and isinstance(fn.__globals__, TracedGlobals):  # defined in the traced function
@@ -140,7 +143,7 @@ def _callable(what: str, fn: Any) -> Callable[..., Any]:
     return fn  # type: ignore[no-any-return]
 
 
-def _with(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
+def _function_with_numbers(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
     """The function with the numbers after its arrays."""
     if not numbers:
         return function
@@ -152,7 +155,7 @@ def _with(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[...,
     return call
 
 
-def _placed(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
+def _place_custom_call(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
     """All arrays of a step (to be read, then initial values), and what it writes."""
     arrays, fresh_ = [to_traced_array(x) for x in inputs], []
     for w in outputs:
@@ -164,11 +167,11 @@ def _placed(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer]
     return arrays, fresh_
 
 
-def _type(w: NewArray) -> ArrayType:
+def _type_of_written(w: NewArray) -> ArrayType:
     return ArrayType(w.shape, checked_dtype(w.dtype))
 
 
-def _written(values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[Any], single: bool) -> Any:
+def _written_results(values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[Any], single: bool) -> Any:
     results = []
     for value, w in zip(values, outputs, strict=True):
         result = new_traced_result(value, *arrays)
@@ -176,7 +179,7 @@ def _written(values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[
     return results[0] if single else tuple(results)
 
 
-def _at_once(callback: Callback, inputs: Sequence[Any], outputs: Sequence[Any], single: bool) -> Any:
+def _eager_custom_call(callback: Callback, inputs: Sequence[Any], outputs: Sequence[Any], single: bool) -> Any:
     """Outside of a trace."""
     arrays, writes = [np.asarray(x) for x in inputs], []
     for w in outputs:
@@ -193,7 +196,7 @@ def _at_once(callback: Callback, inputs: Sequence[Any], outputs: Sequence[Any], 
     return found[0] if single else found
 
 
-def _code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
+def _kernel_code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
     """The kernel as plain data, and its name."""
     if isinstance(fn, str):
         if not name or f"{name}(" not in fn.replace(" (", "("):
@@ -201,30 +204,30 @@ def _code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
         return fn, name
     trace = current_trace()
     if trace is not None and trace.world is not None:
-        fn = trace.world.original(fn)
+        fn = trace.world.original_value(fn)
     plain = getattr(fn, "py_func", fn)
     if not inspect.isfunction(plain):
         raise ArgumentsError(f"kg.kernel takes a numba.cuda kernel or CUDA C++ text, not {fn!r}")
-    return source_of(plain, trace, kernel=True), plain.__name__
+    return source_of_user_function(plain, trace, kernel=True), plain.__name__
 
 
-def _constant(number: Any) -> tuple[bytes, str]:
+def _constant_argument(number: Any) -> tuple[bytes, str]:
     value = np.asarray(number)
     return value.tobytes(), value.dtype.name
 
 
-def _grid(grid: Any) -> tuple[Sizes, Sizes]:
+def _launch_grid(grid: Any) -> tuple[Sizes, Sizes]:
     """(blocks, threads) along three axes."""
     pair = tuple(grid) if isinstance(grid, (list, tuple)) else ()
     if len(pair) != 2:
         raise ArgumentsError(f"grid={grid!r} is no launch shape; write grid=(blocks, threads)")
-    blocks, threads = (_sizes(x) for x in pair)
+    blocks, threads = (_grid_sizes(x) for x in pair)
     if min(*blocks, *threads) < 1 or threads[0] * threads[1] * threads[2] > THREADS:
         raise ArgumentsError(f"grid={grid!r}: there is at least one block, and 1 to {THREADS} threads in each")
     return blocks, threads
 
 
-def _sizes(given: Any) -> Sizes:
-    numbers = [int(known(n)) for n in (given if isinstance(given, (list, tuple)) else (given,))]
+def _grid_sizes(given: Any) -> Sizes:
+    numbers = [int(require_known_option(n)) for n in (given if isinstance(given, (list, tuple)) else (given,))]
     x, y, z = (*numbers, 1, 1, 1)[:3]
     return x, y, z

@@ -30,7 +30,7 @@ from ..array.conversion import device_of_arguments
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
 from ..environment.traced_globals import TracedGlobals
-from ..functions.masked_values import MaskedSelection, made, together
+from ..functions.masked_values import MaskedSelection, made, masked_operands_together
 from ..jit.pickling import PicklableFunction
 from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_graph_operand, trace_of_operands
@@ -83,7 +83,7 @@ class Elementwise(PicklableFunction):
                     f"{function.__name__}: the parameter {p} is not of a scalar function; give it a place and a name",
                     show_line(function.__code__.co_filename, function.__code__.co_firstlineno),
                 )
-        _check(function)
+        _check_elementwise_function(function)
         self._eager: dict[str, Any] = {}
 
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
@@ -119,7 +119,7 @@ class Elementwise(PicklableFunction):
 
     def _masked(self, given: Sequence[Any]) -> Any:
         """Of elements that a mask has chosen: only they are computed."""
-        found = together(given)
+        found = masked_operands_together(given)
         if found is None:
             return self._traced(made(given))
         first, every = found
@@ -139,7 +139,7 @@ class Elementwise(PicklableFunction):
 
     def _typed(self, operands: list[Any], trace: Trace | None) -> UserFunction:
         """The function for these arguments. Raises UnsupportedError at the user's line."""
-        source = source_of(self.function, trace)
+        source = source_of_user_function(self.function, trace)
         dtypes = argument_dtypes(operands)
         try:
             return infer_result_dtypes(source, dtypes)
@@ -201,7 +201,7 @@ def elementwise(function: Callable[..., Any]) -> Elementwise:
 def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     """The dtypes that a scalar function gets: of arrays their own, but float32 for 16-bit floats; a Python float or
     complex number has the precision of the arrays' widest float, float64 where there is none; an int is an int64."""
-    kinds = [_kind(x) for x in operands]
+    kinds = [_argument_kind(x) for x in operands]
     floats = [
         FLOAT32 if k in HALVES else real_dtype(k) for k in kinds if isinstance(k, np.dtype) and dtype_kind(k) in "fc"
     ]
@@ -210,7 +210,7 @@ def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     return tuple((weak[k] if isinstance(k, type) else FLOAT32 if k in HALVES else k).name for k in kinds)
 
 
-def _kind(x: Any) -> Any:
+def _argument_kind(x: Any) -> Any:
     if isinstance(x, Value):
         return x.weak or x.dtype
     return x.dtype if isinstance(x, (np.generic, np.ndarray)) else type(x)
@@ -219,7 +219,7 @@ def _kind(x: Any) -> Any:
 # what a function captured
 
 
-def source_of(
+def source_of_user_function(
     function: FunctionType, trace: Trace | None = None, above: tuple[CodeType, ...] = (), kernel: bool = False
 ) -> FunctionSource:
     """The function as plain data. What it captured is read now, and guarded by the trace in progress.
@@ -227,19 +227,19 @@ def source_of(
     kernel: it is one of numba.cuda's, and may use what that offers."""
     code = function.__code__
     if not kernel:
-        _check(function)
+        _check_elementwise_function(function)
     if code in above:
         raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line(code))
     captured = {}
-    for name, holder, how in _captures(function):
+    for name, holder, how in _captured_names(function):
         if trace is not None and trace.world is not None:
-            trace.world.read(holder, name, name, how)
+            trace.world.read_guarded(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
-        captured[name] = _plain(value, name, code, trace, (*above, code), kernel)
+        captured[name] = _captured_as_plain_data(value, name, code, trace, (*above, code), kernel)
     return FunctionSource.from_code(code, captured, tuple(function.__defaults__ or ()))
 
 
-def _captures(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
+def _captured_names(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
     """(name, where it is found, how) of all that the code names outside of itself."""
     code, scope = function.__code__, function.__globals__
     scope = scope._real if isinstance(scope, TracedGlobals) else scope
@@ -258,7 +258,7 @@ def _is_global(code: CodeType, name: str) -> bool:
     )
 
 
-def _plain(
+def _captured_as_plain_data(
     value: Any, name: str, code: CodeType, trace: Trace | None, above: tuple[CodeType, ...], kernel: bool
 ) -> Any:
     """A captured value as plain data. Raises UnsupportedError."""
@@ -271,23 +271,25 @@ def _plain(
     if isinstance(value, ModuleType):
         if value.__name__ in MODULES or (kernel and value.__name__.split(".")[0] in ("numba", "cuda")):
             return ImportableName(value.__name__)
-        raise _unfit(f"the module {name}; read the number outside of the function", name, code)
+        raise _unfit_capture_error(f"the module {name}; read the number outside of the function", name, code)
     found = getattr(value, "__name__", "")
     if module in MODULES and getattr(__import__(module), found, None) is value:
         return ImportableName(module, found)
     if isinstance(value, types.FunctionType):
-        return source_of(value, trace, above, kernel)
+        return source_of_user_function(value, trace, above, kernel)
     if kernel:
         for place in ("numba", "numba.cuda"):
             if getattr(importlib.import_module(place), name, None) is value:
                 return ImportableName(place, name)
     if isinstance(value, Tracer):
-        raise _unfit(f"{name}, a traced value; pass it as an argument", name, code)
+        raise _unfit_capture_error(f"{name}, a traced value; pass it as an argument", name, code)
     kind = type(value).__name__
-    raise _unfit(f"{name}, a {kind}; capture numbers, tuples of numbers and functions, or pass it", name, code)
+    raise _unfit_capture_error(
+        f"{name}, a {kind}; capture numbers, tuples of numbers and functions, or pass it", name, code
+    )
 
 
-def _unfit(what: str, name: str, code: CodeType) -> UnsupportedError:
+def _unfit_capture_error(what: str, name: str, code: CodeType) -> UnsupportedError:
     for instruction in dis.get_instructions(code):
         if instruction.argval == name and instruction.positions and instruction.positions.lineno:
             return UnsupportedError(
@@ -325,7 +327,7 @@ _GROWING: dict[str, Callable[[int, int], Any]] = {
 }
 
 
-def _check(function: FunctionType) -> None:
+def _check_elementwise_function(function: FunctionType) -> None:
     """Raises UnsupportedError, at the line, for what has no place in a kernel."""
     code = function.__code__
     instructions = list(dis.get_instructions(code))

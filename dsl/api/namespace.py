@@ -12,7 +12,7 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..environment import numpy_proxy
 from ..functions import creation, elementwise, manipulation, sorting, tables, topk, unsupported
 from ..functions import fft as fourier
-from ..jit.eager import run
+from ..jit.eager import run_eagerly
 from ..trace.dispatch import FUNCTIONS, NumpyProtocols, apply_view_rule, call_function
 from ..trace.trace import current_trace
 from . import array_api_info, debug, nn, random
@@ -25,29 +25,29 @@ def _has_traced(args: tuple[Any, ...]) -> bool:
     return any(isinstance(a, NumpyProtocols) or (isinstance(a, (list, tuple)) and _has_traced(tuple(a))) for a in args)
 
 
-def _both(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+def _traced_or_eager(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
     """`traced` where a traced value is among the arguments, else `eager` on arrays."""
 
     def function(*args: Any, **options: Any) -> Any:
         if current_trace() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
             return apply_view_rule(name, traced(*args, **options), args, options)
-        return run(eager, args, options)
+        return run_eagerly(eager, args, options)
 
-    return _named(function, name, eager, traced)
+    return _named_like_numpy(function, name, eager, traced)
 
 
-def _new(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+def _traced_or_eager_creation(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes an array from no array: traced inside a trace."""
 
     def function(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:
             return apply_view_rule(name, traced(*args, **options), args, options)
-        return run(eager, args, options)
+        return run_eagerly(eager, args, options)
 
-    return _named(function, name, eager, traced)
+    return _named_like_numpy(function, name, eager, traced)
 
 
-def _named(function: Any, name: str, *references: Any) -> Callable[..., Any]:
+def _named_like_numpy(function: Any, name: str, *references: Any) -> Callable[..., Any]:
     """The function with a name, and with the signature and text of the first reference that has one."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = next((r.__doc__.strip() for r in references if r.__doc__), None)
@@ -60,11 +60,11 @@ def _named(function: Any, name: str, *references: Any) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
+def _namespace_ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
     return lambda *args, **options: elementwise.call_ufunc(ufunc, *args, **options)
 
 
-def _function(function: Any) -> Callable[..., Any]:
+def _namespace_function(function: Any) -> Callable[..., Any]:
     return lambda *args, **options: call_function(function, args, options)
 
 
@@ -72,28 +72,30 @@ def _namespace() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for ufunc in UFUNC_PARTS:
         for name in _names_of(ufunc):
-            found[name] = _both(name, _ufunc(ufunc), ufunc)
+            found[name] = _traced_or_eager(name, _namespace_ufunc(ufunc), ufunc)
     for function in FUNCTIONS:
         for name in _names_of(function):
-            found[name] = _both(name, _function(function), function)
+            found[name] = _traced_or_eager(name, _namespace_function(function), function)
     for name, traced in elementwise.ELEMENTWISE.items():
         reference = OPS[name].numpy
         if reference is not None and name not in found:
-            found[name] = _both(name, traced, reference)
+            found[name] = _traced_or_eager(name, traced, reference)
     for function in unsupported.EXPOSED:
         for name in _names_of(function):
-            found[name] = _both(name, _function(function), function)
+            found[name] = _traced_or_eager(name, _namespace_function(function), function)
     made = (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye)
     for traced in (*made, manipulation.tri, manipulation.identity, manipulation.indices, manipulation.fromfunction):
-        found[traced.__name__] = _new(traced.__name__, traced, getattr(np, traced.__name__))
-    found["sort"] = _both("sort", sorting.sort, sorting.sorted_values)
-    found["argsort"] = _both("argsort", sorting.sorted_places, sorting.sorted_places)
-    found["unique_values"] = _both("unique_values", _function(sorting.unique_values), sorting.unique_values)
-    found["topk"] = _both("topk", topk.topk, topk.topk_of_arrays)
-    found["clip"] = _both("clip", elementwise.traced_clipped, elementwise.clipped)
+        found[traced.__name__] = _traced_or_eager_creation(traced.__name__, traced, getattr(np, traced.__name__))
+    found["sort"] = _traced_or_eager("sort", sorting.sort, sorting.sorted_values)
+    found["argsort"] = _traced_or_eager("argsort", sorting.sorted_places, sorting.sorted_places)
+    found["unique_values"] = _traced_or_eager(
+        "unique_values", _namespace_function(sorting.unique_values), sorting.unique_values
+    )
+    found["topk"] = _traced_or_eager("topk", topk.topk, topk.topk_of_arrays)
+    found["clip"] = _traced_or_eager("clip", elementwise.traced_clipped, elementwise.clipped)
     for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):
-        found[window.__name__] = _new(window.__name__, numpy_proxy.traced_form(window), window)
-    found["linspace"] = _new("linspace", creation.linspace, np.linspace)
+        found[window.__name__] = _traced_or_eager_creation(window.__name__, numpy_proxy.traced_form(window), window)
+    found["linspace"] = _traced_or_eager_creation("linspace", creation.linspace, np.linspace)
     return found
 
 
@@ -124,12 +126,12 @@ class NumpyNamespace:
         return f"<namespace {self.__name__}>"
 
 
-def _module(module: Any) -> NumpyNamespace:
+def _namespace_module(module: Any) -> NumpyNamespace:
     """The functions of a module of NumPy's."""
     short = module.__name__.removeprefix("numpy.")
     named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     found = {
-        n: _both(n, _function(f), f)
+        n: _traced_or_eager(n, _namespace_function(f), f)
         for n, f in named.items()
         if callable(f) and (f in FUNCTIONS or f in unsupported.EXPOSED)
     }
@@ -139,15 +141,17 @@ def _module(module: Any) -> NumpyNamespace:
 _ = tables  # which fill what is read here
 _NUMPY_NAMES = _numpy_names()
 NAMESPACE: dict[str, Any] = _namespace()
-NAMESPACE["linalg"] = _module(np.linalg)
-NAMESPACE["fft"] = _module(np.fft)
+NAMESPACE["linalg"] = _namespace_module(np.linalg)
+NAMESPACE["fft"] = _namespace_module(np.fft)
 for _name in ("fftfreq", "rfftfreq"):  # these take no array
-    setattr(NAMESPACE["fft"], _name, _new(_name, getattr(fourier, _name), fourier.frequencies(_name)))
+    setattr(
+        NAMESPACE["fft"], _name, _traced_or_eager_creation(_name, getattr(fourier, _name), fourier.frequencies(_name))
+    )
 NAMESPACE["lib"] = NumpyNamespace("lib", {})
-NAMESPACE["lib"].stride_tricks = _module(np.lib.stride_tricks)
+NAMESPACE["lib"].stride_tricks = _namespace_module(np.lib.stride_tricks)
 
 NAMESPACE["nn"] = NumpyNamespace(
-    "nn", {n: _both(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
+    "nn", {n: _traced_or_eager(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
 )
 
 NAMESPACE["random"] = NumpyNamespace("random", random.FUNCTIONS)

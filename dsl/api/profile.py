@@ -134,7 +134,7 @@ def dispatches(spans: list[Span]) -> list[Span]:
 
 
 # the methods that are measured, and the phase that each is
-def _phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
+def _record_phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
     def of_call(graph: Any, *_: Any, **__: Any) -> tuple[str, str]:
         return graph._name, user_line()
 
@@ -152,11 +152,11 @@ def _phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
         (Specializations, "_captured", "trace", of_versions),
         (Specializations, "compiled", "plan", of_versions),
         (CompiledProgram, "make_ready", "compile", of_compiled),
-        *((kind, name, "wait", of_wait) for kind, name in _waits()),
+        *((kind, name, "wait", of_wait) for kind, name in _record_waits()),
     ]
 
 
-def _waits() -> Iterator[tuple[Any, str]]:
+def _record_waits() -> Iterator[tuple[Any, str]]:
     """What the host waits for."""
     from ...runtime.engine.run import RunEvent
 
@@ -181,13 +181,13 @@ def _measured(recorder: Recorder, profile: Profile) -> Iterator[None]:
     try:
         before.append((KernelGraph, "__call__", plain))
         setattr(KernelGraph, "__call__", noted)  # noqa: B010  # which a type checker would have be the same
-        for owner, name, kind, words in _phases():
+        for owner, name, kind, words in _record_phases():
             before.append((owner, name, owner.__dict__[name]))
             setattr(owner, name, _timed(recorder, owner.__dict__[name], kind, words))
         for of in dict.fromkeys(map(type, devices.opened_devices())):
             for name in ("upload", "upload_later", "download"):
                 before.append((of, name, getattr(of, name)))
-                setattr(of, name, _copy(recorder, getattr(of, name), name))
+                setattr(of, name, _timed_copy(recorder, getattr(of, name), name))
         for device in devices.opened_devices():
             before += device.profiled(recorder)
         yield
@@ -208,7 +208,7 @@ def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tupl
     return timed
 
 
-def _copy(recorder: Recorder, method: Any, name: str) -> Any:
+def _timed_copy(recorder: Recorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
     def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
         host = second if name == "download" else first

@@ -57,7 +57,7 @@ class Key:
 
     def fold_in(self, number: Any) -> Key:
         """Another key for each integer (mod 2**64): a step, a layer, a worker. Raises DTypeError."""
-        return _derived(self, number, FOLD)
+        return _derived_key(self, number, FOLD)
 
 
 def key(seed: Any) -> Key:
@@ -67,7 +67,7 @@ def key(seed: Any) -> Key:
 
 def split(key: Key, n: int = 2) -> tuple[Key, ...]:
     """`n` keys that have nothing to do with each other, with `key` or with its `fold_in`s. Raises DTypeError."""
-    return tuple(_derived(key, i, SPLIT) for i in range(operator.index(n)))
+    return tuple(_derived_key(key, i, SPLIT) for i in range(operator.index(n)))
 
 
 def _integer(x: Any, what: str) -> Any:
@@ -94,10 +94,10 @@ def _halves(x: Any) -> tuple[Any, Any]:
     return x & WORD, (x >> 32) & WORD
 
 
-def _derived(key: Key, number: Any, purpose: int) -> Key:
+def _derived_key(key: Key, number: Any, purpose: int) -> Key:
     parts = *_halves(_integer(number, "a number to fold in")), *_words_of(key)
     if any(isinstance(p, (Tracer, TracedNumber)) for p in parts):
-        return Key(*_block(parts[0], parts[1], purpose, parts[2:], (0, 1)))
+        return Key(*_philox_block(parts[0], parts[1], purpose, parts[2:], (0, 1)))
     block = (*parts[:2], 0, purpose, *parts[2:])
     return Key(*(int(philox_reference(*block, word=word)) for word in (0, 1)))
 
@@ -116,22 +116,22 @@ def _word(x: Any) -> Tracer:
     return cast(to_traced_array(traced_length(trace_of_operands(), x) if type(x) is int else x), UINT32)
 
 
-def _block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequence[int]) -> list[Tracer]:
+def _philox_block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequence[int]) -> list[Tracer]:
     counter = _word(low), _word(high), np.uint32(0), np.uint32(purpose)
     key = [_word(k) for k in key]
     return [apply("philox", *counter, *key, word=word) for word in words]
 
 
-def _draw(key: Key, shape: Shape, count: int) -> list[Tracer]:
+def _draw_words(key: Key, shape: Shape, count: int) -> list[Tracer]:
     """`count` (1, 2 or 4) words for each element. Neighbours that share a block compute it once where one thread of a
     GPU has them all."""
     sizes = to_traced_shape(shape)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"shape {sizes} has a negative length")
     each = 4 // count
-    block, turn = _places(sizes, each)
+    block, turn = _element_places(sizes, each)
     high = 0 if block.dtype == UINT32 else apply("right_shift", block, np.uint64(32))
-    words = _block(block, high, DRAW, _words_of(key), range(4))
+    words = _philox_block(block, high, DRAW, _words_of(key), range(4))
     parts = [words[i * count :][:count] for i in range(each)]
     bit = 1
     while len(parts) > 1:
@@ -142,7 +142,7 @@ def _draw(key: Key, shape: Shape, count: int) -> list[Tracer]:
     return parts[0]
 
 
-def _places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
+def _element_places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
     """i // each and i % each of every element i, in C order."""
     trace, dtype = trace_of_operands(), UINT32 if math.prod(sizes) <= 1 << 32 else UINT64
     moving = [axis for axis, n in enumerate(sizes) if n != 1]
@@ -152,22 +152,22 @@ def _places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
     *outer, inner = (cast(new_traced_result(trace.builder.index(sizes, axis)), dtype) for axis in moving)
     step = sizes[moving[-1]]
     whole = step % each == 0 or not outer  # each row starts with a block of its own: its number need not be divided
-    block, rest = (_blocks(inner, each), step // each) if whole else (inner, step)
+    block, rest = (_block_numbers(inner, each), step // each) if whole else (inner, step)
     for axis, along in zip(reversed(moving[:-1]), reversed(outer), strict=True):
         block = apply("add", block, apply("multiply", along, traced_length(trace, rest)))
         rest *= sizes[axis]
     turn = apply("bitwise_and", inner if whole else block, each - 1)
-    return block if whole else _blocks(block, each), turn
+    return block if whole else _block_numbers(block, each), turn
 
 
-def _blocks(x: Tracer, each: int) -> Tracer:
+def _block_numbers(x: Tracer, each: int) -> Tracer:
     """x // each. What a compiler finds to be the same for neighbours is what the rest is taken from."""
     if each == 1:
         return x
     return apply("right_shift", apply("subtract", x, apply("bitwise_and", x, each - 1)), each.bit_length() - 1)
 
 
-def _joined(low: Tracer, high: Tracer) -> Tracer:
+def _joined_words(low: Tracer, high: Tracer) -> Tracer:
     """64 bits of two words."""
     return apply("bitwise_or", cast(low, UINT64), apply("left_shift", cast(high, UINT64), np.uint64(32)))
 
@@ -175,15 +175,15 @@ def _joined(low: Tracer, high: Tracer) -> Tracer:
 def _bits(key: Key, shape: Shape, dtype: DType, count: int = 1) -> list[Tracer]:
     """`count` unsigned integers as large as the dtype for each element."""
     n = dtype.itemsize // 4
-    words = _draw(key, shape, n * count)
-    return words if n == 1 else [_joined(*words[i : i + 2]) for i in range(0, len(words), 2)]
+    words = _draw_words(key, shape, n * count)
+    return words if n == 1 else [_joined_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
 
 
 def _float(dtype: Any) -> DType:
-    return _one_of(dtype, (FLOAT32, FLOAT64))
+    return _check_dtype_among(dtype, (FLOAT32, FLOAT64))
 
 
-def _one_of(dtype: Any, allowed: tuple[DType, ...]) -> DType:
+def _check_dtype_among(dtype: Any, allowed: tuple[DType, ...]) -> DType:
     wanted = checked_dtype(dtype)
     if wanted not in allowed:
         names = " or ".join(map(str, allowed))
@@ -191,14 +191,14 @@ def _one_of(dtype: Any, allowed: tuple[DType, ...]) -> DType:
     return wanted
 
 
-def _unit(key: Key, shape: Shape, dtype: DType) -> Tracer:
+def _uniform_in_unit_interval(key: Key, shape: Shape, dtype: DType) -> Tracer:
     """Multiples of 2**-24 or 2**-53 in [0, 1), all equally likely."""
     (drawn,) = _bits(key, shape, dtype)
     digits, size = np.finfo(dtype).nmant + 1, 8 * dtype.itemsize
     return apply("multiply", cast(apply("right_shift", drawn, size - digits), dtype), 0.5**digits)
 
 
-def _positive(drawn: Tracer, dtype: DType) -> Tracer:
+def _positive_uniform(drawn: Tracer, dtype: DType) -> Tracer:
     """Uniform in (0, 1], with as many bits near 0 as the integer has: what a logarithm is taken of."""
     size = 8 * dtype.itemsize
     return apply("add", apply("multiply", cast(drawn, dtype), 0.5**size), 0.5 ** (size + 1))
@@ -209,7 +209,7 @@ def _positive(drawn: Tracer, dtype: DType) -> Tracer:
 
 def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Tracer:
     """Random bits as uint32 or uint64. Raises DTypeError, ShapeError."""
-    return _bits(key, shape, _one_of(dtype, (UINT32, UINT64)))[0]
+    return _bits(key, shape, _check_dtype_among(dtype, (UINT32, UINT64)))[0]
 
 
 def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, high: Any = 1) -> Tracer:
@@ -218,7 +218,7 @@ def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, 
     Multiples of 2**-24 (2**-53) in [0, 1); other bounds are low + (high - low) * u, which may round up to high.
     Raises DTypeError, ShapeError."""
     wanted = _float(dtype)
-    unit = _unit(key, shape, wanted)
+    unit = _uniform_in_unit_interval(key, shape, wanted)
     if type(low) in (int, float) and type(high) in (int, float) and (low, high) == (0, 1):
         return unit
     low, high = _bound(low, wanted), _bound(high, wanted)
@@ -245,7 +245,7 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
     wanted = checked_dtype(dtype)
     if wanted.kind not in "iu":
         raise DTypeError(f"random integers have an integer dtype, not {wanted}; convert them with x.astype(...)")
-    head, tail = _draw(key, shape, 2)
+    head, tail = _draw_words(key, shape, 2)
     scalar = all(isinstance(x, (int, np.integer)) and not isinstance(x, Tracer) for x in (low, high))
     first, span = _interval(low, high, wanted) if scalar else _intervals(low, high)
     return _shaped(cast(apply("add", _scaled(head, tail, span), first), wanted), head)
@@ -254,9 +254,9 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
 def _scaled(low: Tracer, high: Tracer, span: Any) -> Tracer:
     """The upper half of two words times the span: a uint64, a uint32 (which is cheaper), or None for 2**64."""
     if span is None:
-        return _joined(low, high)
+        return _joined_words(low, high)
     if span.dtype == UINT64:
-        return apply("multiply_high", _joined(low, high), span)
+        return apply("multiply_high", _joined_words(low, high), span)
     wide = cast(to_traced_array(span), UINT64)
     carry = cast(apply("multiply_high", low, span), UINT64)
     total = apply("add", apply("multiply", cast(high, UINT64), wide), carry)  # at most (2**32 - 1) * 2**32
@@ -267,18 +267,18 @@ def _interval(low: Any, high: Any, dtype: DType) -> tuple[Any, Any]:
     """low as uint64, and the span high - low as `_scaled` takes it."""
     low, high = (x if type(x) is TracedNumber else int(x) for x in (low, high))
     info, span = np.iinfo(dtype), high - low
-    if not _at_least(span, 1):
+    if not _check_at_least(span, 1):
         raise ShapeError(f"there are no integers in [{low}, {high}); low must be less than high")
-    if not (_at_least(low, int(info.min)) and _at_least(int(info.max) + 1 - high, 0)):
+    if not (_check_at_least(low, int(info.min)) and _check_at_least(int(info.max) + 1 - high, 0)):
         raise NumberError(f"{dtype} does not hold all integers in [{low}, {high}); write dtype=np.int64, or np.uint64")
-    _at_least(WORD - span, 0)  # a longer span is taken by value
-    first = _joined(*map(_word, _halves(low))) if type(low) is TracedNumber else np.uint64(low % 2**64)
+    _check_at_least(WORD - span, 0)  # a longer span is taken by value
+    first = _joined_words(*map(_word, _halves(low))) if type(low) is TracedNumber else np.uint64(low % 2**64)
     if type(span) is TracedNumber:
         return first, _word(span)
     return first, np.uint32(span) if span <= WORD else np.uint64(span) if span < 2**64 else None
 
 
-def _at_least(x: Any, bound: int) -> bool:
+def _check_at_least(x: Any, bound: int) -> bool:
     """x >= bound; of a number of the call a condition for the trace, which starts again where it does not hold."""
     if type(x) is not TracedNumber:
         return bool(x >= bound)
@@ -304,7 +304,7 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     Raises DTypeError, ShapeError."""
     wanted = _float(dtype)
     first, second = _bits(key, shape, wanted, 2)
-    radius = apply("sqrt", apply("absolute", apply("multiply", apply("log", _positive(first, wanted)), 2.0)))
+    radius = apply("sqrt", apply("absolute", apply("multiply", apply("log", _positive_uniform(first, wanted)), 2.0)))
     angle = apply("multiply", cast(second, wanted), 2 * math.pi * 0.5 ** (8 * wanted.itemsize))
     return apply("multiply", radius, apply("cos", angle))
 
@@ -313,12 +313,12 @@ def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError."""
     wanted = _float(dtype)
     (drawn,) = _bits(key, shape, wanted)
-    return apply("absolute", apply("log", _positive(drawn, wanted)))
+    return apply("absolute", apply("log", _positive_uniform(drawn, wanted)))
 
 
 def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
     """True with probability p, rounded up to a multiple of 2**-24; p broadcasts to the shape. Raises ShapeError."""
-    unit = _unit(key, shape, FLOAT32)
+    unit = _uniform_in_unit_interval(key, shape, FLOAT32)
     return _shaped(apply("less", unit, _bound(p, FLOAT32)), unit)
 
 
@@ -337,26 +337,28 @@ def choice(key: Key, a: Any, shape: Shape = ()) -> Tracer:
 # outside of a trace
 
 
-def _everywhere(traced: Callable[..., Tracer]) -> Callable[..., Any]:
+def _traced_or_compiled_sampler(traced: Callable[..., Tracer]) -> Callable[..., Any]:
     """The function as users call it: part of the trace in progress, else a compiled function of its own."""
 
     @functools.wraps(traced)
     def function(*args: Any, device: str | None = None, **options: Any) -> Any:
         if current_trace() is not None:
             return traced(*args, **options)
-        return _at_once(traced, device, args, options)
+        return _eager_sampler_call(traced, device, args, options)
 
     return function
 
 
-def _at_once(traced: Callable[..., Tracer], device: str | None, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _eager_sampler_call(
+    traced: Callable[..., Tracer], device: str | None, args: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
     from ...runtime.core.settings import override, settings
 
     if device is None:
         place = name_of(device_of_arguments(*args, *options.values()) or open_device(context.device or ("cpu", 0)))
     else:
         place = name_of(device_named(device))
-    compiled = _compiled(traced, place)
+    compiled = _compiled_sampler(traced, place)
     if not settings.disable:
         return compiled(*args, **options)
     with override(disable=False):  # NumPy has no such function
@@ -364,18 +366,20 @@ def _at_once(traced: Callable[..., Tracer], device: str | None, args: tuple[Any,
 
 
 @functools.cache
-def _compiled(traced: Callable[..., Tracer], device: str) -> Callable[..., Any]:
+def _compiled_sampler(traced: Callable[..., Tracer], device: str) -> Callable[..., Any]:
     from ..jit.kernel_graph import KernelGraph
 
-    return KernelGraph(traced, device=device, static_argnames=[n for n in ("shape", "dtype") if n in _names(traced)])
+    return KernelGraph(
+        traced, device=device, static_argnames=[n for n in ("shape", "dtype") if n in _sampler_parameter_names(traced)]
+    )
 
 
-def _names(function: Any) -> Sequence[str]:
+def _sampler_parameter_names(function: Any) -> Sequence[str]:
     return function.__code__.co_varnames[: function.__code__.co_argcount]  # type: ignore[no-any-return]
 
 
 DISTRIBUTIONS = (bits, uniform, integers, normal, exponential, bernoulli, choice)
-FUNCTIONS: dict[str, Any] = {f.__name__: _everywhere(f) for f in DISTRIBUTIONS} | {
+FUNCTIONS: dict[str, Any] = {f.__name__: _traced_or_compiled_sampler(f) for f in DISTRIBUTIONS} | {
     "Key": Key,
     "key": key,
     "split": split,

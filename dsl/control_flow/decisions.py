@@ -27,7 +27,14 @@ from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
 from ..trace.trace import LoopSymbolBase, Trace, current_loop_recorder, current_trace
 from ..trace.tracer import SCALAR, Tracer
-from .effects import UNSET, ReachableState, changes, journal, restore, write
+from .effects import (
+    UNSET,
+    ReachableState,
+    changes_between_snapshots,
+    journal_array_writes,
+    restore_snapshot,
+    write_array_value,
+)
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
 
@@ -60,7 +67,7 @@ def is_open(test: Any) -> bool:
 def if_(test: Any, then: Part, otherwise: Part | None) -> None:
     """`if test: then()`, `else: otherwise()`."""
     if is_open(test):
-        _join(test, then, otherwise or _nothing)
+        _join_branches(test, then, otherwise or _nothing)
     elif test:
         then()
     elif otherwise is not None:
@@ -70,31 +77,31 @@ def if_(test: Any, then: Part, otherwise: Part | None) -> None:
 def choose(test: Any, then: Part, otherwise: Part) -> Any:
     """`then() if test else otherwise()`."""
     if is_open(test):
-        return _join(test, then, otherwise)
+        return _join_branches(test, then, otherwise)
     return then() if test else otherwise()
 
 
 def and_(first: Any, second: Part) -> Any:
     """`first and second()`."""
-    return _join(first, second, lambda: first) if is_open(first) else first and second()
+    return _join_branches(first, second, lambda: first) if is_open(first) else first and second()
 
 
 def or_(first: Any, second: Part) -> Any:
     """`first or second()`."""
-    return _join(first, lambda: first, second) if is_open(first) else first or second()
+    return _join_branches(first, lambda: first, second) if is_open(first) else first or second()
 
 
 def and_test(first: Any, second: Part) -> Any:
     """`first and second()`, of which only the truth counts."""
-    return choose(first, lambda: _truth(second()), _false)
+    return choose(first, lambda: _truth_value(second()), _false)
 
 
 def or_test(first: Any, second: Part) -> Any:
     """`first or second()`, of which only the truth counts."""
-    return choose(first, _true, lambda: _truth(second()))
+    return choose(first, _true, lambda: _truth_value(second()))
 
 
-def _truth(value: Any) -> Any:
+def _truth_value(value: Any) -> Any:
     recorder = current_loop_recorder()
     if recorder is not None and is_open(value):
         return recorder.map("not_equal", value, 0)
@@ -250,10 +257,12 @@ def _give_out(trace: Trace, value: Any) -> None:
         first, other = trace.returned_later.pop(place)
         firsts[id(first)] = first
         follow.setdefault(id(first), []).append(other)
-    trace.note_possible_aliases([(first, other) for first in firsts.values() for other in _reached(first, follow)])
+    trace.note_possible_aliases(
+        [(first, other) for first in firsts.values() for other in _aliases_reached(first, follow)]
+    )
 
 
-def _reached(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
+def _aliases_reached(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
     """All that follows an array, directly or behind another."""
     found: dict[int, Any] = {}
     todo = [array]
@@ -275,7 +284,7 @@ def _scalar(flag: Tracer) -> Any:
 # decisions on traced values
 
 
-def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
+def _join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     recorder = current_loop_recorder()
     if recorder is not None:
         return recorder.join(test, then, otherwise)
@@ -289,20 +298,23 @@ def _join(test: Tracer, then: Part, otherwise: Part) -> Any:
     flag = Value(nonzero._value.number, nonzero._value.type)
     state = ReachableState([then, otherwise])
     first = len(trace.builder.nodes)
-    sides = [_side(trace, state, flag, then), _side(trace, state, trace.builder.map("logical_not", flag), otherwise)]
+    sides = [
+        _trace_branch(trace, state, flag, then),
+        _trace_branch(trace, state, trace.builder.map("logical_not", flag), otherwise),
+    ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it")
     for side, other in (sides, sides[::-1]):
         if side.error is not None:  # a call that goes on has taken the other
-            return _take(trace, other)
-    return _merge(trace, flag, sides, first)
+            return _take_branch_effects(trace, other)
+    return _merge_branch_effects(trace, flag, sides, first)
 
 
-def _side(trace: Trace, state: ReachableState, flag: Value, part: Part) -> BranchSide:
+def _trace_branch(trace: Trace, state: ReachableState, flag: Value, part: Part) -> BranchSide:
     before = state.take()
     trace.path.append(flag)
     given, error = None, None
-    with journal(trace) as noted:
+    with journal_array_writes(trace) as noted:
         try:
             given = part()
         except Exception as raised:
@@ -315,20 +327,20 @@ def _side(trace: Trace, state: ReachableState, flag: Value, part: Part) -> Branc
         finally:
             trace.path.pop()
     after = state.take()
-    changed = {} if error else changes(before, after)
+    changed = {} if error else changes_between_snapshots(before, after)
     known = {id(value) for _, value in before.values.values()}
     held = Counter(id(value) for _, value in after.values.values() if type(value) is not tuple)
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
     for root, old, _ in written.values():
         root._held = old
-    restore(before)
+    restore_snapshot(before)
     return BranchSide(given, changed, written, noted.made, known, held, error)
 
 
-def _take(trace: Trace, side: BranchSide) -> Any:
+def _take_branch_effects(trace: Trace, side: BranchSide) -> Any:
     """The effects of a side that always runs."""
     for root, _, value in side.written.values():
-        write(trace, root, value)
+        write_array_value(trace, root, value)
     for slot, _, value in side.changed.values():
         slot.put(value)
     return side.given
@@ -371,7 +383,7 @@ class RaiseWhereFlagged:
             raise copy.copy(self.error)
 
 
-def _merge(trace: Trace, flag: Value, sides: list[BranchSide], first: int) -> Any:
+def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], first: int) -> Any:
     """The effects of two sides as one."""
     merge = BranchMerge(trace, sides)
     slots = {key: found for side in reversed(sides) for key, found in side.changed.items()}
@@ -385,24 +397,24 @@ def _merge(trace: Trace, flag: Value, sides: list[BranchSide], first: int) -> An
         a, b = (side.written[number][2] if number in side.written else old for side in sides)
         helds.append((root, merge.values(a, b)))
     given = merge.pair(sides[0].given, sides[1].given, "the value")
-    merge.finish(_joined(trace, flag, merge.both, first))
+    merge.finish(_joined_values(trace, flag, merge.both, first))
     for slot, pair in pairs:
         found = pair()
         if found is UNSET and not slot.name.startswith(PREFIX):
             trace.half_bound.add(slot.name)
         slot.put(found)
     for root, held in helds:
-        write(trace, root, held())
+        write_array_value(trace, root, held())
     return given()
 
 
-def _joined(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
+def _joined_values(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
     """For each pair of values of one type, the first where the flag is set, else the second."""
     if not both:
         return []
     builder = trace.builder
-    if _are_cheap(trace, both, first):
-        return [v if v.number == w.number else _select(trace, flag, v, w) for v, w in both]
+    if _both_branches_are_cheap(trace, both, first):
+        return [v if v.number == w.number else _select_value(trace, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
     cuts = cut_bodies(builder, [[], []], outputs, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
@@ -410,13 +422,13 @@ def _joined(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], firs
     return add_control_flow_node(builder, branch, args)
 
 
-def _select(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
+def _select_value(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
     plain = [Value(x.number, x.type) for x in (v, w)]
     wide = trace.builder.broadcast(flag, v.shape) if v.shape else flag
     return trace.builder.map("where", wide, *plain)
 
 
-def _are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
+def _both_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
     """Whether computing both sides costs less than deciding which one runs, and nothing in them can fail."""
     nodes, size = trace.builder.nodes, 0
     todo, seen = [v.number for pair in both for v in pair], set[int]()

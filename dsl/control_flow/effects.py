@@ -86,11 +86,11 @@ class ReachableState:
         for function in self._functions:
             _walk_function(function, found, seen)
         for holder in trace.holders if (trace := current_trace()) is not None else ():  # whatever names them
-            _walk(holder, type(holder).__name__, found, seen)
+            _walk_reachable_values(holder, type(holder).__name__, found, seen)
         return found
 
 
-def containers_in(value: Any) -> dict[int, int]:
+def containers_in_value(value: Any) -> dict[int, int]:
     """The lists, dicts and objects in a value: for each one's identity that of what holds its parts."""
     found: dict[int, int] = {}
     todo = [value]
@@ -98,13 +98,13 @@ def containers_in(value: Any) -> dict[int, int]:
         x = todo.pop()
         if type(x) is tuple:
             todo += x
-        elif id(x) not in found and (holder := _holder(x)) is not None:
+        elif id(x) not in found and (holder := _holder_of_value(x)) is not None:
             found[id(x)] = id(holder)
             todo += holder.values() if isinstance(holder, dict) else holder
     return found
 
 
-def _holder(value: Any) -> Any:
+def _holder_of_value(value: Any) -> Any:
     """What holds the parts of a list, dict or object; None of anything else."""
     kind = type(value)
     if kind is list or kind in _DICTS:
@@ -136,7 +136,7 @@ def _walk_function(function: Any, into: StateSnapshot, visited: set[int]) -> Non
         if slot.identity not in into.values:
             value = _contents(cell)
             into.values[slot.identity] = (slot, value)
-            _walk(value, name, into, visited)
+            _walk_reachable_values(value, name, into, visited)
 
 
 def _contents(cell: CellType) -> Any:
@@ -146,7 +146,7 @@ def _contents(cell: CellType) -> Any:
         return UNSET
 
 
-def _walk(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None:
+def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None:
     kind = type(value)
     if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, LoopSymbolBase) or id(value) in visited:
         return
@@ -154,8 +154,8 @@ def _walk(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None
         _walk_function(value, into, visited)
         return
     if kind is MethodType:
-        _walk(value.__func__, name, into, visited)
-        _walk(value.__self__, name, into, visited)
+        _walk_reachable_values(value.__func__, name, into, visited)
+        _walk_reachable_values(value.__self__, name, into, visited)
         return
     held: Any = None
     if kind is list:
@@ -165,7 +165,7 @@ def _walk(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None
     elif kind is tuple:
         visited.add(id(value))
         for i, x in enumerate(value):
-            _walk(x, f"{name}[{i}]", into, visited)
+            _walk_reachable_values(x, f"{name}[{i}]", into, visited)
         return
     elif kind in (set, deque, bytearray):
         visited.add(id(value))
@@ -173,7 +173,7 @@ def _walk(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None
         return
     else:
         visited.add(id(value))
-        mark = _mark(value, name)
+        mark = _state_mark(value, name)
         if mark is not None:
             into.others[id(value)] = (value, mark, name)
         if not _has_attributes(kind) or isinstance(value, type):
@@ -189,16 +189,16 @@ def _walk(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None
         label = f"{name}[{key!r}]" if holder is value else f"{name}.{key}"
         slot = VariableSlot(holder, key, label)
         into.values[slot.identity] = (slot, x)
-        _walk(x, label, into, visited)
+        _walk_reachable_values(x, label, into, visited)
 
 
-def _mark(value: Any, name: str) -> tuple[Any, ...] | None:
+def _state_mark(value: Any, name: str) -> tuple[Any, ...] | None:
     """What is another one once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
     kind = type(value)
     if isinstance(value, np.ndarray):
         return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None
     if hasattr(kind, "__next__"):
-        return _progress(value, name)
+        return _iterator_progress(value, name)
     base = builtin_container_base(kind)
     held = [] if base is None else container_contents(base, value)
     for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
@@ -219,7 +219,7 @@ class _SameObject:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _progress(iterator: Any, name: str) -> tuple[Any, ...]:
+def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
     """How far an iterator has come. Raises TraceError where that cannot be seen."""
     if isinstance(iterator, GeneratorType):
         return (None if iterator.gi_frame is None else iterator.gi_frame.f_lasti,)
@@ -232,13 +232,13 @@ def _progress(iterator: Any, name: str) -> tuple[Any, ...]:
             f"the iterator {name} cannot be used where a traced value decides; make a list of it before"
         ) from None
     return tuple(
-        _progress(x, name) if hasattr(type(x), "__next__") else x
+        _iterator_progress(x, name) if hasattr(type(x), "__next__") else x
         for x in parts
         if type(x) in PLAIN or hasattr(type(x), "__next__")
     )
 
 
-def restore(then: StateSnapshot) -> None:
+def restore_snapshot(then: StateSnapshot) -> None:
     """Puts all back as it was."""
     for holder, held, _ in then.containers.values():
         if isinstance(holder, list):
@@ -256,7 +256,9 @@ def restore(then: StateSnapshot) -> None:
             slot.put(value)
 
 
-def changes(then: StateSnapshot, now: StateSnapshot) -> dict[tuple[int, Any], tuple[VariableSlot, Any, Any]]:
+def changes_between_snapshots(
+    then: StateSnapshot, now: StateSnapshot
+) -> dict[tuple[int, Any], tuple[VariableSlot, Any, Any]]:
     """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
     for number, (holder, held, name) in then.containers.items():
         after = now.containers.get(number)
@@ -300,7 +302,7 @@ class ArrayWriteJournal:
 
 
 @contextmanager
-def journal(trace: Trace) -> Iterator[ArrayWriteJournal]:
+def journal_array_writes(trace: Trace) -> Iterator[ArrayWriteJournal]:
     """Writes down what is written to."""
     before, trace.journal = trace.journal, ArrayWriteJournal()
     found = trace.journal
@@ -312,7 +314,7 @@ def journal(trace: Trace) -> Iterator[ArrayWriteJournal]:
             before.made.update(found.made)
 
 
-def write(trace: Trace, root: Tracer, value: Value) -> None:
+def write_array_value(trace: Trace, root: Tracer, value: Value) -> None:
     """Gives an array another value, with the knowledge of the journal around."""
     if trace.journal is not None:
         trace.journal.note(root)

@@ -24,7 +24,16 @@ from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_loop_recorder, current_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_, if_, is_open, not_, raised_in_loop
-from .effects import UNSET, ReachableState, StateSnapshot, VariableSlot, changes, journal, restore, write
+from .effects import (
+    UNSET,
+    ReachableState,
+    StateSnapshot,
+    VariableSlot,
+    changes_between_snapshots,
+    journal_array_writes,
+    restore_snapshot,
+    write_array_value,
+)
 from .rewrite import CONTINUED, PREFIX, VALUE
 
 LONGEST = 1000  # turns that are traced one by one where a traced value may end them
@@ -69,7 +78,7 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
         stopped = False if stop is None else stop()
         if is_open(stopped):
             assert stop is not None
-            _run_rest(iterable, items, body, stop)
+            _run_rest_of_loop(iterable, items, body, stop)
             return
         if stopped:
             return
@@ -84,7 +93,7 @@ def _run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     _CompiledLoop(flag._trace, goes_on, body).run(flag)
 
 
-def _run_rest(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
+def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
     """The rest of a loop that `stop()` may end."""
     turns = operator.length_hint(items)
     if isinstance(iterable, range) and turns > FEW:
@@ -196,9 +205,9 @@ class _CompiledLoop:
         before, found = self.state.take(), None
         while found is None:
             try:
-                found = self._turn(before)
+                found = self._trace_iteration(before)
             finally:
-                restore(before)
+                restore_snapshot(before)
         first, stand_ins, outputs = found
         index = _placeholder(trace, ITERATION)
         (cut,) = cut_bodies(builder, [stand_ins], [outputs], first, index)
@@ -208,7 +217,7 @@ class _CompiledLoop:
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _turn(self, before: StateSnapshot) -> tuple[int, list[Value], list[Value]] | None:
+    def _trace_iteration(self, before: StateSnapshot) -> tuple[int, list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
         first = len(trace.builder.nodes)
@@ -230,13 +239,13 @@ class _CompiledLoop:
         trace.loops += 1
         noted = None
         try:
-            with journal(trace) as noted:
-                going = self._traced_turn()
+            with journal_array_writes(trace) as noted:
+                going = self._has_next_iteration()
             now = self.state.take()
-            changed = changes(began, now)
+            changed = changes_between_snapshots(began, now)
             self.made = noted.made
             outputs = self._outputs(changed, going)
-            again = self._note(before, changed, {id(x): x for x in mine}, noted.written)
+            again = self._note_carried_values(before, changed, {id(x): x for x in mine}, noted.written)
         finally:
             trace.loops -= 1
             trace.path = path
@@ -246,7 +255,7 @@ class _CompiledLoop:
                 self.roots[key]._held = held
         return None if again or outputs is None else (first, stand_ins, outputs)
 
-    def _traced_turn(self) -> Any:
+    def _has_next_iteration(self) -> Any:
         """Whether there is another turn after this one."""
         try:
             self.body()
@@ -262,7 +271,7 @@ class _CompiledLoop:
         node = flag._value if isinstance(flag, Tracer) else flag
         outputs = [trace.builder.reshape(trace.builder.cast(Value(node.number, node.type), BOOL), ())]
         for key, carried in self.carried.items():
-            value = changed[key][2] if key in changed else _held_by(carried.slot)
+            value = changed[key][2] if key in changed else _value_in_slot(carried.slot)
             found: list[Any] = []
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
@@ -275,7 +284,7 @@ class _CompiledLoop:
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
         return outputs if settled else None
 
-    def _note(
+    def _note_carried_values(
         self,
         before: StateSnapshot,
         changed: dict[Identity, tuple[VariableSlot, Any, Any]],
@@ -290,7 +299,7 @@ class _CompiledLoop:
             again = True
             old = before.values[key][1] if key in before.values else UNSET
             if slot.name.startswith(VALUE) and old is UNSET:
-                old = _zeros(self.trace, value)
+                old = _zero_value(self.trace, value)
             if old is UNSET or slot.name.startswith(CONTINUED):
                 self.temporary[key] = slot
             else:
@@ -299,12 +308,12 @@ class _CompiledLoop:
             if number not in mine and number not in self.roots and number not in self.spoiled:
                 self.roots[number] = root
                 again = True
-        self._spoil()
+        self._spoil_written_aliases()
         if written:
             self._check_apart(changed)
         return again
 
-    def _spoil(self) -> None:
+    def _spoil_written_aliases(self) -> None:
         """Arrays that are written to under a name which another turn gives to another array."""
         for carried in self.carried.values():
             for root in carried.roots:
@@ -324,7 +333,7 @@ class _CompiledLoop:
             if carried.slot.name.startswith(VALUE):  # no turn comes after it
                 continue
             found: list[Any] = []
-            flatten(changed[key][2] if key in changed else _held_by(carried.slot), found)
+            flatten(changed[key][2] if key in changed else _value_in_slot(carried.slot), found)
             for root in {id(r): r for x in found if _is_array(x) for r in [root_of_view(x)]}:
                 if root in seen:
                     raise TraceError(
@@ -334,7 +343,7 @@ class _CompiledLoop:
                     )
                 seen.add(root)
 
-    def _share(self, after: Sequence[tuple[_CarriedLeaf, Tracer]]) -> None:
+    def _note_loop_aliases(self, after: Sequence[tuple[_CarriedLeaf, Tracer]]) -> None:
         """Notes which arrays of before each carried one may be, and which carried ones may be the same."""
         leaves = {id(leaf.own): leaf for leaf, _ in after}
 
@@ -372,11 +381,11 @@ class _CompiledLoop:
                 made.append(Tracer(trace, Value(value.number, value.type, leaf.weak), owner))
                 after.append((leaf, made[-1]))
             carried.slot.put(unflatten(carried.tree, made))
-        self._share(after)
+        self._note_loop_aliases(after)
         for root in self.roots.values():
-            write(trace, root, next(values))
+            write_array_value(trace, root, next(values))
         for root in self.spoiled.values():  # nobody may look at what they hold now
-            write(trace, root, _placeholder(trace, root._held.type))
+            write_array_value(trace, root, _placeholder(trace, root._held.type))
         for slot in self.temporary.values():
             slot.put(UNSET)
             if not slot.name.startswith(PREFIX):
@@ -387,7 +396,7 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, Tracer) and x._owner != SCALAR
 
 
-def _held_by(slot: VariableSlot) -> Any:
+def _value_in_slot(slot: VariableSlot) -> Any:
     if type(slot.holder).__name__ == "cell":
         try:
             return slot.holder.cell_contents
@@ -396,7 +405,7 @@ def _held_by(slot: VariableSlot) -> Any:
     return slot.holder[slot.key]
 
 
-def _zeros(trace: Trace, value: Any) -> Any:
+def _zero_value(trace: Trace, value: Any) -> Any:
     leaves: list[Any] = []
     tree = flatten(value, leaves)
     made = []

@@ -21,7 +21,7 @@ from ..trace.aliasing import root_of_view
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET, VariableSlot, containers_in
+from .effects import UNSET, VariableSlot, containers_in_value
 from .rewrite import VALUE
 
 Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
@@ -65,20 +65,20 @@ class BranchMerge:
         if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
             return lambda: a
         if a is UNSET or b is UNSET:
-            return self._half(a, b, name)
+            return self._merge_half_bound_name(a, b, name)
         returned = name.startswith(VALUE)
         name = "what the function returns" if returned else name
         leaves: tuple[list[Any], list[Any]] = [], []
-        inside = [containers_in(value) for value in (a, b)]
+        inside = [containers_in_value(value) for value in (a, b)]
         common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
         trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
         for own, side in zip(inside, self._sides, strict=True):
             self._check_alone({x: holder for x, holder in own.items() if x not in common}, side, name, returned)
         if trees[0] != trees[1]:
             raise UnsupportedError(
-                f"{_either(name, a, b)}; give it the same structure on both sides", needs_values=True
+                f"{_either_description(name, a, b)}; give it the same structure on both sides", needs_values=True
             )
-        parts = [self._leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
+        parts = [self._merge_leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
     def _check_alone(self, containers: dict[int, int], side: BranchSide, name: str, returned: bool) -> None:
@@ -90,7 +90,7 @@ class BranchMerge:
                 "has another name; copy it, or assign to its elements"
             )
 
-    def _half(self, a: Any, b: Any, name: str) -> Later:
+    def _merge_half_bound_name(self, a: Any, b: Any, name: str) -> Later:
         """A name that is bound on one side only: what is returned is not read unless it was set there."""
         if not name.startswith(VALUE):
             return lambda: UNSET
@@ -100,17 +100,17 @@ class BranchMerge:
         parts = []
         for leaf in leaves:
             traced = isinstance(leaf, (Tracer, np.generic)) or type(leaf) is TracedNumber
-            node = self._at_end(leaf, not first) if traced else None
+            node = self._operand_at_branch_end(leaf, not first) if traced else None
             if not isinstance(node, Value):
                 parts.append(_constant(leaf))
                 continue
             zeros = self.trace.builder.broadcast(self.trace.builder.const(0, node.dtype), node.shape)
             plain = Value(node.number, node.type)
             held = self.values(plain, zeros) if first else self.values(zeros, plain)
-            parts.append(self._array(held, node, [leaf, leaf], False))
+            parts.append(self._joined_array(held, node, [leaf, leaf], False))
         return lambda: unflatten(tree, [part() for part in parts])
 
-    def _leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
+    def _merge_leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
             return _constant(a)
         if not (type(a) is type(b) is Tracer):
@@ -124,8 +124,10 @@ class BranchMerge:
     def _number_or_array(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
-                raise TraceError(f"{_either(name, a, b)}; only arrays and numbers can depend on one", needs_values=True)
-        nodes = [self._at_end(x, side) for side, x in enumerate((a, b))]
+                raise TraceError(
+                    f"{_either_description(name, a, b)}; only arrays and numbers can depend on one", needs_values=True
+                )
+        nodes = [self._operand_at_branch_end(x, side) for side, x in enumerate((a, b))]
         weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
         kinds = [
             x.weak(0) if isinstance(x, Value) and x.weak else x.dtype if isinstance(x, Value) else x for x in nodes
@@ -135,7 +137,9 @@ class BranchMerge:
         made = [builder.cast(builder.value(x, dtype), dtype) for x in nodes]
         strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
         if strong - {dtype} or len(strong) > 1:
-            raise UnsupportedError(f"{_either(name, a, b)}; convert one with x.astype(...)", needs_values=True)
+            raise UnsupportedError(
+                f"{_either_description(name, a, b)}; convert one with x.astype(...)", needs_values=True
+            )
         if made[0].shape != made[1].shape:
             raise UnsupportedError(
                 f"{name} has shape {made[0].shape} or {made[1].shape}, as a traced value decides; give it one shape",
@@ -145,9 +149,9 @@ class BranchMerge:
         both = all(weak)
         kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
         typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
-        return self._array(self.values(*plain), typed, [a, b], shares)
+        return self._joined_array(self.values(*plain), typed, [a, b], shares)
 
-    def _at_end(self, x: Any, side: int) -> Any:
+    def _operand_at_branch_end(self, x: Any, side: int) -> Any:
         """The operand that stands for x at the end of a side."""
         written = self._sides[side].written.values()
         for root, _, after in written:
@@ -158,7 +162,7 @@ class BranchMerge:
             for root, before, _ in written:
                 root._held = before
 
-    def _array(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
+    def _joined_array(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
         """The array or scalar of a joined node. shares: it may be an array that was there before."""
 
         def made() -> Any:
@@ -166,12 +170,12 @@ class BranchMerge:
             scalar = like.shape == () and not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides)
             found = Tracer(self.trace, Value(value.number, value.type, like.weak), SCALAR if scalar else None)
             if not scalar:
-                self._share(found, sides, shares)
+                self._note_joined_aliases(found, sides, shares)
             return found
 
         return made
 
-    def _share(self, joined: Tracer, sides: Sequence[Any], now: bool) -> None:
+    def _note_joined_aliases(self, joined: Tracer, sides: Sequence[Any], now: bool) -> None:
         """Notes which arrays a joined one may be. now: else once it is returned, before which nobody has it."""
         pairs = []
         for place, x in enumerate(sides):
@@ -194,7 +198,7 @@ def _constant(value: Any) -> Later:
     return lambda: value
 
 
-def _either(name: str, a: Any, b: Any) -> str:
+def _either_description(name: str, a: Any, b: Any) -> str:
     return f"{name} is {_description(a)} or {_description(b)}, as a traced value decides"
 
 

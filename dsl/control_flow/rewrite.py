@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from ..trace.trace import HOOKS
-from .source import FunctionNode, SourceUnavailable, source_of
+from .source import FunctionNode, SourceUnavailable, function_source
 
 PREFIX = "_kernelgraph_"
 VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
@@ -27,13 +27,13 @@ _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range"})
 
 
-def rewritten(code: CodeType) -> CodeType:
+def code_with_control_flow_calls(code: CodeType) -> CodeType:
     """The code of a function with its control flow as calls. Raises NoSource, saying why that cannot be."""
     key = code, code.co_filename  # equal ones may stand in several files
     known = _REWRITTEN.get(key)
     if known is None:
         try:
-            known = _rewritten(code)
+            known = _rewrite_code(code)
         except SourceUnavailable as error:
             known = error
         _REWRITTEN[key] = known
@@ -45,9 +45,9 @@ def rewritten(code: CodeType) -> CodeType:
 _REWRITTEN: dict[tuple[CodeType, str], CodeType | SourceUnavailable] = {}
 
 
-def _rewritten(code: CodeType) -> CodeType:
-    source = source_of(code)
-    node = rewrite(source.node)
+def _rewrite_code(code: CodeType) -> CodeType:
+    source = function_source(code)
+    node = rewrite_function_tree(source.node)
     made: ast.stmt = node if isinstance(node, ast.FunctionDef) else ast.copy_location(ast.Expr(node), node)
     if isinstance(made, ast.FunctionDef):
         made.decorator_list = []
@@ -63,24 +63,24 @@ def _rewritten(code: CodeType) -> CodeType:
     bound = source.owner or (made.name if isinstance(made, ast.FunctionDef) else "")
     if bound and bound not in free:  # what it calls so within is a global, itself or not
         body.insert(0, ast.Global([bound]))
-    factory = _function(f"{PREFIX}factory", [], body)
+    factory = _function_definition(f"{PREFIX}factory", [], body)
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(factory, source.node)], []))
     flags = code.co_flags & 0x1FF0000
     compiled = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
-    found = next(c for c in _codes(compiled) if c.co_name == code.co_name)
+    found = next(c for c in _nested_codes(compiled) if c.co_name == code.co_name)
     if {*found.co_freevars} != {*code.co_freevars}:
         raise SourceUnavailable("its names are not those of its source")
-    return _named(found, code.co_name, code.co_qualname)
+    return _code_with_name(found, code.co_name, code.co_qualname)
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from _nested_codes(constant)
 
 
-def _named(code: CodeType, name: str, qualname: str) -> CodeType:
+def _code_with_name(code: CodeType, name: str, qualname: str) -> CodeType:
     """Parts of a function bear its name in tracebacks."""
     is_class = not code.co_flags & CO_OPTIMIZED
     constants: list[Any] = []
@@ -88,18 +88,18 @@ def _named(code: CodeType, name: str, qualname: str) -> CodeType:
         if isinstance(constant, CodeType):
             inner = constant.co_name
             if inner.startswith(PREFIX):  # a part
-                constant = _named(constant, name, qualname)
+                constant = _code_with_name(constant, name, qualname)
             elif constant.co_qualname == inner:  # the name is declared global
-                constant = _named(constant, inner, inner)
+                constant = _code_with_name(constant, inner, inner)
             else:
-                constant = _named(constant, inner, f"{qualname}{'' if is_class else '.<locals>'}.{inner}")
+                constant = _code_with_name(constant, inner, f"{qualname}{'' if is_class else '.<locals>'}.{inner}")
         elif is_class and constant == code.co_qualname:
             constant = qualname
         constants.append(constant)
     return code.replace(co_consts=tuple(constants), co_name=name, co_qualname=qualname)
 
 
-def rewrite(node: FunctionNode) -> FunctionNode:
+def rewrite_function_tree(node: FunctionNode) -> FunctionNode:
     """A function's tree with its control flow as calls. Raises NoSource where Python's own is needed."""
     return _FunctionRewriter(copy.deepcopy(node)).rewritten()
 
@@ -136,16 +136,19 @@ class _FunctionRewriter:
         head: list[ast.stmt] = []
         if ast.get_docstring(node, clean=False) is not None:
             head, statements = statements[:1], statements[1:]
-        names = {*_stored(statements)}
+        names = {*_names_bound_by(statements)}
         if _returns_inside(statements):
             self.returned, self.value = self.fresh("returned"), self.fresh("value")
             if _falls_through(statements):
                 last = statements[-1]
                 statements = [*statements, ast.copy_location(ast.Return(ast.Constant(None)), last)]
-            head += [_assign(self.returned, ast.Constant(False)), _assign(self.value, _hook("UNSET"))]
+            head += [
+                _assign_statement(self.returned, ast.Constant(False)),
+                _assign_statement(self.value, _hook_expression("UNSET")),
+            ]
         body, _ = self.block(statements)
         if self.returned:
-            body.append(ast.Return(_call("result", ast.Name(self.value, ast.Load()))))
+            body.append(ast.Return(_call_expression("result", ast.Name(self.value, ast.Load()))))
         declared: list[ast.stmt] = []
         if self.globals:
             declared.append(ast.Global(sorted(self.globals)))
@@ -158,7 +161,7 @@ class _FunctionRewriter:
         split = 1 if head and isinstance(head[0], ast.Expr) else 0
         node.body = [*head[:split], *declared, *head[split:], *body]
         for statement in node.body[split:]:
-            _place(statement, node)
+            _set_source_places(statement, node)
         return node
 
     def fresh(self, what: str) -> str:
@@ -172,7 +175,7 @@ class _FunctionRewriter:
         for i, statement in enumerate(statements):
             new, jumps = self.statement(statement)
             for made in new:
-                _place(made, statement)
+                _set_source_places(made, statement)
             out += new
             if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
                 return out, jumps
@@ -181,7 +184,7 @@ class _FunctionRewriter:
                 self.depth += 1
                 inner, more = self.block(rest)
                 self.depth -= 1
-                out += [_placed(made, rest[0]) for made in self.unless(jumps, inner)]
+                out += [_node_at_place(made, rest[0]) for made in self.unless(jumps, inner)]
                 return out, jumps | more
             if jumps:
                 return out, jumps
@@ -200,13 +203,15 @@ class _FunctionRewriter:
         value = self.expression(s.value) if s.value is not None else ast.Constant(None)
         if not self.depth:
             return [ast.Return(value)], set()
-        return [_assign(self.value, value), _assign(self.returned, ast.Constant(True))], {self.returned}
+        return [_assign_statement(self.value, value), _assign_statement(self.returned, ast.Constant(True))], {
+            self.returned
+        }
 
     def rewrite_Break(self, s: ast.Break) -> tuple[list[ast.stmt], set[str]]:
-        return [_assign(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
+        return [_assign_statement(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
 
     def rewrite_Continue(self, s: ast.Continue) -> tuple[list[ast.stmt], set[str]]:
-        return [_assign(self.loops[-1].continued, ast.Constant(True))], {self.loops[-1].continued}
+        return [_assign_statement(self.loops[-1].continued, ast.Constant(True))], {self.loops[-1].continued}
 
     def rewrite_AnnAssign(self, s: ast.AnnAssign) -> tuple[list[ast.stmt], set[str]]:
         if not isinstance(s.target, ast.Name):
@@ -223,21 +228,21 @@ class _FunctionRewriter:
         if not __debug__:
             return [s], set()
         test = self.expression(s.test)
-        failing: list[ast.stmt] = [_placed(ast.Assert(ast.Constant(False), s.msg and self.expression(s.msg)), s)]
-        fail = self.shared(failing, {*_stored(failing)}, "otherwise")
-        return [fail, ast.Expr(_call("assert_", test, _name(fail)))], set()
+        failing: list[ast.stmt] = [_node_at_place(ast.Assert(ast.Constant(False), s.msg and self.expression(s.msg)), s)]
+        fail = self.shared(failing, {*_names_bound_by(failing)}, "otherwise")
+        return [fail, ast.Expr(_call_expression("assert_", test, _name_expression(fail)))], set()
 
     def rewrite_If(self, s: ast.If) -> tuple[list[ast.stmt], set[str]]:
         test = self.test(s.test)
         then, jumps = self.part(s.body, "then")
         other, more = self.part(s.orelse, "otherwise") if s.orelse else (None, set())
-        parts = [_name(then), _name(other) if other else ast.Constant(None)]
+        parts = [_name_expression(then), _name_expression(other) if other else ast.Constant(None)]
         defined: list[ast.stmt] = [then, other] if other else [then]
-        return [*defined, ast.Expr(_call("if_", test, *parts))], jumps | more
+        return [*defined, ast.Expr(_call_expression("if_", test, *parts))], jumps | more
 
     def rewrite_While(self, s: ast.While) -> tuple[list[ast.stmt], set[str]]:
         test = self.part([ast.copy_location(_ExpressionPart(s.test), s.test)], "test")[0]
-        return self.loop(s, "while_", [test], [_name(test)], [])
+        return self.loop(s, "while_", [test], [_name_expression(test)], [])
 
     def rewrite_For(self, s: ast.For) -> tuple[list[ast.stmt], set[str]]:
         item = self.fresh("item")
@@ -260,15 +265,15 @@ class _FunctionRewriter:
         self.loops.pop()
         out: list[ast.stmt] = []
         if loop.broke in jumps:
-            out.append(_assign(loop.broke, ast.Constant(False)))
+            out.append(_assign_statement(loop.broke, ast.Constant(False)))
         if loop.continued in jumps:
             nonlocals = [n for n in body.body if isinstance(n, (ast.Global, ast.Nonlocal))]
             at = len(nonlocals)
-            body.body.insert(at, _assign(loop.continued, ast.Constant(False)))
-            out.append(_assign(loop.continued, ast.Constant(False)))
+            body.body.insert(at, _assign_statement(loop.continued, ast.Constant(False)))
+            out.append(_assign_statement(loop.continued, ast.Constant(False)))
         stops = sorted(jumps - {loop.continued})
-        stop = [_thunk(_any(stops))] if stops else []
-        out += [*before, body, ast.Expr(_call(hook, *given, _name(body), *stop))]
+        stop = [_lambda_expression(_any_flag_expression(stops))] if stops else []
+        out += [*before, body, ast.Expr(_call_expression(hook, *given, _name_expression(body), *stop))]
         jumps = jumps - {loop.broke, loop.continued}
         if s.orelse and stops:
             self.depth += 1
@@ -287,7 +292,7 @@ class _FunctionRewriter:
             raise SourceUnavailable("it jumps out of a finally")
         s.body, jumps = self.block(s.body)
         if s.handlers:
-            s.body = [_placed(_with(_call("handled"), s.body), s.body[0])]
+            s.body = [_node_at_place(_with_statement(_call_expression("handled"), s.body), s.body[0])]
         if s.orelse and jumps:
             self.depth += 1
             inner, more = self.block(s.orelse)
@@ -318,7 +323,11 @@ class _FunctionRewriter:
         """Others have the arrays of the value that is about to be returned: what runs before may write to them."""
         if self.returned not in jumps:
             return []
-        return [_placed(ast.Expr(_call("give_out", _thunk(ast.Name(self.value, ast.Load())))), at)]
+        return [
+            _node_at_place(
+                ast.Expr(_call_expression("give_out", _lambda_expression(ast.Name(self.value, ast.Load())))), at
+            )
+        ]
 
     def rewrite_Match(self, s: ast.Match) -> tuple[list[ast.stmt], set[str]]:
         s.subject = self.expression(s.subject)
@@ -353,13 +362,13 @@ class _FunctionRewriter:
         """Statements as a function that shares this function's names."""
         if isinstance(statements[0], _ExpressionPart):
             value = statements[0].value
-            body: list[ast.stmt] = [_placed(ast.Return(self.test(value)), value)]
-            stored, jumps = {*_stored([ast.Expr(value)])}, set[str]()
+            body: list[ast.stmt] = [_node_at_place(ast.Return(self.test(value)), value)]
+            stored, jumps = {*_names_bound_by([ast.Expr(value)])}, set[str]()
         else:
             self.depth += 1
             body, jumps = self.block(statements)
             self.depth -= 1
-            stored = {*_stored(body)}
+            stored = {*_names_bound_by(body)}
         return self.shared(body, stored, what, parameters), jumps
 
     def shared(
@@ -372,11 +381,21 @@ class _FunctionRewriter:
             head.append(ast.Global(outer))
         if inner:
             head.append(ast.Nonlocal(inner))
-        return _function(self.fresh(what), parameters, [*head, *(body or [ast.Pass()])])
+        return _function_definition(self.fresh(what), parameters, [*head, *(body or [ast.Pass()])])
 
     def unless(self, flags: set[str], body: list[ast.stmt]) -> list[ast.stmt]:
-        rest = self.shared(body, {*_stored(body)}, "rest")
-        return [rest, ast.Expr(_call("if_", _call("not_", _any(sorted(flags))), _name(rest), ast.Constant(None)))]
+        rest = self.shared(body, {*_names_bound_by(body)}, "rest")
+        return [
+            rest,
+            ast.Expr(
+                _call_expression(
+                    "if_",
+                    _call_expression("not_", _any_flag_expression(sorted(flags))),
+                    _name_expression(rest),
+                    ast.Constant(None),
+                )
+            ),
+        ]
 
     # expressions
 
@@ -420,14 +439,16 @@ class _ExpressionRewriter(ast.NodeTransformer):
         found = values[-1]
         hook = ("and_" if isinstance(node.op, ast.And) else "or_") + suffix
         for value in reversed(values[:-1]):
-            found = _placed(_call(hook, value, _thunk(found)), node)
+            found = _node_at_place(_call_expression(hook, value, _lambda_expression(found)), node)
         return found
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         node.test, node.body, node.orelse = self.test(node.test), self.visit(node.body), self.visit(node.orelse)
         if not (_is_movable(node.body) and _is_movable(node.orelse)):
             return node
-        return _placed(_call("choose", node.test, _thunk(node.body), _thunk(node.orelse)), node)
+        return _node_at_place(
+            _call_expression("choose", node.test, _lambda_expression(node.body), _lambda_expression(node.orelse)), node
+        )
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         self.generic_visit(node)
@@ -436,14 +457,16 @@ class _ExpressionRewriter(ast.NodeTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.Not):
             return self.generic_visit(node)
-        return _placed(_call("not_", self.test(node.operand)), node)
+        return _node_at_place(_call_expression("not_", self.test(node.operand)), node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
         if len(node.ops) == 1 or not all(map(_is_movable, node.comparators)):
             return node
         names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())
-        return _placed(_call("compare", node.left, names, *map(_thunk, node.comparators)), node)
+        return _node_at_place(
+            _call_expression("compare", node.left, names, *map(_lambda_expression, node.comparators)), node
+        )
 
     def visit_Call(self, node: ast.Call) -> Any:
         """`super()` finds its arguments in its frame, which may be a part's; float() and its like decide."""
@@ -452,8 +475,8 @@ class _ExpressionRewriter(ast.NodeTransformer):
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
-            made = ast.Call(_hook("call"), [node.func, *node.args], node.keywords)
-            return _placed(made, node)
+            made = ast.Call(_hook_expression("call"), [node.func, *node.args], node.keywords)
+            return _node_at_place(made, node)
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
             parameters = [*own.args.posonlyargs, *own.args.args]
             if parameters:
@@ -471,7 +494,7 @@ def _rewrite_nested(node: Any) -> None:
     if isinstance(node, ast.AsyncFunctionDef):
         return
     try:
-        made = rewrite(node)
+        made = rewrite_function_tree(node)
     except SourceUnavailable:
         return
     node.body = made.body
@@ -494,7 +517,7 @@ def _own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
             todo += ast.iter_child_nodes(node)
 
 
-def _stored(statements: Iterable[ast.AST]) -> Iterator[str]:
+def _names_bound_by(statements: Iterable[ast.AST]) -> Iterator[str]:
     """The names that statements bind in their function."""
     nodes = [*_own_nodes(*statements)]
     others = {id(n) for node in nodes if isinstance(node, ast.comprehension) for n in ast.walk(node.target)}
@@ -532,10 +555,10 @@ def _returns_inside(statements: Sequence[ast.stmt]) -> bool:
 
 def _falls_through(statements: Sequence[ast.stmt]) -> bool:
     """Whether the end of a block may be reached."""
-    return not any(_leaves(s) for s in statements)
+    return not any(_always_leaves_block(s) for s in statements)
 
 
-def _leaves(s: ast.stmt) -> bool:
+def _always_leaves_block(s: ast.stmt) -> bool:
     """Whether a statement never ends but by a return or an error."""
     if isinstance(s, (ast.Return, ast.Raise)):
         return True
@@ -562,39 +585,39 @@ def _is_movable(node: ast.AST) -> bool:
 # what is made
 
 
-def _hook(name: str) -> ast.expr:
+def _hook_expression(name: str) -> ast.expr:
     return ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
 
 
-def _call(name: str, *args: ast.expr) -> ast.expr:
-    return ast.Call(_hook(name), [*args], [])
+def _call_expression(name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(_hook_expression(name), [*args], [])
 
 
-def _thunk(node: ast.expr) -> ast.expr:
+def _lambda_expression(node: ast.expr) -> ast.expr:
     nothing = ast.arguments([], [], None, [], [], None, [])
-    made: ast.expr = _placed(ast.Lambda(nothing, node), node)
+    made: ast.expr = _node_at_place(ast.Lambda(nothing, node), node)
     return made
 
 
-def _any(flags: Sequence[str]) -> ast.expr:
+def _any_flag_expression(flags: Sequence[str]) -> ast.expr:
     names = [ast.Name(flag, ast.Load()) for flag in flags]
-    return names[0] if len(names) == 1 else _call("any_", *names)
+    return names[0] if len(names) == 1 else _call_expression("any_", *names)
 
 
-def _with(manager: ast.expr, body: list[ast.stmt]) -> ast.stmt:
+def _with_statement(manager: ast.expr, body: list[ast.stmt]) -> ast.stmt:
     return ast.With([ast.withitem(manager)], body)
 
 
-def _assign(name: str, value: ast.expr) -> ast.stmt:
+def _assign_statement(name: str, value: ast.expr) -> ast.stmt:
     return ast.Assign([ast.Name(name, ast.Store())], value)
 
 
-def _name(function: ast.FunctionDef | None) -> ast.expr:
+def _name_expression(function: ast.FunctionDef | None) -> ast.expr:
     assert function is not None
     return ast.Name(function.name, ast.Load())
 
 
-def _function(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
+def _function_definition(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
     given = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
     made = ast.parse("def f(): pass").body[0]
     assert isinstance(made, ast.FunctionDef)
@@ -604,12 +627,12 @@ def _function(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast
     return made
 
 
-def _placed(node: Any, where: Any) -> Any:
-    _place(node, where)
+def _node_at_place(node: Any, where: Any) -> Any:
+    _set_source_places(node, where)
     return node
 
 
-def _place(node: ast.AST, where: ast.AST) -> None:
+def _set_source_places(node: ast.AST, where: ast.AST) -> None:
     """Gives lines and columns to what has none."""
     if not hasattr(node, "lineno") and "lineno" in node._attributes:
         ast.copy_location(node, where)
@@ -619,4 +642,4 @@ def _place(node: ast.AST, where: ast.AST) -> None:
             node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
     inner = node if hasattr(node, "lineno") else where
     for child in ast.iter_child_nodes(node):
-        _place(child, inner)
+        _set_source_places(child, inner)

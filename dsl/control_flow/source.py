@@ -25,13 +25,13 @@ class SourceUnavailable(Exception):
     """There is no source, or it is not what the code object was compiled from."""
 
 
-def source_of(code: CodeType) -> FunctionSource:
+def function_source(code: CodeType) -> FunctionSource:
     """The tree of a function's code. Raises NoSource, saying why."""
     lines = linecache.getlines(code.co_filename)
     if not lines:
         raise SourceUnavailable("its source is not there")
     text = "".join(lines)
-    found = _parsed(code.co_filename, text, code.co_flags & _FUTURES)
+    found = _parse_source(code.co_filename, text, code.co_flags & _FUTURES)
     if code not in found.codes:
         raise SourceUnavailable("its source has changed, or is made while it is imported")
     places = found.nodes.get((code.co_name, code.co_firstlineno), [])
@@ -49,7 +49,7 @@ class _ParsedFile:
 _FILES: dict[tuple[str, int], tuple[str, _ParsedFile]] = {}
 
 
-def _parsed(filename: str, text: str, futures: int) -> _ParsedFile:
+def _parse_source(filename: str, text: str, futures: int) -> _ParsedFile:
     known = _FILES.get((filename, futures))
     if known is not None and known[0] == text:
         return known[1]
@@ -59,26 +59,26 @@ def _parsed(filename: str, text: str, futures: int) -> _ParsedFile:
     except SyntaxError:
         raise SourceUnavailable("its source has changed") from None
     nodes: dict[tuple[str, int], list[FunctionSource]] = {}
-    for source in _functions(tree, ""):
+    for source in _functions_in_tree(tree, ""):
         node = source.node
         name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
         decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
         line = min([node.lineno, *(d.lineno for d in decorators)])
         nodes.setdefault((name, line), []).append(source)
-    found = _ParsedFile(frozenset(_codes(compiled)), nodes)
+    found = _ParsedFile(frozenset(_codes_in_code(compiled)), nodes)
     _FILES[filename, futures] = (text, found)
     return found
 
 
-def _functions(tree: ast.AST, owner: str) -> Iterator[FunctionSource]:
+def _functions_in_tree(tree: ast.AST, owner: str) -> Iterator[FunctionSource]:
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, (ast.FunctionDef, ast.Lambda)):
             yield FunctionSource(child, owner)
-        yield from _functions(child, child.name if isinstance(child, ast.ClassDef) else owner)
+        yield from _functions_in_tree(child, child.name if isinstance(child, ast.ClassDef) else owner)
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _codes_in_code(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from _codes_in_code(constant)

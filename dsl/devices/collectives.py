@@ -32,10 +32,10 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     """
 
     def reduced(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        _check_join(op, value)
+        _check_reduction_operator(op, value)
         return "all_reduce", value.type, {"how": op}
 
-    return _each(x, "all_reduce", reduced)
+    return _call_on_each_device(x, "all_reduce", reduced)
 
 
 def all_gather(x: Any, axis: int = 0) -> Any:
@@ -49,10 +49,10 @@ def all_gather(x: Any, axis: int = 0) -> Any:
     """
 
     def gathered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        at = _axis(value, axis)
-        return "all_gather", _scaled(value, {at: (size, 1)}), {"axis": at}
+        at = _collective_axis(value, axis)
+        return "all_gather", _scaled_result(value, {at: (size, 1)}), {"axis": at}
 
-    return _each(x, "all_gather", gathered)
+    return _call_on_each_device(x, "all_gather", gathered)
 
 
 def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
@@ -66,11 +66,11 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
     """
 
     def scattered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        _check_join(op, value)
-        at = _divisible(value, axis, size)
-        return "reduce_scatter", _scaled(value, {at: (1, size)}), {"axis": at, "how": op}
+        _check_reduction_operator(op, value)
+        at = _check_divisible_axis(value, axis, size)
+        return "reduce_scatter", _scaled_result(value, {at: (1, size)}), {"axis": at, "how": op}
 
-    return _each(x, "reduce_scatter", scattered)
+    return _call_on_each_device(x, "reduce_scatter", scattered)
 
 
 def broadcast(x: Any, root: int = 0) -> Any:
@@ -84,9 +84,9 @@ def broadcast(x: Any, root: int = 0) -> Any:
     """
 
     def copied(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        return "from_root", value.type, {"root": _place(root, size)}
+        return "from_root", value.type, {"root": _mesh_position(root, size)}
 
-    return _each(x, "broadcast", copied)
+    return _call_on_each_device(x, "broadcast", copied)
 
 
 def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
@@ -100,11 +100,11 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
     """
 
     def exchanged(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        split, join = _divisible(value, split_axis, size), _axis(value, concat_axis)
+        split, join = _check_divisible_axis(value, split_axis, size), _collective_axis(value, concat_axis)
         scale = {split: (1, size), join: (size, 1)} if split != join else {}
-        return "all_to_all", _scaled(value, scale), {"split": split, "join": join}
+        return "all_to_all", _scaled_result(value, scale), {"split": split, "join": join}
 
-    return _each(x, "all_to_all", exchanged)
+    return _call_on_each_device(x, "all_to_all", exchanged)
 
 
 def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
@@ -119,18 +119,18 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     """
 
     def sent(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        found = tuple((_place(a, size), _place(b, size)) for a, b in pairs)
+        found = tuple((_mesh_position(a, size), _mesh_position(b, size)) for a, b in pairs)
         if len({b for _, b in found}) < len(found) or len({a for a, _ in found}) < len(found):
             raise OptionError(f"pairs={pairs!r}: a device sends once and is sent to once")
         return "exchange", value.type, {"pairs": found}
 
-    return _each(x, "permute", sent)
+    return _call_on_each_device(x, "permute", sent)
 
 
 Typed = Callable[[Value, int], tuple[str, ArrayType, dict[str, Any]]]
 
 
-def _each(x: Any, name: str, typed: Typed) -> Any:
+def _call_on_each_device(x: Any, name: str, typed: Typed) -> Any:
     trace, mesh = current_trace(), context.mesh
     if trace is None or not isinstance(mesh, Mesh):
         raise ArgumentsError(f"kg.{name} is for functions that run on a mesh; write kernel_graph(mesh=kg.Mesh(...))")
@@ -145,7 +145,7 @@ def _each(x: Any, name: str, typed: Typed) -> Any:
     return unflatten(tree, found)
 
 
-def _check_join(op: str, value: Value) -> None:
+def _check_reduction_operator(op: str, value: Value) -> None:
     if op not in JOINS:
         raise OptionError(f"op={op!r}: write one of {', '.join(map(repr, JOINS))}")
     kind = dtype_kind(value.dtype)
@@ -157,25 +157,25 @@ def _check_join(op: str, value: Value) -> None:
         raise DTypeError(f"a {op} over devices of {value.dtype} makes no sense; convert it with x.astype(...)")
 
 
-def _axis(value: Value, axis: int) -> int:
+def _collective_axis(value: Value, axis: int) -> int:
     if not -len(value.shape) <= axis < len(value.shape):
         raise ShapeError(f"axis {axis} of an array of shape {value.shape} is none of its axes")
     return axis % len(value.shape)
 
 
-def _divisible(value: Value, axis: int, size: int) -> int:
-    at = _axis(value, axis)
+def _check_divisible_axis(value: Value, axis: int, size: int) -> int:
+    at = _collective_axis(value, axis)
     if value.shape[at] % size:
         raise ShapeError(f"axis {at} of an array of shape {value.shape} cannot be shared equally by {size} devices")
     return at
 
 
-def _scaled(value: Value, scale: dict[int, tuple[int, int]]) -> ArrayType:
+def _scaled_result(value: Value, scale: dict[int, tuple[int, int]]) -> ArrayType:
     shape = tuple(n * scale.get(i, (1, 1))[0] // scale.get(i, (1, 1))[1] for i, n in enumerate(value.shape))
     return ArrayType(shape, value.dtype)
 
 
-def _place(number: int, size: int) -> int:
+def _mesh_position(number: int, size: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < size:
         raise OptionError(f"{number!r} is none of the {size} devices of the mesh")
     return number

@@ -105,7 +105,7 @@ class DeviceTrialCall(Launcher):
         busy = not is_no_call_in_flight() or any(type(x) is Array and not x.is_ready() for x in leaves)
         start = time.perf_counter()
         result = self._candidates[number].run(leaves, places)
-        failed = _wait_for(result)
+        failed = _wait_for_result_arrays(result)
         took = (time.perf_counter() - start) * 1e6
         with self._lock:
             tuner.add_sample(number, math.nan if busy or failed else took)
@@ -122,7 +122,7 @@ class DeviceTrialCall(Launcher):
             self._versions.note(SpecializationEvent("placed", line.strip()))
 
 
-def _wait_for(result: Any) -> bool:
+def _wait_for_result_arrays(result: Any) -> bool:
     """Wait for the arrays of a result; whether any of them failed."""
     leaves: list[Any] = []
     flatten(result, leaves, results=True)

@@ -24,7 +24,7 @@ from ..jit.options import Options
 Place = tuple[str, int]
 
 
-def places_of(graph: Graph, devices: Sequence[Place]) -> Places:
+def device_places_of_nodes(graph: Graph, devices: Sequence[Place]) -> Places:
     """Where the nodes of a graph run: see `follow_places`. Raises UserError at the user's line."""
     try:
         found = follow_places(graph, devices_of(graph, devices))
@@ -63,7 +63,7 @@ class DevicePlanMaker:
                 parts[id(plan)] = len(plans)
                 plans.append(plan)
             steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
-        values = tuple(DeviceValue(bytes_of(v.type), v.slot, v.source) for v in partition.values)
+        values = tuple(DeviceValue(bytes_of_value_type(v.type), v.slot, v.source) for v in partition.values)
         return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks)
 
     def _part(self, graph: Graph, device: Place) -> Plan:
@@ -81,7 +81,7 @@ class DevicePlanMaker:
         return found
 
 
-def bytes_of(type: ArrayType) -> int:
+def bytes_of_value_type(type: ArrayType) -> int:
     """Of the memory of a value, which is never empty."""
     return max(1, type.nbytes)
 
@@ -98,7 +98,7 @@ def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) 
     """The plan that does what the graph's places say; what they leave open is placed where it ends earliest.
 
     Results that are placed by choice go to the first device; others stay where they are computed."""
-    places = places_of(graph, devices)
+    places = device_places_of_nodes(graph, devices)
     slots: Sequence[int | None] = places.slots
     if len(devices) > 1:
         kind = devices[0][0]
@@ -113,4 +113,4 @@ def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) 
     return PlacedPlan(plan, any(slots[n] for n in places.open))
 
 
-__all__ = ["DevicePlanMaker", "PlacedPlan", "bytes_of", "placed_plan", "places_of"]
+__all__ = ["DevicePlanMaker", "PlacedPlan", "bytes_of_value_type", "device_places_of_nodes", "placed_plan"]

@@ -63,7 +63,7 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
             f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install '.[mpi]' in kernelgraph's folder"
         ) from None
     _process.append(Communicator(join_world(elastic)))
-    atexit.register(_leave)  # after mpi4py's own, so before it
+    atexit.register(_leave_world)  # after mpi4py's own, so before it
 
 
 def end_all(text: str) -> None:
@@ -72,7 +72,7 @@ def end_all(text: str) -> None:
         communicator.world.fail(text)
 
 
-def _leave() -> None:
+def _leave_world() -> None:
     """What is on its way is done, unless it takes too long; then this rank says that it ends."""
     for communicator in _process:
         communicator.close(settings.collective_timeout)

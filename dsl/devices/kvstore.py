@@ -109,7 +109,7 @@ class KVStore:
             keys = key if isinstance(key, (list, tuple)) else [key]
             with self._lock:
                 values = [self._stored(one) for one in keys]
-            found = values if self._servers else [_copied(name_of(one._device))(one) for one in values]
+            found = values if self._servers else [_copy_to_device(name_of(one._device))(one) for one in values]
             return found if isinstance(key, (list, tuple)) else found[0]
         for one, given in self._pairs(key, out, "pull"):
             with self._lock:
@@ -118,7 +118,7 @@ class KVStore:
                     continue
                 stored = self._stored(one)
                 for target in given if isinstance(given, (list, tuple)) else [given]:
-                    _assign(target, stored)
+                    _assign_stored_value(target, stored)
         return None
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -157,7 +157,7 @@ class KVStore:
             self._servers.barrier()
         with self._lock:
             names = {
-                f"{i}/{part[1]}/{key_text(part[0])}": np.asarray(array)
+                f"{i}/{part[1]}/{kvstore_key_as_text(part[0])}": np.asarray(array)
                 for part, states in self._states.items()
                 for i, array in enumerate(states)
             }
@@ -280,13 +280,13 @@ class KVStore:
                 raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {moved[-1].dtype} comes")
         if len(moved) == 1:
             return moved[0]
-        return _joined(at, len(moved))(moved)  # type: ignore[no-any-return]
+        return _sum_of_arrays(at, len(moved))(moved)  # type: ignore[no-any-return]
 
     def _own(self, value: Any) -> Array:
         """A copy that nobody else has."""
         found = value.parts[0] if isinstance(value, Sharded) else value
         moved = asarray(found, device="cpu") if self.type == "local" or self._servers else asarray(found)
-        return _copied(name_of(moved._device))(moved) if moved is found else moved
+        return _copy_to_device(name_of(moved._device))(moved) if moved is found else moved
 
     def _stored(self, key: Key) -> Array:
         spec = self._spec(key)
@@ -318,7 +318,7 @@ class KVStore:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
 
 
-def key_text(key: Key) -> str:
+def kvstore_key_as_text(key: Key) -> str:
     """A key, a string or a number, as a text that `text_key` reads."""
     return f"i{key}" if isinstance(key, int) else f"s{key}"
 
@@ -328,7 +328,7 @@ def text_key(text: str) -> Key:
 
 
 @functools.cache
-def _copied(device: str) -> KernelGraph:
+def _copy_to_device(device: str) -> KernelGraph:
     """A copy on a device, which may still be on its way."""
 
     def copied(x: Any) -> Any:
@@ -338,7 +338,7 @@ def _copied(device: str) -> KernelGraph:
 
 
 @functools.cache
-def _joined(device: str, count: int) -> KernelGraph:
+def _sum_of_arrays(device: str, count: int) -> KernelGraph:
     """The sum of so many arrays, on a device."""
 
     def joined(parts: Sequence[Any]) -> Any:
@@ -347,10 +347,10 @@ def _joined(device: str, count: int) -> KernelGraph:
     return KernelGraph(joined, device=device)
 
 
-def _assign(target: Any, stored: Array) -> None:
+def _assign_stored_value(target: Any, stored: Array) -> None:
     if isinstance(target, Sharded):
         for part in target.parts:
-            _assign(part, stored)
+            _assign_stored_value(part, stored)
     elif isinstance(target, Array):
         if target.shape != stored.shape or target.dtype != stored.dtype:
             raise ShapeError(

@@ -167,7 +167,7 @@ def shard(x: Any, mesh: Mesh, axis: int = 0) -> Any:
     >>> kg.shard(np.arange(4.0), kg.Mesh(["cpu:0", "cpu:1"]))
     Sharded(float64[4], in parts along axis 0 on cpu:0, cpu:1)
     """
-    return _spread(x, mesh, axis)
+    return _spread_over_mesh(x, mesh, axis)
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
@@ -176,18 +176,18 @@ def replicate(x: Any, mesh: Mesh) -> Any:
     >>> np.asarray(kg.replicate(np.arange(2.0), kg.Mesh(["cpu:0", "cpu:1"]))).tolist()
     [0.0, 1.0]
     """
-    return _spread(x, mesh, None)
+    return _spread_over_mesh(x, mesh, None)
 
 
-def _spread(x: Any, mesh: Mesh, axis: int | None) -> Any:
+def _spread_over_mesh(x: Any, mesh: Mesh, axis: int | None) -> Any:
     if not isinstance(mesh, Mesh):
         raise ArgumentsError(f"mesh={mesh!r} is no kg.Mesh")
     leaves: list[Any] = []
     tree = flatten(x, leaves)
-    return unflatten(tree, [_spread_array(leaf, mesh, axis) for leaf in leaves])
+    return unflatten(tree, [_spread_array_over_mesh(leaf, mesh, axis) for leaf in leaves])
 
 
-def _spread_array(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
+def _spread_array_over_mesh(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
     if isinstance(given, Sharded):
         if given.mesh == mesh and given.axis == axis:
             return given
@@ -196,7 +196,10 @@ def _spread_array(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
         axis = local_axis(np.shape(given), mesh, axis)
     if axis is None and mesh.communicator is not None and len(mesh) > 1:
         given = broadcast(np.asarray(given))
-    parts = [on_device(part_of(given, mesh, axis, r), d) for r, d in zip(mesh.positions, mesh.devices, strict=True)]
+    parts = [
+        on_device(part_for_mesh_device(given, mesh, axis, r), d)
+        for r, d in zip(mesh.positions, mesh.devices, strict=True)
+    ]
     return Sharded(parts, mesh, axis)
 
 
@@ -213,7 +216,7 @@ def local_axis(shape: tuple[int, ...], mesh: Mesh, axis: int) -> int:
     return axis
 
 
-def part_of(given: Any, mesh: Mesh, axis: int | None, number: int) -> Any:
+def part_for_mesh_device(given: Any, mesh: Mesh, axis: int | None, number: int) -> Any:
     """The part of an array that a device of the mesh has, wherever it is."""
     if isinstance(given, Sharded):
         return given.parts[number - mesh.first]

@@ -31,12 +31,12 @@ from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArgu
 from ..jit.options import Options, checked
 from ..jit.pickling import PicklableFunction
 from ..jit.signature import LEAF_TYPES, FunctionParameters, check_function, is_number, take_apart, to_leaf
-from ..jit.specializations import Specializations, remember
+from ..jit.specializations import Specializations, remember_in_bounded_cache
 from ..jit.trace_function import UnfinishedFunction
 from ..jit.traced_function import TracedFunction
 from .device_calls import make_ready, run_plan
 from .device_plans import DevicePlanMaker
-from .mesh import Mesh, Sharded, local_axis, part_of
+from .mesh import Mesh, Sharded, local_axis, part_for_mesh_device
 
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
 
@@ -132,13 +132,13 @@ class MeshFunction(PicklableFunction):
             numbers = found.captured.host(local)
         mesh, own = self._mesh, found.captured.arrays
         given = [
-            part_of(leaves[leaf], mesh, axes[leaf], mesh.first + place)
+            part_for_mesh_device(leaves[leaf], mesh, axes[leaf], mesh.first + place)
             if leaf < len(leaves)
             else kernel_readable_copy(own[leaf - len(leaves)])
             for leaf, place in found.parts
         ]
         if not (own or found.takes_numbers) and (key := self._key_of(leaves)) is not None:
-            remember(self._known, (*key, len(args)), found)
+            remember_in_bounded_cache(self._known, (*key, len(args)), found)
         return self._run(found, given, numbers)
 
     def _key_of(self, given: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -175,8 +175,10 @@ class MeshFunction(PicklableFunction):
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
         axes: list[int | None] = []
-        for part, axis in zip(wanted, _for_each(self._in_axes, len(wanted), "in_axes", "parameters"), strict=True):
-            axes += [axis] * _count(part)
+        for part, axis in zip(
+            wanted, _axis_for_each_value(self._in_axes, len(wanted), "in_axes", "parameters"), strict=True
+        ):
+            axes += [axis] * _count_leaves(part)
         local = []
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Sharded):
@@ -208,7 +210,7 @@ class MeshFunction(PicklableFunction):
 
     def _ready_for(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> MeshExecutable:
         """What runs a call. known: the numbers to take by value."""
-        with self._lock, _on_mesh(self._mesh):
+        with self._lock, _is_on_mesh(self._mesh):
             try:
                 captured = self._versions.trace(tree, local, frozenset(known))[0]
             except NeedOpenedArguments:
@@ -216,7 +218,7 @@ class MeshFunction(PicklableFunction):
             found = self._ready.get(id(captured))
             if found is None or found.captured is not captured:
                 found = self._made(captured, len(local))
-                remember(self._ready, id(captured), found)
+                remember_in_bounded_cache(self._ready, id(captured), found)
             return found
 
     def _changes_arguments(self) -> ArgumentsError:
@@ -257,8 +259,10 @@ class MeshFunction(PicklableFunction):
         several = isinstance(self._out_axes, (tuple, list))
         parts = tree.children if several and tree.kind in (tuple, list) else (tree,)
         axes: list[int | None] = []
-        for part, axis in zip(parts, _for_each(self._out_axes, len(parts), "out_axes", "results"), strict=True):
-            axes += [axis] * _count(part)
+        for part, axis in zip(
+            parts, _axis_for_each_value(self._out_axes, len(parts), "out_axes", "results"), strict=True
+        ):
+            axes += [axis] * _count_leaves(part)
         found = []
         for result, axis in zip(results, axes, strict=True):
             if type(result) is not list:
@@ -280,7 +284,7 @@ class MeshFunction(PicklableFunction):
         return self._function, self._given
 
 
-def _for_each(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
+def _axis_for_each_value(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
     """An axis for each of so many."""
     if not isinstance(axes, (tuple, list)):
         axes = [axes] * count
@@ -289,13 +293,13 @@ def _for_each(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
     return list(axes)
 
 
-def _count(tree: Tree) -> int:
+def _count_leaves(tree: Tree) -> int:
     """The leaves of a structure."""
-    return 1 if tree.kind is None else sum(map(_count, tree.children))
+    return 1 if tree.kind is None else sum(map(_count_leaves, tree.children))
 
 
 @contextmanager
-def _on_mesh(mesh: Mesh) -> Iterator[None]:
+def _is_on_mesh(mesh: Mesh) -> Iterator[None]:
     before, context.mesh = context.mesh, mesh
     try:
         yield

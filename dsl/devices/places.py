@@ -30,10 +30,10 @@ def place(x: Any, device: str) -> Any:
         raise OptionError("kg.place takes the name of a device, such as 'cuda:1'")
     leaves: list[Any] = []
     tree = flatten(x, leaves)
-    return unflatten(tree, [_placed(leaf, device, where) for leaf in leaves])
+    return unflatten(tree, [_copied_to_place(leaf, device, where) for leaf in leaves])
 
 
-def _placed(leaf: Any, device: str, where: tuple[str, int]) -> Any:
+def _copied_to_place(leaf: Any, device: str, where: tuple[str, int]) -> Any:
     trace = current_trace()
     if trace is not None and isinstance(leaf, (NumpyProtocols, np.ndarray, np.generic, Array)):
         return new_traced_result(trace.builder.placed(to_traced_array(leaf)._value, where))

@@ -37,7 +37,7 @@ class NeedCachedProperty(BaseException):
         """The property is in the object; it is taken out again where the call is refused."""
         holder = arguments
         for number in self.path:
-            holder, tree = _child(holder, tree, number), tree.children[number]
+            holder, tree = _child_of_argument(holder, tree, number), tree.children[number]
         value = getattr(holder, self.name)
         try:
             yield
@@ -48,7 +48,7 @@ class NeedCachedProperty(BaseException):
             raise
 
 
-def _child(value: Any, tree: Tree, number: int) -> Any:
+def _child_of_argument(value: Any, tree: Tree, number: int) -> Any:
     """What `flatten` has found there."""
     assert tree.kind is not None
     if not tree.names:

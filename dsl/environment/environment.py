@@ -20,10 +20,10 @@ from ..core.undo import Undo, restorer_of_objects
 from ..trace.trace import Trace, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
-from .frozen_containers import changes_of, frozen_kind, refused
-from .guards import READERS, Guard, containers_in, frozen, sameness
+from .frozen_containers import frozen_kind, mutating_methods, refuse_container_change
+from .guards import READERS, Guard, containers_in, frozen_state_predicate, sameness_predicate
 from .numpy_proxy import numpy_form
-from .traced_globals import TracedGlobals, imports
+from .traced_globals import TracedGlobals, traced_import
 
 _ABSENT = object()
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
@@ -58,17 +58,21 @@ class Environment:
         self._watched: set[int] = set()  # functions
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
-        classes = {**classes, "id": lambda value: id(self.original(value))}
-        inside = {**classes, "__import__": imports(self.lift), "super": functools.partial(classes["super"], self)}
+        classes = {**classes, "id": lambda value: id(self.original_value(value))}
+        inside = {
+            **classes,
+            "__import__": traced_import(self.proxy_of),
+            "super": functools.partial(classes["super"], self),
+        }
         self._builtins = vars(builtins) | inside
 
     # reading
 
-    def read(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
+    def read_guarded(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
         """holder[key], or its attribute, or a cell's contents, as traced code sees it; the read is guarded."""
-        return self.lift(self.note(holder, key, label, how), label)
+        return self.proxy_of(self.guard_read(holder, key, label, how), label)
 
-    def note(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
+    def guard_read(self, holder: Any, key: str, label: str, how: str = "item") -> Any:
         """The same as it is."""
         value = READERS[how](holder, key)
         place = (id(holder), key, how)
@@ -76,35 +80,35 @@ class Environment:
             self.guards[place] = Guard(label, how, holder, key, value)
         return value
 
-    def watch_for(self, holder: Any, key: str, label: str, how: str, value: Any = None) -> None:
+    def guard_finding(self, holder: Any, key: str, label: str, how: str, value: Any = None) -> None:
         """Guards a finding that is no read: that something is not there, or which method it is."""
         place = (id(holder), key, how)
         if place not in self.guards:
             self.guards[place] = Guard(label, how, holder, key, value)
 
-    def watch(self, value: Any, label: str = "") -> Any:
+    def guard_value(self, value: Any, label: str = "") -> Any:
         """What stands for a value that the trace was given; that it stays as it is, is guarded."""
         place = (id(value), "", "itself")
         if type(value) not in PLAIN and type(value) is not Tracer and place not in self.guards:
-            same = sameness(value)
+            same = sameness_predicate(value)
             if same is not None:
                 self.guards[place] = Guard(label, "itself", value, "", value, same)
-        return self.lift(value, label)
+        return self.proxy_of(value, label)
 
-    def watch_state(self, value: Any, label: str) -> None:
+    def guard_state(self, value: Any, label: str) -> None:
         """Guards all that is in an object, where that can be seen."""
         inside: list[Any] = []
         if (id(value), "state", "itself") in self.guards:
             return
         try:
-            guard = Guard(label, "itself", value, "state", value, frozen(value, inside))
+            guard = Guard(label, "itself", value, "state", value, frozen_state_predicate(value, inside))
         except Exception:
             return
         self._undo.append(restorer_of_objects(inside))
         self.guards[id(value), "state", "itself"] = guard
         self._states.append(guard)
 
-    def lift(self, value: Any, label: str = "") -> Any:
+    def proxy_of(self, value: Any, label: str = "") -> Any:
         """What stands for a value. label: what the user calls it."""
         kind = type(value)
         if kind in PLAIN or kind is Tracer:
@@ -117,68 +121,68 @@ class Environment:
         if id(value) in self._originals:  # a stand-in itself
             return value
         found = self._stand_in(self, value, label or getattr(value, "__name__", kind.__name__))
-        self._remember(value, found)
+        self._remember_proxy(value, found)
         return found
 
-    def _remember(self, value: Any, found: Any) -> None:
+    def _remember_proxy(self, value: Any, found: Any) -> None:
         self._lifted[id(value)] = (value, found)
         if found is not value:
             self._originals[id(found)] = (found, value)
 
     # what stands for what
 
-    stand_for = _remember
+    stand_for = _remember_proxy
 
-    def stand(self, kind: type, made: type, users: list[type]) -> None:
+    def register_proxy_class(self, kind: type, made: type, users: list[type]) -> None:
         """`made` stands for a class; users: those of its bases that are the user's."""
-        self._remember(kind, made)
+        self._remember_proxy(kind, made)
         self._outside.update((id(base), base) for base in users)
 
-    def is_outside(self, kind: type) -> bool:
+    def is_class_from_outside(self, kind: type) -> bool:
         """Whether it is a class of the user's that was there before the trace."""
         return id(kind) in self._outside
 
-    def real(self, found: Any) -> Any:
+    def users_object(self, found: Any) -> Any:
         """The user's object that this one stands for, if any."""
         known = self._originals.get(id(found))
         return None if known is None else known[1]
 
-    def original(self, found: Any) -> Any:
+    def original_value(self, found: Any) -> Any:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(found))
         return numpy_form(found) if known is None else known[1]
 
-    def own(self, found: Any) -> Any:
+    def users_object_told_apart(self, found: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""
-        real = self.real(found)
+        real = self.users_object(found)
         themselves = containers_in(real)
         for guard in self.guards.values() if themselves else ():
             guard.tell_apart(themselves)
         return real
 
-    def seal(self, found: Any) -> Any:
+    def refuse_assignments(self, found: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
-        self._sealed[id(found)] = (found, _own(found))
+        self._sealed[id(found)] = (found, _own_attributes(found))
         if (base := builtin_container_base(type(found))) is not None:
-            self.keep(found, base)
+            self.require_unchanged_container(found, base)
         return found
 
-    def is_sealed(self, found: Any) -> bool:
+    def refuses_assignments(self, found: Any) -> bool:
         return id(found) in self._sealed
 
-    def keep(self, found: Any, base: type, label: str = "") -> None:
+    def require_unchanged_container(self, found: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
         self._copies.append((found, base, container_contents(base, found), label))
 
-    def keep_attributes(self, function: Any) -> None:
+    def require_unchanged_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
         self._attributes.append((function, {k: v for k, v in vars(function).items() if not k.startswith("_")}))
 
-    def keep_function(self, function: Any, names: tuple[str, ...], label: str) -> None:
+    def require_unchanged_function(self, function: Any, names: tuple[str, ...], label: str) -> None:
         """Nor may what it does."""
-        self._functions.append((function, _shallow(function, names), label))
+        self._functions.append((function, _shallow_state(function, names), label))
 
-    def kept(self, found: Any, real: Any, name: str, label: str, compute: Any) -> Any:
+    def cached_property_of_users_object(self, found: Any, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well.
 
         found: what stands for the object."""
@@ -188,15 +192,15 @@ class Environment:
                 with trace_in_progress(None):
                     self._cached[place] = compute(real)
             except Exception:
-                self.lift(compute)(found)  # which raises the same, and what it reads is guarded
+                self.proxy_of(compute)(found)  # which raises the same, and what it reads is guarded
                 raise
             self._properties.append((real, name, label, self._cached[place]))
-        return self.lift(self._cached[place], label)
+        return self.proxy_of(self._cached[place], label)
 
-    def cached(self, instance: Any, name: str, compute: Any) -> Any:
+    def cached_property_value(self, instance: Any, name: str, compute: Any) -> Any:
         """A property that is computed once, of an object made inside, or of an argument."""
-        if not self.is_sealed(instance):
-            found = vars(instance)[name] = self.lift(compute)(instance)
+        if not self.refuses_assignments(instance):
+            found = vars(instance)[name] = self.proxy_of(compute)(instance)
             return found
         if self.trace.assigned and self.may_open:
             raise self.open_arguments()  # where it is computed by the trace
@@ -206,10 +210,10 @@ class Environment:
                 "what it was before; read it first"
             )
         with contextlib.suppress(UserError):
-            self.lift(compute)(instance)  # what Python's own raises; otherwise it is left to Python
-        path = self._path(instance)
+            self.proxy_of(compute)(instance)  # what Python's own raises; otherwise it is left to Python
+        path = self._path_in_arguments(instance)
         if not path:
-            refused(f"the cached property {name!r} of an object of {type(instance).__name__}")
+            refuse_container_change(f"the cached property {name!r} of an object of {type(instance).__name__}")
         self.needed = NeedCachedProperty(path, name)
         raise self.needed
 
@@ -218,7 +222,7 @@ class Environment:
         self._above.update((id(value), (found, i)) for i, value in enumerate(values))
         return found
 
-    def _path(self, found: Any) -> tuple[int, ...]:
+    def _path_in_arguments(self, found: Any) -> tuple[int, ...]:
         """From all arguments down to a container of theirs."""
         path: list[int] = []
         while id(found) in self._above:
@@ -228,14 +232,14 @@ class Environment:
 
     # functions
 
-    def root(self, function: Any) -> Any:
+    def traced_root_function(self, function: Any) -> Any:
         """The function that is traced, whose attributes only those see who know it by another name."""
-        return self.function(function) if type(function) is FunctionType else self.watch(function)
+        return self.traced_function(function) if type(function) is FunctionType else self.guard_value(function)
 
-    def function(self, function: Any) -> Any:
+    def traced_function(self, function: Any) -> Any:
         """A user's function over a `TracedGlobals`; others as they are."""
         if type(function) is not FunctionType:
-            return self.lift(function)
+            return self.proxy_of(function)
         known = self._lifted.get(id(function))
         if known is not None:
             return known[1]
@@ -243,40 +247,42 @@ class Environment:
         if isinstance(function.__globals__, TracedGlobals):
             return function
         users = is_user_file(code.co_filename)
-        if not users and not any(_holds_users(cell) for cell in function.__closure__ or ()):
+        if not users and not any(_cell_holds_users_function(cell) for cell in function.__closure__ or ()):
             return function
         if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in_code(code)}:
             _refuse_native_reads(code)
         cells = tuple(CellType() for _ in code.co_freevars)
-        scope = self._scope(function.__globals__) if users else function.__globals__
-        made = self._rewritten(code) if users and self.trace.rewriting else code
+        scope = self._globals_of(function.__globals__) if users else function.__globals__
+        made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
         named = dict(zip(code.co_freevars, cells, strict=True))
         copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
-        self._remember(function, copy)  # before its cells: it may be in one of them
+        self._remember_proxy(function, copy)  # before its cells: it may be in one of them
         for name, cell, new in zip(code.co_freevars, function.__closure__ or (), cells, strict=True):
-            if users or _holds_users(cell):
-                self._fill(name, cell, new, code)
+            if users or _cell_holds_users_function(cell):
+                self._fill_closure_cell(name, cell, new, code)
             else:
                 with contextlib.suppress(ValueError):
                     new.cell_contents = cell.cell_contents
         for kind, count in (("__defaults__", code.co_argcount), ("__kwdefaults__", code.co_kwonlyargcount)):
             if (count or getattr(function, kind)) and function is not self.defaults_of:
-                self.note(function, kind, f"{function.__name__}.{kind}", "attribute")
-        copy.__defaults__ = self.lift(function.__defaults__)
-        copy.__kwdefaults__ = function.__kwdefaults__ and {k: self.lift(v) for k, v in function.__kwdefaults__.items()}
+                self.guard_read(function, kind, f"{function.__name__}.{kind}", "attribute")
+        copy.__defaults__ = self.proxy_of(function.__defaults__)
+        copy.__kwdefaults__ = function.__kwdefaults__ and {
+            k: self.proxy_of(v) for k, v in function.__kwdefaults__.items()
+        }
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
-        self.keep_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
+        self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
         self._codes.append(code)
-        self.note(function, "__code__", function.__name__, "attribute")
+        self.guard_read(function, "__code__", function.__name__, "attribute")
         return copy
 
-    def _rewritten(self, code: CodeType) -> CodeType:
+    def _code_with_control_flow(self, code: CodeType) -> CodeType:
         """The code with its control flow as calls, where that can be."""
-        from ..control_flow.rewrite import rewritten
+        from ..control_flow.rewrite import code_with_control_flow_calls
         from ..control_flow.source import SourceUnavailable
 
         try:
-            return rewritten(code)
+            return code_with_control_flow_calls(code)
         except SourceUnavailable as error:
             self.trace.unwritten.setdefault(code.co_name, str(error))
             return code
@@ -289,35 +295,37 @@ class Environment:
         if isinstance(function.__globals__, TracedGlobals):
             return
         label, held = function.__name__, function.__dict__
-        copy = self.function(function)
+        copy = self.traced_function(function)
         if not held:
-            self.watch_for(function, "", label, "bare")
+            self.guard_finding(function, "", label, "bare")
         else:
-            self.watch_for(held, "", label, "size", len(held))
+            self.guard_finding(held, "", label, "size", len(held))
         for key in held:
-            copy.__dict__[key] = self.read(function, key, f"{label}.{key}", "held")
-        self.keep_attributes(copy)
+            copy.__dict__[key] = self.read_guarded(function, key, f"{label}.{key}", "held")
+        self.require_unchanged_attributes(copy)
 
-    def _fill(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
+    def _fill_closure_cell(self, name: str, cell: CellType, new: CellType, code: Any) -> None:
         try:
             content = cell.cell_contents
         except ValueError:
-            self.watch_for(cell, name, name, "unbound", _is_unbound)
+            self.guard_finding(cell, name, name, "unbound", _is_unbound_cell)
             return
-        new.cell_contents = content if name == "__class__" else self.read(cell, name, name, "cell")
+        new.cell_contents = content if name == "__class__" else self.read_guarded(cell, name, name, "cell")
         self._cells.append((new, new.cell_contents, code, name))
 
-    def _scope(self, real: dict[str, Any]) -> TracedGlobals:
+    def _globals_of(self, real: dict[str, Any]) -> TracedGlobals:
         scope = self._scopes.get(id(real))
         if scope is None:
-            used = _hooks() if self.trace.rewriting else None
-            scope = self._scopes[id(real)] = TracedGlobals(real, self.read, self._builtins, self._absent, used)
+            used = _control_flow_hooks() if self.trace.rewriting else None
+            scope = self._scopes[id(real)] = TracedGlobals(
+                real, self.read_guarded, self._builtins, self._guard_absent_name, used
+            )
         return scope
 
-    def _absent(self, real: dict[str, Any], name: str) -> None:
-        self.watch_for(real, name, name, "no item")
+    def _guard_absent_name(self, real: dict[str, Any], name: str) -> None:
+        self.guard_finding(real, name, name, "no item")
         if name not in self._builtins:
-            self.watch_for(vars(builtins), name, name, "no item")
+            self.guard_finding(vars(builtins), name, name, "no item")
 
     def open_arguments(self) -> NeedOpenedArguments:
         """To be raised where something is changed that an argument may hold, while `may_open`."""
@@ -348,7 +356,7 @@ class Environment:
         self._check_objects()
 
     @contextlib.contextmanager
-    def undoing(self) -> Iterator[None]:
+    def restore_if_trace_fails(self) -> Iterator[None]:
         """Where the trace does not come to its end, what was changed past what refuses that is put back."""
         try:
             try:
@@ -376,31 +384,37 @@ class Environment:
         """Puts what was computed once where Python puts it."""
         for real, name, label, value in self._properties:
             real.__dict__[name] = value
-            self.note(real, name, label, "held")
+            self.guard_read(real, name, label, "held")
 
     def _check_objects(self) -> None:
         """Raises TraceError where something was changed past what refuses that."""
         changed = [guard.name for guard in self._states if not guard.holds()]
-        changed += [f"an object of {type(x).__name__}" for x, held in self._sealed.values() if not _same(_own(x), held)]
+        changed += [
+            f"an object of {type(x).__name__}"
+            for x, held in self._sealed.values()
+            if not _same_state(_own_attributes(x), held)
+        ]
         for found, base, items, label in self._copies:
             now = container_contents(base, found)
             if len(now) != len(items) or not all(_is(a, b) for a, b in zip(now, items, strict=True)):
                 changed.append(f"the {base.__name__} {label}".rstrip())
         for function, then, label in self._functions:
-            if not _same(_shallow(function, tuple(n for n in then if "." not in n)), then):
+            if not _same_state(_shallow_state(function, tuple(n for n in then if "." not in n)), then):
                 changed.append(label)
         for function, held in self._attributes:
             now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
-            if not _same(now_, held):
+            if not _same_state(now_, held):
                 key = next(k for k in {**now_, **held} if k not in now_ or k not in held or now_[k] is not held[k])
                 where = line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), key)
-                refused(f"the attribute {key!r} of {getattr(function, '__name__', 'a partial object')}", where)
+                refuse_container_change(
+                    f"the attribute {key!r} of {getattr(function, '__name__', 'a partial object')}", where
+                )
         for label in changed:
-            refused(label)
+            refuse_container_change(label)
         self._keep_properties()
 
 
-def _hooks() -> Any:
+def _control_flow_hooks() -> Any:
     from ..control_flow import hooks
 
     return hooks
@@ -421,14 +435,14 @@ def refuse_native_read(line: str | None = None) -> NoReturn:
     raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
 
 
-def _shallow(function: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _shallow_state(function: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """These attributes, and what is in those that are dicts."""
     found = {name: getattr(function, name) for name in names}
     inside = {f"{n}.{k}": x for n, held in found.items() if isinstance(held, dict) for k, x in held.items()}
     return found | inside
 
 
-def _same(now: dict[str, Any], then: dict[str, Any]) -> bool:
+def _same_state(now: dict[str, Any], then: dict[str, Any]) -> bool:
     return now.keys() == then.keys() and all(now[k] is v for k, v in then.items())
 
 
@@ -436,7 +450,7 @@ def _is(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) is bytes and now == then)
 
 
-def _own(found: Any) -> dict[str, Any]:
+def _own_attributes(found: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
     held: dict[str, Any] = {"__class__": type(found)}
     for base in type.mro(type(found)):
@@ -449,14 +463,14 @@ def _own(found: Any) -> dict[str, Any]:
     return held
 
 
-def _is_unbound(cell: CellType) -> bool:
+def _is_unbound_cell(cell: CellType) -> bool:
     try:
         return cell.cell_contents is None and False
     except ValueError:
         return True
 
 
-def _holds_users(cell: CellType) -> bool:
+def _cell_holds_users_function(cell: CellType) -> bool:
     """Whether a function of a library's has one of the user's in this cell."""
     try:
         content = cell.cell_contents
@@ -473,14 +487,14 @@ def frozen_container_maker(world: Environment | None) -> Make:
     def make(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
             return world.place(tuple(values), values)
-        of_python = bool(changes_of(kind)) and not is_user_class(kind)
-        found = rebuild_container(frozen_kind(kind) if of_python else world.lift(kind), names, values)
-        return world.place(world.seal(found), values)
+        of_python = bool(mutating_methods(kind)) and not is_user_class(kind)
+        found = rebuild_container(frozen_kind(kind) if of_python else world.proxy_of(kind), names, values)
+        return world.place(world.refuse_assignments(found), values)
 
     return make
 
 
-def known_names(function: Any) -> list[Guard]:
+def guards_of_named_globals(function: Any) -> list[Guard]:
     """Guards of a function's globals and closure, for where `TracedGlobals` does not work."""
     function = getattr(function, "__func__", function)
     if type(function) is not FunctionType:

@@ -13,7 +13,7 @@ from ..core.object_state import builtin_container_base, dict_pairs, hidden_dict_
 from ..core.pytree import ORIGINAL
 
 
-def refused(label: str, line: str | None = None) -> NoReturn:
+def refuse_container_change(label: str, line: str | None = None) -> NoReturn:
     """Raises TraceError for a change that no later call would do; NeedOpened where it may be to an argument."""
     if (world := getattr(context.trace, "world", None)) is not None and world.may_open:
         raise world.open_arguments()
@@ -41,7 +41,7 @@ CHANGES: dict[type, tuple[str, ...]] = {
 _ARRAY = (*_SEQUENCE.split(), "byteswap", "frombytes", "fromfile", "fromlist", "fromunicode")
 
 
-def changes_of(kind: type) -> tuple[str, ...]:
+def mutating_methods(kind: type) -> tuple[str, ...]:
     """The methods that change a container of this kind."""
     for base in kind.__mro__:
         if base in CHANGES:
@@ -49,28 +49,28 @@ def changes_of(kind: type) -> tuple[str, ...]:
     return _ARRAY if kind.__module__ == "array" else ()
 
 
-def _label(found: Any, base: type) -> str:
+def _container_label(found: Any, base: type) -> str:
     return f"the {base.__name__} {getattr(found, 'label', '')}".rstrip()
 
 
-def _refusing(name: str, base: type) -> Any:
+def _refusing_method(name: str, base: type) -> Any:
     def method(self: Any, *args: Any, **options: Any) -> NoReturn:
-        refused(_label(self, base))
+        refuse_container_change(_container_label(self, base))
 
     method.__name__ = name
     return method
 
 
-def _plain(kind: type) -> Any:
+def _reduce_to_plain(kind: type) -> Any:
     """A way to reduce: copies and pickles are plain containers."""
 
     def reduce(self: Any, protocol: Any = None) -> Any:
-        return _made, (kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
+        return _make_container, (kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
 
     return reduce
 
 
-def _made(kind: type, factory: Any, items: list[Any]) -> Any:
+def _make_container(kind: type, factory: Any, items: list[Any]) -> Any:
     base = builtin_container_base(kind)
     if kind is defaultdict:
         return defaultdict(factory, items)
@@ -81,7 +81,7 @@ def _made(kind: type, factory: Any, items: list[Any]) -> Any:
     return kind(items)
 
 
-def fill_of(kind: type, value: Any) -> Any:
+def container_filler(kind: type, value: Any) -> Any:
     return value.items() if issubclass(kind, dict) else value
 
 
@@ -92,8 +92,14 @@ def frozen_kind(kind: type) -> type:
     """A subclass of a library's container whose objects refuse to change."""
     known = _FROZEN.get(kind)
     if known is None:
-        members: dict[str, Any] = {name: _refusing(name, kind) for name in changes_of(kind)}
-        members |= {ORIGINAL: kind, "label": "", "__reduce_ex__": _plain(kind), "__copy__": _copy, "copy": _copy}
+        members: dict[str, Any] = {name: _refusing_method(name, kind) for name in mutating_methods(kind)}
+        members |= {
+            ORIGINAL: kind,
+            "label": "",
+            "__reduce_ex__": _reduce_to_plain(kind),
+            "__copy__": _copy,
+            "copy": _copy,
+        }
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
         if builtin_container_base(kind) in (
@@ -111,7 +117,7 @@ def _copy(self: Any) -> Any:
         return self
     if builtin_container_base(kind) is set:
         return kind(self)
-    return _made(kind, getattr(self, "default_factory", None), list(fill_of(kind, self)))
+    return _make_container(kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
 
 
 def _in_order(self: Any) -> Iterator[Any]:
@@ -127,7 +133,7 @@ def _repr_in_order(self: Any) -> str:
     return f"{kind.__name__}({{{items}}})" if items else f"{kind.__name__}()"
 
 
-def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:
+def fill_container(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:
     """Puts what stands for the items of `value`, by `lift`, into `found`."""
     if base is list:
         list.extend(found, (lift(i, label) for i in list.__iter__(value)))
@@ -152,7 +158,7 @@ def fill(lift: Callable[..., Any], found: Any, value: Any, base: type, label: st
     return found
 
 
-def blank(made: Any, kind: type, value: Any) -> Any:
+def blank_container(made: Any, kind: type, value: Any) -> Any:
     """An object of a subclass of the container's kind, still empty where its items have to be lifted."""
     base: Any = builtin_container_base(kind)
     if base.__module__ == "array":

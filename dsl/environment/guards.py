@@ -26,12 +26,14 @@ class Guard:
     __slots__ = ("holder", "how", "key", "layout", "name", "same", "strict", "value")
 
     def __init__(self, name: str, how: str, holder: Any, key: str, value: Any, same: Same | None = None) -> None:
-        """name: what `why()` calls it. same: by default `sameness(value)`."""
+        """name: what `why()` calls it. same: by default `sameness_predicate(value)`."""
         self.name, self.how, self.holder, self.key, self.value = name, how, holder, key, value
-        self.same = same or (sameness(value) if how in READS else None)
+        self.same = same or (sameness_predicate(value) if how in READS else None)
         plain = same is None and how in READS and type(value) is np.ndarray and _is_of_numbers(value.dtype)
         self.layout = (value.shape, value.strides, value.dtype) if plain else None
-        self.strict = self.same is not None and not _is_fixed(value)  # may have changed and be the same object
+        self.strict = self.same is not None and not _is_fixed_by_identity(
+            value
+        )  # may have changed and be the same object
 
     def tell_apart(self, themselves: Container[int]) -> None:
         """From now on containers of these identities are as good as themselves alone."""
@@ -40,14 +42,14 @@ class Guard:
             and builtin_container_base(type(self.value)) in _BY_VALUE
             and self.key not in ("state", "contents")
         ):
-            self.same = sameness(self.value, (), themselves)
+            self.same = sameness_predicate(self.value, (), themselves)
 
     def holds(self) -> bool:
         """Whether it is as it was."""
-        return _written((self,))()
+        return _guard_rows_as_text((self,))()
 
     @property
-    def aspect(self) -> str | None:
+    def native_aspect(self) -> str | None:
         """What native code can watch in its place: see `object_words`."""
         if self.how == "attribute" and (self.same is None or self.value is None):
             return _OF_FUNCTIONS.get(self.key)
@@ -57,11 +59,11 @@ class Guard:
 _OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "keyword defaults"}
 
 
-def _item(holder: str, key: str) -> str:
+def _read_item(holder: str, key: str) -> str:
     return f"{holder}[{key!r}]"
 
 
-def _attribute(holder: str, key: str) -> str:
+def _read_attribute(holder: str, key: str) -> str:
     return f"{holder}.{key}" if key.isidentifier() and not iskeyword(key) else f"getattr({holder}, {key!r})"
 
 
@@ -75,16 +77,16 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "itself": lambda holder, key: holder,
 }
 READS: dict[str, Callable[[str, str], str]] = {  # how the text of a guard reads what it compares
-    "item": _item,
-    "attribute": _attribute,
-    "held": lambda holder, key: _item(f"{holder}.__dict__", key),
+    "item": _read_item,
+    "attribute": _read_attribute,
+    "held": lambda holder, key: _read_item(f"{holder}.__dict__", key),
     "cell": lambda holder, key: f"{holder}.cell_contents",
     "variable": lambda holder, key: f"{holder}.get({key})",
     "call": lambda holder, key: f"{holder}()",
     "itself": lambda holder, key: holder,
 }
 TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where there is nothing to compare
-    "method": lambda holder, key, value: f"{_attribute(holder, key)} == {value}",  # the same function and object
+    "method": lambda holder, key, value: f"{_read_attribute(holder, key)} == {value}",  # the same function and object
     "type": lambda holder, key, value: f"{holder}.__class__ is {value}",
     "no item": lambda holder, key, value: f"{key!r} not in {holder}",
     "no attribute": lambda holder, key, value: f"not hasattr({holder}, {key!r})",
@@ -103,7 +105,7 @@ class GuardSet:
 
     def __init__(self, rows: Sequence[Guard]) -> None:
         self.rows = tuple(sorted(rows, key=lambda row: row.how == "size"))  # what tells least comes last
-        self.hold: Callable[[], bool] = _written(self.rows)
+        self.hold: Callable[[], bool] = _guard_rows_as_text(self.rows)
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -113,7 +115,7 @@ class GuardSet:
         return None if self.hold() else next((row.name for row in self.rows if not row.holds()), "something")
 
 
-def checks_of(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:
+def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:
     """The guards as expressions that are true while they hold, and what the names in them are."""
     scope: dict[str, Any] = {}
     checks = []
@@ -134,8 +136,8 @@ def checks_of(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:
     return checks, scope
 
 
-def _written(rows: Sequence[Guard]) -> Callable[[], bool]:
-    checks, scope = checks_of(rows)
+def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
+    checks, scope = guard_expressions(rows)
     lines = ["def hold():", "    try:", f"        return {' and '.join(checks) or 'True'}"]
     lines += ["    except Exception:", "        return False"]
     exec(compile("\n".join(lines), "<kernelgraph guards>", "exec"), scope)
@@ -149,23 +151,23 @@ def containers_in(value: Any) -> dict[int, Any]:
     todo = [value]
     while todo:
         item = todo.pop()
-        if type(item) in _BY_VALUE and id(item) not in found and not _is_fixed(item):
+        if type(item) in _BY_VALUE and id(item) not in found and not _is_fixed_by_identity(item):
             found[id(item)] = item
             todo += container_contents(type(item), item)
     return found
 
 
-def sameness(value: Any, above: tuple[int, ...] = (), themselves: Container[int] = ()) -> Same | None:
+def sameness_predicate(value: Any, above: tuple[int, ...] = (), themselves: Container[int] = ()) -> Same | None:
     """A predicate that says whether another value is as good as this one is now; None where only itself is.
 
     above: the identities of the containers that hold the value. themselves: of those that no equal one stands for."""
     kind = type(value)
     if kind in PLAIN or issubclass(kind, np.generic):
-        return lambda now: _equal(now, value)
+        return lambda now: _equal_plain_data(now, value)
     if id(value) in above:
         return None
     if issubclass(kind, np.ndarray):  # not what says that it is one: a traced value that was kept
-        return _array(value)
+        return _array_predicate(value)
     if kind is Array:
         memory = value._memory  # another one once the array was assigned to
         return lambda now: now is value and now._memory is memory
@@ -174,21 +176,21 @@ def sameness(value: Any, above: tuple[int, ...] = (), themselves: Container[int]
     base = builtin_container_base(kind)
     if base is not None:
         as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
-        return _contents(
+        return _container_predicate(
             kind, base, None if as_good else value, container_contents(base, value), (*above, id(value)), themselves
         )
     return None
 
 
-def _is_fixed(value: Any) -> bool:
+def _is_fixed_by_identity(value: Any) -> bool:
     """Whether an object is the same as it was as long as it is the same object."""
     kind = type(value)
     if kind is tuple or kind is frozenset:
-        return all(map(_is_fixed, value))
+        return all(map(_is_fixed_by_identity, value))
     return kind in PLAIN or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
 
 
-def _equal(now: Any, then: Any) -> bool:
+def _equal_plain_data(now: Any, then: Any) -> bool:
     """For plain data; tells 0.0 from -0.0 and 1 from True, and NaN equals itself."""
     return now is then or (type(now) is type(then) and repr(now) == repr(then))
 
@@ -201,23 +203,23 @@ def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def _array(value: np.ndarray[Any, Any]) -> Same:
+def _array_predicate(value: np.ndarray[Any, Any]) -> Same:
     """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
     shape, strides, dtype = value.shape, value.strides, value.dtype
     if not _is_of_numbers(dtype):
         if dtype.hasobject and dtype.names is None:
             items = value.ravel().tolist()
-            same = _contents(list, list, None, items, (id(value),))
+            same = _container_predicate(list, list, None, items, (id(value),))
             return lambda now: now is value and now.shape == shape and same(now.ravel().tolist())
-        return frozen(value)
+        return frozen_state_predicate(value)
     return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
 
 
-def _contents(
+def _container_predicate(
     kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
 ) -> Same:
     """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
-    checks = [(i, sameness(x, above, themselves)) for i, x in enumerate(items) if type(x) not in PLAIN]
+    checks = [(i, sameness_predicate(x, above, themselves)) for i, x in enumerate(items) if type(x) not in PLAIN]
     nested = [(i, check) for i, check in checks if check]
     special = {i for i, _ in nested}
     plain = kind is list or kind is tuple
@@ -230,14 +232,14 @@ def _contents(
             return False
         if not all(map(is_, found, items)):
             for i, (a, b) in enumerate(zip(found, items, strict=True)):
-                if a is not b and i not in special and not (type(b) in PLAIN and _equal(a, b)):
+                if a is not b and i not in special and not (type(b) in PLAIN and _equal_plain_data(a, b)):
                     return False
         return all(check(found[i]) for i, check in nested)
 
     return equal
 
 
-def frozen(value: Any, kept: list[Any] | None = None) -> Same:
+def frozen_state_predicate(value: Any, kept: list[Any] | None = None) -> Same:
     """Whether it is the same object in the same state. kept: what gets all objects that are in it."""
     kept = [] if kept is None else kept
     then = comparable_state(value, kept)

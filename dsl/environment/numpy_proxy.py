@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.errors import UnsupportedError, UserError
 from ..functions.numpy_creation import TRACED_CREATION, TRACED_OBJECTS
-from ..functions.sequences import gathered
+from ..functions.sequences import array_of_nested_list
 from ..trace.dispatch import apply_view_rule, call_function, public_numpy_name
 from ..trace.numpy_fallback import numpy_result_as_constant
 from ..trace.operands import holds_traced_array, is_traced
@@ -41,7 +41,7 @@ class NumpyFunctionProxy:
             return apply_view_rule(name, self._ours(*args, **options), args, options)
         try:
             if any(holds_traced_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
-                return numpy_result_as_constant(_of_lists(self._real, args, options))
+                return numpy_result_as_constant(_call_on_lists(self._real, args, options))
             return numpy_result_as_constant(self._real(*args, **options))
         except TypeError as error:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
@@ -180,12 +180,12 @@ def is_numpys(value: Any) -> bool:
 _FUNCTIONS = tuple({type(f) for f in (np.sum, np.zeros, np.eye, np.isscalar, np.errstate.__call__)} - {type})
 
 
-def _of_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_on_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """real(*args, **options), where arguments are lists that hold traced arrays."""
     if isinstance(real, type(np.sum)):
         return call_function(real, args, options)
     if isinstance(getattr(real, "__self__", real), np.ufunc) and not any(isinstance(x, Tracer) for x in args):
-        args = tuple(gathered(x) if holds_traced_array(x) else x for x in args)
+        args = tuple(array_of_nested_list(x) if holds_traced_array(x) else x for x in args)
     return real(*args, **options)
 
 

@@ -19,7 +19,7 @@ from ..core.object_state import PLAIN, builtin_container_base, is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace, trace_in_progress
 from .environment import Environment
-from .frozen_containers import blank, changes_of, fill, refused
+from .frozen_containers import blank_container, fill_container, mutating_methods, refuse_container_change
 from .traced_globals import TracedGlobals
 
 WORLD = "_kernelgraph_world"
@@ -49,28 +49,30 @@ class ModuleProxy:
             return NamesProxy(world, sys.modules, label)
         value = None if name in names or "__getattr__" not in names else getattr(module, name)  # which may put it there
         if name in names:
-            found = world.read(names, name, label)
+            found = world.read_guarded(names, name, label)
         else:
-            world.watch_for(names, name, label, "no item")
-            found = world.function(names["__getattr__"])(name) if "__getattr__" in names else getattr(module, name)
-            found = world.lift(found, label) if found is value else found
+            world.guard_finding(names, name, label, "no item")
+            found = (
+                world.traced_function(names["__getattr__"])(name) if "__getattr__" in names else getattr(module, name)
+            )
+            found = world.proxy_of(found, label) if found is value else found
         held[name] = found
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        refused(f"{_module(self).__name__}.{name}")
+        refuse_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
 
     def __delattr__(self, name: str) -> None:
-        refused(f"{_module(self).__name__}.{name}")
+        refuse_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
 
     def __dir__(self) -> list[str]:
-        return dir(_module(self))
+        return dir(_module_attribute_proxy(self))
 
     def __repr__(self) -> str:
-        return repr(_module(self))
+        return repr(_module_attribute_proxy(self))
 
 
-def _module(found: ModuleProxy) -> ModuleType:
+def _module_attribute_proxy(found: ModuleProxy) -> ModuleType:
     module: ModuleType = object.__getattribute__(found, "__dict__")["_module"]
     return module
 
@@ -83,26 +85,26 @@ class NamesProxy(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
-            self._world.watch_for(self._names, name, f"{self._label}[{name!r}]", "no item")
+            self._world.guard_finding(self._names, name, f"{self._label}[{name!r}]", "no item")
             raise KeyError(name)
-        return self._world.read(self._names, name, f"{self._label}[{name!r}]")
+        return self._world.read_guarded(self._names, name, f"{self._label}[{name!r}]")
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return type(self._names)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        refused(f"{self._label}[{name!r}]")
+        refuse_container_change(f"{self._label}[{name!r}]")
 
     def __delitem__(self, name: str) -> None:
-        refused(f"{self._label}[{name!r}]")
+        refuse_container_change(f"{self._label}[{name!r}]")
 
     def __iter__(self) -> Iterator[str]:
         len(self)
         return iter([*self._names])
 
     def __len__(self) -> int:
-        self._world.watch_for(self._names, "", self._label, "size", len(self._names))
+        self._world.guard_finding(self._names, "", self._label, "size", len(self._names))
         return len(self._names)
 
 
@@ -113,7 +115,7 @@ class EnvironVariablesProxy(NamesProxy):
         return dict(self)
 
     def _refuse(self, *args: Any, **options: Any) -> None:
-        refused(self._label)
+        refuse_container_change(self._label)
 
     clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
@@ -129,19 +131,19 @@ class CachedFunctionProxy:
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
         if not all(type(x) in PLAIN or self._is_object(x) for x in given):
-            return self._world.lift(self._function.__wrapped__)(*args, **options)
+            return self._world.proxy_of(self._function.__wrapped__)(*args, **options)
         key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
-        args = tuple(map(self._world.original, args))
-        options = {name: self._world.original(x) for name, x in options.items()}
+        args = tuple(map(self._world.original_value, args))
+        options = {name: self._world.original_value(x) for name, x in options.items()}
         if key not in self._calls:
             self._calls[key] = functools.partial(self._function, *args, **options)
             with trace_in_progress(None):
-                self._world.note(self._calls[key], "", self._label, "call")
-        return self._world.lift(self._calls[key](), self._label)
+                self._world.guard_read(self._calls[key], "", self._label, "call")
+        return self._world.proxy_of(self._calls[key](), self._label)
 
     def _is_object(self, found: Any) -> bool:
         """Whether it stands for an object of the user's that was there before."""
-        return isinstance(type(found), ProxyMetaclass) and self._world.real(found) is not None
+        return isinstance(type(found), ProxyMetaclass) and self._world.users_object(found) is not None
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -151,7 +153,7 @@ class CachedFunctionProxy:
         return type(self._function)
 
     def __getattr__(self, name: str) -> Any:
-        return self._world.read(self._function, name, f"{self._label}.{name}", "attribute")
+        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
 
     def __repr__(self) -> str:
         return repr(self._function)
@@ -163,7 +165,7 @@ class CachedFunctionProxy:
         return self
 
     def cache_clear(self) -> None:
-        refused(f"the cache of {self._label}")
+        refuse_container_change(f"the cache of {self._label}")
 
     def cache_info(self) -> None:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
@@ -191,11 +193,11 @@ class ContextVariableProxy:
     def get(self, *default: Any) -> Any:
         world, variable, label = self._parts
         for other in ("None", "0"):  # one of which is not what it holds
-            world.note(variable, other, label, "variable")
-        return world.lift(variable.get(*default), label)
+            world.guard_read(variable, other, label, "variable")
+        return world.proxy_of(variable.get(*default), label)
 
     def set(self, value: Any) -> None:
-        refused(self._parts[2])
+        refuse_container_change(self._parts[2])
 
     reset = set
 
@@ -222,19 +224,19 @@ class ProxyMetaclass(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if ORIGINAL in _VARS(cls):
-            refused(f"{_NAME(cls)}.{name}")
+            refuse_container_change(f"{_NAME(cls)}.{name}")
         super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
         if ORIGINAL in _VARS(cls):
-            refused(f"{_NAME(cls)}.{name}")
+            refuse_container_change(f"{_NAME(cls)}.{name}")
         super().__delattr__(name)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return _checked(cls, super().__instancecheck__, isinstance, instance)
+        return _checked_class(cls, super().__instancecheck__, isinstance, instance)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return _checked(cls, super().__subclasscheck__, issubclass, subclass)
+        return _checked_class(cls, super().__subclasscheck__, issubclass, subclass)
 
     def __eq__(cls, other: object) -> bool:
         return original_class(cls) is original_class(other)
@@ -247,7 +249,7 @@ _NAME = type.__dict__["__name__"].__get__
 _asked: set[int] = set()  # classes that are being asked: an abstract class asks its subclasses, stand-ins among them
 
 
-def _checked(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
+def _checked_class(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
     original = _VARS(cls).get(ORIGINAL)
     if original is None:
         return bool(own(candidate))
@@ -268,7 +270,7 @@ def original_class(kind: Any) -> Any:
 _metaclasses: dict[type, Any] = {type: ProxyMetaclass}
 
 
-def _metaclass(kind: type) -> Any:
+def _proxy_metaclass_of(kind: type) -> Any:
     if kind not in _metaclasses:
         _metaclasses[kind] = type(f"Traced{kind.__name__}", (ProxyMetaclass, kind), {})
     return _metaclasses[kind]
@@ -306,10 +308,10 @@ def traced_class(world: Environment, kind: type) -> type:
     contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
-            found = _static(kind.__mro__, name)[1]
+            found = _static_attribute(kind.__mro__, name)[1]
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
-    contents |= {name: _refusing(kind, name) for name in changes_of(kind) if hasattr(kind, name)}
-    contents |= {"__getattribute__": _attribute, "__setattr__": _setattr(kind), "__delattr__": _delattr(kind)}
+    contents |= {name: _refusing_container_method(kind, name) for name in mutating_methods(kind) if hasattr(kind, name)}
+    contents |= {"__getattribute__": _proxy_getattribute, "__setattr__": _setattr(kind), "__delattr__": _delattr(kind)}
     if kind.__module__ == "_thread":  # which Python does not copy
         contents["__reduce_ex__"] = lambda self, protocol: object.__reduce_ex__(kind(), protocol)
     if "__getstate__" not in contents and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None):
@@ -319,40 +321,44 @@ def traced_class(world: Environment, kind: type) -> type:
         contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
         contents["__repr__"] = lambda self: repr(SimpleNamespace(**vars(self)))
     if kind.__hash__ is object.__hash__:  # sets of stand-ins lie as the user's own
-        contents["__hash__"] = lambda self: object.__hash__(self if (real := world.real(self)) is None else real)
+        contents["__hash__"] = lambda self: object.__hash__(
+            self if (real := world.users_object(self)) is None else real
+        )
     if kind.__repr__ is object.__repr__:  # which has the address
-        contents["__repr__"] = lambda self: object.__repr__(self if (real := world.real(self)) is None else real)
+        contents["__repr__"] = lambda self: object.__repr__(
+            self if (real := world.users_object(self)) is None else real
+        )
     own: Any = builtin_container_base(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
         contents["__iter__"] = lambda self: iter(_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
         contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     try:
-        made: type = type.__new__(_metaclass(type(kind)), kind.__name__, (ProxyBase, kind), contents)
+        made: type = type.__new__(_proxy_metaclass_of(type(kind)), kind.__name__, (ProxyBase, kind), contents)
     except TypeError:  # a class that cannot have subclasses
         return kind
     if getattr(kind, "__abstractmethods__", None):
         type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
-    world.stand(kind, made, users)
-    world.closing.append(functools.partial(_part_from, made, kind))
+    world.register_proxy_class(kind, made, users)
+    world.closing.append(functools.partial(_part_from_bases, made, kind))
     if is_user_class(type(kind)):
-        world.watch_state(type(kind), type(kind).__name__)
-    world.watch_for(kind, "", f"{kind.__name__}.__bases__", "classes", _MRO(kind))
+        world.guard_state(type(kind), type(kind).__name__)
+    world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", _MRO(kind))
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
-        world.watch_for(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
+        world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
 
 
 def _refuse_finalizer(found: Any, world: Environment) -> None:
     """In place of the user's `__del__`: nothing, but that an object which the function makes must not end in it."""
-    if current_trace() is world.trace and world.real(found) is None:
+    if current_trace() is world.trace and world.users_object(found) is None:
         TraceError(  # noted by the trace: nobody would catch it here
             f"an object of {type(found).__name__} is made and ends in a traced function; its __del__ would not run in "
             "later calls, make it outside"
         )
 
 
-def _part_from(made: type, kind: type) -> None:
+def _part_from_bases(made: type, kind: type) -> None:
     """A stand-in is none of the user's subclasses any more; where Python does not let it go, until it is collected."""
     native: Any = next(base for base in _MRO(kind) if not base.__flags__ & _HEAP)
     for last in (native, _with_attributes(native)):
@@ -371,8 +377,8 @@ _HEAP = 1 << 9  # the flag of classes that are written in Python
 
 def _items_in_order(world: Environment, self: Any, base: Any) -> list[Any]:
     """The items of a set in the order of the user's own, which depends on all that was ever in it."""
-    real = world.real(self)
-    return [*base.__iter__(self)] if real is None else [world.lift(i) for i in base.__iter__(real)]
+    real = world.users_object(self)
+    return [*base.__iter__(self)] if real is None else [world.proxy_of(i) for i in base.__iter__(real)]
 
 
 class SpecialMethodProxy:
@@ -384,10 +390,10 @@ class SpecialMethodProxy:
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return _class_attribute(owner, self._name)
-        return _attribute(instance, self._name, special=True)
+        return _proxy_getattribute(instance, self._name, special=True)
 
 
-def _static(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
+def _static_attribute(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
     """Which class has it, and what; stand-ins have nothing of their own."""
     for base in mro:
         held = _VARS(base)
@@ -396,19 +402,19 @@ def _static(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
     return None, None
 
 
-def _place(mro: tuple[type, ...], kind: type) -> int:
+def _place_in_mro(mro: tuple[type, ...], kind: type) -> int:
     """Where the class itself comes, not its stand-in, which is equal to it."""
     return next(i for i, base in enumerate(mro) if base is kind)
 
 
-def _world(cls: type) -> Environment:
+def _environment_of_class(cls: type) -> Environment:
     found: Environment = next(_VARS(base)[WORLD] for base in _MRO(cls) if WORLD in _VARS(base))
     return found
 
 
-def _holder(world: Environment, cls: type) -> type:
+def _first_users_class(world: Environment, cls: type) -> type:
     """The first class of the user's that the class stands for, or extends."""
-    found: type = next(base for base in _MRO(cls) if world.is_outside(base))
+    found: type = next(base for base in _MRO(cls) if world.is_class_from_outside(base))
     return found
 
 
@@ -417,33 +423,39 @@ def _class_attribute(cls: Any, name: str) -> Any:
     original = _VARS(cls).get(ORIGINAL)
     if name in ("__mro__", "__bases__", "__base__"):
         found = type.__getattribute__(cls if original is None else original, name)
-        return _classes(_world(cls), (found,))[0] if name == "__base__" else _classes(_world(cls), found)
+        return (
+            _classes(_environment_of_class(cls), (found,))[0]
+            if name == "__base__"
+            else _classes(_environment_of_class(cls), found)
+        )
     if name == "__subclasses__" and original is not None:
-        return functools.partial(_subclasses, _world(cls), original)
-    if name == "__class_getitem__" and original is not None and _static(_MRO(cls), name)[0] is Generic:
+        return functools.partial(_subclasses, _environment_of_class(cls), original)
+    if name == "__class_getitem__" and original is not None and _static_attribute(_MRO(cls), name)[0] is Generic:
         return functools.partial(_generic_alias, cls, original)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
-    world = _world(cls)
-    owner, found = _static(_MRO(cls), name)
+    world = _environment_of_class(cls)
+    owner, found = _static_attribute(_MRO(cls), name)
     if original is not None and type(original) is not type:
-        meta, above = _static(_MRO(type(original)), name)
+        meta, above = _static_attribute(_MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
             return _of_metaclass(world, cls, original, meta, above, name)
     if name == "__dict__":
         if original is None:
             return _VARS(cls)
         return NamesProxy(world, _VARS(original), f"{original.__name__}.__dict__")
-    if owner is not None and world.is_outside(owner):
-        return _member(world, owner, found, None, cls, name)
+    if owner is not None and world.is_class_from_outside(owner):
+        return _users_class_member(world, owner, found, None, cls, name)
     if owner is None and original is not None and not hasattr(type, name):
-        world.watch_for(original, name, f"{original.__name__}.{name}", "no attribute")
+        world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
 
 
 def _classes(world: Environment, found: tuple[type, ...]) -> tuple[type, ...]:
     """Classes as traced code sees them: a stand-in and what it stands for are one."""
-    lifted = (world.lift(kind) if world.is_outside(kind) else kind for kind in found if kind is not ProxyBase)
+    lifted = (
+        world.proxy_of(kind) if world.is_class_from_outside(kind) else kind for kind in found if kind is not ProxyBase
+    )
     return tuple(dict.fromkeys(lifted))
 
 
@@ -457,8 +469,8 @@ def _generic_alias(cls: type, original: Any, parameters: Any) -> Any:
 
 def _subclasses(world: Environment, kind: type) -> list[type]:
     ask = functools.partial(users_subclasses, kind)
-    found: list[type] = world.note(ask, "", f"{kind.__name__}.__subclasses__()", "call")
-    return [world.lift(sub) for sub in found]
+    found: list[type] = world.guard_read(ask, "", f"{kind.__name__}.__subclasses__()", "call")
+    return [world.proxy_of(sub) for sub in found]
 
 
 def users_subclasses(kind: type) -> list[type]:
@@ -469,19 +481,19 @@ def users_subclasses(kind: type) -> list[type]:
 
 def _of_metaclass(world: Environment, cls: type, original: type, meta: type, found: Any, name: str) -> Any:
     """What the user's metaclass has for its classes."""
-    held = world.read(_VARS(meta), name, f"{meta.__name__}.{name}")
+    held = world.read_guarded(_VARS(meta), name, f"{meta.__name__}.{name}")
     if isinstance(found, property):
-        return world.lift(found.fget)(cls)
+        return world.proxy_of(found.fget)(cls)
     if isinstance(found, (FunctionType, functools._lru_cache_wrapper)):
         return MethodType(held, cls)
     if isinstance(found, classmethod):
-        return MethodType(world.lift(found.__func__), meta)
-    return world.lift(found.__func__) if isinstance(found, staticmethod) else held
+        return MethodType(world.proxy_of(found.__func__), meta)
+    return world.proxy_of(found.__func__) if isinstance(found, staticmethod) else held
 
 
-def _member(world: Environment, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
+def _users_class_member(world: Environment, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
     """What a user's class has, for a class (instance is None) or an object of it."""
-    holder = _holder(world, cls)
+    holder = _first_users_class(world, cls)
     label = f"{holder.__name__}.{name}"
     kind = type(found)
     if kind in _SLOTS:
@@ -489,105 +501,105 @@ def _member(world: Environment, owner: type, found: Any, instance: Any, cls: typ
     if kind is classmethod:
         bound = getattr(holder, name)
         if type(bound) is MethodType and bound.__self__ is holder:
-            world.watch_for(holder, name, label, "method", bound)
-        return MethodType(world.lift(found.__func__), cls)
+            world.guard_finding(holder, name, label, "method", bound)
+        return MethodType(world.proxy_of(found.__func__), cls)
     if kind is FunctionType:
-        world.note(holder, name, label, "attribute")
-        return world.lift(found) if instance is None else MethodType(world.lift(found), instance)
+        world.guard_read(holder, name, label, "attribute")
+        return world.proxy_of(found) if instance is None else MethodType(world.proxy_of(found), instance)
     if kind is property:
-        world.note(holder, name, label, "attribute")
+        world.guard_read(holder, name, label, "attribute")
         if found.fget is None and instance is not None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return found if instance is None else world.function(found.fget)(instance)
-    if kind is staticmethod or not _has(world, found, "__get__"):
-        return world.read(holder, name, label, "attribute")
-    world.note(_VARS(owner), name, label)
-    for base in _MRO(cls)[: _place(_MRO(cls), owner)]:
-        if world.is_outside(base):
-            world.watch_for(_VARS(base), name, label, "no item")
+        return found if instance is None else world.traced_function(found.fget)(instance)
+    if kind is staticmethod or not _class_of_value_has(world, found, "__get__"):
+        return world.read_guarded(holder, name, label, "attribute")
+    world.guard_read(_VARS(owner), name, label)
+    for base in _MRO(cls)[: _place_in_mro(_MRO(cls), owner)]:
+        if world.is_class_from_outside(base):
+            world.guard_finding(_VARS(base), name, label, "no item")
     if kind is functools.cached_property:
-        return found if instance is None else world.cached(instance, name, found.func)
+        return found if instance is None else world.cached_property_value(instance, name, found.func)
     if is_user_class(kind):
-        return world.lift(found).__get__(instance, cls)
-    return world.lift(found.__get__(instance, cls), label)
+        return world.proxy_of(found).__get__(instance, cls)
+    return world.proxy_of(found.__get__(instance, cls), label)
 
 
 # objects
 
 
-def _attribute(self: Any, name: str, special: bool = False) -> Any:
+def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     """self.name, for an object of a class that stands for a user's or extends one that does."""
     cls = type(self)
-    world = _world(cls)
-    real = world.real(self)
+    world = _environment_of_class(cls)
+    real = world.users_object(self)
     if name == "__class__":
         return cls
     owner: Any
-    owner, found = _static(_MRO(cls), name)
-    outside = owner is not None and world.is_outside(owner)
+    owner, found = _static_attribute(_MRO(cls), name)
+    outside = owner is not None and world.is_class_from_outside(owner)
     if name in _AS_IT_IS or name in ("__reduce__", "__getstate__"):
         return object.__getattribute__(self, name)
     if real is None or special:
-        own = not special and _shadowed(world, self, found, name)
+        own = not special and _is_shadowed_by_object(world, self, found, name)
         if outside and type(found) not in _SLOTS and not own:
-            return _member(world, owner, found, self, cls, name)
+            return _users_class_member(world, owner, found, self, cls, name)
         if owner is None:
-            _missing(world, self, None, name)
+            _guard_missing_attribute(world, self, None, name)
         elif outside and own:
-            world.note(_VARS(owner), name, f"{owner.__name__}.{name}")
+            world.guard_read(_VARS(owner), name, f"{owner.__name__}.{name}")
         return object.__getattribute__(self, name)
     label = f"{type(real).__name__}.{name}"
     if name == "__dict__":
-        return world.read(real, name, label, "attribute")
+        return world.read_guarded(real, name, label, "attribute")
     if type(found) in _SLOTS and owner is not object:
-        return _slot(world, self, real, name, label)
-    if outside and _is_first(world, found):
-        return _member(world, owner, found, self, cls, name)
+        return _slot_of_object(world, self, real, name, label)
+    if outside and _is_data_descriptor(world, found):
+        return _users_class_member(world, owner, found, self, cls, name)
     if name in getattr(real, "__dict__", ()):
         if outside:
-            world.note(_VARS(owner), name, label)
-        return world.read(real, name, label, "attribute" if owner is None else "held")
+            world.guard_read(_VARS(owner), name, label)
+        return world.read_guarded(real, name, label, "attribute" if owner is None else "held")
     if type(found) is functools.cached_property:
-        return world.kept(self, real, name, label, found.func)
+        return world.cached_property_of_users_object(self, real, name, label, found.func)
     if owner is None:
-        _missing(world, self, real, name)
+        _guard_missing_attribute(world, self, real, name)
         return object.__getattribute__(self, name)
     if not outside:
         if hasattr(type(found), "__get__"):
             return object.__getattribute__(self, name)
-        return world.read(real, name, label, "attribute")
+        return world.read_guarded(real, name, label, "attribute")
     if type(found) in (FunctionType, classmethod):
         bound = getattr(real, name)
         if type(bound) is MethodType:
-            world.watch_for(real, name, label, "method", bound)
-            return MethodType(world.lift(bound.__func__), cls if type(found) is classmethod else self)
-    elif not _has(world, found, "__get__"):
-        return world.read(real, name, label, "attribute")
+            world.guard_finding(real, name, label, "method", bound)
+            return MethodType(world.proxy_of(bound.__func__), cls if type(found) is classmethod else self)
+    elif not _class_of_value_has(world, found, "__get__"):
+        return world.read_guarded(real, name, label, "attribute")
     elif hasattr(real, "__dict__"):
-        world.watch_for(real, name, label, "not held")
-    return _member(world, owner, found, self, cls, name)
+        world.guard_finding(real, name, label, "not held")
+    return _users_class_member(world, owner, found, self, cls, name)
 
 
-def _has(world: Environment, found: Any, name: str) -> bool:
+def _class_of_value_has(world: Environment, found: Any, name: str) -> bool:
     """Whether the class of what a class holds has this, which makes it a descriptor; of a user's that is guarded."""
     kind = type(found)
     has = hasattr(kind, name)
     if has and is_user_class(kind):
-        world.note(kind, name, f"{kind.__name__}.{name}", "attribute")
+        world.guard_read(kind, name, f"{kind.__name__}.{name}", "attribute")
     elif is_user_class(kind):
-        world.watch_for(kind, name, f"{kind.__name__}.{name}", "no attribute")
+        world.guard_finding(kind, name, f"{kind.__name__}.{name}", "no attribute")
     return has
 
 
-def _is_first(world: Environment, found: Any) -> bool:
+def _is_data_descriptor(world: Environment, found: Any) -> bool:
     """Whether a descriptor comes before what the object itself holds."""
-    ways = [_has(world, found, name) for name in ("__set__", "__delete__")]
-    return any(ways) and _has(world, found, "__get__")
+    ways = [_class_of_value_has(world, found, name) for name in ("__set__", "__delete__")]
+    return any(ways) and _class_of_value_has(world, found, "__get__")
 
 
-def _shadowed(world: Environment, self: Any, found: Any, name: str) -> bool:
+def _is_shadowed_by_object(world: Environment, self: Any, found: Any, name: str) -> bool:
     """Whether an object made inside has an attribute of its own that comes before its class's."""
-    if _is_first(world, found):
+    if _is_data_descriptor(world, found):
         return False
     try:
         return name in object.__getattribute__(self, "__dict__")
@@ -595,27 +607,27 @@ def _shadowed(world: Environment, self: Any, found: Any, name: str) -> bool:
         return False
 
 
-def _slot(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
+def _slot_of_object(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
     """What a slot of the object holds, if anything."""
     if hasattr(real, name):
-        return world.read(real, name, label, "attribute")
-    world.watch_for(real, name, label, "no attribute")
+        return world.read_guarded(real, name, label, "attribute")
+    world.guard_finding(real, name, label, "no attribute")
     raise AttributeError(f"{type(real).__name__!r} object has no attribute {name!r}")
 
 
-def _missing(world: Environment, self: Any, real: Any, name: str) -> None:
+def _guard_missing_attribute(world: Environment, self: Any, real: Any, name: str) -> None:
     """Guards that there is no such attribute."""
     cls = type(self)
-    kind = _holder(world, cls)
+    kind = _first_users_class(world, cls)
     label = f"{kind.__name__}.{name}"
     if real is not None and not hasattr(kind, "__getattr__"):
-        world.watch_for(real, name, label, "no attribute")
+        world.guard_finding(real, name, label, "no attribute")
         return
     if real is not None and hasattr(real, "__dict__"):
-        world.watch_for(real, name, label, "not held")
+        world.guard_finding(real, name, label, "not held")
     for base in _MRO(cls):
-        if world.is_outside(base):
-            world.watch_for(_VARS(base), name, label, "no item")
+        if world.is_class_from_outside(base):
+            world.guard_finding(_VARS(base), name, label, "no item")
 
 
 class SuperProxy:
@@ -632,7 +644,7 @@ class SuperProxy:
         world, args = object.__getattribute__(self, "_world"), object.__getattribute__(self, "_args")
         kind = args[0]
         if isinstance(kind, type) and ORIGINAL in type.__getattribute__(kind, "__dict__"):
-            kind = world.original(kind)  # super(Name, self)
+            kind = world.original_value(kind)  # super(Name, self)
         return super_attribute(world, kind, args[1], name)
 
 
@@ -641,32 +653,36 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     cls = self if isinstance(self, type) else type(self)
     if not any(base is kind for base in _MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
-    rest = _MRO(cls)[_place(_MRO(cls), kind) + 1 :]
-    owner, found = _static(rest, name)
-    if owner is None or not world.is_outside(owner) or type(found) in _SLOTS:
+    rest = _MRO(cls)[_place_in_mro(_MRO(cls), kind) + 1 :]
+    owner, found = _static_attribute(rest, name)
+    if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
-    for base in rest[: _place(rest, owner)]:
-        if world.is_outside(base):
-            world.watch_for(_VARS(base), name, f"{base.__name__}.{name}", "no item")
-    world.note(_VARS(owner), name, f"{owner.__name__}.{name}")
+    for base in rest[: _place_in_mro(rest, owner)]:
+        if world.is_class_from_outside(base):
+            world.guard_finding(_VARS(base), name, f"{base.__name__}.{name}", "no item")
+    world.guard_read(_VARS(owner), name, f"{owner.__name__}.{name}")
     if type(found) is FunctionType:
-        return world.lift(found) if self is cls else MethodType(world.lift(found), self)
+        return world.proxy_of(found) if self is cls else MethodType(world.proxy_of(found), self)
     if type(found) is classmethod:
-        return MethodType(world.lift(found.__func__), cls)
+        return MethodType(world.proxy_of(found.__func__), cls)
     if type(found) is property and self is not cls:
-        return world.function(found.fget)(self)
-    if type(found) is staticmethod or self is cls or not _has(world, found, "__get__"):
-        return world.lift(found.__func__ if type(found) is staticmethod else found)
+        return world.traced_function(found.fget)(self)
+    if type(found) is staticmethod or self is cls or not _class_of_value_has(world, found, "__get__"):
+        return world.proxy_of(found.__func__ if type(found) is staticmethod else found)
     if is_user_class(type(found)):
-        return world.lift(found).__get__(self, cls)
+        return world.proxy_of(found).__get__(self, cls)
     label = f"{owner.__name__}.{name}"
     if type(found) is not functools.cached_property:
-        return world.lift(found.__get__(self, cls), label)
-    real = world.real(self)
+        return world.proxy_of(found.__get__(self, cls), label)
+    real = world.users_object(self)
     holder = self if real is None else real
     if name in vars(holder):
-        return world.read(holder, name, label, "held")
-    return world.cached(self, name, found.func) if real is None else world.kept(self, real, name, label, found.func)
+        return world.read_guarded(holder, name, label, "held")
+    return (
+        world.cached_property_value(self, name, found.func)
+        if real is None
+        else world.cached_property_of_users_object(self, real, name, label, found.func)
+    )
 
 
 def _getstate(self: Any) -> Any:
@@ -681,14 +697,14 @@ def _getstate(self: Any) -> Any:
     return (held or None, known) if known else held or None
 
 
-def _refusing(kind: type, name: str) -> Any:
+def _refusing_container_method(kind: type, name: str) -> Any:
     """A method that changes a container."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        world = _world(type(self))
-        if world.is_sealed(self):
-            refused(f"an object of {kind.__name__}")
-        return _through(world, self, kind, name)(*args, **options)
+        world = _environment_of_class(type(self))
+        if world.refuses_assignments(self):
+            refuse_container_change(f"an object of {kind.__name__}")
+        return _attribute_through_class(world, self, kind, name)(*args, **options)
 
     method.__name__ = name
     return method
@@ -696,46 +712,46 @@ def _refusing(kind: type, name: str) -> Any:
 
 def _setattr(kind: Any) -> Any:
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        world = _world(type(self))
-        if world.is_sealed(self):
-            refused(f"the attribute {name!r} of an object of {kind.__name__}")
-        set_ = _setter(world, self, kind, name)
+        world = _environment_of_class(type(self))
+        if world.refuses_assignments(self):
+            refuse_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
+        set_ = _users_setattr(world, self, kind, name)
         if set_ is None:
-            _through(world, self, kind, "__setattr__")(name, value)
+            _attribute_through_class(world, self, kind, "__setattr__")(name, value)
         else:
             set_(self, value)
 
     return __setattr__
 
 
-def _setter(world: Environment, self: Any, kind: Any, name: str) -> Any:
+def _users_setattr(world: Environment, self: Any, kind: Any, name: str) -> Any:
     """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
-    own, _ = _static(kind.__mro__, "__setattr__")
-    owner, found = _static(_MRO(kind), name)
-    if (own is not None and is_user_class(own)) or owner is None or not world.is_outside(owner):
+    own, _ = _static_attribute(kind.__mro__, "__setattr__")
+    owner, found = _static_attribute(_MRO(kind), name)
+    if (own is not None and is_user_class(own)) or owner is None or not world.is_class_from_outside(owner):
         return None
     if type(found) is property and found.fset is not None:
-        world.note(_holder(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
-        return world.function(found.fset)
-    if is_user_class(type(found)) and _has(world, found, "__set__"):
-        return world.lift(found).__set__
+        world.guard_read(_first_users_class(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
+        return world.traced_function(found.fset)
+    if is_user_class(type(found)) and _class_of_value_has(world, found, "__set__"):
+        return world.proxy_of(found).__set__
     return None
 
 
 def _delattr(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
-        world = _world(type(self))
-        if world.is_sealed(self):
-            refused(f"the attribute {name!r} of an object of {kind.__name__}")
-        _through(world, self, kind, "__delattr__")(name)
+        world = _environment_of_class(type(self))
+        if world.refuses_assignments(self):
+            refuse_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
+        _attribute_through_class(world, self, kind, "__delattr__")(name)
 
     return __delattr__
 
 
-def _through(world: Environment, self: Any, kind: Any, name: str) -> Any:
-    owner, found = _static(kind.__mro__, name)
+def _attribute_through_class(world: Environment, self: Any, kind: Any, name: str) -> Any:
+    owner, found = _static_attribute(kind.__mro__, name)
     if owner is not None and type(found) is FunctionType and is_user_class(owner):
-        return MethodType(world.function(found), self)
+        return MethodType(world.traced_function(found), self)
     return getattr(kind, name).__get__(self)
 
 
@@ -749,8 +765,8 @@ def refuse_own_ways(kind: type) -> None:
 
 def refuse_native_miss(world: Environment, error: AttributeError, line: str) -> None:
     """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
-    real = world.real(error.obj)
-    if real is None or any(frame.f_code is _attribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
+    real = world.users_object(error.obj)
+    if real is None or any(frame.f_code is _proxy_getattribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
         return
     if error.name in getattr(real, "__dict__", ()) or any(error.name in vars(base) for base in type(real).__mro__):
         raise TraceError(
@@ -772,20 +788,20 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     found: Any
     try:
         if base is tuple:
-            found = tuple.__new__(made, (world.lift(i, label) for i in tuple.__iter__(value)))
+            found = tuple.__new__(made, (world.proxy_of(i, label) for i in tuple.__iter__(value)))
         elif base is frozenset:
-            found = frozenset.__new__(made, (world.lift(i, label) for i in frozenset.__iter__(value)))
+            found = frozenset.__new__(made, (world.proxy_of(i, label) for i in frozenset.__iter__(value)))
         elif base is not None:
-            found = blank(made, kind, value)
+            found = blank_container(made, kind, value)
         else:
-            found = _native(kind).__new__(made)
+            found = _native_base_class(kind).__new__(made)
     except TypeError:
         return value
     world.stand_for(value, found)
-    return fill(world.lift, found, value, base, label) if base is not None else found
+    return fill_container(world.proxy_of, found, value, base, label) if base is not None else found
 
 
-def _native(kind: type) -> Any:
+def _native_base_class(kind: type) -> Any:
     """The class in C that an object is made by. Raises TypeError for those that hold a value."""
     found = kind if kind.__module__ == "_thread" else next(b for b in kind.__mro__ if not b.__flags__ & _HEAP)
     if found is not object and found.__name__ not in ("SimpleNamespace", "_local"):

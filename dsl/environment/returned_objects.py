@@ -32,7 +32,7 @@ def returned_object(
             f"{subject} a {kind.__name__}, which runs after the trace is over; return arrays, or a list of them",
             line,
         )
-    real = _original(trace, leaf)
+    real = _original_returned_object(trace, leaf)
     if real is not leaf and type(real) in (set, bytearray):  # others with the same contents are as good, as for lists
         return "fresh", real.copy()
     if real is not leaf or kind in PLAIN:
@@ -43,7 +43,7 @@ def returned_object(
             "attributes; return these and its value, and make the object of what the call gives",
             line,
         )
-    for part in _parts(leaf):
+    for part in _reachable_parts(leaf):
         if isinstance(part, (Tracer, TracedNumber)):
             raise TraceError(
                 f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
@@ -53,8 +53,8 @@ def returned_object(
         if _is_made_inside(part):
             what = "class" if isinstance(part, type) else "function"
             raise TraceError(
-                f"{subject} {_named(leaf)}, which needs the {what} {part.__name__} that is made in it, for "
-                "one trace and all its calls; define it outside of the traced function",
+                f"{subject} {_name_returned_leaf(leaf)}, which needs the {what} {part.__name__} that is made in it, "
+                "for one trace and all its calls; define it outside of the traced function",
                 line,
             )
     if callable(leaf):
@@ -68,30 +68,30 @@ def returned_object(
     return ("static" if again is leaf else "fresh"), leaf
 
 
-def check_kinds(tree: Tree) -> None:
+def check_returned_container_classes(tree: Tree) -> None:
     """Raises TraceError where a container of the results is of a class that the traced function makes."""
     todo = [tree]
     while todo:
         found = todo.pop()
         todo += found.children
-        if found.kind is not None and any(_is_made_inside(part) for part in _parts(found.kind)):
+        if found.kind is not None and any(_is_made_inside(part) for part in _reachable_parts(found.kind)):
             raise TraceError(
                 f"the function returns an object of the class {found.kind.__name__}, which is made in it, for one "
                 "trace and all its calls; define the class outside of the traced function"
             )
 
 
-def _original(trace: Trace, leaf: Any) -> Any:
+def _original_returned_object(trace: Trace, leaf: Any) -> Any:
     """The user's own object that a leaf stands for, or the leaf."""
     if trace.world is None:
         return leaf
     if type(leaf) is not MethodType:
-        return trace.world.original(leaf)
-    function, owner = trace.world.original(leaf.__func__), trace.world.original(leaf.__self__)
+        return trace.world.original_value(leaf)
+    function, owner = trace.world.original_value(leaf.__func__), trace.world.original_value(leaf.__self__)
     return leaf if function is leaf.__func__ or owner is leaf.__self__ else MethodType(function, owner)
 
 
-def _named(leaf: Any) -> str:
+def _name_returned_leaf(leaf: Any) -> str:
     name = getattr(leaf, "__name__", None)
     return f"an object of the class {type(leaf).__name__}" if name is None else f"{name!r}"
 
@@ -103,7 +103,7 @@ def _is_made_inside(part: Any) -> bool:
     return isinstance(part, type) and is_proxy_class(part)
 
 
-def _parts(leaf: Any) -> Iterator[Any]:
+def _reachable_parts(leaf: Any) -> Iterator[Any]:
     """All that is in it, at any depth that can be seen, and the classes of that."""
     todo, seen = [leaf], set[int]()
     while todo:

@@ -77,7 +77,7 @@ class TracedGlobals(dict[str, Any]):
 
 
 @cache
-def works() -> bool:
+def global_lookups_are_traceable() -> bool:
     """Whether this Python looks names up as `TracedGlobals` needs it.
 
     In functions, comprehensions, generators and closures."""
@@ -96,7 +96,7 @@ def works() -> bool:
         return False
 
 
-def imports(lift: Callable[[Any], Any]) -> Callable[..., Any]:
+def traced_import(lift: Callable[[Any], Any]) -> Callable[..., Any]:
     """`__import__` for traced code."""
 
     def import_(name: str, *args: Any, **options: Any) -> Any:
@@ -116,7 +116,7 @@ class TracedLocals(dict[str, Any]):
         return self._scope[name]
 
 
-def run_text(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
+def run_source_text(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
     """`eval` or `exec` for traced code, which ask an exact dict of names past `TracedGlobals`."""
     frame = sys._getframe(1)
     if (names and names[0] is not None) or not isinstance(frame.f_globals, TracedGlobals):

@@ -56,4 +56,4 @@ def kind_of(x: Any) -> Any:
         return vars(kind).get(ORIGINAL) or x.__class__
     trace = current_trace()
     stands = original_class(kind) is not kind
-    return kind if trace is None or trace.world is None or stands else trace.world.lift(kind)
+    return kind if trace is None or trace.world is None or stands else trace.world.proxy_of(kind)

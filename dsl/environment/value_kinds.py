@@ -27,7 +27,7 @@ from ..interop.host_import import is_foreign_array
 from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer
 from .environment import Environment, StandIn, refuse_native_read
-from .frozen_containers import blank, fill, frozen_kind
+from .frozen_containers import blank_container, fill_container, frozen_kind
 from .numpy_proxy import NumpyRandomProxy, is_numpys, traced_form
 from .proxies import (
     CachedFunctionProxy,
@@ -39,13 +39,13 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
-from .traced_globals import print_values, run_text, works
+from .traced_globals import global_lookups_are_traceable, print_values, run_source_text
 from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]
 
 
-def _array(world: Environment, value: Any, label: str) -> Any:
+def _captured_array(world: Environment, value: Any, label: str) -> Any:
     """Numbers are an input of the graph, read at each call; text and dates are known, and cannot be written."""
     try:
         dtype_of(native_byte_order(value.dtype))
@@ -54,7 +54,7 @@ def _array(world: Environment, value: Any, label: str) -> Any:
         if value.dtype == object:
             found = np.empty(value.shape, object)
             for i, x in enumerate(value.ravel()):  # one by one: NumPy would ask them all whether they are arrays
-                found.reshape(-1)[i] = world.lift(x, label)
+                found.reshape(-1)[i] = world.proxy_of(x, label)
         found.flags.writeable = False
         return found
     return Tracer(world.trace, world.trace.capture_array(value), CAPTURED)
@@ -68,19 +68,19 @@ def is_random(kind: type, value: Any) -> bool:
     return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
 
 
-def _class(world: Environment, value: Any, label: str) -> Any:
+def _class_proxy(world: Environment, value: Any, label: str) -> Any:
     if not is_user_class(value):
         return value
     made = traced_class(world, value)
     if made is value and not isinstance(value, ProxyMetaclass) and not issubclass(value, BaseException):
-        world.watch_state(value, label)
+        world.guard_state(value, label)
     return made
 
 
 _RANDOM = ("numpy.random", "random")
 
 
-def _module(world: Environment, value: Any, label: str) -> Any:
+def _module_proxy(world: Environment, value: Any, label: str) -> Any:
     if value.__name__ in _RANDOM:
         return NumpyRandomProxy("np.random" if value is np.random else value.__name__)
     if is_numpys(value):
@@ -88,49 +88,49 @@ def _module(world: Environment, value: Any, label: str) -> Any:
     return ModuleProxy(world, value) if is_user_module(value) or value in (sys, importlib, os) else value
 
 
-def _method(world: Environment, value: Any, label: str) -> Any:
-    function, owner = world.lift(value.__func__), world.watch(value.__self__, label)
+def _method_proxy(world: Environment, value: Any, label: str) -> Any:
+    function, owner = world.proxy_of(value.__func__), world.guard_value(value.__self__, label)
     return value if function is value.__func__ and owner is value.__self__ else MethodType(function, owner)
 
 
-def _native_method(world: Environment, value: Any, label: str) -> Any:
-    owner = world.watch(value.__self__, label)
+def _native_method_proxy(world: Environment, value: Any, label: str) -> Any:
+    owner = world.guard_value(value.__self__, label)
     return value if owner is value.__self__ else getattr(owner, value.__name__)
 
 
-def _partial(world: Environment, value: Any, label: str) -> Any:
-    func, args, options = (world.read(value, key, label, "attribute") for key in ("func", "args", "keywords"))
+def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
+    func, args, options = (world.read_guarded(value, key, label, "attribute") for key in ("func", "args", "keywords"))
     found = functools.partial(func, *args, **options)
     for key in value.__dict__:
-        found.__dict__[key] = world.read(value, key, label, "held")
-    world.watch_for(value.__dict__, "", label, "size", len(value.__dict__))
-    world.keep_attributes(found)
-    world.keep_function(found, ("func", "args", "keywords"), label)
+        found.__dict__[key] = world.read_guarded(value, key, label, "held")
+    world.guard_finding(value.__dict__, "", label, "size", len(value.__dict__))
+    world.require_unchanged_attributes(found)
+    world.require_unchanged_function(found, ("func", "args", "keywords"), label)
     return found
 
 
-def _view(world: Environment, value: Any, label: str) -> Any:
+def _dict_view_proxy(world: Environment, value: Any, label: str) -> Any:
     """A view of a dict, or a mapping that cannot be written."""
-    owner = world.watch(gc.get_referents(value)[0], label)
+    owner = world.guard_value(gc.get_referents(value)[0], label)
     return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
 def _import_module(world: Environment, value: Any, label: str) -> Any:
-    return lambda name, package=None: world.lift(value(name, package))
+    return lambda name, package=None: world.proxy_of(value(name, package))
 
 
-def _variables(world: Environment, value: Any, label: str) -> Any:
+def _environ_proxy(world: Environment, value: Any, label: str) -> Any:
     found = EnvironVariablesProxy(world, os.environ, "os.environ")
     return found if value is os.environ else found.get
 
 
-def _container(world: Environment, value: Any, label: str) -> Any:
+def _container_proxy(world: Environment, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
     kind, base = type(value), builtin_container_base(type(value))
     if is_proxy_class(kind):  # a container of the arguments, read through what holds it
         return value
     if base is tuple or base is frozenset:
-        items = [world.lift(i, label) for i in base.__iter__(value)]
+        items = [world.proxy_of(i, label) for i in base.__iter__(value)]
         if all(a is b for a, b in zip(items, value, strict=True)):
             return value
         if kind is frozenset:
@@ -139,52 +139,52 @@ def _container(world: Environment, value: Any, label: str) -> Any:
             return found
         return kind._make(items) if hasattr(kind, "_fields") else kind(items)
     assert base is not None
-    found = blank(frozen_kind(kind), kind, value)
+    found = blank_container(frozen_kind(kind), kind, value)
     world.stand_for(value, found)  # before its items: it may contain itself
-    fill(world.lift, found, value, base, label)
+    fill_container(world.proxy_of, found, value, base, label)
     found.label = label
-    world.keep(found, base, label)
+    world.require_unchanged_container(found, base, label)
     return found
 
 
-def _decorated(world: Environment, value: Any, label: str) -> Any:
+def _decorated_function_proxy(world: Environment, value: Any, label: str) -> Any:
     """It is traced when it is called; what the user has put on it must stay."""
     own = {k: v for k, v in vars(value).items() if not k.startswith("_")}
-    world.watch_for(vars(value), "", label, "size", len(vars(value)))
+    world.guard_finding(vars(value), "", label, "size", len(vars(value)))
     for key in own:
-        world.watch(own[key], f"{label}.{key}")
-        world.note(value, key, f"{label}.{key}", "attribute")
-    world.keep_attributes(value)
+        world.guard_value(own[key], f"{label}.{key}")
+        world.guard_read(value, key, f"{label}.{key}", "attribute")
+    world.require_unchanged_attributes(value)
     return value
 
 
-def _object(world: Environment, value: Any, label: str) -> Any:
+def _object_proxy(world: Environment, value: Any, label: str) -> Any:
     found = proxy_of_object(world, value, label)
     if found is value:
-        return _other(world, value, label)
-    world.watch_for(value, "", label, "type", type(value))
-    return world.seal(found)
+        return _guarded_library_object(world, value, label)
+    world.guard_finding(value, "", label, "type", type(value))
+    return world.refuse_assignments(found)
 
 
-def _iterator(world: Environment, value: Any, label: str) -> Any:
+def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(
         f"{label} is a {type(value).__name__}, which would give its next items once, for all calls; make a list of it, "
         "and pass that"
     )
 
 
-def _weak_reference(world: Environment, value: Any, label: str) -> Any:
+def _weak_reference_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
 
 
-def _is_weak(kind: type) -> bool:
+def _is_weak_reference_class(kind: type) -> bool:
     return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
 
 
-def _other(world: Environment, value: Any, label: str) -> Any:
+def _guarded_library_object(world: Environment, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
     if not is_immutable_library_class(type(value)):
-        world.watch_state(value, label)
+        world.guard_state(value, label)
     return value
 
 
@@ -214,42 +214,44 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
-    ("array", lambda kind, value: kind is np.ndarray, _array),
-    ("weak reference", lambda kind, value: _is_weak(kind), _weak_reference),
+    ("array", lambda kind, value: kind is np.ndarray, _captured_array),
+    ("weak reference", lambda kind, value: _is_weak_reference_class(kind), _weak_reference_proxy),
     ("random numbers", is_random, lambda world, value, label: NumpyRandomProxy(label)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: traced_form(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module),
-    ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _variables),
+    ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_native_read()),
-    ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.function(value)),
-    ("class", lambda kind, value: isinstance(value, type), _class),
-    ("module", lambda kind, value: kind is ModuleType, _module),
-    ("method", lambda kind, value: kind is MethodType, _method),
+    ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
+    ("class", lambda kind, value: isinstance(value, type), _class_proxy),
+    ("module", lambda kind, value: kind is ModuleType, _module_proxy),
+    ("method", lambda kind, value: kind is MethodType, _method_proxy),
     ("method in C",
      lambda kind, value: kind is BuiltinMethodType and builtin_container_base(type(value.__self__)) is not None,
-     _native_method),
-    ("partial", lambda kind, value: kind is functools.partial, _partial),
+     _native_method_proxy),
+    ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
     ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
      lambda world, value, label: CachedFunctionProxy(world, value, label)),
     ("static method", lambda kind, value: kind in (staticmethod, classmethod),
-     lambda world, value, label: type(value)(world.function(value.__func__))),
+     lambda world, value, label: type(value)(world.traced_function(value.__func__))),
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),
-     _decorated),
-    ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES, _object),
+     _decorated_function_proxy),
+    ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES,
+     _object_proxy),
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
      ContextVariableProxy),
-    ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _view),
-    ("container", lambda kind, value: builtin_container_base(kind) is not None, _container),
-    ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator),
+    ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _dict_view_proxy),
+    ("container", lambda kind, value: builtin_container_base(kind) is not None, _container_proxy),
+    ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator_proxy),
     ("array of another library", lambda kind, value: is_foreign_array(value) and not _is_numpy_or_python_class(kind),
      lambda world, value, label: value),
-    ("anything else", lambda kind, value: True, lambda w, value, label: _other(w, traced_form(value), label)),
+    ("anything else", lambda kind, value: True,
+     lambda world, value, label: _guarded_library_object(world, traced_form(value), label)),
 )  # fmt: skip
 
 
-def stand_in(world: Environment, value: Any, label: str) -> Any:
+def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
     """What stands for a value, by the first row that applies."""
     kind = type(value)
     return next(make for _, applies, make in KINDS if applies(kind, value))(world, value, label)
@@ -258,5 +260,5 @@ def stand_in(world: Environment, value: Any, label: str) -> Any:
 def environment_of(trace: Trace) -> Environment | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
     names = {"super": SuperProxy, "type": TypeProxy, "print": print_values}
-    names |= {run.__name__: functools.partial(run_text, run) for run in (eval, exec)}
-    return Environment(trace, stand_in, names) if works() else None
+    names |= {run.__name__: functools.partial(run_source_text, run) for run in (eval, exec)}
+    return Environment(trace, proxy_of_value, names) if global_lookups_are_traceable() else None

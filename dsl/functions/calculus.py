@@ -15,14 +15,14 @@ from ..trace.operands import to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 from .cumulative import cumsum
 from .elementwise import apply
-from .host_calls import host_one, known
+from .host_calls import host_call_of_one_result, require_known_option
 from .indexing import getitem
 from .joining import concatenate
 from .reductions import NO_VALUE, sum
 from .views import broadcast_to, cast, ravel, reshape
 
 
-def _at(axis: int, key: Any) -> tuple[Any, ...]:
+def _key_along_axis(axis: int, key: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, key)
 
 
@@ -45,7 +45,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NO_VALUE, append: An
     x = concatenate(parts, at) if len(parts) > 1 else x
     op = "not_equal" if x.dtype == np.bool_ else "subtract"
     for _ in range(times):
-        x = apply(op, x[_at(at, slice(1, None))], x[_at(at, slice(-1))])
+        x = apply(op, x[_key_along_axis(at, slice(1, None))], x[_key_along_axis(at, slice(-1))])
     return x
 
 
@@ -74,7 +74,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
         step = diff(points, axis=-1 if points.ndim == 1 else axis)
         if points.ndim == 1:
             step = reshape(step, (-1,) + (1,) * (values.ndim - 1 - at))
-    pairs = apply("add", values[_at(at, slice(1, None))], values[_at(at, slice(-1))])
+    pairs = apply("add", values[_key_along_axis(at, slice(1, None))], values[_key_along_axis(at, slice(-1))])
     return sum(apply("divide", apply("multiply", step, pairs), 2.0), at)
 
 
@@ -90,7 +90,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     given = varargs * len(axes) if len(varargs) == 1 and _is_number(varargs[0]) else varargs or (1.0,) * len(axes)
     if len(given) != len(axes):
         raise ShapeError(f"gradient takes a spacing for each of {len(axes)} axes, got {len(given)}")
-    found = tuple(_slope(x, at, spacing, edge_order) for at, spacing in zip(axes, given, strict=True))
+    found = tuple(_slope_along_axis(x, at, spacing, edge_order) for at, spacing in zip(axes, given, strict=True))
     return found[0] if len(found) == 1 else found
 
 
@@ -98,7 +98,7 @@ def _is_number(x: Any) -> bool:
     return type(x) is TracedNumber or np.ndim(x) == 0
 
 
-def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
+def _slope_along_axis(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
     n = f.shape[axis]
     if n < edge_order + 1:
         raise ShapeError(
@@ -106,7 +106,7 @@ def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
         )
 
     def part(start: int, stop: int | None) -> Tracer:
-        found: Tracer = getitem(f, _at(axis, slice(start, stop)))
+        found: Tracer = getitem(f, _key_along_axis(axis, slice(start, stop)))
         return found
 
     def weighted(*terms: tuple[Any, Tracer]) -> Tracer:
@@ -128,21 +128,21 @@ def _slope(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tracer:
             raise ShapeError(f"when 1d, distances must match the length of the axis: {points.shape} against {n}")
         steps = diff(cast(points, FLOAT64) if dtype_kind(points.dtype) in "biu" else points)
         steps = reshape(steps, tuple(-1 if i == axis else 1 for i in range(f.ndim)))
-        one, two = steps[_at(axis, slice(None, -1))], steps[_at(axis, slice(1, None))]
+        one, two = steps[_key_along_axis(axis, slice(None, -1))], steps[_key_along_axis(axis, slice(1, None))]
         middle = weighted(
             (-two / (one * (one + two)), part(0, -2)),
             ((two - one) / (one * two), part(1, -1)),
             (one / (two * (one + two)), part(2, None)),
         )
-        ends = (steps[_at(axis, slice(0, 1))], steps[_at(axis, slice(-1, None))])
+        ends = (steps[_key_along_axis(axis, slice(0, 1))], steps[_key_along_axis(axis, slice(-1, None))])
         if edge_order == 2:
-            one, two = steps[_at(axis, slice(0, 1))], steps[_at(axis, slice(1, 2))]
+            one, two = steps[_key_along_axis(axis, slice(0, 1))], steps[_key_along_axis(axis, slice(1, 2))]
             first = weighted(
                 (-(2.0 * one + two) / (one * (one + two)), low[0]),
                 ((one + two) / (one * two), low[1]),
                 (-one / (two * (one + two)), low[2]),
             )
-            one, two = steps[_at(axis, slice(-2, -1))], steps[_at(axis, slice(-1, None))]
+            one, two = steps[_key_along_axis(axis, slice(-2, -1))], steps[_key_along_axis(axis, slice(-1, None))]
             last = weighted(
                 (two / (one * (one + two)), high[0]),
                 (-(two + one) / (one * two), high[1]),
@@ -159,7 +159,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
     """Phases without jumps of more than half a period."""
     x = to_traced_array(p)
     at = to_axis(axis, x.ndim)
-    period = known(period)
+    period = require_known_option(period)
     steps = diff(x, axis=at)
     wanted = np.result_type(steps.dtype, period)
     limit = period / 2 if discont is None else discont
@@ -170,8 +170,8 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
         folded = apply("where", both, cast(to_traced_array(high), folded.dtype), folded)
     change = apply("subtract", folded, steps)
     change = apply("where", apply("less", apply("absolute", steps), limit), change.dtype.type(0), change)
-    rest_of = apply("add", x[_at(at, slice(1, None))], cumsum(change, at))
-    return concatenate([cast(x[_at(at, slice(0, 1))], wanted), cast(rest_of, wanted)], at)
+    rest_of = apply("add", x[_key_along_axis(at, slice(1, None))], cumsum(change, at))
+    return concatenate([cast(x[_key_along_axis(at, slice(0, 1))], wanted), cast(rest_of, wanted)], at)
 
 
 # convolutions
@@ -180,20 +180,20 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Tracer:
     """`sum_j a[k - j] * v[j]`."""
-    x, weights = _signal(a), _signal(v)
+    x, weights = _signal_array(a), _signal_array(v)
     return _convolved("convolve", *((weights, x) if weights.size > x.size else (x, weights)), mode)
 
 
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
     """`sum_n a[n + k] * conj(v[n])`."""
-    x, weights = _signal(a), _signal(v)
+    x, weights = _signal_array(a), _signal_array(v)
     if to_traced_array(a).ndim == 0 or to_traced_array(v).ndim == 0:
         raise ShapeError("a correlation is of two arrays of one axis; write np.correlate([a], v)")
     return _convolved("correlate", x, weights, mode)
 
 
-def _signal(a: Any) -> Tracer:
+def _signal_array(a: Any) -> Tracer:
     x = to_traced_array(a)
     if x.ndim > 1:
         raise ShapeError(f"object too deep for desired array: a convolution takes one axis, not shape {x.shape}")
@@ -207,4 +207,4 @@ def _convolved(name: str, x: Tracer, weights: Tracer, mode: Any) -> Tracer:
         raise ShapeError(f"mode {mode!r} is none of 'full', 'same', 'valid'")
     n, m = max(x.size, weights.size), min(x.size, weights.size)
     length = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
-    return host_one(name, [x, weights], (length,), mode=str(mode))
+    return host_call_of_one_result(name, [x, weights], (length,), mode=str(mode))

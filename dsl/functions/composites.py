@@ -15,7 +15,7 @@ from ..trace.operands import to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .creation import arange, linspace
 from .elementwise import apply
-from .host_calls import host_one, known, written
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
 from .joining import concatenate
 from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
@@ -25,7 +25,7 @@ def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
     if a.dtype.kind == "c":
         raise DTypeError("this operation is not supported for complex128 values because it would be ambiguous")
     sign = apply("signbit", a) if dtype_kind(a.dtype) != "b" else apply("logical_and", a, False)
-    return written(apply("logical_and", apply("isinf", a), sign if negative else apply("logical_not", sign)), out)
+    return assign_to_out(apply("logical_and", apply("isinf", a), sign if negative else apply("logical_not", sign)), out)
 
 
 @implements(np.isposinf)
@@ -51,7 +51,7 @@ def iscomplex(x: Any) -> Tracer:
 @implements(np.fix)
 def fix(x: Any, out: Any = None) -> Tracer:
     """Rounded towards zero."""
-    return written(apply("trunc", x), out)
+    return assign_to_out(apply("trunc", x), out)
 
 
 @implements(np.sinc)
@@ -67,7 +67,7 @@ def sinc(x: Any) -> Tracer:
 def i0(x: Any) -> Tracer:
     """The modified Bessel function of the first kind, order 0; by NumPy on the host."""
     a = to_traced_array(x)
-    return host_one("i0", [a], a.shape)
+    return host_call_of_one_result("i0", [a], a.shape)
 
 
 @implements(np.geomspace)
@@ -171,7 +171,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
     times = to_index(m, "m")
     if times < 0:
         raise ShapeError("Order of integral must be positive (see polyder)")
-    constants = [0.0] * times if k is None else known(k)
+    constants = [0.0] * times if k is None else require_known_option(k)
     constants = list(constants) if isinstance(constants, (list, tuple)) else [constants]
     if len(constants) == 1 and times > 1:
         constants = constants * times

@@ -11,15 +11,17 @@ from ..core.errors import ShapeError
 from ..trace.axes import axes_without_booleans, to_axis
 from ..trace.dispatch import implements
 from ..trace.tracer import Tracer
-from .host_calls import host_one
-from .reductions import without_nans
+from .host_calls import host_call_of_one_result
+from .reductions import replace_nans
 from .views import atleast_1d, ravel
 
 
 def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
     x = atleast_1d(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axes_without_booleans(axis), x.ndim))
-    return host_one(name, [x], x.shape, out, axis=at, dtype=None if dtype is None else checked_dtype(dtype))
+    return host_call_of_one_result(
+        name, [x], x.shape, out, axis=at, dtype=None if dtype is None else checked_dtype(dtype)
+    )
 
 
 @implements(np.cumsum, method=True)
@@ -34,12 +36,12 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 
 @implements(np.nancumsum)
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumsum", without_nans(a, 0), axis, dtype, out)
+    return _scan("cumsum", replace_nans(a, 0), axis, dtype, out)
 
 
 @implements(np.nancumprod)
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumprod", without_nans(a, 1), axis, dtype, out)
+    return _scan("cumprod", replace_nans(a, 1), axis, dtype, out)
 
 
 def _cumulative(name: str) -> Any:
@@ -52,7 +54,9 @@ def _cumulative(name: str) -> Any:
         at = to_axis(0 if axis is None else axis, a.ndim)
         shape = tuple(n + (i == at and bool(include_initial)) for i, n in enumerate(a.shape))
         wanted = None if dtype is None else checked_dtype(dtype)
-        return host_one(name, [a], shape, out, axis=at, dtype=wanted, include_initial=bool(include_initial))
+        return host_call_of_one_result(
+            name, [a], shape, out, axis=at, dtype=wanted, include_initial=bool(include_initial)
+        )
 
     return function
 

@@ -15,8 +15,8 @@ from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
-from .host_calls import written
-from .products import product
+from .host_calls import assign_to_out
+from .products import matrix_product
 from .reductions import reduce
 from .views import cast, diagonal, reshape, squeeze, transpose
 
@@ -55,7 +55,7 @@ def einsum(
     gone = tuple(i for i, label in enumerate(term) if label not in result)
     if gone:
         x, term = _sum(x, gone), tuple(label for label in term if label in result)
-    return written(transpose(x, [term.index(label) for label in result]), out)
+    return assign_to_out(transpose(x, [term.index(label) for label in result]), out)
 
 
 def _shared(terms: Sequence[Term]) -> set[Label]:
@@ -209,7 +209,7 @@ def _matrix_product(
 
     rows, (lead, height, _) = flat(a, left, own_a, summed)
     columns, (_, _, width) = flat(b, right, summed, own_b)
-    return reshape(product(rows, columns), (*lead, *height, *width))
+    return reshape(matrix_product(rows, columns), (*lead, *height, *width))
 
 
 def _path(parts: Sequence[tuple[Tracer, Term]], result: Term, lengths: dict[Label, int]) -> list[tuple[int, ...]]:

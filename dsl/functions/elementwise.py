@@ -122,7 +122,7 @@ def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
     builder = trace_of_operands().builder
     answers = []
     for end in ("min", "max"):
-        samples = [_extreme(a.dtype, end) if isinstance(a, Value) else a for a in operands]
+        samples = [_extreme_of_dtype(a.dtype, end) if isinstance(a, Value) else a for a in operands]
         try:
             answers.append(OPS[op].numpy(*samples))  # type: ignore[misc]
         except OverflowError:
@@ -134,7 +134,7 @@ def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
     return builder.broadcast(builder.const(answer), shape)
 
 
-def _extreme(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
+def _extreme_of_dtype(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
     return np.array(getattr(np.iinfo(dtype), end) if dtype.kind in "iu" else end == "max", dtype)
 
 
@@ -181,7 +181,7 @@ def call_ufunc(
 
 def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any) -> tuple[Any, ...]:
     """The inputs in the dtypes that NumPy's own choice of loop asks for."""
-    kinds = [_kind(a) for a in inputs]
+    kinds = [_dtype_kind_of_ufunc(a) for a in inputs]
     if isinstance(signature, str):
         signature = tuple(np.dtype(c) for c in signature.replace("->", ""))
     if signature is None and dtype is not None:
@@ -199,12 +199,12 @@ def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_
     if op not in _VALUE_RULES:
         return
     try:
-        OPS[op].numpy.resolve_dtypes((*map(_kind, inputs), out.dtype), casting=casting)  # type: ignore[union-attr]
+        OPS[op].numpy.resolve_dtypes((*map(_dtype_kind_of_ufunc, inputs), out.dtype), casting=casting)  # type: ignore[union-attr]
     except TypeError as error:
         raise DTypeError(f"{error}; pass an out of the result's dtype") from None
 
 
-def _kind(a: Any) -> Any:
+def _dtype_kind_of_ufunc(a: Any) -> Any:
     found = to_graph_operand(a)
     if isinstance(found, Value):
         return found.weak or found.dtype
@@ -247,7 +247,7 @@ UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
 # functions that are no ufuncs
 
 
-def _public(op: str) -> Callable[..., Any]:
+def _public_ufunc_function(op: str) -> Callable[..., Any]:
     """Row `op` as a function of its arguments and attributes."""
 
     def function(*args: Any, **attrs: Any) -> Any:
@@ -277,7 +277,7 @@ def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
     numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
     parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
-    dtype = result_type(*map(_kind, parts))
+    dtype = result_type(*map(_dtype_kind_of_ufunc, parts))
     return [wrap_integer_to_dtype(p, dtype) for p in parts], dtype
 
 
@@ -378,15 +378,15 @@ def _rint(x: Tracer) -> Tracer:
 
 @implements(np.real)
 def real(val: Any) -> Tracer:
-    return _half(to_traced_array(val), "real")
+    return _complex_part_view(to_traced_array(val), "real")
 
 
 @implements(np.imag)
 def imag(val: Any) -> Tracer:
-    return _half(to_traced_array(val), "imag")
+    return _complex_part_view(to_traced_array(val), "imag")
 
 
-def _half(x: Tracer, name: str) -> Tracer:
+def _complex_part_view(x: Tracer, name: str) -> Tracer:
     """A view of complex numbers; of real ones themselves, or zeros that are read-only."""
     if x._owner == SCALAR:
         return apply(name, x)
@@ -457,5 +457,5 @@ _OWN = {
 }
 ELEMENTWISE: dict[str, Callable[..., Any]] = {}  # public name -> function, for the rows that are no NumPy functions
 for _name, _text in _OWN.items():
-    ELEMENTWISE[_name] = _public(_name)
+    ELEMENTWISE[_name] = _public_ufunc_function(_name)
     ELEMENTWISE[_name].__doc__ = _text

@@ -15,18 +15,18 @@ from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .creation import arange
 from .elementwise import apply
-from .host_calls import host_one
+from .host_calls import host_call_of_one_result
 from .joining import roll
 from .views import cast
 
 Length = Callable[[int], int]  # how many results `n` points give
 
 
-def _same(n: int) -> int:
+def _same_length(n: int) -> int:
     return n
 
 
-def _half(n: int) -> int:
+def _half_length(n: int) -> int:
     return n // 2 + 1
 
 
@@ -41,18 +41,18 @@ def _one_axis(name: str, given: Length, length: Length) -> None:
             raise ShapeError(f"Invalid number of FFT data points ({points}) specified.")
         shape = (*x.shape[:at], length(points), *x.shape[at + 1 :])
         tiny = [tuple(2 if i == at else 1 for i in range(x.ndim))]
-        return host_one(f"fft.{name}", [x], shape, out, tiny=tiny, n=points, axis=at, norm=norm)
+        return host_call_of_one_result(f"fft.{name}", [x], shape, out, tiny=tiny, n=points, axis=at, norm=norm)
 
     transform.__name__ = name
     implements(getattr(np.fft, name))(transform)
 
 
 for _name in ("fft", "ifft"):
-    _one_axis(_name, _same, _same)
+    _one_axis(_name, _same_length, _same_length)
 for _name in ("rfft", "ihfft"):
-    _one_axis(_name, _same, _half)
+    _one_axis(_name, _same_length, _half_length)
 for _name in ("irfft", "hfft"):
-    _one_axis(_name, lambda m: 2 * (m - 1), _same)
+    _one_axis(_name, lambda m: 2 * (m - 1), _same_length)
 
 
 def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bool, real_last: bool) -> None:
@@ -78,7 +78,7 @@ def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bo
                 raise ShapeError(f"Invalid number of FFT data points ({points}) specified.")
             lengths[axis] = points // 2 + 1 if real_last and last else points
         tiny = [(2,) * x.ndim]
-        return host_one(f"fft.{name}", [x], tuple(lengths), out, tiny=tiny, s=s, axes=where, norm=norm)
+        return host_call_of_one_result(f"fft.{name}", [x], tuple(lengths), out, tiny=tiny, s=s, axes=where, norm=norm)
 
     transform.__name__ = name
     implements(getattr(np.fft, name))(transform)
@@ -115,17 +115,17 @@ def fftfreq(n: Any, d: Any = 1.0, device: Any = None, *, dtype: Any = None) -> T
     points = to_index(n, "n")
     i = arange(points)
     signed = apply("where", apply("less", i, (points - 1) // 2 + 1), i, apply("subtract", i, points))
-    return _typed(apply("multiply", signed, _inverse(points, d)), dtype)
+    return _frequencies_of_dtype(apply("multiply", signed, _inverse(points, d)), dtype)
 
 
 @implements(np.fft.rfftfreq)
 def rfftfreq(n: Any, d: Any = 1.0, device: Any = None, *, dtype: Any = None) -> Tracer:
     """0, 1, ..., n // 2 times 1 / (n * d)."""
     points = to_index(n, "n")
-    return _typed(apply("multiply", arange(points // 2 + 1), _inverse(points, d)), dtype)
+    return _frequencies_of_dtype(apply("multiply", arange(points // 2 + 1), _inverse(points, d)), dtype)
 
 
-def _typed(x: Tracer, dtype: Any) -> Tracer:
+def _frequencies_of_dtype(x: Tracer, dtype: Any) -> Tracer:
     return x if dtype is None else cast(x, dtype)
 
 

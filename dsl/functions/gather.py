@@ -24,7 +24,7 @@ from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .host_calls import host_one
+from .host_calls import host_call_of_one_result
 
 Shape = tuple[int, ...]
 
@@ -116,7 +116,7 @@ def is_gathered(keys: list[Any]) -> bool:
     return any(_is_array(k) for k in keys)
 
 
-def runs(numbers: list[int]) -> list[slice]:
+def numbers_as_slices(numbers: list[int]) -> list[slice]:
     """The numbers, none of them negative, as slices one after another: of one step, or of steps 1 and -1."""
     steps = {b - a for a, b in pairwise(numbers)}
     if len(steps) == 1 and 0 not in steps:
@@ -141,12 +141,12 @@ def _slice(first: int, last: int, step: int) -> slice:
 
 def gather(x: Tracer, keys: list[Any]) -> Tracer:
     """x[keys]; the keys have one entry for each axis (Ellipsis stands for none), and arrays of integers among them."""
-    joined = _joined(x, keys)
+    joined = _gather_by_joining_slices(x, keys)
     if joined is not None:
         return joined
     builder = x._trace.builder
     _check_known(x, keys)
-    shape, at, together = _result(x, keys)
+    shape, at, together = _shape_of_indexing_result(x, keys)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
     numbers = all(is_scalar(k) for k in keys if _is_array(k))
@@ -208,7 +208,7 @@ class GatherView:
     shape: Shape
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
-        return _loaded(builder, value, self.indices, self.axes, self.rest, self.shape, True)
+        return _load_gathered_elements(builder, value, self.indices, self.axes, self.rest, self.shape, True)
 
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
@@ -237,10 +237,10 @@ def looked_up(
     x: Tracer, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Shape, checked: bool
 ) -> Value:
     """`Builder.gather`. Raises IndexingError where every index is out of range."""
-    return _loaded(x._trace.builder, x._value, indices, axes, rest, shape, checked)
+    return _load_gathered_elements(x._trace.builder, x._value, indices, axes, rest, shape, checked)
 
 
-def _loaded(
+def _load_gathered_elements(
     builder: GraphBuilder,
     value: Value,
     indices: Sequence[Value],
@@ -261,7 +261,7 @@ def _is_array(entry: Any) -> bool:
     return isinstance(entry, (Tracer, np.ndarray))
 
 
-def _slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
+def _known_index_as_slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
     """Where a known array is the only index: its place among the keys, its numbers, and the keys with each of a few
     slices in its place; else None."""
     keys = [k for k in keys if k is not Ellipsis]
@@ -272,13 +272,13 @@ def _slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list
         return None
     axis = sum(k is not None for k in keys[:at])
     index = _in_range(index, x.shape[axis], axis)
-    parts = runs(index.ravel().tolist())
+    parts = numbers_as_slices(index.ravel().tolist())
     return (at, index, [[*keys[:at], part, *keys[at + 1 :]] for part in parts]) if len(parts) <= MANY_RUNS else None
 
 
-def _joined(x: Tracer, keys: list[Any]) -> Tracer | None:
+def _gather_by_joining_slices(x: Tracer, keys: list[Any]) -> Tracer | None:
     """x[keys] as a few slices put together, where that can be."""
-    found = _slices(x, keys)
+    found = _known_index_as_slices(x, keys)
     if found is None:
         return None
     at, index, parts = found  # every key before that place makes one axis
@@ -299,7 +299,7 @@ def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any,
     return np.where(index < 0, index + n, index).astype(np.intp)
 
 
-def nonempty(x: Tracer, assigned: bool) -> None:
+def check_assigned_axis_not_empty(x: Tracer, assigned: bool) -> None:
     """Raises IndexingError where elements are assigned to an array that has none."""
     if assigned and not x.size:
         raise IndexingError(f"no index is in range: the array of shape {x.shape} is empty")
@@ -307,7 +307,7 @@ def nonempty(x: Tracer, assigned: bool) -> None:
 
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
-    shape, key, arrays = _plan(x, keys)
+    shape, key, arrays = _gather_plan(x, keys)
     new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
     fits = all(n == 1 for n in new.shape[:excess])
@@ -315,10 +315,10 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
         raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
     _check_known(x, keys)  # after the shapes, as NumPy
-    nonempty(x, 0 not in shape)
-    found = _slices(x, keys)
+    check_assigned_axis_not_empty(x, 0 not in shape)
+    found = _known_index_as_slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
-        assign_array(x, host_one("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+        assign_array(x, host_call_of_one_result("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
         return
     at, _, parts = found
     small = builder.reshape(new._value, new.shape[excess:])
@@ -339,13 +339,13 @@ def _check_known(x: Tracer, keys: list[Any]) -> None:
             _in_range(np.asarray(entry), n, axis)
 
 
-def _result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
+def _shape_of_indexing_result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
     """The shape of x[keys], and which of its axes, from where and how many, the indices make."""
-    shape, at, together = _shapes(x, keys)
+    shape, at, together = _index_array_shapes(x, keys)
     return (*shape[:at], *together, *shape[at:]), at, len(together)
 
 
-def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
+def _gather_plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
     """The shape of x[keys], the key as an option of a host call, and its arrays."""
     key = [
         (k.start, k.stop, k.step)
@@ -357,10 +357,10 @@ def _plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Trac
         else int(k)
         for k in keys
     ]
-    return _result(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_array(k)]
+    return _shape_of_indexing_result(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_array(k)]
 
 
-def _shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
+def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
     """The shape that what is no index gives x[keys], where in it those come that the indices make together; these."""
     builder = x._trace.builder
     together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_array(k)])

@@ -11,7 +11,7 @@ from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
-from .host_calls import host, host_one, known
+from .host_calls import host_call, host_call_of_one_result, require_known_option
 from .joining import stack
 from .views import ravel, reshape
 
@@ -32,7 +32,7 @@ def _bins(bins: Any) -> int | Tracer:
 
 
 def _range(limits: Any) -> Any:
-    return None if limits is None else tuple(known(v) for v in limits)
+    return None if limits is None else tuple(require_known_option(v) for v in limits)
 
 
 @implements(np.histogram)
@@ -58,9 +58,9 @@ def histogram(
         arrays, names, tiny = [*arrays, each], [*names, "weights"], [*tiny, (1,)]
     options["named"] = tuple(names) or None
     if edges is not None and edges is not wanted:
-        return host("histogram", arrays, [(count,)], tiny=tiny, **options)[0], edges
+        return host_call("histogram", arrays, [(count,)], tiny=tiny, **options)[0], edges
     sides = edges.shape if edges is not None else (count + 1,)
-    counts, edges = host("histogram", arrays, [(count,), sides], tiny=tiny, **options)
+    counts, edges = host_call("histogram", arrays, [(count,), sides], tiny=tiny, **options)
     return counts, edges
 
 
@@ -109,7 +109,7 @@ def histogramdd(
     arrays = [points, *edges, *([] if weights is None else [ravel(weights)])]
     tiny = [(1, d), *((2,) for _ in edges), *([] if weights is None else [(1,)])]
     shapes = [lengths, *((n + 1,) for n in lengths)]
-    counts, *found = host("histogramdd", arrays, shapes, tiny=tiny, edges=len(edges), **options)
+    counts, *found = host_call("histogramdd", arrays, shapes, tiny=tiny, edges=len(edges), **options)
     return counts, tuple(found)
 
 
@@ -142,7 +142,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     for a, wanted in zip((numbers, *extra), (np.int64, np.float64), strict=False):
         if not np.can_cast(a.dtype, wanted, "safe"):
             raise DTypeError(f"bincount cannot take {a.dtype} as {np.dtype(wanted)}; convert it with x.astype(...)")
-    return host_one(
+    return host_call_of_one_result(
         "bincount", [numbers, *extra], (length,), dtypes=[np.float64 if extra else np.intp], minlength=length
     )
 
@@ -162,4 +162,6 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
     arrays = [at, to_traced_array(xp), to_traced_array(fp), *map(to_traced_array, sides.values())]
     dtype = np.complex128 if arrays[2].dtype.kind == "c" else np.float64
-    return host_one("interp", arrays, at.shape, dtypes=[dtype], named=tuple(sides) or None, period=known(period))
+    return host_call_of_one_result(
+        "interp", arrays, at.shape, dtypes=[dtype], named=tuple(sides) or None, period=require_known_option(period)
+    )

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 Tiny = tuple[tuple[Shape, np.dtype[Any]], ...]
 
 
-def host(
+def host_call(
     function: str,
     arrays: Sequence[Any],
     shapes: Sequence[Shape],
@@ -43,26 +43,28 @@ def host(
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
         kinds = tuple((s, x.dtype) for s, x in zip(small, inputs, strict=True))
         settings = tuple(sorted(given.items()))
-        dtypes = _answers(function, kinds, settings, exact_key(settings))
+        dtypes = _host_call_result_dtypes(function, kinds, settings, exact_key(settings))
     types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     builder = inputs[0]._trace.builder
     values = builder.host(function, [x._value for x in inputs], types, **given)
     return [new_traced_result(value, *inputs) for value in values]
 
 
-def host_one(function: str, arrays: Sequence[Any], shape: Shape, out: Any = None, **options: Any) -> Tracer:
-    """`host` of a function with one result, written to `out` if that is given."""
-    (result,) = host(function, arrays, [shape], **options)
-    return written(result, out)
+def host_call_of_one_result(
+    function: str, arrays: Sequence[Any], shape: Shape, out: Any = None, **options: Any
+) -> Tracer:
+    """`host_call` of a function with one result, written to `out` if that is given."""
+    (result,) = host_call(function, arrays, [shape], **options)
+    return assign_to_out(result, out)
 
 
-def written(result: Tracer, out: Any) -> Tracer:
+def assign_to_out(result: Tracer, out: Any) -> Tracer:
     """The result, or `out` with the result in it."""
     return result if out is None else assign_array(out, result)
 
 
-def written_back(result: Tracer, out: Any) -> Tracer:
-    """`written` of what makes `out` an array of the result's dtype first, and casts back. Raises DTypeError."""
+def assign_to_converted_out(result: Tracer, out: Any) -> Tracer:
+    """`assign_to_out` of what makes `out` an array of the result's dtype first, and casts back. Raises DTypeError."""
     if isinstance(out, Tracer) and out.shape == result.shape and not np.can_cast(out.dtype, result.dtype):
         raise DTypeError(
             f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule 'safe'; "
@@ -71,28 +73,28 @@ def written_back(result: Tracer, out: Any) -> Tracer:
     return result if out is None else assign_array(out, result, "unsafe")
 
 
-def known(x: Any) -> Any:
+def require_known_option(x: Any) -> Any:
     """The value of an option that may be a number of the call: the trace starts again where it is not known yet."""
     if type(x) is TracedNumber:
         raise x._need_number_value()
     if isinstance(x, Tracer):
         return x._known_scalar("cannot be an option of a NumPy function", "pass it as a Python number").tolist()
     if isinstance(x, (list, tuple)):
-        return type(x)(known(i) for i in x)
+        return type(x)(require_known_option(i) for i in x)
     return x
 
 
-def known_scalar(x: Any) -> Any:
-    """`known` of one number, which stays a NumPy scalar where it is one."""
+def require_known_scalar(x: Any) -> Any:
+    """`require_known_option` of one number, which stays a NumPy scalar where it is one."""
     return (
         x._known_scalar("cannot be an option of a NumPy function", "pass it as a Python number")[()]
         if (isinstance(x, Tracer))
-        else known(x)
+        else require_known_option(x)
     )
 
 
 @lru_cache(4096)
-def _answers(
+def _host_call_result_dtypes(
     function: str, arrays: Tiny, options: tuple[tuple[str, Any], ...], exactly: Hashable
 ) -> tuple[np.dtype[Any], ...]:
     """The dtypes of the results for arrays of these shapes and dtypes, all of ones. exactly: tells the options 1, 1.0

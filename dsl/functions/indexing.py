@@ -33,7 +33,7 @@ from ..trace.operands import new_traced_array, new_traced_result, to_traced_arra
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, choices
 from .gather import MANY, gather, index_array, is_gathered, scatter
-from .host_calls import host_one
+from .host_calls import host_call_of_one_result
 from .masked_values import for_mask, masked
 
 _SIMPLE = frozenset({int, slice})
@@ -51,9 +51,9 @@ def getitem(x: Tracer, key: Any) -> Tracer:
         found = _through_mask(x, keys)
         if found is not None:
             return masked(*found)  # type: ignore[return-value]
-    every = _expand(keys, x)
+    every = _expand_ellipsis(keys, x)
     if not plain and is_gathered(every):
-        numbers = _numbers(every)
+        numbers = _known_keys_as_numbers(every)
         if not is_gathered(numbers):
             chosen = getitem(x, (*numbers, Ellipsis) if _has_dots(keys) else (*numbers,))
         else:
@@ -91,7 +91,7 @@ def getitem(x: Tracer, key: Any) -> Tracer:
     return view_of_tracer(x, look) if shape == lengths else view_of_tracer(x, look, ReshapeView(tuple(shape)))
 
 
-def _numbers(every: list[Any]) -> list[Any]:
+def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
     """Ints for arrays of no axis that are known, which mean the same where other arrays are, or in an assignment."""
     return [int(k) if isinstance(k, np.ndarray) and not k.ndim else k for k in every]
 
@@ -116,7 +116,7 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
     elif through is not None:
         _store_masked(*through, value)
     elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
-        expanded = _numbers(_expand(keys, x))
+        expanded = _known_keys_as_numbers(_expand_ellipsis(keys, x))
         if is_gathered(expanded):
             scatter(x, expanded, value)
         else:
@@ -202,7 +202,7 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     part = x if len(keys) == 1 else getitem(x, numbers)
     if mask.shape != part.shape[: mask.ndim]:
         builder = x._trace.builder
-        mask = new_traced_array(builder.broadcast(builder.const(np.False_), _of_nothing(mask, part).shape), x)
+        mask = new_traced_array(builder.broadcast(builder.const(np.False_), _empty_mask(mask, part).shape), x)
     return part, mask
 
 
@@ -211,7 +211,7 @@ def _known_mask(mask: Tracer) -> np.ndarray[Any, Any] | None:
     return constant_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
 
-def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
+def _spread_values_by_mask(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
     """Values for the places where a mask holds, each at its place; elsewhere any of them. Raises ShapeError."""
     count = int(mask.sum())
     if len(values) != count:
@@ -223,7 +223,7 @@ def _spread(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
     return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
 
 
-def _of_nothing(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
+def _empty_mask(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
     """The mask of another shape that chooses nothing: a length of 0 fits any. Raises IndexingError."""
     lengths = x.shape[: mask.ndim]
     if len(lengths) < mask.ndim or not all(m in (0, n) for m, n in zip(mask.shape, lengths, strict=True)):
@@ -239,7 +239,7 @@ def _is_number(k: Any) -> bool:
 def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     """x[mask] = value"""
     if mask.shape != x.shape[: mask.ndim]:
-        METHODS["__setitem__"](x, _of_nothing(mask, x), value)
+        METHODS["__setitem__"](x, _empty_mask(mask, x), value)
         return
     rest = x.ndim - mask.ndim
     new = for_mask(value, mask)
@@ -250,10 +250,10 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
         if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
             if not known.any() and not len(new):
                 return
-            new = _spread(new, known)
+            new = _spread_values_by_mask(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
             key = (ARRAY, *((None, None, None),) * rest)
-            assign_array(x, host_one("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
+            assign_array(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return
         elif new is not None and new.ndim > rest:
             new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
@@ -273,14 +273,14 @@ def _slice(entry: slice, n: int) -> tuple[int, int, int]:
         raise ShapeError(str(error)) from None
 
 
-def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
+def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     """The keys with Ellipsis written out, each checked. Raises IndexingError, UnsupportedError."""
     if len(keys) == len(x.shape) and _SIMPLE.issuperset(map(type, keys)):
         return [*keys]
     found: list[Any] = []
     masks: list[tuple[int, tuple[int, ...]]] = []  # where in `found` its places begin; its shape
     for entry in keys:
-        checked = _checked(entry)
+        checked = _checked_key_entry(entry)
         if isinstance(checked, tuple):
             masks.append((len(found), np.shape(entry)))
             found.extend(checked)
@@ -304,7 +304,7 @@ def _expand(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     return found[:at] + rest + found[at + bool(dots) :]
 
 
-def _checked(entry: Any) -> Any:
+def _checked_key_entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, (bool, np.bool_)):
@@ -335,7 +335,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 
 @implements(method="fill")
-def fill(x: Tracer, value: Any) -> None:
+def fill_traced_array(x: Tracer, value: Any) -> None:
     """`x[...] = value` of one value."""
     _check_one(value, x)
     store_elements(x, value, ITEM)

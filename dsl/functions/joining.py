@@ -17,8 +17,8 @@ from ..trace.items import ITEM, convert_for_element, wrap_integer_to_dtype
 from ..trace.operands import is_traced, new_traced_result, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import choices
-from .gather import fixed_array, runs
-from .host_calls import known
+from .gather import fixed_array, numbers_as_slices
+from .host_calls import require_known_option
 from .indexing import getitem
 from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
 
@@ -99,7 +99,7 @@ def column_stack(tup: Sequence[Any]) -> Tracer:
 
 def to_sections(count: Any) -> int:
     """How many parts, of which NumPy takes a float too, rounded towards 0. Raises ShapeError, DTypeError."""
-    count = known(count)
+    count = require_known_option(count)
     if not isinstance(count, (float, np.floating, np.bool_)):
         return to_index(count, "the number of sections")
     if np.isnan(count):
@@ -117,7 +117,10 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
         cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
     else:
         uneven = "array split does not result in an equal division"
-        if x.shape[at] and known(indices_or_sections) in (np.inf, -np.inf):  # whose remainder NumPy asks for first
+        if x.shape[at] and require_known_option(indices_or_sections) in (
+            np.inf,
+            -np.inf,
+        ):  # whose remainder NumPy asks for first
             raise ShapeError(uneven)
         sections = to_sections(indices_or_sections)
         if sections != indices_or_sections:
@@ -214,7 +217,7 @@ def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
         named = {to_axis(axis, ndim): width for axis, width in pad_width.items()}
         pad_width = [named.get(axis, 0) for axis in range(ndim)]
         pad_width = [w if isinstance(w, (tuple, list)) else (w, w) for w in pad_width]
-    widths = np.asarray(known(pad_width))
+    widths = np.asarray(require_known_option(pad_width))
     if widths.dtype.kind not in "iu":
         raise DTypeError("`pad_width` must be of integral type.")
     try:
@@ -269,6 +272,6 @@ def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant
         sources = [_PADS[mode](i, n) for i in positions]
         if len({*sources}) == 1:  # an edge: one part, however wide, instead of one for each row
             return [broadcast_to(getitem(x, (*head, slice(sources[0], sources[0] + 1))), shape)]
-        return [getitem(x, (*head, run)) for run in runs(sources)]
+        return [getitem(x, (*head, run)) for run in numbers_as_slices(sources)]
 
     return concatenate([*side(range(-before, 0), constants[0]), x, *side(range(n, n + after), constants[1])], axis)

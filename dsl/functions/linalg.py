@@ -16,7 +16,7 @@ from ..trace.operands import to_traced_array, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import eye
 from .elementwise import apply
-from .host_calls import Shape, host, host_one, known, written
+from .host_calls import Shape, assign_to_out, host_call, host_call_of_one_result, require_known_option
 from .products import blas_output, matmul, outer, tensordot, vecdot
 from .reductions import NO_VALUE, trace
 from .views import copy, diagonal, matrix_transpose, reshape
@@ -55,13 +55,13 @@ def solve(a: Any, b: Any) -> Tracer:
     if right.ndim == 0 or right.shape[-rows] != left.shape[-1]:
         raise ShapeError(f"np.linalg.solve of {left.shape} and {right.shape}: {left.shape[-1]} rows are needed")
     shape = _batch(left.shape[:-2], right.shape[:-rows]) + right.shape[-rows:]
-    return host_one("linalg.solve", [left, right], shape)
+    return host_call_of_one_result("linalg.solve", [left, right], shape)
 
 
 @implements(np.linalg.inv)
 def inv(a: Any) -> Tracer:
     x = _square(a, "inv")
-    return host_one("linalg.inv", [x], x.shape)
+    return host_call_of_one_result("linalg.inv", [x], x.shape)
 
 
 @implements(np.linalg.pinv)
@@ -70,25 +70,25 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     limits = {k: v for k, v in (("rcond", rcond), ("rtol", rtol)) if v is not None and v is not NO_VALUE}
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
     arrays = [x, *map(to_traced_array, limits.values())]
-    return host_one("linalg.pinv", arrays, shape, named=tuple(limits) or None, hermitian=bool(hermitian))
+    return host_call_of_one_result("linalg.pinv", arrays, shape, named=tuple(limits) or None, hermitian=bool(hermitian))
 
 
 @implements(np.linalg.det)
 def det(a: Any) -> Tracer:
     x = _square(a, "det")
-    return host_one("linalg.det", [x], x.shape[:-2])
+    return host_call_of_one_result("linalg.det", [x], x.shape[:-2])
 
 
 @implements(np.linalg.slogdet)
 def slogdet(a: Any) -> Any:
     x = _square(a, "slogdet")
-    return _result_type("slogdet")(*host("linalg.slogdet", [x], [x.shape[:-2]] * 2))
+    return _result_type("slogdet")(*host_call("linalg.slogdet", [x], [x.shape[:-2]] * 2))
 
 
 @implements(np.linalg.cholesky)
 def cholesky(a: Any, /, *, upper: bool = False) -> Tracer:
     x = _square(a, "cholesky")
-    return host_one("linalg.cholesky", [x], x.shape, upper=bool(upper))
+    return host_call_of_one_result("linalg.cholesky", [x], x.shape, upper=bool(upper))
 
 
 @implements(np.linalg.qr)
@@ -104,7 +104,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     }.get(mode)
     if shapes is None:
         raise ShapeError(f"np.linalg.qr has no mode {mode!r}; write 'reduced', 'complete', 'r' or 'raw'")
-    results = host("linalg.qr", [x], [batch + s for s in shapes], mode=mode)
+    results = host_call("linalg.qr", [x], [batch + s for s in shapes], mode=mode)
     if mode in ("r", "raw"):
         return results[0] if mode == "r" else tuple(results)
     return _result_type("qr")(*results)
@@ -117,28 +117,28 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     k = min(m, n)
     options: dict[str, Any] = {"hermitian": bool(hermitian)}
     if not compute_uv:
-        return host_one("linalg.svd", [x], (*batch, k), compute_uv=False, **options)
+        return host_call_of_one_result("linalg.svd", [x], (*batch, k), compute_uv=False, **options)
     left, right = (m, n) if full_matrices else (k, k)
     shapes = [(*batch, m, left), (*batch, k), (*batch, right, n)]
-    return _result_type("svd")(*host("linalg.svd", [x], shapes, full_matrices=bool(full_matrices), **options))
+    return _result_type("svd")(*host_call("linalg.svd", [x], shapes, full_matrices=bool(full_matrices), **options))
 
 
 @implements(np.linalg.svdvals)
 def svdvals(x: Any, /) -> Tracer:
     a = _matrix(x, "svdvals")
-    return host_one("linalg.svdvals", [a], (*a.shape[:-2], min(a.shape[-2:])))
+    return host_call_of_one_result("linalg.svdvals", [a], (*a.shape[:-2], min(a.shape[-2:])))
 
 
 @implements(np.linalg.eigh)
 def eigh(a: Any, UPLO: str = "L") -> Any:
     x = _square(a, "eigh")
-    return _result_type("eigh")(*host("linalg.eigh", [x], [x.shape[:-1], x.shape], UPLO=UPLO.upper()))
+    return _result_type("eigh")(*host_call("linalg.eigh", [x], [x.shape[:-1], x.shape], UPLO=UPLO.upper()))
 
 
 @implements(np.linalg.eigvalsh)
 def eigvalsh(a: Any, UPLO: str = "L") -> Tracer:
     x = _square(a, "eigvalsh")
-    return host_one("linalg.eigvalsh", [x], x.shape[:-1], UPLO=UPLO.upper())
+    return host_call_of_one_result("linalg.eigvalsh", [x], x.shape[:-1], UPLO=UPLO.upper())
 
 
 def _complex(a: Any, name: str) -> Tracer:
@@ -155,20 +155,20 @@ def _complex(a: Any, name: str) -> Tracer:
 def eig(a: Any) -> Any:
     """Of complex matrices: what a real matrix gives is complex or not according to its values."""
     x = _complex(a, "eig")
-    return _result_type("eig")(*host("linalg.eig", [x], [x.shape[:-1], x.shape]))
+    return _result_type("eig")(*host_call("linalg.eig", [x], [x.shape[:-1], x.shape]))
 
 
 @implements(np.linalg.eigvals)
 def eigvals(a: Any) -> Tracer:
     """Of complex matrices, as `eig`."""
     x = _complex(a, "eigvals")
-    return host_one("linalg.eigvals", [x], x.shape[:-1])
+    return host_call_of_one_result("linalg.eigvals", [x], x.shape[:-1])
 
 
 @implements(np.linalg.cond)
 def cond(x: Any, p: Any = None) -> Tracer:
     a = _matrix(x, "cond")
-    return host_one("linalg.cond", [a], a.shape[:-2], p=known(p))
+    return host_call_of_one_result("linalg.cond", [a], a.shape[:-2], p=require_known_option(p))
 
 
 @implements(np.linalg.matrix_rank)
@@ -177,14 +177,16 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     limits = {k: to_traced_array(v) for k, v in (("tol", tol), ("rtol", rtol)) if v is not None}
     shape = _batch(x.shape[:-2], *(v.shape for v in limits.values() if x.ndim >= 2))
     arrays, named = [x, *limits.values()], tuple(limits) or None
-    return host_one("linalg.matrix_rank", arrays, shape, dtypes=[np.intp], named=named, hermitian=hermitian or None)
+    return host_call_of_one_result(
+        "linalg.matrix_rank", arrays, shape, dtypes=[np.intp], named=named, hermitian=hermitian or None
+    )
 
 
 @implements(np.linalg.tensorinv)
 def tensorinv(a: Any, ind: int = 2) -> Tracer:
     x = to_traced_array(a)
     at = to_index(ind, "ind")
-    return host_one("linalg.tensorinv", [x], x.shape[at:] + x.shape[:at], ind=at)
+    return host_call_of_one_result("linalg.tensorinv", [x], x.shape[at:] + x.shape[:at], ind=at)
 
 
 @implements(np.linalg.tensorsolve)
@@ -199,7 +201,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tracer:
         raise MatrixError(
             f"a of shape {x.shape} is no square matrix for b of {y.ndim} axes: {shape} elements are wanted"
         )
-    return host_one("linalg.tensorsolve", [x, y], x.shape[y.ndim :])
+    return host_call_of_one_result("linalg.tensorsolve", [x, y], x.shape[y.ndim :])
 
 
 @implements(np.linalg.matrix_power)
@@ -235,9 +237,9 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Tracer:
     if out is None:
         return result
     if len(chain) == 2:
-        return written(result, blas_output(out, result))
+        return assign_to_out(result, blas_output(out, result))
     whole = reshape(result, (_rows(chain[0]), _columns(chain[-1])))  # a vector is a matrix of one row or column
-    whole = written(whole, blas_output(out, whole))
+    whole = assign_to_out(whole, blas_output(out, whole))
     return reshape(whole, result.shape) if result.ndim else result
 
 

@@ -18,7 +18,7 @@ from ..trace.operands import new_traced_result, to_traced_array, trace_of_operan
 from ..trace.tracer import Tracer
 from .creation import eye, linspace, to_threshold
 from .elementwise import apply
-from .host_calls import known, known_scalar, written
+from .host_calls import assign_to_out, require_known_option, require_known_scalar
 from .indexing import getitem
 from .joining import concatenate, split, tile, to_sections
 from .products import matmul
@@ -123,7 +123,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
         raise UnsupportedError("np.delete with an array of indices gives a shape that depends on it; pass a list")
     n = x.shape[at]
     try:
-        kept = np.delete(np.arange(n), known(obj)).tolist()
+        kept = np.delete(np.arange(n), require_known_option(obj)).tolist()
     except (IndexError, ValueError, TypeError) as error:
         raise numpy_error_as_ours(error) from None
     return copy(take(x, kept, at))
@@ -190,7 +190,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Tracer:
 
 def _rounded_up(n: Any, what: str) -> int:
     """A length as np.arange takes it: floats too. Raises ShapeError, DTypeError."""
-    given = known_scalar(n)
+    given = require_known_scalar(n)
     if not isinstance(given, (float, np.inexact, np.bool_)):
         return max(to_index(given, what), 0)
     length = float(given.real)
@@ -248,7 +248,7 @@ def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tracer:
 def matvec(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
     """(..., m, n) @ (..., n)"""
     product = matmul(x1, expand_dims(x2, -1), dtype=dtype, casting=casting)
-    return written(reshape(product, product.shape[:-1]), out)
+    return assign_to_out(reshape(product, product.shape[:-1]), out)
 
 
 @implements(np.vecmat)
@@ -257,7 +257,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
     x = to_traced_array(x1)
     x = apply("conjugate", x) if x.dtype.kind == "c" else x
     product = matmul(expand_dims(x, -2), x2, dtype=dtype, casting=casting)
-    return written(reshape(product, (*product.shape[:-2], product.shape[-1])), out)
+    return assign_to_out(reshape(product, (*product.shape[:-2], product.shape[-1])), out)
 
 
 # points along an axis

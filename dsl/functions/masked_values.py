@@ -22,7 +22,7 @@ from ..trace.operands import new_traced_array, to_traced_array
 from ..trace.tracer import Tracer, array_with_numpy_text, check_trace_alive, is_asked_by_traced_code
 from .elementwise import apply, user_apply
 from .gather import fixed_value, gather
-from .host_calls import host_one
+from .host_calls import host_call_of_one_result
 
 
 class MaskedSelection(NumpyProtocols):
@@ -53,15 +53,15 @@ class MaskedSelection(NumpyProtocols):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return chosen(self).shape
+        return masked_selection_as_array(self).shape
 
     @property
     def size(self) -> int:
-        return chosen(self).size
+        return masked_selection_as_array(self).size
 
     @property
     def T(self) -> Any:
-        return self if self.ndim == 1 else chosen(self).T
+        return self if self.ndim == 1 else masked_selection_as_array(self).T
 
     @property
     def real(self) -> Any:
@@ -83,8 +83,8 @@ class MaskedSelection(NumpyProtocols):
         """Its real or imaginary parts, a view of it."""
         return (
             MaskedSelection(part(self._all), self._mask, self._line, self, part)
-            if is_open(self)
-            else part(chosen(self))
+            if is_lazy_masked_selection(self)
+            else part(masked_selection_as_array(self))
         )
 
     @property  # type: ignore[misc]
@@ -94,65 +94,74 @@ class MaskedSelection(NumpyProtocols):
     __array_namespace__ = Tracer.__array_namespace__
 
     def __len__(self) -> int:
-        return len(chosen(self))
+        return len(masked_selection_as_array(self))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(chosen(self))
+        return iter(masked_selection_as_array(self))
 
     def __bool__(self) -> bool:
-        return bool(chosen(self))
+        return bool(masked_selection_as_array(self))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return chosen(self).__array__(dtype, copy)
+        return masked_selection_as_array(self).__array__(dtype, copy)
 
     def __getitem__(self, key: Any) -> Any:
-        rest = key[1:] if isinstance(key, tuple) and _is_plain(key) and key[0] is not Ellipsis else None
+        rest = key[1:] if isinstance(key, tuple) and _is_key_of_other_axes(key) and key[0] is not Ellipsis else None
         if key is Ellipsis or (type(key) is slice and key == slice(None)):
             rest = ()
-        if is_open(self) and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
+        if is_lazy_masked_selection(self) and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
             return MaskedSelection(
                 self._all[(slice(None),) * self._mask.ndim + rest], self._mask, self._line, self, key
             )
-        return chosen(self)[key]
+        return masked_selection_as_array(self)[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        part = self[key] if _is_plain(key) else None
-        found = together((part, value)) if type(part) is MaskedSelection else None
+        part = self[key] if _is_key_of_other_axes(key) else None
+        found = masked_operands_together((part, value)) if type(part) is MaskedSelection else None
         if found is not None:
             store_elements(part._all, found[1][1])  # type: ignore[union-attr]
         else:
-            chosen(self)[key] = _one(value)
+            masked_selection_as_array(self)[key] = _one(value)
 
     def assign(self, result: Any) -> MaskedSelection:
         """`self[...] = result`, of an operation in place."""
-        if is_open(self) and type(result) is MaskedSelection and is_open(result) and _same(self._mask, result._mask):
+        if (
+            is_lazy_masked_selection(self)
+            and type(result) is MaskedSelection
+            and is_lazy_masked_selection(result)
+            and _same(self._mask, result._mask)
+        ):
             assign_array(self._all, result._all)
         else:
-            assign_array(chosen(self), _one(result))
+            assign_array(masked_selection_as_array(self), _one(result))
         return self
 
     def __getattr__(self, name: str) -> Any:
-        if name in _METHODS and is_open(self):
+        if name in _METHODS and is_lazy_masked_selection(self):
             return lambda *args, **options: _METHODS[name](self, *args, **options)
         if name.startswith("__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(chosen(self), name)
+        return getattr(masked_selection_as_array(self), name)
 
     def __str__(self) -> str:
-        return str(array_with_numpy_text(chosen(self))) if is_asked_by_traced_code() else repr(self)
+        return str(array_with_numpy_text(masked_selection_as_array(self))) if is_asked_by_traced_code() else repr(self)
 
     def __format__(self, spec: str) -> str:
-        return format(array_with_numpy_text(chosen(self)), spec) if is_asked_by_traced_code() else repr(self)
+        return (
+            format(array_with_numpy_text(masked_selection_as_array(self)), spec)
+            if is_asked_by_traced_code()
+            else repr(self)
+        )
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
-            return repr(array_with_numpy_text(chosen(self)))
+            return repr(array_with_numpy_text(masked_selection_as_array(self)))
         return f"<traced {self.dtype}, chosen by a mask {list(self._mask.shape)}>"
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _is_plain(key: Any) -> bool:
+def _is_key_of_other_axes(key: Any) -> bool:
     """Whether it chooses of the other axes alone."""
     keys = key if isinstance(key, tuple) else (key,)
     first = keys[0] if keys else None
@@ -160,9 +169,9 @@ def _is_plain(key: Any) -> bool:
     return whole and all(isinstance(k, (int, slice)) for k in keys[1:])
 
 
-def is_open(x: MaskedSelection) -> bool:
+def is_lazy_masked_selection(x: MaskedSelection) -> bool:
     """Whether neither it nor what it is a view of has been made an array."""
-    return x._made is None and (x._base is None or is_open(x._base))
+    return x._made is None and (x._base is None or is_lazy_masked_selection(x._base))
 
 
 def masked(x: Tracer, mask: Tracer) -> MaskedSelection:
@@ -170,12 +179,12 @@ def masked(x: Tracer, mask: Tracer) -> MaskedSelection:
     return MaskedSelection(new_traced_array(x._value, x), new_traced_array(mask._value, mask))
 
 
-def chosen(x: MaskedSelection) -> Tracer:
+def masked_selection_as_array(x: MaskedSelection) -> Tracer:
     """The chosen elements as an array; once it is made, it is what the value stands for.
 
     Raises UnsupportedError where the mask's value is not known."""
     if x._made is None and x._base is not None:
-        base = chosen(x._base)
+        base = masked_selection_as_array(x._base)
         x._made = x._key(base) if callable(x._key) else base[x._key]
     elif x._made is None:
         trace = check_trace_alive(x._all)
@@ -198,7 +207,7 @@ def chosen(x: MaskedSelection) -> Tracer:
 
 def for_mask(value: Any, mask: Tracer) -> Tracer | None:
     """All elements of a value that the same mask has chosen; None where it is anything else."""
-    same = type(value) is MaskedSelection and is_open(value) and _same(value._mask, mask)
+    same = type(value) is MaskedSelection and is_lazy_masked_selection(value) and _same(value._mask, mask)
     return value._all if same else None
 
 
@@ -209,7 +218,7 @@ def _same(a: Tracer, b: Tracer) -> bool:
 # what works on all elements alike
 
 
-def together(args: Any) -> tuple[MaskedSelection, list[Any]] | None:
+def masked_operands_together(args: Any) -> tuple[MaskedSelection, list[Any]] | None:
     """The first masked value among the arguments, and all of them as arrays of all elements; None where that cannot
     be, since masks differ, or an array has an element for each chosen one."""
     first: MaskedSelection = next(a for a in args if type(a) is MaskedSelection)
@@ -217,7 +226,7 @@ def together(args: Any) -> tuple[MaskedSelection, list[Any]] | None:
     found = []
     for a in args:
         if type(a) is MaskedSelection:
-            if a.ndim != first.ndim or not is_open(a) or not _same(a._mask, first._mask):
+            if a.ndim != first.ndim or not is_lazy_masked_selection(a) or not _same(a._mask, first._mask):
                 return None
             a = a._all
         elif isinstance(a, (np.ndarray, Array, list, tuple)):
@@ -240,7 +249,7 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
         if all(type(o) is MaskedSelection for o in outs) and not any(
             type(v) is MaskedSelection for v in options.values()
         ):
-            found = together((*args, *outs))
+            found = masked_operands_together((*args, *outs))
         if found is None:
             written = {} if out is None else {"out": out}
             return function(*made(args), **{k: _one(v) for k, v in options.items()}, **written)
@@ -266,7 +275,7 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _one(x: Any) -> Any:
-    return chosen(x) if type(x) is MaskedSelection else x
+    return masked_selection_as_array(x) if type(x) is MaskedSelection else x
 
 
 def made(args: Any) -> list[Any]:
@@ -280,13 +289,18 @@ def _apply(op: str, *args: Any, **attrs: Any) -> Any:
 # reductions
 
 
-def _reduced(function: Any, low: str = "") -> Callable[..., Any]:
+def _reduce_masked_selection(function: Any, low: str = "") -> Callable[..., Any]:
     """A reduction with where=; or, of what has no such, with the other elements replaced by the largest (low=False) or
     smallest value there is."""
 
     def on_masked(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
         implementation = FUNCTIONS[function]
-        if type(x) is not MaskedSelection or not is_open(x) or options.get("where") is not None or _named(options):
+        if (
+            type(x) is not MaskedSelection
+            or not is_lazy_masked_selection(x)
+            or options.get("where") is not None
+            or _named_options(options)
+        ):
             return implementation(_one(x), axis, *args, **{k: v if k == "out" else _one(v) for k, v in options.items()})
         k, rest = x._mask.ndim, x.ndim - 1
         axes = range(rest + 1) if axis is None else [axis] if isinstance(axis, int) else axis
@@ -314,10 +328,10 @@ def _of_some(result: Tracer, mask: Tracer, ufunc: str) -> Tracer:
     if always is not None and always.any():
         return result
     some = FUNCTIONS[np.any](mask)
-    return host_one("nonempty", [result, some], result.shape, dtypes=[result.dtype], ufunc=ufunc)
+    return host_call_of_one_result("nonempty", [result, some], result.shape, dtypes=[result.dtype], ufunc=ufunc)
 
 
-def _named(options: dict[str, Any]) -> bool:
+def _named_options(options: dict[str, Any]) -> bool:
     return bool(options.get("keepdims")) or options.get("out") is not None
 
 
@@ -337,7 +351,7 @@ def _count_nonzero(x: Any, axis: Any = None, **options: Any) -> Any:
 
 def _dot(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
     """Of two vectors that one mask has chosen."""
-    vectors = all(type(v) is MaskedSelection and is_open(v) and v.ndim == 1 for v in (a, b))
+    vectors = all(type(v) is MaskedSelection and is_lazy_masked_selection(v) and v.ndim == 1 for v in (a, b))
     if vectors and _same(a._mask, b._mask) and not args and not options:
         a = user_apply("conjugate", a) if function is np.vdot else a
         products = user_apply("multiply", a, b)
@@ -350,14 +364,17 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
         f: _each(lambda *args, _f=f, **options: FUNCTIONS[_f](*args, **options))
         for f in (np.clip, np.round, np.around, np.angle, np.nan_to_num, np.isclose, np.where)
     },
-    **{f: _reduced(f) for f in (np.sum, np.prod, np.any, np.all, np.mean, np.var, np.std, np.nansum, np.nanprod)},
-    **{f: _reduced(f, "low") for f in (np.max, np.amax)},
-    **{f: _reduced(f, "high") for f in (np.min, np.amin)},
+    **{
+        f: _reduce_masked_selection(f)
+        for f in (np.sum, np.prod, np.any, np.all, np.mean, np.var, np.std, np.nansum, np.nanprod)
+    },
+    **{f: _reduce_masked_selection(f, "low") for f in (np.max, np.amax)},
+    **{f: _reduce_masked_selection(f, "high") for f in (np.min, np.amin)},
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
     np.count_nonzero: _count_nonzero,
     **{f: functools.partial(_dot, f) for f in (np.dot, np.vdot, np.inner, np.matmul)},
-    np.size: lambda x, axis=None: FUNCTIONS[np.size](chosen(x), axis),
+    np.size: lambda x, axis=None: FUNCTIONS[np.size](masked_selection_as_array(x), axis),
 }
 _METHODS: dict[str, Callable[..., Any]] = {
     **{
@@ -398,4 +415,4 @@ _REDUCE: dict[Any, Any] = {
     np.logical_or: np.any,
 }
 
-SPECIAL[MaskedSelection] = (_apply, _call, _ufunc, chosen)
+SPECIAL[MaskedSelection] = (_apply, _call, _ufunc, masked_selection_as_array)

@@ -13,7 +13,7 @@ from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
-from .host_calls import known
+from .host_calls import require_known_option
 from .linalg import svdvals
 from .reductions import max, min, squared_magnitude, sum
 from .views import cast, expand_dims, moveaxis
@@ -22,7 +22,7 @@ from .views import cast, expand_dims, moveaxis
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
     """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
-    a, ord = to_traced_array(x), known(ord)
+    a, ord = to_traced_array(x), require_known_option(ord)
     if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
     axes = to_axes(axis, a.ndim)
@@ -85,4 +85,4 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     a = to_traced_array(x)
     if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
-    return _vector_norm(a, known(ord), to_axes(axis, a.ndim), keepdims)
+    return _vector_norm(a, require_known_option(ord), to_axes(axis, a.ndim), keepdims)

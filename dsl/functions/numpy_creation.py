@@ -17,7 +17,7 @@ from ..trace.tracer import Tracer
 from . import creation, manipulation
 from .elementwise import choices
 from .joining import concatenate, stack
-from .sequences import gathered
+from .sequences import array_of_nested_list
 from .views import atleast_1d, cast, contiguous, copy, in_order, ravel, reshape
 
 
@@ -33,7 +33,7 @@ def _array(
     like: Any = None,
 ) -> Tracer:
     object = _listed(object)
-    found = gathered(object, dtype)
+    found = array_of_nested_list(object, dtype)
     if copy is False:
         _refuse_a_copy(object, found)
     if found.ndim < ndmin:
@@ -57,7 +57,7 @@ def traced_array(
 ) -> Tracer:
     """`np.asarray` of anything, traced."""
     a = _listed(a)
-    found = gathered(a, dtype)
+    found = array_of_nested_list(a, dtype)
     same = _is_array(a) and a._value.number == found._value.number
     if copy is False:
         _refuse_a_copy(a, found)
@@ -99,12 +99,12 @@ def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any =
 
 
 def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
-    return copy(gathered(_listed(a)), order)
+    return copy(array_of_nested_list(_listed(a)), order)
 
 
 def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
     items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
-    found = gathered(items, dtype) if items else creation.zeros((0,), dtype)
+    found = array_of_nested_list(items, dtype) if items else creation.zeros((0,), dtype)
     if found.ndim > 1:
         raise ShapeError("setting an array element with a sequence: np.fromiter takes numbers; write np.stack")
     return found
@@ -120,7 +120,7 @@ def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
 def _full(
     shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Tracer:
-    value = gathered(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
+    value = array_of_nested_list(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
     return creation.full(shape, value, dtype, order=order or "C")
 
 
@@ -128,7 +128,7 @@ def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
     def function(
         a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
     ) -> Tracer:
-        return make(gathered(a), dtype, order, shape=shape)
+        return make(array_of_nested_list(a), dtype, order, shape=shape)
 
     return function
 
@@ -143,7 +143,7 @@ def _full_like(
     *,
     device: Any = None,
 ) -> Tracer:
-    return creation.full_like(gathered(a), fill_value, dtype, order, shape=shape)
+    return creation.full_like(array_of_nested_list(a), fill_value, dtype, order, shape=shape)
 
 
 def _arange(*args: Any, **options: Any) -> Tracer:
@@ -157,7 +157,7 @@ def _arange(*args: Any, **options: Any) -> Tracer:
 
 def _linspace(start: Any, stop: Any, num: Any = 50, *args: Any, **options: Any) -> Any:
     options.pop("device", None)
-    start, stop = (gathered(x) if isinstance(x, (list, tuple)) else x for x in (start, stop))
+    start, stop = (array_of_nested_list(x) if isinstance(x, (list, tuple)) else x for x in (start, stop))
     return creation.linspace(start, stop, num, *args, **options)
 
 
@@ -176,7 +176,7 @@ def _isscalar(element: Any) -> bool:
 
 
 def _shape(a: Any) -> tuple[int, ...]:
-    return gathered(a).shape if is_traced(a) else np.shape(a)
+    return array_of_nested_list(a).shape if is_traced(a) else np.shape(a)
 
 
 def _ndim(a: Any) -> int:
@@ -184,7 +184,7 @@ def _ndim(a: Any) -> int:
 
 
 def _size(a: Any, axis: Any = None) -> int:
-    found = gathered(a)
+    found = array_of_nested_list(a)
     return found.size if axis is None else found.shape[axis]
 
 
@@ -221,7 +221,7 @@ def _row(key: Any) -> Any:
 
 def _of_one_dtype(entries: list[Any]) -> list[Tracer]:
     """Arrays, in the dtype that they have together: a Python number among them takes it, or does not fit."""
-    parts, dtype = choices(*(gathered(e) if isinstance(e, (list, tuple)) else e for e in entries))
+    parts, dtype = choices(*(array_of_nested_list(e) if isinstance(e, (list, tuple)) else e for e in entries))
     trace = trace_of_operands(*parts)
     return [
         p if type(p) is Tracer else new_traced_array(convert_for_element(trace, e, dtype))

@@ -32,7 +32,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
             f"matmul of {a.shape} and {b.shape}: {left.shape[-1]} columns against {right.shape[-2]} rows; "
             "transpose one of them, or reshape"
         )
-    result = product(left, right)
+    result = matrix_product(left, right)
     shape = list(result.shape)
     if b.ndim == 1:
         del shape[-1]
@@ -53,12 +53,12 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
 SMALL, SMALL_BY_VECTOR = 1 << 13, 1 << 18
 
 
-def _limit(m: int, n: int) -> float:
+def _most_unrolled_products(m: int, n: int) -> float:
     """The most products of a (m, k) @ (k, n) that is a sum of products."""
     return math.inf if m == n == 1 else SMALL_BY_VECTOR if 1 in (m, n) else SMALL
 
 
-def product(a: Tracer, b: Tracer) -> Tracer:
+def matrix_product(a: Tracer, b: Tracer) -> Tracer:
     """(..., m, k) @ (..., k, n), as a node of its own or, where it is small, as a sum of products."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     batch = trace_of_operands(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
@@ -66,26 +66,26 @@ def product(a: Tracer, b: Tracer) -> Tracer:
     dtype = np.result_type(a.dtype, b.dtype)
     plain = dtype.kind in "iufc" and dtype.itemsize >= 4
     if plain and k == 1:
-        return from_zero(apply("multiply", a, b))
-    if not plain or work > _limit(m, n):
+        return add_zero_like_blas(apply("multiply", a, b))
+    if not plain or work > _most_unrolled_products(m, n):
         return new_traced_result(a._trace.builder.matmul(a._value, b._value), a, b)
     if m == 1 or n == 1:  # the sum goes along the last axis
         rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
         row = swapaxes(b, -1, -2) if rows is a else a
-        result = from_zero(sum(apply("multiply", rows, row), -1, dtype))
+        result = add_zero_like_blas(sum(apply("multiply", rows, row), -1, dtype))
         return expand_dims(result, -1 if rows is a else -2)
     products = apply("multiply", expand_dims(a, -1), expand_dims(b, -3))
-    return from_zero(sum(products, -2, dtype))
+    return add_zero_like_blas(sum(products, -2, dtype))
 
 
-def from_zero(result: Tracer) -> Tracer:
+def add_zero_like_blas(result: Tracer) -> Tracer:
     """A product of BLAS adds to 0.0: it never gives -0.0."""
     return apply("add", result, 0) if result.dtype.kind in "fc" and result.dtype.itemsize > 2 else result
 
 
-def _scaled(x: Tracer, y: Tracer) -> Tracer:
+def _scaled_like_blas(x: Tracer, y: Tracer) -> Tracer:
     """An array times a number, as BLAS has it: added to 0, and where the number is 0 nothing is, of NaN neither."""
-    result = from_zero(apply("multiply", x, y))
+    result = add_zero_like_blas(apply("multiply", x, y))
     if result.size < 2 or result.dtype.char not in "fdFD":
         return result
     zero = apply("equal", y if y.ndim == 0 else x, 0)
@@ -97,7 +97,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Tracer:
     """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
     x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
-        result = _scaled(x, y)
+        result = _scaled_like_blas(x, y)
     elif y.ndim <= 2:
         result = matmul(x, y)
     else:
@@ -137,14 +137,14 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
     inner = math.prod(lengths)
     rows = reshape(transpose(x, (*kept_a, *gone_a)), (math.prod(left), inner))
     columns = reshape(transpose(y, (*gone_b, *kept_b)), (inner, math.prod(right)))
-    return reshape(product(rows, columns), (*left, *right))
+    return reshape(matrix_product(rows, columns), (*left, *right))
 
 
 @implements(np.inner)
 def inner(a: Any, b: Any, /) -> Tracer:
     x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
-        return _scaled(x, y)
+        return _scaled_like_blas(x, y)
     return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
 
 
@@ -170,5 +170,5 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any =
     product = apply("multiply", apply("conjugate", x) if x.dtype.kind == "c" else x, y)
     if product.dtype == np.bool_:
         return reduce("any", product, -1, out=out)
-    result = from_zero(sum(product, -1, product.dtype if dtype is None else dtype))
+    result = add_zero_like_blas(sum(product, -1, product.dtype if dtype is None else dtype))
     return result if out is None else assign_array(out, result)

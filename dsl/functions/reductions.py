@@ -20,13 +20,13 @@ from ..trace.items import convert_for_element
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array, traced_length
 from ..trace.tracer import Tracer
 from .elementwise import apply
-from .host_calls import written_back
+from .host_calls import assign_to_converted_out
 from .views import broadcast_to, cast, diagonal, reshape
 
 NO_VALUE: Any = getattr(np, "_NoValue", None)
 
 
-def _given(x: Any) -> bool:
+def _is_option_given(x: Any) -> bool:
     return x is not NO_VALUE and x is not None
 
 
@@ -46,9 +46,9 @@ def reduce(
     if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
     axes = to_axes(axes_without_booleans(axis), x.ndim)
-    if _given(where) and where is not True:
+    if _is_option_given(where) and where is not True:
         stand_in = neutral if neutral is not None else initial
-        if not _given(stand_in):
+        if not _is_option_given(stand_in):
             raise ShapeError(f"{op} with where= has no identity; pass initial=")
         x = apply("where", where, x, _in_dtype(stand_in, x))
     builder = x._trace.builder
@@ -56,7 +56,7 @@ def reduce(
     combiner = COMBINERS[op]
     if combiner.carries_index and not axes:
         x, axes = reshape(x, (1,)), (0,)
-    if neutral is None and _given(initial) and 0 in [x.shape[i] for i in axes]:
+    if neutral is None and _is_option_given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         result = broadcast_to(_in_dtype(initial, x), shape)
     else:
@@ -64,12 +64,12 @@ def reduce(
         result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if op == "sum" and not axes and result.dtype.kind in "fc":
             result = apply("add", result, 0)  # NumPy begins with 0.0
-        if _given(initial):
+        if _is_option_given(initial):
             result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
         result = new_traced_array(reshape(result, kept)._value, result)
     if combiner.carries_index:
-        return written_back(result, out)
+        return assign_to_converted_out(result, out)
     return result if out is None else assign_array(out, result)
 
 
@@ -152,7 +152,7 @@ def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer
 
 def _count(x: Tracer, axes: tuple[int, ...], keepdims: Any, where: Any) -> Any:
     """How many elements each result is made of: an int, or with `where` an array."""
-    if not _given(where) or where is True:
+    if not _is_option_given(where) or where is True:
         return math.prod(x.shape[i] for i in axes)
     return sum(broadcast_to(where, x.shape), axes, np.intp, None, keepdims)
 
@@ -166,7 +166,7 @@ def mean(
     axes = to_axes(axes_without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
-    result = _divided(total, _count(x, axes, keepdims, where))
+    result = _divide_total_by_count(total, _count(x, axes, keepdims, where))
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign_array(out, result)
@@ -182,7 +182,7 @@ def _summed_in(x: Tracer, dtype: Any) -> Any:
     return FLOAT32 if kind == "f" and x.dtype.itemsize == 2 else None
 
 
-def _divided(total: Tracer, count: Any) -> Tracer:
+def _divide_total_by_count(total: Tracer, count: Any) -> Tracer:
     """total / count in total's dtype, whatever that is. A count that is an int is passed at each call, so that the
     kernel serves every length."""
     divisor = traced_length(total._trace, count) if type(count) is int else count
@@ -206,11 +206,11 @@ def var(
     x = to_traced_array(a)
     axes = to_axes(axes_without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
-    less = correction if _given(correction) else ddof
-    if _given(mean):
+    less = correction if _is_option_given(correction) else ddof
+    if _is_option_given(mean):
         centre = to_traced_array(mean)
     else:
-        centre = _divided(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
+        centre = _divide_total_by_count(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
     off = apply("subtract", x, centre)
     squares = squared_magnitude(off) if dtype_kind(off.dtype) == "c" else apply("multiply", off, off)
     total = sum(squares, axes, dtype, None, keepdims, where=where)
@@ -219,7 +219,7 @@ def var(
         divisor: Any = apply("maximum", apply("subtract", count, less), 0)
     else:
         divisor = _at_least_zero(count - less)
-    result = _divided(total, divisor)
+    result = _divide_total_by_count(total, divisor)
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign_array(out, result)
@@ -229,7 +229,7 @@ def _at_least_zero(n: Any) -> Any:
     return n if n > 0 else 0
 
 
-def root_of(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
+def root_of_variance(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     """A standard deviation, from the variance that it is the root of."""
 
     @functools.wraps(variance)
@@ -240,10 +240,10 @@ def root_of(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     return function
 
 
-std = implements(np.std, method="std")(root_of(var))
+std = implements(np.std, method="std")(root_of_variance(var))
 
 
-def without_nans(a: Any, stand_in: Any) -> Tracer:
+def replace_nans(a: Any, stand_in: Any) -> Tracer:
     x = to_traced_array(a)
     return x if dtype_kind(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
 
@@ -260,7 +260,7 @@ def _skipping(reduction: Any, stand_in: Any) -> Any:
         initial: Any = None,
         where: Any = None,
     ) -> Tracer:
-        return reduction(without_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
+        return reduction(replace_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
 
     return function
 

@@ -17,8 +17,8 @@ from ..trace.operands import is_traced, new_traced_array, new_traced_result, to_
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
-from .gather import looked_up, nonempty, true_places
-from .host_calls import host, host_one, written_back
+from .gather import check_assigned_axis_not_empty, looked_up, true_places
+from .host_calls import assign_to_converted_out, host_call, host_call_of_one_result
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
 
@@ -38,7 +38,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = convert_known_value(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         chosen = getitem(x, (*head, _in_range(numbers.ravel().tolist(), n, mode)))
-        return written_back(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+        return assign_to_converted_out(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
         indices = new_traced_result(convert_for_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = to_traced_array(indices)
@@ -48,7 +48,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     value = _placed(index, n, mode)._value
     value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
     rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
-    return written_back(new_traced_result(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
+    return assign_to_converted_out(new_traced_result(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
 
 
 def _placed(index: Tracer, n: int, mode: str) -> Tracer:
@@ -99,8 +99,10 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
     index = to_traced_array(indices)
     where = None if axis is None else to_axis(axis, arr.ndim)
-    nonempty(arr, 0 not in index.shape)
-    new = host_one("put_along_axis", [arr, index, _elements(values, arr)], arr.shape, dtypes=[arr.dtype], axis=where)
+    check_assigned_axis_not_empty(arr, 0 not in index.shape)
+    new = host_call_of_one_result(
+        "put_along_axis", [arr, index, _elements(values, arr)], arr.shape, dtypes=[arr.dtype], axis=where
+    )
     assign_array(arr, new)
 
 
@@ -109,8 +111,8 @@ def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
     _array(a, "put")
     if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
         ind = new_traced_result(convert_for_element(a._trace, ind, np.dtype(np.intp)), a)
-    nonempty(a, to_traced_array(ind).size > 0)
-    assign_array(a, host_one("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
+    check_assigned_axis_not_empty(a, to_traced_array(ind).size > 0)
+    assign_array(a, host_call_of_one_result("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
 
 
 @implements(np.place)
@@ -120,7 +122,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     if to_traced_array(mask).size != arr.size:
         raise ShapeError("place: mask and data must be the same size")
     values = ravel(_safely(vals, arr, "place"))
-    assign_array(arr, host_one("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
+    assign_array(arr, host_call_of_one_result("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
 
 
 @implements(np.choose, method=True)
@@ -129,7 +131,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer
     parts, dtype = common(*choices)
     every = [cast(to_traced_array(c), dtype, copy=False) for c in parts]
     shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
-    result = host_one("choose", [index, *every], shape, dtypes=[dtype], mode=mode)
+    result = host_call_of_one_result("choose", [index, *every], shape, dtypes=[dtype], mode=mode)
     return result if out is None else assign_array(out, result, "unsafe")
 
 
@@ -138,7 +140,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tracer, .
     index = to_traced_array(indices)
     lengths = to_traced_shape(shape)
     dtypes = [np.intp] * len(lengths)
-    return tuple(host("unravel_index", [index], [index.shape] * len(lengths), dtypes, shape=lengths, order=order))
+    return tuple(host_call("unravel_index", [index], [index.shape] * len(lengths), dtypes, shape=lengths, order=order))
 
 
 @implements(np.ravel_multi_index)
@@ -147,7 +149,9 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     shape = every[0]._trace.builder.broadcast_shapes("ravel_multi_index", [i.shape for i in every])
     lengths = to_traced_shape(dims)
     modes = tuple(mode) if isinstance(mode, (tuple, list)) else mode
-    return host_one("ravel_multi_index", every, shape, dtypes=[np.intp], dims=lengths, mode=modes, order=order)
+    return host_call_of_one_result(
+        "ravel_multi_index", every, shape, dtypes=[np.intp], dims=lengths, mode=modes, order=order
+    )
 
 
 # by condition

@@ -19,9 +19,9 @@ from .joining import stack
 from .views import cast
 
 
-def gathered(x: Any, dtype: Any = None) -> Tracer:
+def array_of_nested_list(x: Any, dtype: Any = None) -> Tracer:
     """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
-    parts = _parts(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
+    parts = _traced_parts_of_list(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
     return parts if isinstance(parts, Tracer) else _joined(parts, reduce(np.promote_types, _dtypes(parts)))
 
 
@@ -44,10 +44,10 @@ def _dtypes(parts: Any) -> Iterator[np.dtype[Any]]:
             yield from _dtypes(part)
 
 
-def _parts(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
+def _traced_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
     """A nested list with traced arrays in place of what is no list, or is not traced."""
     if isinstance(x, (list, tuple)) and is_traced(x):
-        return [_parts(i, dtype, ITEM) for i in x]
+        return [_traced_parts_of_list(i, dtype, ITEM) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
         if dtype is not None and (type(x) is TracedNumber or (way is ITEM and not x.shape)):
             return new_traced_array(convert_for_element(trace_of_operands(x), x, dtype, way))
@@ -58,7 +58,7 @@ def _parts(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
             return to_traced_array(x)  # in a kernel's text, not in memory
         return to_traced_array(convert_known_value(x, dtype, way)[()])
     if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
-        return _parts(found, dtype, way)
+        return _traced_parts_of_list(found, dtype, way)
     array = np.asarray(x) if dtype is None else convert_known_value(x, dtype)
     checked_dtype(array.dtype)
     trace = trace_of_operands()
@@ -71,4 +71,4 @@ def _as_array(x: Any) -> Any:
     return x.__array__() if is_proxy_class(kind) and hasattr(kind, "__array__") else None
 
 
-TO_ARRAY[list] = gathered
+TO_ARRAY[list] = array_of_nested_list

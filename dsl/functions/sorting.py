@@ -16,7 +16,7 @@ from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
-from .host_calls import host_one, known, written
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
 from .statistics import nanmean
 from .views import flip, ravel, reshape
 
@@ -35,7 +35,7 @@ def _along(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
     return x, to_axis(axis, x.ndim)
 
 
-def _way(function: str, **options: Any) -> dict[str, Any]:
+def _sorting_kind_checked(function: str, **options: Any) -> dict[str, Any]:
     """How a function is to do its work, where NumPy knows that way. Raises DTypeError, ShapeError."""
     try:
         HOST[function](np.empty(0), **options)
@@ -58,9 +58,9 @@ def sort(
 ) -> Tracer:
     """The values in order; descending (which NumPy has not) is the Array API's."""
     _plain_order(order)
-    way = _way("sort", kind=kind, stable=None if stable is None else bool(stable))
+    way = _sorting_kind_checked("sort", kind=kind, stable=None if stable is None else bool(stable))
     x, at = _along(a, axis)
-    result = host_one("sort", [x], x.shape, dtypes=[x.dtype], axis=at, **way)
+    result = host_call_of_one_result("sort", [x], x.shape, dtypes=[x.dtype], axis=at, **way)
     return flip(result, at) if descending else result
 
 
@@ -83,10 +83,10 @@ def argsort(
 ) -> Tracer:
     """Where the values in order come from; descending (which NumPy has not) is the Array API's."""
     _plain_order(order)
-    way = _way("argsort", kind=kind, stable=None if stable is None else bool(stable))
+    way = _sorting_kind_checked("argsort", kind=kind, stable=None if stable is None else bool(stable))
     x, at = _along(a, axis, 1)
     if not descending:
-        return host_one("argsort", [x], x.shape, dtypes=[np.intp], axis=at, **way)
+        return host_call_of_one_result("argsort", [x], x.shape, dtypes=[np.intp], axis=at, **way)
     places = argsort(flip(x, at), at, kind, stable=stable)  # turned twice, so that equal values keep their order
     return apply("subtract", x.shape[at] - 1, flip(places, at))
 
@@ -133,9 +133,13 @@ def sorted_places(
     return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind, order, stable=stable), at)
 
 
-def _kth(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
+def _kth_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
     """The places that are to be right; in an empty array any are. Raises DTypeError, ShapeError."""
-    wanted = kth._known_scalar("cannot be a kth", "pass it as a Python int") if isinstance(kth, Tracer) else known(kth)
+    wanted = (
+        kth._known_scalar("cannot be a kth", "pass it as a Python int")
+        if isinstance(kth, Tracer)
+        else require_known_option(kth)
+    )
     places = np.asarray(wanted)
     if places.dtype == bool:
         raise ShapeError(f"kth must be ints, not {kth!r}")
@@ -153,9 +157,9 @@ def _kth(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
 @implements(np.partition)
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
     _plain_order(order)
-    _way("partition", kth=(0,), kind=kind)
+    _sorting_kind_checked("partition", kth=(0,), kind=kind)
     x, at = _along(a, axis)
-    return host_one("partition", [x], x.shape, dtypes=[x.dtype], kth=_kth(kth, x, at), axis=at)
+    return host_call_of_one_result("partition", [x], x.shape, dtypes=[x.dtype], kth=_kth_positions(kth, x, at), axis=at)
 
 
 @implements(method="partition")
@@ -166,9 +170,11 @@ def _partition_in_place(a: Tracer, kth: Any, axis: int = -1, kind: Any = "intros
 @implements(np.argpartition, method=True)
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
     _plain_order(order)
-    _way("argpartition", kth=(0,), kind=kind)
+    _sorting_kind_checked("argpartition", kth=(0,), kind=kind)
     x, at = _along(a, axis, 1)
-    return host_one("argpartition", [x], x.shape, dtypes=[np.intp], kth=_kth(kth, x, at), axis=at)
+    return host_call_of_one_result(
+        "argpartition", [x], x.shape, dtypes=[np.intp], kth=_kth_positions(kth, x, at), axis=at
+    )
 
 
 @implements(np.lexsort)
@@ -181,7 +187,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
         shapes = ", ".join(str(k.shape) for k in every)
         raise ShapeError(f"lexsort needs keys of one shape, got {shapes}; broadcast them first")
     at = to_axis(axis, max(every[0].ndim, 1))  # NumPy takes axis 0 of keys that have none
-    return host_one("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
+    return host_call_of_one_result("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
 
 
 @implements(np.searchsorted, method=True)
@@ -190,12 +196,14 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Trac
         raise ShapeError(f"side must be 'left' or 'right', got {side!r}")
     extra = [] if sorter is None else [sorter]
     named = ("sorter",) if extra else None
-    return host_one("searchsorted", [a, v, *extra], to_traced_array(v).shape, dtypes=[np.intp], side=side, named=named)
+    return host_call_of_one_result(
+        "searchsorted", [a, v, *extra], to_traced_array(v).shape, dtypes=[np.intp], side=side, named=named
+    )
 
 
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
-    return host_one("digitize", [x, bins], to_traced_array(x).shape, dtypes=[np.intp], right=bool(right))
+    return host_call_of_one_result("digitize", [x, bins], to_traced_array(x).shape, dtypes=[np.intp], right=bool(right))
 
 
 @implements(np.isin)
@@ -204,7 +212,7 @@ def isin(
 ) -> Tracer:
     """Whether each element is among the others."""
     x, tests = to_traced_array(element), to_traced_array(test_elements)
-    return host_one("isin", [x, tests], x.shape, dtypes=[np.bool_], invert=bool(invert), kind=kind)
+    return host_call_of_one_result("isin", [x, tests], x.shape, dtypes=[np.bool_], invert=bool(invert), kind=kind)
 
 
 # medians and quantiles
@@ -223,7 +231,7 @@ def _median(name: str) -> Any:
     ) -> Tracer:
         x = to_traced_array(a)
         shape, axes = _reduced(x, axis, keepdims is True)
-        return host_one(name, [x], shape, out, axis=axes, keepdims=keepdims is True)
+        return host_call_of_one_result(name, [x], shape, out, axis=axes, keepdims=keepdims is True)
 
     return function
 
@@ -246,11 +254,11 @@ def _quantile(name: str) -> Any:
     ) -> Tracer:
         x = to_traced_array(a)
         if name.startswith("nan") and not x.size:  # then NumPy looks at no `q`
-            return written(nanmean(x, axis, keepdims=keepdims is True), out)
+            return assign_to_out(nanmean(x, axis, keepdims=keepdims is True), out)
         shape, axes = _reduced(x, axis, keepdims is True)
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []
-        asked = _asked(q)
+        asked = _requested_quantiles(q)
         strict = not isinstance(asked, Tracer) and isinstance(asked, np.generic)  # an array's kind, no Python number's
         q_shape = (1,) if strict else np.shape(asked)
         if isinstance(asked, Tracer):
@@ -260,7 +268,7 @@ def _quantile(name: str) -> Any:
         if weights is not None:
             arrays, names = [*arrays, to_traced_array(weights)], [*names, "weights"]
         try:
-            result = host_one(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
+            result = host_call_of_one_result(name, arrays, q_shape + shape, named=tuple(names) or None, **options)
         except DTypeError as error:
             if not isinstance(asked, Tracer) or x.dtype.kind == "c":
                 raise
@@ -268,7 +276,7 @@ def _quantile(name: str) -> Any:
         one = not asked.ndim if isinstance(asked, Tracer) else strict or type(asked) is bool
         if one and out is None and (name.startswith("nan") or axes is None or len(axes) == x.ndim):
             _check_dtype(name, x.dtype, result.dtype)
-        return written(reshape(result, shape) if strict else result, out)
+        return assign_to_out(reshape(result, shape) if strict else result, out)
 
     return function
 
@@ -280,7 +288,7 @@ def _check_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None
         raise UnsupportedError(f"{text}; write float(q), or [q]")
 
 
-def _asked(q: Any) -> Any:
+def _requested_quantiles(q: Any) -> Any:
     """Quantiles as a Python number, a float64, or tuples of numbers, where they are known; else as an array."""
     if isinstance(q, (Tracer, np.ndarray)):
         wanted = to_traced_array(q)
@@ -288,7 +296,7 @@ def _asked(q: Any) -> Any:
             return wanted
         found = constant_value(wanted._trace, wanted._value)
         return wanted if found is None else _tuples(found.tolist())
-    q = known(q)
+    q = require_known_option(q)
     if isinstance(q, np.generic) and q.dtype != np.float64:
         return to_traced_array(q)
     return np.float64(q) if isinstance(q, np.generic) else _tuples(q)

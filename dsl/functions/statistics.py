@@ -14,10 +14,10 @@ from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply, isclose
-from .host_calls import host_one, known_scalar, written
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_scalar
 from .joining import concatenate
 from .products import matmul
-from .reductions import NO_VALUE, all, mean, root_of, sum, var
+from .reductions import NO_VALUE, all, mean, root_of_variance, sum, var
 from .reductions import reduce as reduce_by
 from .ufunc_methods import general_reduce
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
@@ -66,12 +66,12 @@ def cov(
     if any(a.ndim > 2 for a in arrays):
         raise ShapeError("m and y have more than 2 dimensions")
     wanted = np.result_type(*(a.dtype for a in arrays), np.float64) if dtype is None else checked_dtype(dtype)
-    rows = [_rows(a, rowvar, i == 1, wanted) for i, a in enumerate(arrays)]
+    rows = [_observation_rows(a, rowvar, i == 1, wanted) for i, a in enumerate(arrays)]
     x = rows[0] if len(rows) == 1 else concatenate(rows)
     less = (0 if bias else 1) if less is None else less
     weights = _weights(fweights, aweights, x.shape[1])
     if weights is None:
-        centre, factor = mean(x, 1, keepdims=True), to_traced_array(_one_by(x.shape[1], less))
+        centre, factor = mean(x, 1, keepdims=True), to_traced_array(_reciprocal_of_count(x.shape[1], less))
         left = apply("subtract", x, centre)
         right = left
     else:
@@ -94,7 +94,7 @@ def cov(
 
 def _ddof(ddof: Any) -> Any:
     """A whole number of any type. Raises what NumPy raises, as ours."""
-    less = known_scalar(ddof)
+    less = require_known_scalar(ddof)
     try:
         whole = less is None or less == int(less)
     except (ValueError, OverflowError, TypeError) as error:
@@ -104,7 +104,7 @@ def _ddof(ddof: Any) -> Any:
     return less
 
 
-def _one_by(n: int, less: Any) -> Any:
+def _reciprocal_of_count(n: int, less: Any) -> Any:
     """1 / (n - less), infinite for what is less than 0, in the arithmetic of NumPy's scalars: unsigned ones wrap."""
     try:
         with np.errstate(all="ignore"):
@@ -114,7 +114,7 @@ def _one_by(n: int, less: Any) -> Any:
         raise numpy_error_as_ours(error, "ddof: ") from None
 
 
-def _rows(a: Tracer, rowvar: bool, second: bool, dtype: Any) -> Tracer:
+def _observation_rows(a: Tracer, rowvar: bool, second: bool, dtype: Any) -> Tracer:
     x = cast(a, dtype, copy=False)
     x = reshape(x, (1, -1) if x.size else (1, 0)) if x.ndim < 2 else x
     turn = not rowvar and (x.shape[0] != 1 if second else a.ndim != 1)
@@ -152,7 +152,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 # statistics that skip NaN
 
 
-def _numbers(a: Any, where: Any) -> Tracer:
+def _non_nan_mask(a: Any, where: Any) -> Tracer:
     """Where `a` is a number, and `where` holds."""
     valid = apply("logical_not", apply("isnan", a))
     return valid if where is NO_VALUE or where is True or where is None else apply("logical_and", valid, where)
@@ -165,7 +165,7 @@ def nanmean(
     x = to_traced_array(a)
     if dtype_kind(x.dtype) not in "fc":
         return mean(x, axis, dtype, out, keepdims, where=where)
-    return mean(x, axis, dtype, out, keepdims, where=_numbers(x, where))
+    return mean(x, axis, dtype, out, keepdims, where=_non_nan_mask(x, where))
 
 
 @implements(np.nanvar)
@@ -186,14 +186,14 @@ def nanvar(
     less = ddof if correction is NO_VALUE or correction is None else correction
     if dtype_kind(x.dtype) not in "fc":
         return var(x, axis, dtype, out, less, keepdims, where=where, **options)
-    valid = _numbers(x, where)
+    valid = _non_nan_mask(x, where)
     result = var(x, axis, dtype, None, less, keepdims, where=valid, **options)
     count = sum(valid, axis, np.intp, None, keepdims)
     too_few = apply("less_equal", apply("subtract", count, less), 0)
-    return written(apply("where", too_few, result.dtype.type(np.nan), result), out)
+    return assign_to_out(apply("where", too_few, result.dtype.type(np.nan), result), out)
 
 
-implements(np.nanstd)(root_of(nanvar))
+implements(np.nanstd)(root_of_variance(nanvar))
 
 
 def _nan_extreme(op: str, stand_in: float) -> Any:
@@ -213,7 +213,7 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
             given = {k: v for k, v in plain.items() if v is not NO_VALUE and v is not None}
             return general_reduce(np.fmax if op == "max" else np.fmin, x, axis, None, out, **given)
         if dtype_kind(x.dtype) != "f":
-            return written(reduce_by(op, x, axis, **plain), out)
+            return assign_to_out(reduce_by(op, x, axis, **plain), out)
         missing = apply("isnan", x)
         number = x.dtype.type(stand_in)
         values = apply("where", missing, number, x)
@@ -221,9 +221,9 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
         nothing = missing if where is NO_VALUE else apply("logical_or", missing, apply("logical_not", where))
         empty = all(broadcast_to(nothing, x.shape), axis, None, keepdims)
         if initial is NO_VALUE or initial is None:
-            return written(apply("where", empty, x.dtype.type(np.nan), found), out)
+            return assign_to_out(apply("where", empty, x.dtype.type(np.nan), found), out)
         others = apply("where", empty, x.dtype.type(np.nan), reduce_by(op, values, axis, **plain | {"initial": number}))
-        return written(apply("where", apply("isnan", found), others, found), out)  # an initial NaN is skipped too
+        return assign_to_out(apply("where", apply("isnan", found), others, found), out)  # an initial NaN is skipped too
 
     return function
 
@@ -240,7 +240,7 @@ def _nan_arg(name: str) -> Any:
         axes = to_axes(at, x.ndim)
         keep = keepdims is True
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
-        return host_one(name, [x], shape, out, dtypes=[np.intp], axis=at, keepdims=keep or None)
+        return host_call_of_one_result(name, [x], shape, out, dtypes=[np.intp], axis=at, keepdims=keep or None)
 
     return function
 

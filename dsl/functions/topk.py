@@ -12,7 +12,7 @@ from ..core.errors import ShapeError
 from ..trace.axes import to_axis
 from ..trace.operands import new_traced_array, to_traced_array
 from .gather import looked_up
-from .host_calls import host_one
+from .host_calls import host_call_of_one_result
 
 
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
@@ -22,9 +22,9 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
     that of x, and int64. Raises ShapeError for k below 0 or above the axis' length, AxisError for an axis out of range.
     """
     a = to_traced_array(x)
-    at, count = _checked(a.shape, k, axis)
+    at, count = _checked_topk_arguments(a.shape, k, axis)
     shape = tuple(count if i == at else n for i, n in enumerate(a.shape))
-    places = host_one("topk", [a], shape, dtypes=[np.intp], k=count, axis=at, largest=bool(largest))
+    places = host_call_of_one_result("topk", [a], shape, dtypes=[np.intp], k=count, axis=at, largest=bool(largest))
     others = [i for i in range(a.ndim) if i != at]
     return new_traced_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
 
@@ -32,12 +32,12 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
 def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
     """`topk` of NumPy arrays."""
     a = np.asarray(x)
-    at, count = _checked(a.shape, k, axis)
+    at, count = _checked_topk_arguments(a.shape, k, axis)
     places = top_places(a, count, at, bool(largest))
     return np.take_along_axis(a, places, at), places
 
 
-def _checked(shape: tuple[int, ...], k: Any, axis: int) -> tuple[int, int]:
+def _checked_topk_arguments(shape: tuple[int, ...], k: Any, axis: int) -> tuple[int, int]:
     at, count = to_axis(axis, len(shape)), to_index(k, "k")
     if not 0 <= count <= shape[at]:
         raise ShapeError(f"topk: k={count} is not between 0 and {shape[at]}, the length of axis {at}")

@@ -15,8 +15,8 @@ from ..trace.items import convert_for_element
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import call_ufunc
-from .gather import nonempty
-from .host_calls import host_one, known, written
+from .gather import check_assigned_axis_not_empty
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
 from .reductions import NO_VALUE
 from .views import copy
 
@@ -39,7 +39,7 @@ def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
         truth = call_ufunc(
             ufunc, rest, new_traced_result(convert_for_element(rest._trace, given["initial"], rest.dtype))
         )
-        return written(truth, _first(out))
+        return assign_to_out(truth, _first(out))
     if reduction is None:
         return general_reduce(ufunc, array, axis, dtype, out, **given)
     if dtype is not None and ufunc in (np.add, np.multiply):
@@ -72,7 +72,7 @@ def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = No
     x = to_traced_array(array)
     at = _axis_of(x, axis, "accumulate")
     wanted = None if dtype is None else checked_dtype(dtype)
-    return host_one("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
+    return host_call_of_one_result("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
 
 
 def reduceat_ufunc(
@@ -84,7 +84,9 @@ def reduceat_ufunc(
     shape = (*x.shape[:where], at.size, *x.shape[where + 1 :])
     tiny = [(2,) * x.ndim, (2,)]
     wanted = None if dtype is None else checked_dtype(dtype)
-    return host_one("reduceat", [x, at], shape, _first(out), tiny=tiny, ufunc=ufunc.__name__, axis=where, dtype=wanted)
+    return host_call_of_one_result(
+        "reduceat", [x, at], shape, _first(out), tiny=tiny, ufunc=ufunc.__name__, axis=where, dtype=wanted
+    )
 
 
 def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
@@ -93,9 +95,11 @@ def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
         raise UnsupportedError(f"np.{ufunc.__name__}.at on an array that is no argument; pass it as an argument")
     key, arrays = static_key(indices)
     operands = [] if b is None else [to_traced_array(b)]
-    nonempty(a, a.ndim == 1 and any(i.size for i in arrays))
+    check_assigned_axis_not_empty(a, a.ndim == 1 and any(i.size for i in arrays))
     options = {"ufunc": ufunc.__name__, "key": key}
-    assign_array(a, host_one("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe")
+    assign_array(
+        a, host_call_of_one_result("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe"
+    )
 
 
 def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
@@ -104,7 +108,7 @@ def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
     arrays: list[Tracer] = []
     for entry in indices if isinstance(indices, tuple) else (indices,):
         if isinstance(entry, slice):
-            entries.append(tuple(known(v) for v in (entry.start, entry.stop, entry.step)))
+            entries.append(tuple(require_known_option(v) for v in (entry.start, entry.stop, entry.step)))
         elif entry is None or entry is Ellipsis:
             entries.append(entry)
         elif isinstance(entry, (Tracer, np.ndarray, list, tuple)):
@@ -114,7 +118,7 @@ def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
             entries.append("array")
             arrays.append(index)
         else:
-            entries.append(to_index(known(entry), "an index"))
+            entries.append(to_index(require_known_option(entry), "an index"))
     return tuple(entries), arrays
 
 
@@ -138,11 +142,11 @@ def general_reduce(
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
     if initial is not None:
-        options["initial"] = known(initial)
+        options["initial"] = require_known_option(initial)
     arrays = [x] if where is True else [x, to_traced_array(where)]
     if dtype is not None:
         options["dtype"] = checked_dtype(dtype)
-    return host_one("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)
+    return host_call_of_one_result("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)
 
 
 UFUNCS["reduce"] = reduce_ufunc

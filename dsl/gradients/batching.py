@@ -56,13 +56,13 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         flags = [True] * len(region.values) + [False] * len(region.outer)
         graph = batch_graph(region.graph, flags, sizes.pop())
         trace = trace_in_progress("vmap")
-        outputs = [_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
+        outputs = [_with_first_axis_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
         return region.result(outputs)
 
     return derived("vmap", function, body, (wanted, int(out_axes)))
 
 
-def _moved(trace: Trace, value: Value, axis: int) -> Value:
+def _with_first_axis_moved(trace: Trace, value: Value, axis: int) -> Value:
     """The value with its first axis at another place."""
     rank = len(value.shape)
     if not -rank <= axis < rank:
@@ -101,14 +101,14 @@ def jacobian(function: Callable[P, Any], argnums: int = 0, mode: str = "auto") -
             raise DTypeError("jacobian is of real numbers; take .real and .imag, or kg.jvp")
         inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
         forward = mode == "forward" or (mode == "auto" and inside < outside)
-        blocks = (_by_tangents if forward else _by_cotangents)(region, outputs)
+        blocks = (_jacobian_by_tangents if forward else _jacobian_by_cotangents)(region, outputs)
         rows = [region.like_arguments([new_traced_result(v) for v in row])[0] for row in blocks]
         return unflatten(region.tree, rows)
 
     return derived("jacobian", function, body, (int(argnums), mode))
 
 
-def _by_cotangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
+def _jacobian_by_cotangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
     """For each output its derivatives in each value: cotangents of 1 at each of its elements."""
     trace = trace_in_progress("jacobian")
     found = []
@@ -120,7 +120,7 @@ def _by_cotangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list
     return found
 
 
-def _by_tangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
+def _jacobian_by_tangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
     """For each output its derivatives in each value: tangents of 1 at each of the value's elements."""
     trace = trace_in_progress("jacobian")
     columns = []

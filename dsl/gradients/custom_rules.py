@@ -112,7 +112,7 @@ class CustomVJP(_CustomDerivative[P, R]):
         first = len(trace.builder.nodes)
         stand_ins = [_stand_in(trace, v) for v in part.moving_results]
         with _rule_inside(trace):
-            found = backward(pair[1], part.like_result([_held(v) for v in stand_ins]))
+            found = backward(pair[1], part.like_result([_held_value(v) for v in stand_ins]))
         if not isinstance(found, (tuple, list)) or len(found) != len(args):
             what = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
             raise ArgumentsError(
@@ -141,11 +141,11 @@ class CustomJVP(_CustomDerivative[P, R]):
         first = len(trace.builder.nodes)
         stand_ins = [_stand_in(trace, v) for v in given.inputs]
         with _rule_inside(trace):
-            pair = rule(args, given.like_arguments([_held(v) for v in stand_ins]))
+            pair = rule(args, given.like_arguments([_held_value(v) for v in stand_ins]))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the rule of {name} returns {type(pair).__name__}; return (result, its tangent)")
         part = _FlattenedCall(args, pair[0])
-        if _depends(trace, part.results, {v.number for v in stand_ins}):
+        if _depends_on_stand_ins(trace, part.results, {v.number for v in stand_ins}):
             raise ArgumentsError(f"the result of {name} depends on tangents; compute it of the arguments alone")
         outputs = part.of_result(trace, f"the rule of {name}", pair[1])
         (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
@@ -242,18 +242,18 @@ def _rule_inside(trace: Trace) -> Iterator[None]:
 
 
 def _lifted(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
-    return function if trace.world is None else trace.world.lift(function)
+    return function if trace.world is None else trace.world.proxy_of(function)
 
 
 def _stand_in(trace: Trace, like: Value) -> Value:
     return trace.builder.add("placeholder", (), like.type, (("id", len(trace.builder.nodes)),))
 
 
-def _held(value: Value) -> Tracer:
+def _held_value(value: Value) -> Tracer:
     return new_traced_result(value)
 
 
-def _depends(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
+def _depends_on_stand_ins(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
     todo, seen = [v.number for v in values], set[int]()
     while todo:
         number = todo.pop()
@@ -265,7 +265,7 @@ def _depends(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool
     return False
 
 
-def _moves(value: Value) -> bool:
+def _has_tangent_space(value: Value) -> bool:
     return dtype_kind(value.dtype) in "fc"
 
 
@@ -284,12 +284,12 @@ class _FlattenedCall:
         found: list[Any] = []
         self.tree = flatten(result, found, results=True)
         self.results = [to_traced_array(x)._value for x in found]
-        self.moving_places = [i for i, v in enumerate(self.results) if _moves(v)]
+        self.moving_places = [i for i, v in enumerate(self.results) if _has_tangent_space(v)]
         self.moving_results = [self.results[i] for i in self.moving_places]
 
     def like_result(self, values: Sequence[Any]) -> Any:
         rest = iter(values)
-        return unflatten(self.tree, [next(rest) if _moves(v) else None for v in self.results])
+        return unflatten(self.tree, [next(rest) if _has_tangent_space(v) else None for v in self.results])
 
     def like_arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
         rest = iter(values)
@@ -306,7 +306,7 @@ class _FlattenedCall:
                 raise ArgumentsError(f"{what} gives for argument {place} another structure than it has, {tree}")
             for leaf, value in zip(leaves, values, strict=True):
                 if value is not None:
-                    outputs.append(_like(trace, f"{what} gives for argument {place}", leaf, value))
+                    outputs.append(_derivative_of_type(trace, f"{what} gives for argument {place}", leaf, value))
         return outputs
 
     def of_result(self, trace: Trace, what: str, tangent: Any) -> list[Value]:
@@ -315,7 +315,11 @@ class _FlattenedCall:
         if flatten(tangent, leaves, results=True) != self.tree:
             raise ArgumentsError(f"{what} gives a tangent of another structure than the result, which is {self.tree}")
         pairs = zip(leaves, self.results, strict=True)
-        return [_like(trace, f"{what} gives a tangent", leaf, value) for leaf, value in pairs if _moves(value)]
+        return [
+            _derivative_of_type(trace, f"{what} gives a tangent", leaf, value)
+            for leaf, value in pairs
+            if _has_tangent_space(value)
+        ]
 
     def node(self, trace: Trace, control: CustomDerivative, rest: Sequence[int]) -> Any:
         """The result, as nodes that know their derivative."""
@@ -332,10 +336,10 @@ def _value_of(leaf: Any) -> Value | None:
     if leaf is None or isinstance(leaf, (str, bool, int)) or (callable(leaf) and not isinstance(leaf, NumpyProtocols)):
         return None
     value = to_traced_array(leaf)._value
-    return value if _moves(value) else None
+    return value if _has_tangent_space(value) else None
 
 
-def _like(trace: Trace, what: str, given: Any, like: Value) -> Value:
+def _derivative_of_type(trace: Trace, what: str, given: Any, like: Value) -> Value:
     """A tangent or cotangent of a value's type; zeros for None. Raises ShapeError."""
     if given is None:
         return trace.builder.broadcast(trace.builder.const(0, like.dtype), like.shape)

@@ -41,7 +41,7 @@ def derived(what: str, function: Callable[P, Any], body: Body, key: Hashable, li
     try:
         return _kept(what, function, _DerivedBody(body, (what, key)), like)
     except TypeError:  # a function without a hash
-        return _made(what, function, _DerivedBody(body, (what, key)), like)
+        return _make_derived_function(what, function, _DerivedBody(body, (what, key)), like)
 
 
 class _DerivedBody:
@@ -59,7 +59,7 @@ class _DerivedBody:
         return isinstance(other, _DerivedBody) and self.key == other.key
 
 
-def _made(what: str, function: Any, body: _DerivedBody, like: bool) -> KernelGraph[Any, Any]:
+def _make_derived_function(what: str, function: Any, body: _DerivedBody, like: bool) -> KernelGraph[Any, Any]:
     plain, given = plain_function(what, function)
     run = body.run
 
@@ -81,4 +81,4 @@ def _made(what: str, function: Any, body: _DerivedBody, like: bool) -> KernelGra
     return KernelGraph(derived_function, **given)
 
 
-_kept = lru_cache(256)(_made)
+_kept = lru_cache(256)(_make_derived_function)

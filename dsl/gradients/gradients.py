@@ -79,14 +79,14 @@ def _gradient(
     holomorphic: bool,
     save: int | str,
 ) -> KernelGraph[P, Any]:
-    budget = bytes_of(what, save)
-    numbers, names = _places(what, argnums, argnames)
+    budget = parse_bytes(what, save)
+    numbers, names = _differentiated_argument_places(what, argnums, argnames)
     several = names is not None or not isinstance(argnums, (int, np.integer))
 
     def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        args, options, chosen = _chosen(function, args, options, numbers, names or ())
+        args, options, chosen = _differentiated_arguments(function, args, options, numbers, names or ())
         region = trace_region(what, function, args, options, chosen)
-        loss = _loss(what, region, has_aux, holomorphic)
+        loss = _loss_output(what, region, has_aux, holomorphic)
         trace = trace_in_progress(what)
         graph = derive_reverse(region.graph, range(len(region.values)), [loss], budget)
         kind = region.graph.nodes[region.graph.outputs[loss]].type
@@ -110,7 +110,7 @@ def _gradient(
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def bytes_of(what: str, size: int | str) -> int:
+def parse_bytes(what: str, size: int | str) -> int:
     """A number of bytes, as `256 MB` too. Raises ArgumentsError."""
     if isinstance(size, str):
         number, _, unit = size.strip().rpartition(" ")
@@ -122,7 +122,7 @@ def bytes_of(what: str, size: int | str) -> int:
     raise ArgumentsError(f"save={size!r} of {what}: write bytes, or a text such as '256 MB'")
 
 
-def _places(
+def _differentiated_argument_places(
     what: str, argnums: Chosen, argnames: str | Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
     """Checked; argnums is not asked for where only names are given. Raises ArgumentsError."""
@@ -140,7 +140,7 @@ def _places(
     return numbers, names or None
 
 
-def _chosen(
+def _differentiated_arguments(
     function: Any, args: tuple[Any, ...], options: dict[str, Any], numbers: Sequence[int], names: Sequence[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[Place]]:
     """The arguments of a call, and where in them those are that are asked for."""
@@ -158,7 +158,7 @@ def _chosen(
     return args, options, chosen
 
 
-def _loss(what: str, region: DifferentiatedRegion, has_aux: bool, holomorphic: bool) -> int:
+def _loss_output(what: str, region: DifferentiatedRegion, has_aux: bool, holomorphic: bool) -> int:
     """The output that is the number. Raises ArgumentsError, DTypeError, ShapeError."""
     first: Any = region.leaves[0] if region.leaves else None
     if has_aux:
@@ -199,7 +199,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """
     if current_trace() is None:
         value = derived("vjp", function, _value_of, "value", like=False)(*args)
-        pulling = derived("vjp", function, _pulled(has_aux), ("pull", has_aux), like=False)
+        pulling = derived("vjp", function, _pull_back(has_aux), ("pull", has_aux), like=False)
 
         def pull_again(cotangent: Any) -> Any:
             return pulling(args, cotangent)
@@ -212,10 +212,10 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
 
 def _value_of(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     world = trace_in_progress("vjp").world
-    return (function if world is None else world.lift(function))(*args, **options)
+    return (function if world is None else world.proxy_of(function))(*args, **options)
 
 
-def _pulled(has_aux: bool) -> Any:
+def _pull_back(has_aux: bool) -> Any:
     def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         given, cotangent = args
         return _vjp(function, given, has_aux)[1](cotangent)
@@ -234,21 +234,21 @@ def _vjp(function: Callable[..., Any], args: Sequence[Any], has_aux: bool) -> tu
     seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
     derived_graph = derive_reverse(graph, range(len(region.values)), seeded)
     trace = trace_in_progress("vjp")
-    zero = [trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape) for t in _types(graph, seeded)]
+    zero = [trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape) for t in _types_of_outputs(graph, seeded)]
     value = region.result(region.inlined(trace, derived_graph, zero)[:count])
 
     def pull(cotangent: Any) -> Any:
         given: list[Any] = []
         if flatten(cotangent, given, results=True) != tree:
             raise ArgumentsError(f"the cotangent is of another structure than the result, which is {tree}")
-        seeds = [_tangent("cotangent", x, graph, leaf) for x, leaf in zip(given, leaves, strict=True)]
+        seeds = [_cotangent_of_leaf("cotangent", x, graph, leaf) for x, leaf in zip(given, leaves, strict=True)]
         found = region.inlined(trace_in_progress("vjp"), derived_graph, [s for s in seeds if s is not None])[count:]
         return tuple(region.like_arguments([new_traced_result(v) for v in found]))
 
     return value, pull
 
 
-def _types(graph: Any, outputs: Sequence[int]) -> list[Any]:
+def _types_of_outputs(graph: Any, outputs: Sequence[int]) -> list[Any]:
     return [graph.nodes[graph.outputs[i]].type for i in outputs]
 
 
@@ -265,15 +265,15 @@ def _leaf_count(tree: Any) -> int:
     return 1 if tree.kind is None else sum(map(_leaf_count, tree.children))
 
 
-def _tangent(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
+def _cotangent_of_leaf(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
     """A cotangent of one leaf of the result, of its type. Raises ShapeError, DTypeError."""
     if type(leaf) is not RegionOutput or not _has_tangent(graph, leaf.number):
         return None
-    (wanted,) = _types(graph, [leaf.number])
-    return _of_type(what, given, wanted)
+    (wanted,) = _types_of_outputs(graph, [leaf.number])
+    return _cotangent_of_type(what, given, wanted)
 
 
-def _of_type(what: str, given: Any, type: Any) -> Value:
+def _cotangent_of_type(what: str, given: Any, type: Any) -> Value:
     value = to_traced_array(given)._value
     if value.shape != type.shape:
         raise ShapeError(f"the {what} has shape {value.shape}, and what it belongs to is {type}; broadcast it")
@@ -299,11 +299,11 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     if len(primals) != len(tangents):
         raise ArgumentsError(f"jvp: {len(primals)} arguments and {len(tangents)} tangents; pass one for each")
     if current_trace() is None:
-        return derived("jvp", function, _pushed(has_aux), has_aux, like=False)(tuple(primals), tuple(tangents))
+        return derived("jvp", function, _push_forward(has_aux), has_aux, like=False)(tuple(primals), tuple(tangents))
     return _jvp(plain_function("jvp", function)[0], primals, tangents, has_aux)
 
 
-def _pushed(has_aux: bool) -> Any:
+def _push_forward(has_aux: bool) -> Any:
     return lambda function, args, options: _jvp(function, args[0], args[1], has_aux)
 
 
@@ -318,7 +318,7 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
             raise ArgumentsError(f"the tangent of argument {place} is of another structure than it, {tree}")
         given += [leaf for leaf, array in zip(leaves, arrays, strict=True) if array]
     moving = [i for i, t in enumerate(given) if t is not None]
-    pushed = [_of_type("tangent", given[i], region.values[i].type) for i in moving]
+    pushed = [_cotangent_of_type("tangent", given[i], region.values[i].type) for i in moving]
     if has_aux and (region.tree.kind is not tuple or len(region.tree.children) != 2):
         raise ArgumentsError("with has_aux=True jvp needs a function that returns (result, others)")
     tree = region.tree.children[0] if has_aux else region.tree

@@ -90,17 +90,17 @@ def trace_region(
     with derived_inside(trace):
         for place in chosen:
             leaves: list[Any] = []
-            tree = flatten(_argument(what, args, options, place), leaves)
+            tree = flatten(_differentiated_argument(what, args, options, place), leaves)
             axis = None if axes is None else axes[place]
             arrays = tuple(_is_chosen(what, place, leaf, skips) if axis is None else _is_array(leaf) for leaf in leaves)
             trees.append((tree, arrays))
             for i, leaf in enumerate(leaves):
                 if not arrays[i]:
-                    leaves[i] = _own(trace, leaf)
+                    leaves[i] = _own_copy_of_leaf(trace, leaf)
                     continue
                 value = _weak_value(leaf)
                 if axis is not None:
-                    value, row = _first(trace, what, place, value, axis)
+                    value, row = _with_batch_axis_first(trace, what, place, value, axis)
                     values.append(value)
                     value = Value(value.number, row)
                 else:
@@ -111,9 +111,9 @@ def trace_region(
                 scalar = value.shape == () and (axis is not None or _is_scalar(leaf))
                 leaves[i] = Tracer(trace, held, SCALAR if scalar else None, layout=layout)
             found[place] = unflatten(tree, leaves)
-        given = [found[i] if i in found else _copies(trace, a) for i, a in enumerate(args)]
-        named = {k: found[k] if k in found else _copies(trace, v) for k, v in options.items()}
-        result = (function if trace.world is None else trace.world.lift(function))(*given, **named)
+        given = [found[i] if i in found else _copies_of_argument(trace, a) for i, a in enumerate(args)]
+        named = {k: found[k] if k in found else _copies_of_argument(trace, v) for k, v in options.items()}
+        result = (function if trace.world is None else trace.world.proxy_of(function))(*given, **named)
     leaves = []
     tree = flatten(result, leaves, results=True)
     outputs: list[Value] = []
@@ -150,7 +150,7 @@ def derived_inside(trace: Trace) -> Iterator[None]:
         trace.deriving -= 1
 
 
-def _argument(what: str, args: Sequence[Any], options: dict[str, Any], place: Place) -> Any:
+def _differentiated_argument(what: str, args: Sequence[Any], options: dict[str, Any], place: Place) -> Any:
     if isinstance(place, str):
         if place not in options:
             raise ArgumentsError(f"{what} is asked for argument {place!r}, which the call does not pass")
@@ -186,14 +186,14 @@ def _weak_value(leaf: Any) -> Value:
     return Value(value.number, value.type, weak)
 
 
-def _copies(trace: Trace, given: Any) -> Any:
+def _copies_of_argument(trace: Trace, given: Any) -> Any:
     """The argument with arrays of its own: the function may assign to them."""
     leaves: list[Any] = []
     tree = flatten(given, leaves)
-    return unflatten(tree, [_own(trace, leaf) for leaf in leaves])
+    return unflatten(tree, [_own_copy_of_leaf(trace, leaf) for leaf in leaves])
 
 
-def _own(trace: Trace, leaf: Any) -> Any:
+def _own_copy_of_leaf(trace: Trace, leaf: Any) -> Any:
     if isinstance(leaf, Tracer) and leaf._owner != SCALAR:
         return Tracer(trace, leaf._value, None, layout=_layout_of(leaf))
     return leaf
@@ -203,7 +203,7 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (Tracer, TracedNumber, np.ndarray, np.generic, Array, int, float, complex))
 
 
-def _first(trace: Trace, what: str, place: Place, value: Value, axis: int) -> tuple[Value, ArrayType]:
+def _with_batch_axis_first(trace: Trace, what: str, place: Place, value: Value, axis: int) -> tuple[Value, ArrayType]:
     """A value with this axis first, and the type of its rows. Raises ArgumentsError."""
     rank = len(value.shape)
     if not -rank <= axis < rank:

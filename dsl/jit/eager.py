@@ -28,7 +28,7 @@ CHANGING: set[Any] = {np.put, np.copyto, np.fill_diagonal, np.putmask, np.place,
 CHANGING |= {ufunc.at for ufunc in UFUNC_PARTS}
 
 
-def run(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def run_eagerly(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """`function` of NumPy at once; the result on the arguments' device."""
     if function in CHANGING and args and isinstance(args[0], Array):
         from ..array.mutation import call_in_place
@@ -89,7 +89,7 @@ def _compiled(function: Callable[..., Any], device: Device, names: tuple[str, ..
         def one(*args: Any) -> Any:
             first = len(args) - len(names)
             result = function(*args[:first], **dict(zip(names, args[first:], strict=True)))
-            return (result, _views(result, args)) if _may_view(function) else result
+            return (result, _mark_view_results(result, args)) if _may_view(function) else result
 
         one.__name__ = getattr(function, "__name__", "operation")
         found = _COMPILED[key] = KernelGraph(one, device=name_of(device), untraceable="refuse")
@@ -103,7 +103,7 @@ def _may_view(function: Callable[..., Any]) -> bool:
     return getattr(function, "__name__", "") in _VIEWING
 
 
-def _views(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
+def _mark_view_results(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
     """While it is traced: which of the results NumPy would make views of the arguments."""
     given = arrays_among_arguments(args, Tracer)
     return tuple(any(settled_root_of_view(x) is a for a in given) for x in arrays_among_arguments(result, Tracer))
@@ -121,14 +121,14 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: di
     """What `kg.Array.__array_ufunc__` answers."""
     if current_trace() is not None:
         return UFUNCS[method](ufunc, *inputs, **options)
-    return run(getattr(ufunc, method), inputs, options)
+    return run_eagerly(getattr(ufunc, method), inputs, options)
 
 
 def run_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `kg.Array.__array_function__` answers."""
     if current_trace() is not None:
         return call_function(function, args, options)
-    return run(function, args, options)
+    return run_eagerly(function, args, options)
 
 
 def bound_method(array: Array, name: str) -> Callable[..., Any]:
@@ -146,7 +146,7 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
     def method(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:
             return METHODS[name](to_traced_array(array), *args, **options)
-        return run(_METHOD_CALLS.setdefault(name, _call_method(name)), (array, *args), options)
+        return run_eagerly(_METHOD_CALLS.setdefault(name, _call_method(name)), (array, *args), options)
 
     method.__name__ = name
     return method

@@ -120,19 +120,19 @@ class ValueReader:
     def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
         """What gives the values, and all that lives on and is worth keeping."""
         living = {_behind_reshapes(trace, number) for number in trace.living_nodes()}
-        lasting = sorted(number for number in living if _costs(trace, self.known, number))
+        lasting = sorted(number for number in living if _is_worth_keeping(trace, self.known, number))
         places = {v.number: i for i, v in reversed([*enumerate(values)])}
         new = [n for n in lasting if n not in self.known and n not in places]
         places |= {n: i + len(values) for i, n in enumerate(new)}
         kept = [places[n] if n in places else -1 - self.known[n] for n in lasting]
         outputs = [*values, *map(trace.builder.at, new)]
-        watched = placed(trace, outputs)
+        watched = outputs_to_read(trace, outputs)
         found = extract_subgraph(trace, outputs, self.known)
         self.known = {n: i for i, n in enumerate(lasting)}
         return Segment(found, user_line(), values, kept, function, watched)
 
 
-def placed(trace: Trace, outputs: list[Value]) -> Watched:
+def outputs_to_read(trace: Trace, outputs: list[Value]) -> Watched:
     """What is to be looked at: it is added to the outputs, and no longer waits in the trace."""
     found = []
     for values, watcher in trace.watched:
@@ -150,7 +150,7 @@ def _behind_reshapes(trace: Trace, number: int) -> int:
     return number
 
 
-def _costs(trace: Trace, known: dict[int, int], number: int) -> bool:
+def _is_worth_keeping(trace: Trace, known: dict[int, int], number: int) -> bool:
     """Whether it is worth keeping: it is not made of numbers alone, nor is it a view of what is there anyway."""
     nodes = trace.builder.nodes
     while number not in known and nodes[number].op in _VIEWS:

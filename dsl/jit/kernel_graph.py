@@ -44,13 +44,13 @@ from .segments import SegmentedCall
 from .signature import (
     LEAF_TYPES,
     FunctionParameters,
+    add_nested_leaves,
     check_function,
     is_number,
     key_of,
     number_of,
     open_arguments,
     quick_key,
-    spread,
     take_apart,
     to_leaf,
     to_opened_leaf,
@@ -171,7 +171,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
     def _call_in_trace(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call that becomes a part of the trace in progress."""
         world = context.trace.world
-        return (self._function if world is None else world.lift(self._function))(*args, **options)
+        return (self._function if world is None else world.proxy_of(self._function))(*args, **options)
 
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""
@@ -269,7 +269,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         arrays of other libraries. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
-        if not spread(args, shape, leaves):
+        if not add_nested_leaves(args, shape, leaves):
             return None
         found = import_arguments(leaves)
         if found is None:

@@ -31,11 +31,11 @@ from ..core.host_scalars import Respecialise, lines_of
 from ..core.numpy_address import address
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.readable import is_kernel_readable, kernel_readable_copy, native_byte_order
-from ..environment.guards import Guard, GuardSet, checks_of
+from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.writes import old_value, watched_objects, writes_of
 from .signature import GENERICS, IdentityKey, StaticArgument, low_offset
 from .traced_function import TracedFunction
-from .write_back import assign, is_free, may_assign, overlaps_itself, refuse_change
+from .write_back import assign, is_assignable_at_a_look, may_assign, overlaps_itself, refuse_change
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
@@ -78,7 +78,7 @@ class FailedCall:
         self.error = error
 
 
-def failing(entry: Launcher, error: Exception) -> Launcher:
+def failing_launcher(entry: Launcher, error: Exception) -> Launcher:
     """What runs a call up to an error."""
 
     def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> FailedCall:
@@ -104,7 +104,7 @@ def generate_launcher(
     text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
     rows = captured.guards.rows
     watched = {row: words for row in rows if writer.on_cpu and (words := _words_of(row))}
-    checks, guarded = checks_of([row for row in rows if row not in watched])
+    checks, guarded = guard_expressions([row for row in rows if row not in watched])
     start = None
     if directly is not None and writer.is_direct():
         start = directly(writer.taken(), [word for words in watched.values() for word in words])
@@ -129,16 +129,16 @@ def generate_launcher(
         "track": track_call,
         "track_memory": track_memory,
         "host": captured.host,
-        "settled": settled,
+        "settled": is_call_finished,
         "over": [None],
         "pack": table_packers(0, plan.program.scalars)[0],
         "readable": kernel_readable_copy,
-        "ready": ready,
+        "ready": array_ready_on_device,
         "address": address,
         "asarray": np.asarray,
         "assign": assign,
         "make_room": free_memory_in_flight,
-        "is_free": is_free,
+        "is_free": is_assignable_at_a_look,
         "may_assign": may_assign,
         "refuse_change": refuse_change,
         "ndarray": np.ndarray,
@@ -154,7 +154,7 @@ def generate_launcher(
 
 def _words_of(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
-    return None if row.aspect is None else words_of_aspect(row.aspect, row.holder, row.value)
+    return None if row.native_aspect is None else words_of_aspect(row.native_aspect, row.holder, row.value)
 
 
 class _LauncherWriter:
@@ -310,7 +310,7 @@ class _LauncherWriter:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
         program = self.plan.program
         arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
-        found = [_taken(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
+        found = [_buffer_from_array(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
         found += [DirectArgument(buffer) for buffer in program.outputs]
         return [*found, DirectArgument(ARENA)] if self.plan.arena_bytes else found
 
@@ -465,7 +465,7 @@ class _LauncherWriter:
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
 
 
-def _taken(buffer: int, array: Any) -> DirectArgument:
+def _buffer_from_array(buffer: int, array: Any) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
         return DirectArgument(buffer)
     array = np.asarray(array)
@@ -483,7 +483,7 @@ _RESULTS = {
 }
 
 
-def settled(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:
+def is_call_finished(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:
     """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read.
 
     over: the last events that went well; the CPU has one tuple of them for all calls that it does at once."""
@@ -515,7 +515,7 @@ class OnAnotherDevice(Exception):
         self.there, self.here = there, here
 
 
-def ready(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
+def array_ready_on_device(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
     """The array on the device; if its values are on their way, the work on `buffer` has to wait for them. Raises
     OnAnotherDevice."""
     if array._device is not device:

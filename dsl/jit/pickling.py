@@ -31,13 +31,13 @@ class PicklableFunction:
         if type(function) is not FunctionType or protocol < 4:  # names with dots came with protocol 4
             return str(getattr(function, "__qualname__", self))
         if "_mark" not in vars(self):
-            self._mark = _named(_nothing.__code__, function, "_mark", {})
-            self._copy = _named(function.__code__, function, "_copy", function.__globals__)
+            self._mark = _function_by_name(_nothing.__code__, function, "_mark", {})
+            self._copy = _function_by_name(function.__code__, function, "_copy", function.__globals__)
             self._copy.__defaults__, self._copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
             self._copy.__doc__, self._copy.__annotations__ = function.__doc__, function.__annotations__
             self._copy.__dict__.update(function.__dict__)
             _owners[self._mark] = weakref.ref(self)
-        return _found, (type(self), self._mark), (self._copy, dict(options))
+        return _pickled_by_name, (type(self), self._mark), (self._copy, dict(options))
 
     def __setstate__(self, state: tuple[FunctionType, dict[str, Any]]) -> None:
         if not vars(self):
@@ -50,13 +50,13 @@ def _nothing() -> None:
     """The code of marks."""
 
 
-def _named(code: Any, function: FunctionType, name: str, scope: dict[str, Any]) -> FunctionType:
+def _function_by_name(code: Any, function: FunctionType, name: str, scope: dict[str, Any]) -> FunctionType:
     made = FunctionType(code, scope, function.__name__, None, function.__closure__ if code.co_freevars else None)
     made.__module__, made.__qualname__ = function.__module__, f"{function.__qualname__}.{name}"
     return made
 
 
-def _found(kind: Any, mark: FunctionType) -> Any:
+def _pickled_by_name(kind: Any, mark: FunctionType) -> Any:
     """What was pickled, where its mark was found by its name; else a new one that is still to be filled in."""
     owner = next((found() for found in [_owners.get(mark)] if found), None)
     return kind.__new__(kind) if owner is None else owner

@@ -28,7 +28,7 @@ from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, GuardSet
 from ..trace.trace import Trace, trace_in_progress
 from .graph_break import Answer, HostResult, Segment, ValueReader
-from .launcher import FailedCall, Launcher, failing
+from .launcher import FailedCall, Launcher, failing_launcher
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedFunction
 
@@ -133,7 +133,7 @@ class SegmentedCall(Launcher):
                 return found
             answer, kept = found
             path.append((part, answer))
-            part = part.children.get(_key(answer))
+            part = part.children.get(_answer_key(answer))
         with self._lock:
             return self._grow(leaves, places, path, kept, caller)
 
@@ -152,7 +152,7 @@ class SegmentedCall(Launcher):
         lasting = [found[i] if i >= 0 else kept[-1 - i] for i in part.kept]
         answer: Answer = values[0]
         if part.function is not None:
-            answer, arrays = _made(part.function(values), found[0]._device)
+            answer, arrays = _python_result_on_device(part.function(values), found[0]._device)
             lasting += arrays
         part.reads += 1
         part.seconds += time.perf_counter() - start
@@ -179,7 +179,7 @@ class SegmentedCall(Launcher):
             self._trees.make_room(passed)
             part.entry = self._entry(part.captured, [*leaves, *held])
             if error is not None:
-                part.entry = failing(part.entry, error)
+                part.entry = failing_launcher(part.entry, error)
             self._attach(part, last)
             passed.append(part)
             found = self._step(part, leaves, held, places, caller)
@@ -233,7 +233,7 @@ class SegmentedCall(Launcher):
             self.root = part
             return
         above, answer = last
-        above.children[_key(answer)] = part
+        above.children[_answer_key(answer)] = part
         if len(above.children) > MANY_VALUES and above.line not in self._warned:
             self._warned.add(above.line)
             warn_user(
@@ -285,14 +285,14 @@ class SegmentedCall(Launcher):
         yield f"{len(parts)} parts so far, split at {len(found)} lines"
         for line, parts in found.items():
             reads, seconds = sum(p.reads for p in parts), sum(p.seconds for p in parts)
-            values = Counter(_shown(key) for p in parts for key in p.children)
+            values = Counter(_shown_answer(key) for p in parts for key in p.children)
             shown = ", ".join(f"{v} in {n}" for v, n in values.most_common(MANY_VALUES))
             more = ", ..." if len(values) > MANY_VALUES else ""
             mean = f"{seconds / reads * 1e6:.0f} us each" if reads else "not run"
             yield f"split at {line}: {parts[0].type} read in {len(parts)} parts ({shown}{more}); {reads} reads, {mean}"
 
 
-def _made(result: Any, device: Device) -> tuple[HostResult, list[Array]]:
+def _python_result_on_device(result: Any, device: Device) -> tuple[HostResult, list[Array]]:
     """What a Python function gave, and the arrays in it on the device."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -305,13 +305,13 @@ def _made(result: Any, device: Device) -> tuple[HostResult, list[Array]]:
     return HostResult(tree, tuple(leaves)), arrays
 
 
-def _key(answer: Answer) -> Hashable:
+def _answer_key(answer: Answer) -> Hashable:
     if isinstance(answer, HostResult):
         return answer.key
     return answer.dtype.str, answer.shape, answer.tobytes()
 
 
-def _shown(key: Any) -> str:
+def _shown_answer(key: Any) -> str:
     if isinstance(key[0], Tree):
         return "(" + ", ".join(str(x) if type(x) is ArrayType else x[1] for x in key[1]) + ")"
     dtype, shape, data = key

@@ -161,10 +161,10 @@ def take_apart(
     """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
     leaves: list[Any] = []
     positional = tuple(
-        _part(name, value, parameters, leaves, method and i == 0)
-        for i, (name, value) in enumerate(_named(parameters, args))
+        _argument_structure(name, value, parameters, leaves, method and i == 0)
+        for i, (name, value) in enumerate(_arguments_by_name(parameters, args))
     )
-    keywords = tuple(_part(name, value, parameters, leaves, False) for name, value in options.items())
+    keywords = tuple(_argument_structure(name, value, parameters, leaves, False) for name, value in options.items())
     return Tree(tuple, (), (Tree(tuple, (), positional), Tree(dict, tuple(options), keywords))), leaves
 
 
@@ -179,12 +179,12 @@ def open_arguments(
 
     def part(name: str, value: Any) -> Tree:
         return (
-            _part(name, value, parameters, given, False)
+            _argument_structure(name, value, parameters, given, False)
             if name in parameters.static
             else open_value(value, given, holders, seen)
         )
 
-    positional = tuple([part(name, value) for name, value in _named(parameters, args)])
+    positional = tuple([part(name, value) for name, value in _arguments_by_name(parameters, args)])
     keywords = tuple([part(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
     return Tree(OpenedKind, (), children), given, holders
@@ -202,12 +202,14 @@ def to_opened_leaf(value: Any) -> Any:
         return StaticArgument(IdentityKey(value))
 
 
-def _named(parameters: FunctionParameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+def _arguments_by_name(parameters: FunctionParameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
     names = (*parameters.names, *("",) * (len(args) - len(parameters.names)))
     return list(zip(names, args, strict=False))
 
 
-def _part(name: str, value: Any, parameters: FunctionParameters, leaves: list[Any], objects: bool) -> Tree:
+def _argument_structure(
+    name: str, value: Any, parameters: FunctionParameters, leaves: list[Any], objects: bool
+) -> Tree:
     if name not in parameters.static:
         start = len(leaves)
         tree = flatten(value, leaves, objects)
@@ -308,7 +310,7 @@ def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] 
     return tuple(key)
 
 
-def spread(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: int = 0) -> bool:
+def add_nested_leaves(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: int = 0) -> bool:
     """Add the leaves in arguments, and what tells how they are nested; False for what `take_apart` alone knows."""
     for value in values:
         kind = type(value)
@@ -326,7 +328,7 @@ def spread(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: in
             leaves += inside
         else:
             shape.append(_NESTED)  # each of its items follows
-            if depth > _DEEP or not spread(inside, shape, leaves, depth + 1):
+            if depth > _DEEP or not add_nested_leaves(inside, shape, leaves, depth + 1):
                 return False
     return True
 

@@ -27,7 +27,7 @@ from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .compiled import CompiledProgram
 from .graph_break import ValueReader
-from .launcher import Launcher, failing, layout_of
+from .launcher import Launcher, failing_launcher, layout_of
 from .options import Options
 from .segments import SegmentedCall, SegmentTrees
 from .signature import StaticArgument, argument_of, is_number, number_of, strides_of
@@ -82,10 +82,10 @@ class Specializations:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
         except NeedCachedProperty as need:  # so do the next calls, each with an argument that does not hold it
             if all(strides_of(leaves[i]) is not None for i in need.known) and type(self.entries.get(key)) is not tuple:
-                remember(self.entries, key, Launcher(need.raise_again, "", need.guards))
+                remember_in_bounded_cache(self.entries, key, Launcher(need.raise_again, "", need.guards))
             raise
         except UnfinishedFunction as unfinished:
-            return failing(self._made(unfinished.captured, leaves), unfinished.error)
+            return failing_launcher(self._made(unfinished.captured, leaves), unfinished.error)
         except Refusal as error:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
@@ -113,9 +113,9 @@ class Specializations:
             marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
             self.entries[key] = marker
         if known or type(marker) is tuple:
-            remember(self.entries, (key, values_of(leaves, known or marker)), entry)
+            remember_in_bounded_cache(self.entries, (key, values_of(leaves, known or marker)), entry)
         else:
-            remember(self.entries, key, entry)
+            remember_in_bounded_cache(self.entries, key, entry)
 
     def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace, or a part of one, for leaves like these."""
@@ -163,9 +163,9 @@ class Specializations:
                 except (NeedCachedProperty, Refusal) as need:
                     need.known = known
                     raise
-                remember(self.traces, key, found)
+                remember_in_bounded_cache(self.traces, key, found)
                 if isinstance(found, TracedFunction):
-                    shown, took = tuple(map(show, arguments)), (time.perf_counter_ns() - began) / 1e3
+                    shown, took = tuple(map(describe_argument, arguments)), (time.perf_counter_ns() - began) / 1e3
                     self.note(
                         SpecializationEvent("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took)
                     )
@@ -241,7 +241,7 @@ class Specializations:
             program = batch_matmuls_where_faster(stages.program, streams, machine)
             found = CompiledProgram(program, plan_by_cost_model(program, streams, self.options.memory, machine))
             found.keep_stages(stages)
-            remember(self.plans, key, found)
+            remember_in_bounded_cache(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             took = (time.perf_counter_ns() - began) / 1e3
             self.note(
@@ -286,7 +286,7 @@ class Specializations:
         return self._device
 
 
-def remember(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
+def remember_in_bounded_cache(cache: dict[Hashable, Any], key: Hashable, value: Any) -> None:
     """Add to a bounded cache; what was not used since the last clearing makes room."""
     if len(cache) >= MAX_SPECIALIZATIONS:
         for old, held in list(cache.items()):
@@ -304,7 +304,7 @@ def values_of(leaves: Sequence[Any], which: Sequence[int]) -> tuple[StaticArgume
     return tuple(StaticArgument(number_of(leaves[i])) for i in which)
 
 
-def show(argument: TracedArgument) -> str:
+def describe_argument(argument: TracedArgument) -> str:
     """An argument as `explain` and `why` write it."""
     if argument.spec is not None:
         return str(argument.spec.type)

@@ -39,19 +39,19 @@ def differences(first: TracedFunction, again: TracedFunction) -> Iterator[tuple[
     nodes = zip_longest(before.nodes, after.nodes)
     for (a, b), (old, new) in zip(nodes, lines, strict=True):
         if a != b:
-            yield f"computes {_show(b)} where it computed {_show(a)}", new or old
+            yield f"computes {_node_text(b)} where it computed {_node_text(a)}", new or old
     for x, y in zip(first.arrays, again.arrays, strict=False):
         if x is not y and (x.dtype != y.dtype or x.tobytes() != y.tobytes()):
             yield f"reads another {x.dtype} array of shape {x.shape}", ""
     for (kind, old), (other, new) in zip(first.results, again.results, strict=False):
-        if kind == other and kind in ("static", "fresh") and not _same(old, new):
+        if kind == other and kind in ("static", "fresh") and not _same_returned_object(old, new):
             yield f"returns {new!r} where it returned {old!r}", ""
     parts = ("graph", "text", "checks", "tree", "assigned", "feeds", "line", "watched")
     if len(first.results) != len(again.results) or any(getattr(first, p) != getattr(again, p) for p in parts):
         yield "does something else", again.line
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same_returned_object(a: Any, b: Any) -> bool:
     """Whether two returned objects that are no arrays are as good as each other; those without a text of their own
     are told apart by type."""
     if type(a) is not type(b):
@@ -60,7 +60,7 @@ def _same(a: Any, b: Any) -> bool:
     return told is object.__repr__ or callable(a) or repr(a) == repr(b)
 
 
-def _show(node: Node | None) -> str:
+def _node_text(node: Node | None) -> str:
     if node is None:
         return "nothing"
     if node.op == "const":

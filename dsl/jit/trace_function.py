@@ -32,10 +32,10 @@ from ..core.errors import (
 from ..core.places import user_line_reader
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedCachedProperty
-from ..environment.environment import Environment, frozen_container_maker, known_names
+from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
 from ..environment.guards import GuardSet, contents_guard
 from ..environment.proxies import refuse_native_miss
-from ..environment.returned_objects import check_kinds
+from ..environment.returned_objects import check_returned_container_classes
 from ..environment.value_kinds import environment_of
 from ..state.changes import StateChanges
 from ..state.holders import is_opened
@@ -53,7 +53,7 @@ from ..trace.trace import (
     trace_in_progress,
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .graph_break import GraphBreak, Segment, ValueReader, placed
+from .graph_break import GraphBreak, Segment, ValueReader, outputs_to_read
 from .traced_function import TracedArgument, TracedFunction, Watched
 
 NUMBERS = (int, float, complex)
@@ -97,11 +97,15 @@ def trace_function(
     _watch_length(trace)
     opened: OpenedArguments | None = None
     try:
-        with trace_in_progress(trace), paused_gc(), contextlib.nullcontext() if world is None else world.undoing():
+        with (
+            trace_in_progress(trace),
+            paused_gc(),
+            contextlib.nullcontext() if world is None else world.restore_if_trace_fails(),
+        ):
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
-                    leaves[i] = world.watch(a.value, "an argument")
+                    leaves[i] = world.guard_value(a.value, "an argument")
             if world is not None and is_opened(tree):
                 opened = OpenedArguments(world, tree, leaves)
                 trace.holders = opened.holders
@@ -114,7 +118,7 @@ def trace_function(
                     world.may_open = any(a.static for a in arguments) or not _is_flat(tree)
             trace.builder.where = user_line_reader()
             try:
-                result = (function if world is None else world.root(function))(*args, **options)
+                result = (function if world is None else world.traced_root_function(function))(*args, **options)
             except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
                     raise UndecidedValue from None
@@ -130,7 +134,7 @@ def trace_function(
             if world is not None:
                 world.check()
             trace.builder.limit = 1 << 62
-            return _finished(trace, function, result, opened)
+            return _finish_trace(trace, function, result, opened)
     except NeedValue:
         return frozenset(trace.needed)
     except NeedCachedProperty as need:
@@ -236,7 +240,7 @@ def _after_writes(
     if not changed or trace.path or trace.depth or trace.loops:
         return error
     with trace_in_progress(trace):
-        return UnfinishedFunction(error, _finished(trace, function, None, opened))
+        return UnfinishedFunction(error, _finish_trace(trace, function, None, opened))
 
 
 def _records_nothing(*loop: Any) -> bool:
@@ -274,7 +278,7 @@ def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> 
     count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
     tree = Tree(tuple, (), (LEAF,) * count)
     results = [("array", i) for i in range(count)]
-    return _captured(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
+    return _traced_function_of(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
 
 
 def _stand_in(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
@@ -295,7 +299,7 @@ def _stand_in(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
     return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
 
 
-def _finished(
+def _finish_trace(
     trace: Trace, function: Callable[..., Any], result: Any, opened: OpenedArguments | None = None
 ) -> TracedFunction:
     found = ResultLocations(trace)
@@ -306,22 +310,22 @@ def _finished(
         tree, leaves = LEAF, [result]
     else:
         tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
-    check_kinds(tree)
+    check_returned_container_classes(tree)
     results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
-    watched = placed(trace, outputs)
+    watched = outputs_to_read(trace, outputs)
     if trace.split is not None:
         whole = extract_subgraph(trace, outputs, trace.split.known, [*trace.arguments_at])
     else:
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _captured(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
+    return _traced_function_of(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
 
 
-def _captured(
+def _traced_function_of(
     trace: Trace,
     function: Callable[..., Any],
     whole: Subgraph,
@@ -333,19 +337,19 @@ def _captured(
     watched: Watched = (),
     state: StateChanges | None = None,
 ) -> TracedFunction:
-    _nothing_left(whole.graph)
+    _check_no_loop_values_left(whole.graph)
     made = reroll_graph(whole.graph)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
-    found = _behind(len(names), results)
+    found = _places_behind_graph_inputs(len(names), results)
     if state is not None:
-        state = state.with_places(partial(_behind, len(names)))
+        state = state.with_places(partial(_places_behind_graph_inputs, len(names)))
     text = trace.host.text([*names, *numbers], checks)
     host = trace.host.function(text)
-    guards = [*known_names(function)] if trace.world is None else [*trace.world.guards.values()]
+    guards = [*guards_of_named_globals(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(
         made.graph,
@@ -365,12 +369,12 @@ def _captured(
     )
 
 
-def _behind(count: int, places: Sequence[Place]) -> tuple[Place, ...]:
+def _places_behind_graph_inputs(count: int, places: Sequence[Place]) -> tuple[Place, ...]:
     """Where numbers are found that come behind those of the graph."""
     return tuple((kind, x + count if kind == "number" else x) for kind, x in places)
 
 
-def _nothing_left(graph: Graph) -> None:
+def _check_no_loop_values_left(graph: Graph) -> None:
     """Raises where a value that a loop's body had while it was traced is used outside of the body."""
     for number, node in enumerate(graph.nodes):
         if node.op == "placeholder":
@@ -388,28 +392,28 @@ def _scalar_checks(whole: Subgraph) -> list[str]:
         if not name.startswith("leaves["):
             found.append(f"type({name}) is {kind.__name__}")
         if kind is int:
-            low, high = _limits(graph, number)
+            low, high = _limits_of_number(graph, number)
             found.append(f"{low} <= {name} <= {high}")
     return found
 
 
-def _limits(graph: Graph, number: int) -> tuple[int, int]:
+def _limits_of_number(graph: Graph, number: int) -> tuple[int, int]:
     """The Python ints that fit all uses of a number, those in bodies of loops and branches too."""
-    low, high = _bounds(graph.nodes[number].type.dtype)
+    low, high = _integers_of_dtype(graph.nodes[number].type.dtype)
     for user in graph.users[number]:
         node = graph.nodes[user]
-        found = [_bounds(node.type.dtype)] if node.op == "cast" else []
+        found = [_integers_of_dtype(node.type.dtype)] if node.op == "cast" else []
         if node.op in ("loop", "branch"):
             for body in node.attr("control").bodies:
                 own = body.numbers[node.op == "loop" :]  # a loop's first is the turn's
                 given = node.args[len(node.args) - len(own) :]
-                found += [_limits(body, n) for n, arg in zip(own, given, strict=True) if arg == number]
+                found += [_limits_of_number(body, n) for n, arg in zip(own, given, strict=True) if arg == number]
         for bounds in found:
             low, high = max(low, bounds[0]), min(high, bounds[1])
     return low, high
 
 
-def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+def _integers_of_dtype(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The Python ints that convert to `dtype` as NumPy converts them when they pass through int64."""
     kind = dtype_kind(dtype)
     if kind in "iu":

@@ -43,7 +43,7 @@ def refuse_change() -> None:
     )
 
 
-def is_free(target: Any, others: Sequence[Any]) -> bool:
+def is_assignable_at_a_look(target: Any, others: Sequence[Any]) -> bool:
     """Whether it takes no more than a look to see that the function may assign to a NumPy array."""
     if type(target) is not np.ndarray or not target.flags.writeable:
         return False

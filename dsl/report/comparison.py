@@ -86,17 +86,17 @@ def compared(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         "function": {"name": " and ".join(dict.fromkeys(names))},
         "names": [f"{data['function']['name']} on {data['device']['name']}" for data in both],
         "basis": "measured" if measured else "predicted",
-        "facts": [[name, *values] for name, *values in zip(FACTS, *map(_facts, both), strict=True)],
-        "lines": _joined(*({key: row for key, row in _lines(data, time)} for data in both)),
-        "tasks": _joined(*({key: row for key, row in _tasks(data, time)} for data in both)),
-        "cuts": _cuts(both),
+        "facts": [[name, *values] for name, *values in zip(FACTS, *map(_facts_of_report, both), strict=True)],
+        "lines": _join_two_reports(*({key: row for key, row in _lines_of_report(data, time)} for data in both)),
+        "tasks": _join_two_reports(*({key: row for key, row in _tasks_of_report(data, time)} for data in both)),
+        "cuts": _fusion_cuts(both),
     }
 
 
 FACTS = ("device", "arguments", "nodes", "tasks", "streams", "waits", "predicted", "measured", "arena", "least arena")
 
 
-def _facts(data: dict[str, Any]) -> tuple[Any, ...]:
+def _facts_of_report(data: dict[str, Any]) -> tuple[Any, ...]:
     plan, memory = data["plan"], data["memory"]
     arguments = ", ".join(f"{a['name']} {a['type']}" for a in data["arguments"])
     tasks = sum("parent" not in task for task in data["tasks"])
@@ -108,7 +108,7 @@ def _facts(data: dict[str, Any]) -> tuple[Any, ...]:
 Row = tuple[tuple[str, str, int], dict[str, Any]]  # what it is joined by, and its numbers
 
 
-def _lines(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+def _lines_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
     """The innermost lines that tasks come from; of a task of several each has its share of the time."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for number, task in enumerate(data["tasks"]):
@@ -127,7 +127,7 @@ def _lines(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Ite
         yield (name, text, counts[name, text]), {**row, "where": f"{name}:{line}", "text": text}
 
 
-def _tasks(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+def _tasks_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
     counts: dict[tuple[str, str], int] = {}
     for number, task in enumerate(data["tasks"]):
         if "parent" not in task:
@@ -137,7 +137,7 @@ def _tasks(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Ite
             yield (*key, counts[key]), row
 
 
-def _joined(first: dict[Any, dict[str, Any]], second: dict[Any, dict[str, Any]]) -> list[dict[str, Any]]:
+def _join_two_reports(first: dict[Any, dict[str, Any]], second: dict[Any, dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for key in dict.fromkeys([*first, *second]):
         pair = first.get(key), second.get(key)
@@ -153,7 +153,7 @@ def _joined(first: dict[Any, dict[str, Any]], second: dict[Any, dict[str, Any]])
     return sorted(rows, key=lambda row: -abs((row["times"][1] or 0.0) - (row["times"][0] or 0.0)))
 
 
-def _cuts(both: tuple[dict[str, Any], dict[str, Any]]) -> list[list[Any]]:
+def _fusion_cuts(both: tuple[dict[str, Any], dict[str, Any]]) -> list[list[Any]]:
     """How many cuts each rule makes in either."""
     counts = [[cut["rule"] for cut in data["cuts"]] for data in both]
     return [[rule, counts[0].count(rule), counts[1].count(rule)] for rule in dict.fromkeys(counts[0] + counts[1])]

@@ -40,11 +40,11 @@ class OpenedArguments:
         rest = iter(leaves)
         given: list[Any] = []
         positional, named = (
-            [assemble(child, rest, self._blank, world.lift, given, self.holders) for child in part.children]
+            [assemble(child, rest, self._blank, world.proxy_of, given, self.holders) for child in part.children]
             for part in tree.children
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
-        self.kinds: tuple[type, ...] = tuple(world.original(type(x)) for x in self.holders)
+        self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
         self._before = [held_by(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
@@ -53,7 +53,7 @@ class OpenedArguments:
         """An empty holder of a kind; objects are of the class that stands for the user's."""
         if not is_user_class(kind) and kind.__module__ not in ("types", "argparse") and issubclass(kind, (list, dict)):
             return kind()
-        made = self._world.lift(kind)
+        made = self._world.proxy_of(kind)
         return SimpleNamespace.__new__(made) if kind is SimpleNamespace else object.__new__(made)
 
     def before(self, holder: int) -> dict[int, Hashable]:
@@ -73,17 +73,17 @@ class OpenedArguments:
             now_names, now = held_by(found)
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
             if not same or now_names != names:
-                yield _difference(number, type(found) is list, (names, values), (now_names, now))
+                yield _holder_difference(number, type(found) is list, (names, values), (now_names, now))
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
         values = [*self.args, *self.options.values(), *(v for x in self.holders for v in held_by(x)[1])]
-        return (id(root_of_view(v)) for v in _parts(values) if isinstance(v, Tracer))
+        return (id(root_of_view(v)) for v in _values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one, or an array that was assigned to, at any depth."""
         found = {*changed}
-        inside = [[*_parts(held_by(x)[1])] for x in self.holders]
+        inside = [[*_values_and_tuple_items(held_by(x)[1])] for x in self.holders]
         while True:
             more = {
                 i
@@ -103,7 +103,7 @@ def held_by(holder: Any) -> Held:
     return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else attributes_in(holder)
 
 
-def _difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
+def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
     if is_list:
         pairs = [*enumerate(now[1])]
         if len(now[1]) != len(before[1]):
@@ -118,11 +118,11 @@ def _difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDi
     return HolderDifference(number, False, removed, put)
 
 
-def _parts(values: Sequence[Any]) -> Iterator[Any]:
+def _values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
     """The values, and what is in tuples among them."""
     for value in values:
         if isinstance(value, tuple):
-            yield from _parts(tuple(value))
+            yield from _values_and_tuple_items(tuple(value))
         else:
             yield value
 

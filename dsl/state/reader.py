@@ -45,11 +45,11 @@ class _ReaderWriter:
         if kind is None:
             self.leaves.append(value)
         elif kind is SameLeaf:
-            yield _unless(f"{value} is {self.leaves[_number(tree)]}")
+            yield _unless_line(f"{value} is {self.leaves[_number(tree)]}")
         elif kind is SameHolder:
-            yield _unless(f"{value} is {self.holders[_number(tree)][0]}")
+            yield _unless_line(f"{value} is {self.holders[_number(tree)][0]}")
         else:
-            yield _unless(f"type({value}) is {self.constant(kind)}")
+            yield _unless_line(f"type({value}) is {self.constant(kind)}")
             if self.opens and not issubclass(kind, tuple):
                 self.holders.append((value, kind))
             yield from self._parts(tree, kind, value)
@@ -59,13 +59,13 @@ class _ReaderWriter:
         for kind in dict.fromkeys(kind for _, kind in self.holders):
             same = [h for h, other in self.holders if other is kind]
             if len(same) > 1:
-                yield _unless(f"len({{*map(id, ({', '.join(same)}))}}) == {len(same)}")
+                yield _unless_line(f"len({{*map(id, ({', '.join(same)}))}}) == {len(same)}")
 
     def _parts(self, tree: Tree, kind: type, value: str) -> Iterator[str]:
         names = [self.name() for _ in tree.children]
         unpacked = f"({''.join(f'{n}, ' for n in names)})"
         if kind is list or issubclass(kind, tuple):
-            yield _unless(f"len({value}) == {len(names)}")
+            yield _unless_line(f"len({value}) == {len(names)}")
             if names:
                 yield f"{unpacked} = {value}"
         elif issubclass(kind, dict):
@@ -88,10 +88,10 @@ class _ReaderWriter:
         if not all(type(name) is str for name in names):
             raise _UnreadableStructure
         if names:
-            yield _unless(f"[*{value}] == {self.constant([*names])}")
+            yield _unless_line(f"[*{value}] == {self.constant([*names])}")
             yield f"{unpacked} = {value}.values()"
         else:
-            yield _unless(f"not {value}")
+            yield _unless_line(f"not {value}")
 
 
 def nested_reader(
@@ -107,7 +107,7 @@ def nested_reader(
         return None
     try:
         names = [reader.name() for _ in positional.children]
-        lines = [_unless(f"len(args) == {len(names)}")]
+        lines = [_unless_line(f"len(args) == {len(names)}")]
         lines += [f"({''.join(f'{n}, ' for n in names)}) = args"] if names else []
         for child, name in zip(positional.children, names, strict=True):
             lines += reader.read(child, name)
@@ -115,7 +115,7 @@ def nested_reader(
         for leaf, value in values.items():
             if type(value) is not int:
                 raise _UnreadableStructure
-            lines.append(_unless(f"{reader.leaves[leaf]} == {value}"))
+            lines.append(_unless_line(f"{reader.leaves[leaf]} == {value}"))
     except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]
@@ -134,5 +134,5 @@ def _number(tree: Tree) -> int:
     return number
 
 
-def _unless(test: str) -> str:
+def _unless_line(test: str) -> str:
     return f"if not ({test}): return NOT_TAKEN"

@@ -111,7 +111,7 @@ class ResultLocations:
         if id(value) in self._made:
             return LEAF, (("made", self._made[id(value)][1]),)
         world = self._trace.world
-        own = None if world is None or isinstance(value, Tracer) else world.own(value)
+        own = None if world is None or isinstance(value, Tracer) else world.users_object_told_apart(value)
         if own is not None:
             return LEAF, (("static", own),)
         parts: list[Any] = []
@@ -144,7 +144,7 @@ class ResultLocations:
         if isinstance(leaf, Tracer):
             return self._stored_array(leaf, label)
         if isinstance(leaf, (np.ndarray, np.generic, Array)):
-            real = leaf if self._trace.world is None else self._trace.world.original(leaf)
+            real = leaf if self._trace.world is None else self._trace.world.original_value(leaf)
             return ("fresh" if real is leaf and type(leaf) is np.ndarray else "static"), real
         return returned_object(self._trace, leaf, f"{label} becomes", self._line())
 

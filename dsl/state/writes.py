@@ -35,25 +35,25 @@ def writes_of(change: HolderChange, kind: type, holder: str, constant: Constant)
         if name in slots:
             yield f"{constant(slots[str(name)].__delete__)}({holder})"
         else:
-            yield f"del {items}[{_key(name, constant)}]"
+            yield f"del {items}[{_key_expression(name, constant)}]"
     for (name, *_), value in zip(change.put, values, strict=True):
         if name in slots:
             yield f"{constant(slots[str(name)].__set__)}({holder}, {value})"
         else:
-            yield f"{items}[{_key(name, constant)}] = {value}"
+            yield f"{items}[{_key_expression(name, constant)}] = {value}"
 
 
 def old_value(kind: type, holder: str, name: Hashable, constant: Constant) -> str:
     """An expression for what a holder holds."""
     if kind is list or issubclass(kind, dict):
-        return f"{holder}[{_key(name, constant)}]"
+        return f"{holder}[{_key_expression(name, constant)}]"
     slots = slots_of(kind)
     if name in slots:
         return f"{constant(slots[str(name)].__get__)}({holder})"
-    return f"{holder}.__dict__[{_key(name, constant)}]"
+    return f"{holder}.__dict__[{_key_expression(name, constant)}]"
 
 
-def _key(name: Hashable, constant: Constant) -> str:
+def _key_expression(name: Hashable, constant: Constant) -> str:
     return repr(name) if type(name) in (str, int) else constant(name)
 
 

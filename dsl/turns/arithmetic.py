@@ -14,7 +14,7 @@ from ...compiler.kernel.value import KernelValue
 from ...compiler.ops.table import OPS, resolve_loop_dtypes
 from ..trace.trace import LoopNotRecordable
 from .functions import call, call_ufunc, method
-from .gather import gather, is_gathered, put
+from .gather import gather_section, is_gathered, put
 from .items import section_at
 from .kinds import PLAIN, joined, kinds_of, merged_kinds, promoted
 from .linear import RULES, LinearExpression
@@ -220,7 +220,7 @@ class LoopArithmetic(LoopMemory):
             self.materialize(array)
         assert array.section is not None
         if is_gathered(key):
-            return gather(self, array.section, key)
+            return gather_section(self, array.section, key)
         found = section_at(self, array.section, key)
         if found.shape:
             return self.array_of_section(found)

@@ -48,7 +48,7 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequenc
                 a = a[..., None]
         return call_ufunc(recorder, ufunc, "__call__", (a, b), {})
     if method == "reduce" and len(inputs) == 1 and ufunc in _REDUCTIONS:
-        return reduce(recorder, _REDUCTIONS[ufunc], inputs[0], **{"axis": 0, **options})
+        return record_reduction(recorder, _REDUCTIONS[ufunc], inputs[0], **{"axis": 0, **options})
     out = options.get("out")
     parts = UFUNC_PARTS.get(ufunc)
     if method != "__call__" or set(options) - {"out", "dtype"} or parts is None:
@@ -62,11 +62,11 @@ def call_ufunc(recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequenc
         several = tuple(recorder.map(part, *inputs) for part in parts)
         found = several if len(several) > 1 else several[0]
     if out is None or (isinstance(out, tuple) and out == (None,)):
-        return strong(recorder, found)
+        return with_numpy_type(recorder, found)
     target = out[0] if isinstance(out, tuple) else out
     if isinstance(found, tuple) or (isinstance(out, tuple) and len(out) > 1):
         raise LoopNotRecordable(f"np.{ufunc.__name__} with out=")
-    return _into(recorder, target, found)
+    return _store_into(recorder, target, found)
 
 
 _REDUCTIONS: dict[np.ufunc, str] = {
@@ -79,7 +79,7 @@ _REDUCTIONS: dict[np.ufunc, str] = {
 }
 
 
-def strong(recorder: Recorder, x: Any) -> Any:
+def with_numpy_type(recorder: Recorder, x: Any) -> Any:
     """What NumPy's functions give is of NumPy's types, not Python's."""
     if isinstance(x, LoopNumber) and (x.weak is not None or x.others):
         (dtype, _), *others = joined((dtype, None) for dtype, _ in kinds_of(x))
@@ -87,7 +87,7 @@ def strong(recorder: Recorder, x: Any) -> Any:
     return x
 
 
-def _into(recorder: Recorder, target: Any, value: Any) -> Any:
+def _store_into(recorder: Recorder, target: Any, value: Any) -> Any:
     array = recorder.lift(target)
     value = recorder.lift(value)
     if not isinstance(array, LoopArray):
@@ -103,7 +103,7 @@ def _into(recorder: Recorder, target: Any, value: Any) -> Any:
 # reductions
 
 
-def reduce(
+def record_reduction(
     recorder: Recorder, op: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False
 ) -> Any:
     """The reduction `op` of an array."""
@@ -121,10 +121,12 @@ def reduce(
             if not n.is_at_least(1):
                 what = f"zero-size array to reduction operation {op}imum which has no identity"
                 recorder.fail_if(recorder.emit(n).eq(0), recorder.zero(), FixedError(ValueError, what))
-    return reduced(recorder, op, x.expression, axes, loop[0], result)
+    return record_elements_reduction(recorder, op, x.expression, axes, loop[0], result)
 
 
-def reduced(recorder: Recorder, op: str, source: LazyElements, axes: Sequence[int], dtype: DType, result: DType) -> Any:
+def record_elements_reduction(
+    recorder: Recorder, op: str, source: LazyElements, axes: Sequence[int], dtype: DType, result: DType
+) -> Any:
     """The elements of `source`, cast to dtype, reduced along axes."""
     kept = [i for i in range(len(source.shape)) if i not in axes]
     shape = tuple(source.shape[i] for i in kept)
@@ -174,12 +176,12 @@ def reduced(recorder: Recorder, op: str, source: LazyElements, axes: Sequence[in
         )
         for leaf in source.leaves
     )
-    columns = _columns(recorder, op, source, kept, axes, dtype) if result == dtype else None
+    columns = _reduce_columns(recorder, op, source, kept, axes, dtype) if result == dtype else None
     expression = LazyElements(shape, result, element, leaves, True, columns)
     return LoopArray(recorder, expression)
 
 
-def _columns(
+def _reduce_columns(
     recorder: Recorder, op: str, source: LazyElements, kept: Sequence[int], axes: Sequence[int], dtype: DType
 ) -> Callable[[ArraySection], None] | None:
     """Writes sums row after row, where the elements of a row lie side by side and those of a column do not."""
@@ -219,7 +221,7 @@ def mean(
     count: Any = 1
     for i in axes_of(axis, x.ndim):
         count = recorder.map("multiply", count, recorder.extent(x.expression.shape[i]))
-    total = reduce(recorder, "sum", astype(recorder, x, np.float64) if x.dtype.kind in "biu" else x, axis)
+    total = record_reduction(recorder, "sum", astype(recorder, x, np.float64) if x.dtype.kind in "biu" else x, axis)
     return recorder.map("divide", total, count)
 
 
@@ -258,7 +260,7 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
         return found
 
     product = LazyElements(shape, result, element, (*left.leaves, *right.leaves))
-    return reduced(recorder, "sum", product, [k], result, result)
+    return record_elements_reduction(recorder, "sum", product, [k], result, result)
 
 
 def dot(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
@@ -267,7 +269,7 @@ def dot(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
         raise LoopNotRecordable("np.dot with out=")
     if isinstance(x, LoopArray) and isinstance(y, LoopArray):
         return matmul(recorder, x, y)
-    return strong(recorder, recorder.map("multiply", x, y))
+    return with_numpy_type(recorder, recorder.map("multiply", x, y))
 
 
 def inner(recorder: Recorder, a: Any, b: Any) -> Any:
@@ -284,7 +286,7 @@ def outer(recorder: Recorder, a: Any, b: Any, out: Any = None) -> Any:
     return recorder.map("multiply", x[:, None], y)
 
 
-def norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def recorded_norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     a = recorder.lift(x)
     if not isinstance(a, LoopArray) or a.ndim != 1 or ord not in (None, 2) or axis not in (None, 0) or keepdims:
         raise LoopNotRecordable("np.linalg.norm with these arguments")
@@ -364,7 +366,7 @@ def flatnonzero(recorder: Recorder, a: Any) -> Any:
 
 
 def count_nonzero(recorder: Recorder, a: Any, axis: Any = None) -> Any:
-    return reduce(recorder, "sum", _mask(recorder, a), axis)
+    return record_reduction(recorder, "sum", _mask(recorder, a), axis)
 
 
 def compress(recorder: Recorder, condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
@@ -451,18 +453,18 @@ def where(recorder: Recorder, condition: Any, x: Any = None, y: Any = None) -> A
     condition = recorder.lift(condition)
     if not isinstance(condition, LoopSymbol) or condition.dtype.kind != "b":
         condition = recorder.map("not_equal", condition, 0)
-    return strong(recorder, recorder.map("where", condition, x, y))
+    return with_numpy_type(recorder, recorder.map("where", condition, x, y))
 
 
 def clip(recorder: Recorder, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
     found = a if a_min is None else recorder.map("maximum", a, a_min)
     found = found if a_max is None else recorder.map("minimum", found, a_max)
-    return strong(recorder, found) if out is None else _into(recorder, out, found)
+    return with_numpy_type(recorder, found) if out is None else _store_into(recorder, out, found)
 
 
 def _reduction(op: str) -> Callable[..., Any]:
     def function(recorder: Recorder, a: Any, *args: Any, **options: Any) -> Any:
-        return reduce(recorder, op, a, *args, **options)
+        return record_reduction(recorder, op, a, *args, **options)
 
     return function
 
@@ -483,7 +485,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.vdot: dot,
     np.inner: inner,
     np.outer: outer,
-    np.linalg.norm: norm,
+    np.linalg.norm: recorded_norm,
     np.transpose: transpose,
     np.flip: flip,
     np.copy: copy,
@@ -554,7 +556,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "nonzero": nonzero,
     "compress": lambda recorder, x, condition, axis=None: compress(recorder, condition, x, axis),
     "take": take,
-    "conj": lambda recorder, x: strong(recorder, recorder.map("conjugate", x)),
-    "conjugate": lambda recorder, x: strong(recorder, recorder.map("conjugate", x)),
+    "conj": lambda recorder, x: with_numpy_type(recorder, recorder.map("conjugate", x)),
+    "conjugate": lambda recorder, x: with_numpy_type(recorder, recorder.map("conjugate", x)),
     "clip": clip,
 }

@@ -48,7 +48,7 @@ def _is_array(item: Any) -> bool:
     return isinstance(item, list)
 
 
-def gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
+def gather_section(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
     """`section[key]` with arrays in the key: elements that are read when they are needed. Raises LoopNotRecordable."""
     found = _taken_apart(recorder, section, key)
     rank, base = len(found.shape), found.base

@@ -51,11 +51,11 @@ def section_at(recorder: Recorder, section: ArraySection, key: Any) -> ArraySect
         else:
             moves[axis] = (_index(recorder, recorder.linear(item), n, axis), 0, -1)
         axis += 1
-    subs = tuple(_moved(sub, moves) for sub in section.subs)
+    subs = tuple(_moved_section(sub, moves) for sub in section.subs)
     return ArraySection(section.storage, subs, tuple(shape))
 
 
-def _moved(sub: Sub, moves: dict[int, tuple[LinearExpression, int, int]]) -> Sub:
+def _moved_section(sub: Sub, moves: dict[int, tuple[LinearExpression, int, int]]) -> Sub:
     start, step, axis = sub
     if axis < 0:
         return sub
@@ -87,9 +87,11 @@ def _slice(recorder: Recorder, item: slice, n: LinearExpression) -> tuple[Linear
     if type(step) is not int or step == 0:
         raise LoopNotRecordable("the step of a slice differs from turn to turn")
     if step < 0:
-        return _backwards(recorder, item, n, step)
-    start = LinearExpression(0) if item.start is None else _bound(recorder, recorder.linear(item.start), n)
-    stop = n if item.stop is None else _bound(recorder, recorder.linear(item.stop), n)
+        return _backwards_slice(recorder, item, n, step)
+    start = (
+        LinearExpression(0) if item.start is None else _clamped_slice_bound(recorder, recorder.linear(item.start), n)
+    )
+    stop = n if item.stop is None else _clamped_slice_bound(recorder, recorder.linear(item.stop), n)
     length = recorder.greatest(stop - start, LinearExpression(0))
     if step == 1:
         return start, 1, length
@@ -104,7 +106,7 @@ def _slice(recorder: Recorder, item: slice, n: LinearExpression) -> tuple[Linear
     )
 
 
-def _backwards(
+def _backwards_slice(
     recorder: Recorder, item: slice, n: LinearExpression, step: int
 ) -> tuple[LinearExpression, int, LinearExpression]:
     """With a negative step: from a place that is known to be within the axis."""
@@ -129,7 +131,7 @@ def _backwards(
     return start, step, LinearExpression(-(-length.known // -step))
 
 
-def _bound(recorder: Recorder, i: LinearExpression, n: LinearExpression) -> LinearExpression:
+def _clamped_slice_bound(recorder: Recorder, i: LinearExpression, n: LinearExpression) -> LinearExpression:
     """The bound of a slice within 0..n, as NumPy clamps it."""
     found: LinearExpression
     if i.is_at_least(0):

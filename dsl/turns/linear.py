@@ -95,7 +95,7 @@ def _multiply(a: LinearExpression, b: LinearExpression) -> LinearExpression | No
     return a * b.known if b.known is not None else None
 
 
-def _compare(
+def _linear_comparison(
     at_least: Callable[[LinearExpression, LinearExpression], bool],
     never: Callable[[LinearExpression, LinearExpression], bool],
 ) -> Any:
@@ -105,7 +105,7 @@ def _compare(
     return rule
 
 
-def _less(a: LinearExpression, b: LinearExpression) -> bool:
+def _linear_less(a: LinearExpression, b: LinearExpression) -> bool:
     return b.is_at_least(a + 1)
 
 
@@ -114,7 +114,7 @@ def _less_equal(a: LinearExpression, b: LinearExpression) -> bool:
 
 
 def _differ(a: LinearExpression, b: LinearExpression) -> bool:
-    return _less(a, b) or _less(b, a)
+    return _linear_less(a, b) or _linear_less(b, a)
 
 
 # rows on linear integers: another one, what is known of a comparison, or None
@@ -125,12 +125,12 @@ RULES: dict[str, Callable[..., Any]] = {
     "negative": lambda a: -a,
     "positive": lambda a: a,
     "absolute": lambda a: a if a.is_at_least(0) else -a if (-a).is_at_least(0) else None,
-    "less": _compare(_less, lambda a, b: _less_equal(b, a)),
-    "less_equal": _compare(_less_equal, lambda a, b: _less(b, a)),
-    "greater": _compare(lambda a, b: _less(b, a), _less_equal),
-    "greater_equal": _compare(lambda a, b: _less_equal(b, a), _less),
-    "equal": _compare(lambda a, b: (a - b).known == 0, _differ),
-    "not_equal": _compare(_differ, lambda a, b: (a - b).known == 0),
+    "less": _linear_comparison(_linear_less, lambda a, b: _less_equal(b, a)),
+    "less_equal": _linear_comparison(_less_equal, lambda a, b: _linear_less(b, a)),
+    "greater": _linear_comparison(lambda a, b: _linear_less(b, a), _less_equal),
+    "greater_equal": _linear_comparison(lambda a, b: _less_equal(b, a), _linear_less),
+    "equal": _linear_comparison(lambda a, b: (a - b).known == 0, _differ),
+    "not_equal": _linear_comparison(_differ, lambda a, b: (a - b).known == 0),
     "floor_divide": lambda a, b: LinearExpression(a.known // b.known) if a.known is not None and b.known else None,
     "remainder": lambda a, b: LinearExpression(a.known % b.known) if a.known is not None and b.known else None,
 }

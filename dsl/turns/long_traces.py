@@ -10,7 +10,7 @@ from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import repeats, reroll_graph
 from ..control_flow.loops import for_, while_
-from ..control_flow.source import SourceUnavailable, source_of
+from ..control_flow.source import SourceUnavailable, function_source
 from ..core.errors import UnsupportedError
 from ..trace.trace import Trace, TraceTooLong
 
@@ -117,7 +117,7 @@ def runs_in_loop(trace: TracebackType | None) -> bool:
 def _loops_at(code: CodeType, line: int) -> int:
     """How many loops of a function are around a line of it; 0 where its source is not there."""
     try:
-        node = source_of(code).node
+        node = function_source(code).node
     except SourceUnavailable:
         return 0
     loops = (n for n in ast.walk(node) if isinstance(n, (ast.For, ast.While)))

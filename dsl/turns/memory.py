@@ -422,7 +422,7 @@ class LoopMemory:
 
     def forget(self, array: LoopArray) -> None:
         """What an array was to be computed from has changed: nobody may ask for it."""
-        array.expression = LazyElements(array.expression.shape, array.dtype, gone, ())
+        array.expression = LazyElements(array.expression.shape, array.dtype, element_gone, ())
         self.alive.pop(id(array), None)
 
     def _inner(self, target: ArraySection) -> int | None:
@@ -499,5 +499,5 @@ def _refuse_nodes() -> None:
     raise LoopNotRecordable("it does something that is not recorded")
 
 
-def gone(index: Sequence[KernelValue]) -> KernelValue:
+def element_gone(index: Sequence[KernelValue]) -> KernelValue:
     raise LoopNotRecordable("an array is used after what it was computed from has changed, or outside of its loop")

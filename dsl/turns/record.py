@@ -17,7 +17,7 @@ from ...compiler.sequential.partials import NoDerivative
 from ...compiler.sequential.tangents import with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import ReachableState, VariableSlot, changes
+from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
 from ..trace.aliasing import assign_array
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
@@ -47,8 +47,10 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
         before = state.take()
         with recorder.recording():
             recorder.run_for(range(len(iterable)) if rows else iterable, body, stop, iterable if rows else None)
-            changed = changes(before, state.take())
-            results = _ends(recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)])
+            changed = changes_between_snapshots(before, state.take())
+            results = _end_values_in_memory(
+                recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
+            )
         _place(recorder, results)
     except LoopNotRecordable as error:
         error.site = error.site or site
@@ -76,7 +78,7 @@ class EndedLoopValue:
         raise LoopNotRecordable("a value of a turn is used outside of its loop", self._site)
 
 
-def _ends(recorder: LoopRecorder, slots: Sequence[VariableSlot]) -> list[tuple[VariableSlot, int, Any]]:
+def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[VariableSlot]) -> list[tuple[VariableSlot, int, Any]]:
     """Numbers that live on, in memory: the slot, the number of the array, and the weak type."""
     found = []
     for slot in slots:

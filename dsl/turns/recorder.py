@@ -13,7 +13,7 @@ from ...compiler.core.types import DType, real_dtype
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While, blocks_of
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes, restore
+from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes_between_snapshots, restore_snapshot
 from ..control_flow.rewrite import VALUE
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import LoopArithmetic
@@ -68,8 +68,8 @@ class LoopRecorder(LoopArithmetic):
                 given = part()
                 if isinstance(given, LoopArray) and given.section is None:
                     self.materialize(given)
-            sides.append((scope, given, changes(before, state.take())))
-            restore(before)
+            sides.append((scope, given, changes_between_snapshots(before, state.take())))
+            restore_snapshot(before)
         (first, a, one), (second, b, two) = sides
         pending = []
         for key in {**one, **two}:
@@ -214,7 +214,7 @@ class LoopRecorder(LoopArithmetic):
             with self.body.block() as attempt:
                 loop = _LoopAttempt(self, key.__code__, ReachableState(functions))
                 done = write(loop)
-            restore(loop.before)
+            restore_snapshot(loop.before)
             if done:
                 break
             self.turns, self.weight, self.parallel, self.width, self.wide, self.meets = before
@@ -276,7 +276,7 @@ class _LoopAttempt:
         """At the end of a turn: whether all that changes was known to change."""
         mine = {c.slot.identity: c for c in self.carried}
         settled, ends = True, []
-        for key, (slot, old, value) in changes(self.before, self.state.take()).items():
+        for key, (slot, old, value) in changes_between_snapshots(self.before, self.state.take()).items():
             c = mine.get(key)
             if not is_number(value):
                 if c is not None and not c.starts and isinstance(value, SpoiledVariable):

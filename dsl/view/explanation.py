@@ -12,7 +12,7 @@ from ...runtime.schedule.plan_candidates import predicted_microseconds
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound
 from ..array.devices import target_of_kind
 from ..jit.compiled import CallInspection
-from ..jit.specializations import show
+from ..jit.specializations import describe_argument
 from ..jit.traced_function import SpecializationEvent
 from ..report.text import duration, shortened, size
 
@@ -20,23 +20,23 @@ MOST_TASKS, MOST_CUTS, MOST_NOTES = 5, 3, 2
 WIDTH = 118
 
 
-def summary(inspection: CallInspection) -> list[str]:
+def explanation_summary(inspection: CallInspection) -> list[str]:
     """At most 15 lines: what became what and takes how long, what was kept apart and why, the plan, the memory."""
     plan = inspection.plan
     tasks = sorted(range(len(plan.tasks)), key=lambda i: -plan.tasks[i].cost)
-    lines = [_head(inspection), *(_task_line(i, plan.tasks[i]) for i in tasks[:MOST_TASKS])]
+    lines = [_explanation_head(inspection), *(_task_line(i, plan.tasks[i]) for i in tasks[:MOST_TASKS])]
     if len(tasks) > MOST_TASKS:
         rest = sum(plan.tasks[i].cost for i in tasks[MOST_TASKS:])
         lines.append(f"  and {len(tasks) - MOST_TASKS} more, {duration(rest)}")
     lines += [*_cut_lines(inspection), _plan_line(inspection), _memory_line(plan)]
-    notes = list(_notes(inspection))
+    notes = list(_explanation_notes(inspection))
     lines += notes[:MOST_NOTES]
     lines.append(f"everything: {inspection.name}.explain(..., verbose=True); a page: {inspection.name}.report(...)")
     return [shortened(line, WIDTH) for line in lines]
 
 
-def _head(inspection: CallInspection) -> str:
-    given = shortened(", ".join(map(show, inspection.arguments)), 60)
+def _explanation_head(inspection: CallInspection) -> str:
+    given = shortened(", ".join(map(describe_argument, inspection.arguments)), 60)
     nodes, tasks = len(inspection.graph.nodes), len(inspection.plan.tasks)
     return f"{inspection.name}({given}) on {inspection.device[0]}: {nodes} nodes, {tasks} tasks"
 
@@ -80,9 +80,9 @@ def _memory_line(plan: Plan) -> str:
     return f"memory: {size(plan.arena_bytes)} of temporaries, {words}"
 
 
-def _notes(inspection: CallInspection) -> Iterator[str]:
+def _explanation_notes(inspection: CallInspection) -> Iterator[str]:
     """What a user would want to know before all else."""
-    known = [show(a) for a in inspection.arguments if a.static]
+    known = [describe_argument(a) for a in inspection.arguments if a.static]
     if known:
         yield f"part of the key, since the trace needs the value: {', '.join(known)}"
     yield from inspection.segments[:1]
@@ -104,13 +104,13 @@ def _notes(inspection: CallInspection) -> Iterator[str]:
     yield from dict.fromkeys(inspection.captured.rolled)
 
 
-def everything(inspection: CallInspection) -> list[str]:
+def full_explanation(inspection: CallInspection) -> list[str]:
     """The graph that fusion covers, its groups and cuts, how each was decided, and the plan."""
     captured, compiled = inspection.captured, inspection.compiled
-    arrays = ", ".join(map(show, inspection.arguments))
+    arrays = ", ".join(map(describe_argument, inspection.arguments))
     nodes, tasks = len(captured.graph.nodes), len(compiled.program.tasks)
     lines = [f"{inspection.name}({arrays}) on {inspection.device[0]}: {nodes} nodes, {tasks} tasks"]
-    known = [show(a) for a in inspection.arguments if a.static]
+    known = [describe_argument(a) for a in inspection.arguments if a.static]
     if known:
         lines.append(f"part of the key, since the trace needs the value: {', '.join(known)}")
     if captured.graph.numbers:
@@ -156,13 +156,13 @@ def why_lines(log: Iterable[SpecializationEvent]) -> list[str]:
         text = event.text + (f", {duration(event.microseconds)}" if event.microseconds else "")
         text += f", called at {event.line}" if event.line else ""
         if event.kind == "traced":
-            text += _difference(event.shown, before)
+            text += _specialization_difference(event.shown, before)
             before.append(event.shown)
         lines.append(text)
     return lines
 
 
-def _difference(shown: Sequence[str], before: Sequence[Sequence[str]]) -> str:
+def _specialization_difference(shown: Sequence[str], before: Sequence[Sequence[str]]) -> str:
     """How a version's arguments differ from those of the nearest one that was there before."""
     alike = [other for other in before if len(other) == len(shown) and other != shown]
     if not alike or shown in before:

@@ -25,7 +25,7 @@ def machine_info() -> dict[str, Any]:
     """Texts, numbers and lists alone. `problems` says what is missing and what mends it; it may well be empty."""
     problems: list[str] = []
     root = sys.modules[__name__.partition(".")[0]]
-    packages = {name: _version(name) for name in (*NEEDED, *FOR_CUDA)}
+    packages = {name: _package_version(name) for name in (*NEEDED, *FOR_CUDA)}
     problems += [f"{name} is missing: pip install {name}" for name in NEEDED if packages[name] is None]
     entries = cache_entries()
     return {
@@ -33,8 +33,8 @@ def machine_info() -> dict[str, Any]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": packages,
-        "cpu": _cpu(problems),
-        "gpu": _gpu(packages, problems),
+        "cpu": _cpu_info(problems),
+        "gpu": _gpu_info(packages, problems),
         "settings": {
             row.environment_variable: getattr(settings, row.name)
             for row in TABLE
@@ -46,14 +46,14 @@ def machine_info() -> dict[str, Any]:
     }
 
 
-def _version(name: str) -> str | None:
+def _package_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _cpu(problems: list[str]) -> dict[str, Any]:
+def _cpu_info(problems: list[str]) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found: dict[str, Any] = {"name": _cpu_name(), "cores": cores, "threads": settings.threads or cores}
     try:
@@ -71,7 +71,7 @@ def _cpu_name() -> str:
         return platform.processor()
 
 
-def _gpu(packages: dict[str, str | None], problems: list[str]) -> dict[str, Any] | None:
+def _gpu_info(packages: dict[str, str | None], problems: list[str]) -> dict[str, Any] | None:
     """The first GPU. That there is none is no problem; that one cannot be used is."""
     driver = shutil.which("nvidia-smi") or os.path.exists("/dev/nvidia0")
     try:

@@ -8,7 +8,7 @@ from ..core.pytree import Tree
 from ..jit.compiled import CallInspection
 
 
-def leaf_names(tree: Tree, name: str) -> Iterator[str]:
+def pytree_leaf_names(tree: Tree, name: str) -> Iterator[str]:
     """A name for each leaf of what `name` holds."""
     if tree.kind is None:
         yield name
@@ -20,7 +20,7 @@ def leaf_names(tree: Tree, name: str) -> Iterator[str]:
             part = f"[{tree.names[i]!r}]"
         else:
             part = f".{tree.names[i]}"
-        yield from leaf_names(child, name + part)
+        yield from pytree_leaf_names(child, name + part)
 
 
 def argument_names(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
@@ -28,9 +28,9 @@ def argument_names(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
     positional, named = tree.children
     *plain, rest = parameters
     names = [*plain, *(f"{rest}[{i}]" for i in range(len(positional.children) - len(plain)))]
-    found = [n for name, child in zip(names, positional.children, strict=False) for n in leaf_names(child, name)]
+    found = [n for name, child in zip(names, positional.children, strict=False) for n in pytree_leaf_names(child, name)]
     keywords = zip(named.names, named.children, strict=True)
-    return found + [n for name, child in keywords for n in leaf_names(child, str(name))]
+    return found + [n for name, child in keywords for n in pytree_leaf_names(child, str(name))]
 
 
 def input_names(inspection: CallInspection) -> list[str]:
@@ -43,7 +43,7 @@ def output_names(inspection: CallInspection) -> list[str]:
     """A name for each output of the program: what is returned, then arguments that are assigned to."""
     captured = inspection.captured
     names = [""] * len(inspection.stages.program.outputs)
-    for name, (kind, place) in zip(leaf_names(captured.tree, "result"), captured.results, strict=False):
+    for name, (kind, place) in zip(pytree_leaf_names(captured.tree, "result"), captured.results, strict=False):
         if kind == "array":
             names[place] = name.removeprefix("result") if name.startswith("result[") else name
     arguments = argument_names(inspection.tree, inspection.parameters)

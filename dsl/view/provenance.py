@@ -73,7 +73,9 @@ class SourcePaths:
 
     def files(self) -> list[dict[str, Any]]:
         """Each file's name, and those of its lines that stand near one that is used."""
-        return [{"name": _shown(name), "lines": list(self._lines(name, i))} for name, i in self._files.items()]
+        return [
+            {"name": _relative_file_name(name), "lines": list(self._lines(name, i))} for name, i in self._files.items()
+        ]
 
     def _lines(self, name: str, number: int) -> Iterator[list[Any]]:
         used = sorted({place[1] for path in self.paths for place in path if place[0] == number})
@@ -86,7 +88,7 @@ class SourcePaths:
                 yield [line, ""]
 
 
-def _shown(name: str) -> str:
+def _relative_file_name(name: str) -> str:
     """A file's name: relative to where the program runs if it is below that, else its last part alone."""
     try:
         relative = os.path.relpath(name)

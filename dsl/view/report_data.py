@@ -19,7 +19,7 @@ from ...runtime.schedule.plan_candidates import predicted_microseconds
 from ...runtime.schedule.schedule import plan_memory_bound
 from ...runtime.schedule.timeline import critical_path, timeline
 from ..jit.compiled import CallInspection
-from ..jit.specializations import show
+from ..jit.specializations import describe_argument
 from ..report.layered import layered
 from ..report.remarks import remarks
 from ..report.text import shortened
@@ -99,7 +99,7 @@ class _ReportBuilder:
 
     def _arguments(self) -> list[dict[str, str]]:
         names = argument_names(self.inspection.tree, self.inspection.parameters)
-        shown = (shortened(show(a), MOST_LABEL) for a in self.inspection.arguments)
+        shown = (shortened(describe_argument(a), MOST_LABEL) for a in self.inspection.arguments)
         return [{"name": name, "type": text} for name, text in zip(names, shown, strict=True)]
 
     # tasks
@@ -125,13 +125,13 @@ class _ReportBuilder:
                 "measured": round(statistics.median(times[number]), 3) if number in times else None,
             }
             yield row
-            inner += [(number, _turns(task), body) for body in control_flow_bodies(task)]
+            inner += [(number, _loop_iterations(task), body) for body in control_flow_bodies(task)]
         count = len(self.plan.tasks)
         while inner:
             parent, turns, body = inner.pop(0)
             stages = self.bodies.get(plan_key(body))
             for task in body.tasks:
-                inner += [(count, _turns(task), deeper) for deeper in control_flow_bodies(task)]
+                inner += [(count, _loop_iterations(task), deeper) for deeper in control_flow_bodies(task)]
                 yield self._task(task, stages) | {"parent": parent, "turns": turns}
                 count += 1
 
@@ -161,7 +161,7 @@ class _ReportBuilder:
             "writes": sorted({w.buffer for w in task.writes}),
             "nodes": list(task.nodes),
             "paths": paths,
-            "launch": _launch(task),
+            "launch": _launch_description(task),
         }
         if isinstance(kernel, Kernel):
             found["kernel"] = self.kernels.setdefault((kernel.name, kernel.source), len(self.kernels))
@@ -203,7 +203,7 @@ class _ReportBuilder:
             "streams": plan.streams,
             "records": plan.records,
             "waits": plan.waits,
-            "steps": [_step(step) for step in plan.steps],
+            "steps": [_step_description(step) for step in plan.steps],
             "trial": [] if trial is None else list(trial.lines()),
         }
         if report is None:
@@ -259,7 +259,7 @@ class _ReportBuilder:
             "numbers": shown,
             "ops": [graph.nodes[n].op for n in shown],
             "types": [str(graph.nodes[n].type) for n in shown],
-            "attrs": [_attrs(graph.nodes[n]) for n in shown],
+            "attrs": [_node_attributes(graph.nodes[n]) for n in shown],
             "above": above,
             "x": [x for x, _ in spots],
             "y": [y for _, y in spots],
@@ -273,23 +273,23 @@ def plan_key(plan: Plan) -> tuple[Any, ...]:
     return (plan.program.name, tuple((t.name, t.nodes, t.arguments) for t in plan.tasks), plan.program.buffers)
 
 
-def _turns(task: Task) -> int | None:
+def _loop_iterations(task: Task) -> int | None:
     """How often a loop's body runs, if that is known."""
     return getattr(task.kernel, "count", 1)
 
 
-def _launch(task: Task) -> str:
+def _launch_description(task: Task) -> str:
     if task.grid != (1, 1, 1) or task.block != (1, 1, 1):
         return f"grid {'x'.join(map(str, task.grid))}, block {'x'.join(map(str, task.block))}"
     return f"{task.units} units in chunks of {task.grain}" if isinstance(task.kernel, Kernel) else ""
 
 
-def _step(step: Launch | Record | Wait) -> list[Any]:
+def _step_description(step: Launch | Record | Wait) -> list[Any]:
     number = step.task if isinstance(step, Launch) else step.event
     return [type(step).__name__.lower(), step.stream, number]
 
 
-def _attrs(node: Node) -> str:
+def _node_attributes(node: Node) -> str:
     """A node's attributes for people; a constant's number, and of a loop no more than what it is."""
     parts = []
     for key, value in node.attrs:

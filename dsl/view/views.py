@@ -28,7 +28,7 @@ from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import SpecializationEvent
 from ..report.page import page
 from ..report.report import Report
-from .explanation import everything, source_text, summary, why_lines
+from .explanation import explanation_summary, full_explanation, source_text, why_lines
 from .notebook import profile_html as profile_html
 from .notebook import show_in_notebooks as show_in_notebooks
 from .report_data import report_data
@@ -38,7 +38,7 @@ CALLS = 3  # that a report measures, after one that compiles
 
 def explain(graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], verbose: bool) -> Text:
     """How a call was traced, fused and scheduled; see `KernelGraph.explain`."""
-    return Text("\n".join((everything if verbose else summary)(graph.inspect(args, options))))
+    return Text("\n".join((full_explanation if verbose else explanation_summary)(graph.inspect(args, options))))
 
 
 def source(plan: Plan) -> Text:

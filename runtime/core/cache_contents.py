@@ -8,7 +8,7 @@ import stat
 import time
 from typing import NamedTuple
 
-from .disk_cache import FORMAT, DiskCache, open_in_folder, remove_file, require_own_file
+from .disk_cache import FORMAT, DiskCache, open_cache_in_folder, remove_file, require_own_file
 from .settings import settings
 
 
@@ -23,13 +23,13 @@ class Entry(NamedTuple):
 
 def cache_entries() -> list[Entry]:
     """What lies in the disk cache in force: files of ours, in folders that only we can write."""
-    return [entry for kind in _kinds() for entry in _entries_of_kind(kind)]
+    return [entry for kind in _cache_entry_kinds() for entry in _entries_of_kind(kind)]
 
 
 def clear_cache(older: float = 0.0) -> list[Entry]:
     """Remove the entries that are at least so many seconds old; those that were removed are returned."""
     now, removed = time.time(), []
-    for kind in _kinds():
+    for kind in _cache_entry_kinds():
         with contextlib.suppress(OSError, ValueError), DiskCache(kind).opened() as folder:
             for entry in _entries_of_kind(kind):
                 if now - entry.modified >= older:
@@ -38,7 +38,7 @@ def clear_cache(older: float = 0.0) -> list[Entry]:
     return removed
 
 
-def _kinds() -> list[str]:
+def _cache_entry_kinds() -> list[str]:
     with contextlib.suppress(OSError):
         if settings.cache_dir:
             return sorted(entry.name for entry in os.scandir(settings.cache_dir) if entry.is_dir(follow_symlinks=False))
@@ -50,7 +50,7 @@ def _entries_of_kind(kind: str) -> list[Entry]:
     with contextlib.suppress(OSError, ValueError), DiskCache(kind).opened() as folder:
         for name in sorted(os.listdir(folder)):
             with contextlib.suppress(OSError, ValueError):
-                descriptor = open_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                descriptor = open_cache_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
                 with os.fdopen(descriptor, "rb") as file:
                     status = os.fstat(descriptor)
                     require_own_file(status, stat.S_ISREG)

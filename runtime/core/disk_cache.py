@@ -136,7 +136,7 @@ def require_own_file(found: os.stat_result, kind: Any) -> None:
         raise OSError("not ours alone")
 
 
-def open_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
+def open_cache_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
     if os.path.basename(name) != name:
         raise ValueError(f"{name!r} is no key")
     if isinstance(folder, int):
@@ -145,7 +145,7 @@ def open_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) 
 
 
 def _read_own_file(folder: int | str, name: str) -> bytes:
-    descriptor = open_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    descriptor = open_cache_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
         require_own_file(os.fstat(descriptor), stat.S_ISREG)
         return file.read()
@@ -153,7 +153,7 @@ def _read_own_file(folder: int | str, name: str) -> bytes:
 
 def _write_atomically(folder: int | str, name: str, data: bytes) -> None:
     temporary = f".{name[:16]}.{os.urandom(8).hex()}"
-    descriptor = open_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    descriptor = open_cache_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -15,7 +15,7 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.dsl.api.elementwise import source_of
+from kernelgraph.dsl.api.elementwise import source_of_user_function
 from kernelgraph.runtime.codegen import llvm_jit
 from kernelgraph.runtime.codegen.numba_functions import infer_result_dtypes, link_user_functions
 from kernelgraph.runtime.program.program import Kernel
@@ -46,7 +46,7 @@ def light(x, y):
 
 
 def made(function: Any, *dtypes: str) -> UserFunction:
-    return infer_result_dtypes(source_of(function), tuple(np.dtype(d).name for d in dtypes))
+    return infer_result_dtypes(source_of_user_function(function), tuple(np.dtype(d).name for d in dtypes))
 
 
 def graph_of(function: UserFunction, shape: tuple[int, ...], form: str) -> Graph:

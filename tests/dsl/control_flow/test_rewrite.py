@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernelgraph.dsl.control_flow import hooks
-from kernelgraph.dsl.control_flow.rewrite import HOOKS, PREFIX, rewritten
+from kernelgraph.dsl.control_flow.rewrite import HOOKS, PREFIX, code_with_control_flow_calls
 from kernelgraph.dsl.control_flow.source import SourceUnavailable
 from tests.dsl.control_flow import hard_functions
 from tests.rewritten_python import QUICK, differences, run_apart
@@ -31,7 +31,7 @@ def _hooks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def again(function: FunctionType) -> FunctionType:
     """The function with its control flow rewritten; its cells are shared."""
-    code = rewritten(function.__code__)
+    code = code_with_control_flow_calls(function.__code__)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     closure: tuple[CellType, ...] = tuple(cells[name] for name in code.co_freevars)
     made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
@@ -80,7 +80,7 @@ def test_errors_stand_at_the_users_line_and_column(n: int) -> None:
 def test_every_instruction_stands_in_the_function() -> None:
     for function in FUNCTIONS:
         last = max(line for _, _, line in function.__code__.co_lines() if line)
-        todo = [rewritten(function.__code__)]
+        todo = [code_with_control_flow_calls(function.__code__)]
         for code in todo:
             assert code.co_filename == hard_functions.__file__ and not code.co_name.startswith(PREFIX)
             assert not any(PREFIX in code.co_qualname for code in todo)
@@ -98,7 +98,7 @@ def test_the_same_function_in_two_files_is_two(tmp_path: Any) -> None:
         path.write_text("def f(n):\n    if n:\n        return 1 / 0\n")
         scope: dict[str, Any] = {}
         exec(compile(path.read_text(), str(path), "exec"), scope)
-        made.append(rewritten(scope["f"].__code__))
+        made.append(code_with_control_flow_calls(scope["f"].__code__))
     assert [code.co_filename for code in made] == [str(tmp_path / "one.py"), str(tmp_path / "two.py")]
 
 
@@ -121,7 +121,7 @@ def no_source() -> Any:
 def test_what_is_not_rewritten(function: Any, why: str) -> None:
     for _ in range(2):
         with pytest.raises(SourceUnavailable, match=why):
-            rewritten(function.__code__)
+            code_with_control_flow_calls(function.__code__)
 
 
 def test_a_changed_file_is_not_believed(tmp_path: Any) -> None:
@@ -131,7 +131,7 @@ def test_a_changed_file_is_not_believed(tmp_path: Any) -> None:
     exec(compile(path.read_text(), str(path), "exec"), scope)
     path.write_text("def f(n):\n    return 2 if n else 2\n")
     with pytest.raises(SourceUnavailable, match="changed"):
-        rewritten(scope["f"].__code__)
+        code_with_control_flow_calls(scope["f"].__code__)
 
 
 def test_pythons_own_tests() -> None:

@@ -226,7 +226,7 @@ def test_a_python_without_such_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelgraph.dsl.environment import value_kinds
 
     assert isinstance(smoothed, FunctionType)
-    monkeypatch.setattr(value_kinds, "works", lambda: False)
+    monkeypatch.setattr(value_kinds, "global_lookups_are_traceable", lambda: False)
     weights = [1.0, 2.0]
     f = cpu(lambda x: x * SCALE + weights[0])
     assert_same(f(X), X * 2 + 1)
