@@ -5,6 +5,9 @@ What comes out computes the same with the same operations in the same order; it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ...runtime.core.frozen import replace
 from ...runtime.core.settings import settings
 from ..fusion.groups import Group
@@ -23,21 +26,24 @@ MIN_ITERATIONS = 9  # fewer stay as they are,
 FEW_ITERATIONS = 3  # though so many look as if there might be more,
 LEAST_NODES = 64  # and fewer of all iterations together;
 MANY_ITERATIONS = 32  # fewer, or iterations that take longer in a loop, if they are no more than
-WHOLE_NODES = 512  # these: so much is soon compiled
+WHOLE_NODES = 512  # these: so much is soon compiled; for a GPU,
+WHOLE_GPU_NODES = 1024  # these: a turn there costs launches, and so much more than one on a CPU
 LOSS = 1.25  # longer: so many times
 MOST_NODES = 256  # of several iterations that are one iteration of the loop
 GAIN = 0.9  # a longer iteration has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
-def reroll_graph(graph: Graph) -> Rerolled:
+def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu") -> Rerolled:
     """The graph with loops in place of stretches that repeat, unless it runs on several devices. Arrays for new inputs
-    stand behind the others."""
+    stand behind the others. target_name: of the target whose times decide whether few turns are a loop; asked where
+    they do."""
     if not settings.roll or len(graph.nodes) < LEAST_NODES or any(OPS[n.op].kind == "device" for n in graph.nodes):
         return Rerolled(graph, [])
     found = Rerolled(graph, [])
     while (
-        more := _reroll_longest_loop(found.graph) or _reroll_longest_loop(_forward_assigned_values(found.graph))
+        more := _reroll_longest_loop(found.graph, target_name)
+        or _reroll_longest_loop(_forward_assigned_values(found.graph), target_name)
     ) is not None:
         if more.wanted:
             return Rerolled(graph, [], more.wanted)
@@ -56,20 +62,22 @@ def repeats(graph: Graph) -> bool:
     return False
 
 
-def _reroll_longest_loop(graph: Graph) -> Rerolled | None:
+def _reroll_longest_loop(graph: Graph, target_name: Callable[[], str]) -> Rerolled | None:
     """The graph with its longest loop rolled."""
     for moving in (False, True):
         row = token_sequence(graph, moving)
         for stretch in repeating_stretches(row, MIN_ITERATIONS):
-            found = _try_stretch_as_loop(graph, row, stretch)
+            found = _try_stretch_as_loop(graph, row, stretch, target_name)
             if found is not None:
                 return found
     return None
 
 
-def _try_stretch_as_loop(graph: Graph, row: TokenSequence, stretch: RepeatingStretch) -> Rerolled | None:
+def _try_stretch_as_loop(
+    graph: Graph, row: TokenSequence, stretch: RepeatingStretch, target_name: Callable[[], str]
+) -> Rerolled | None:
     """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
-    p = stretch.period
+    p, roll = stretch.period, partial(reroll_graph, target_name=target_name)
     first = stretch.begin + least_traffic_phase(graph, row, stretch)
     for start in (first + p * n for n in TRIES):
         iterations = (stretch.end - start) // p
@@ -79,7 +87,7 @@ def _try_stretch_as_loop(graph: Graph, row: TokenSequence, stretch: RepeatingStr
         if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
             continue
         try:
-            found = reroll_region(graph, row, start, p, iterations, reroll_graph)
+            found = reroll_region(graph, row, start, p, iterations, roll)
         except NumbersDiffer as differ:
             if len(graph.nodes) > WHOLE_NODES:
                 return Rerolled(graph, [], differ.numbers)
@@ -87,11 +95,11 @@ def _try_stretch_as_loop(graph: Graph, row: TokenSequence, stretch: RepeatingStr
         except NotALoop:
             continue
         if _is_shorter_graph(found, graph, iterations * p):
-            best = _join_iterations(graph, row, start, p, iterations, found)
+            best = _join_iterations(graph, row, start, p, iterations, found, target_name())
             lines = graph.lines[int(row.order[start])] if graph.lines else ""
             what = f"{iterations} turns of {p} operations" + (f" at {lines}" if lines else "")
-            few = len(graph.nodes) <= WHOLE_NODES
-            if few and (iterations < MANY_ITERATIONS or _is_loop_slower(graph, best.graph)):
+            few = len(graph.nodes) <= (WHOLE_NODES if target_name() == "cpu" else WHOLE_GPU_NODES)
+            if few and (iterations < MANY_ITERATIONS or _is_loop_slower(graph, best.graph, target_name())):
                 return Rerolled(graph, [], why=(f"{what} stay as they were traced",))
             return replace(best, why=(f"{what} are a loop{''.join(best.why)}",))
     return None
@@ -102,25 +110,26 @@ def _is_shorter_graph(found: Rerolled, graph: Graph, replaced: int) -> bool:
     return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
-def _is_loop_slower(whole: Graph, looped: Graph) -> bool:
+def _is_loop_slower(whole: Graph, looped: Graph, target: str) -> bool:
     """Whether the loop is predicted to take longer than the iterations one after another, fused as far as they fuse."""
-    return predict_microseconds(looped) > LOSS * predict_microseconds(whole)
+    return predict_microseconds(looped, target) > LOSS * predict_microseconds(whole, target)
 
 
 def _join_iterations(
-    graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled
+    graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled, target: str
 ) -> Rerolled:
     """The loop with as many iterations in one as pay: what follows each other in one iteration is fused, and its values
     stay in registers where they do not have to go through memory. The iterations left over stay behind the loop."""
-    best, cost, count = one, _iteration_cost(one, 1), 2
+    roll = partial(reroll_graph, target_name=lambda: target)
+    best, cost, count = one, _iteration_cost(one, 1, target), 2
     first = cost
     while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
         even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
         try:
-            found = reroll_region(graph, row, start, period, iterations, reroll_graph, even)
+            found = reroll_region(graph, row, start, period, iterations, roll, even)
         except NotALoop:
             break
-        took = _iteration_cost(found, even)
+        took = _iteration_cost(found, even, target)
         if took > GAIN * cost or not _is_shorter_graph(found, graph, iterations * period):
             break
         why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
@@ -128,10 +137,10 @@ def _join_iterations(
     return best
 
 
-def _iteration_cost(found: Rerolled, count: int) -> float:
+def _iteration_cost(found: Rerolled, count: int, target: str) -> float:
     """Microseconds of an iteration, as predicted, of a body that does so many."""
     assert found.body is not None
-    return (predict_microseconds(found.body) + ITERATION_US) / count
+    return (predict_microseconds(found.body, target) + ITERATION_US) / count
 
 
 def _forward_assigned_values(graph: Graph) -> Graph:
@@ -191,7 +200,7 @@ def _do_regions_differ(node: Node, update: Node, value: Node) -> bool:
 # how long a run takes, from the traffic and work of its groups
 
 
-def predict_microseconds(graph: Graph, target: str = "cpu") -> float:
+def predict_microseconds(graph: Graph, target: str) -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)

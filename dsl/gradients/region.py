@@ -123,7 +123,7 @@ def trace_region(
             outputs.append(to_traced_array(leaf)._value)
     (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
-    rolled = reroll_graph(cut.body)
+    rolled = reroll_graph(cut.body, trace.target_name)
     if rolled.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         raise trace.need_values(leaf for i in rolled.wanted for leaf in trace.number_sources[cut.numbers[i]][0])
     outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))

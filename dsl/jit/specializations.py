@@ -176,7 +176,10 @@ class Specializations:
             known |= found
 
     def _captured(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
-        return trace_function(self.function, self.name, tree, arguments, ValueReader() if self.options.splits else None)
+        reader = ValueReader() if self.options.splits else None
+        return trace_function(
+            self.function, self.name, tree, arguments, reader, target_name=lambda: target_of_kind(self.kind)
+        )
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
         """Trace a call again. Raises TraceError where that gives something else than the trace that serves the call."""

@@ -79,16 +79,18 @@ def trace_function(
     reader: ValueReader | None = None,
     rewriting: bool = False,
     loops: RecordedLoops | None = None,
+    target_name: Callable[[], str] = lambda: "cpu",
 ) -> TracedFunction | frozenset[int]:
     """Run `function` on stand-ins. Returns the leaves whose values (of arrays: layouts) it needs, where it needs any.
 
     reader: answers where array values decide; without one they do in rewritten functions.
     rewriting: functions run with their control flow rewritten; else, where a value decides, all begins again so.
     loops: which loops are recorded, where any is; a trace that gets long without begins again with.
+    target_name: of the target that the graph is for, asked where it decides.
     Raises UserError at the user's line, NeedProperty, Unfinished; what the function itself raises goes through."""
     from ..functions import tables  # noqa: F401  # fills the tables of what can be traced
 
-    trace = Trace(name)
+    trace = Trace(name, target_name)
     trace.split, trace.leaves, trace.rewriting = reader, len(arguments), rewriting
     trace.loops_of = loops
     if loops is not None:
@@ -141,13 +143,12 @@ def trace_function(
         need.guards = GuardSet([] if world is None else [*world.guards.values()])
         raise
     except UndecidedValue:
-        return trace_function(function, name, tree, arguments, reader, True, loops)
+        return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except TraceTooLong as long:
         from ..turns.record import record_loop
 
-        return trace_function(
-            function, name, tree, arguments, reader, True, RecordedLoops(record_loop, long.rolls, long.few)
-        )
+        again = RecordedLoops(record_loop, long.rolls, long.few)
+        return trace_function(function, name, tree, arguments, reader, True, again, target_name)
     except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
@@ -155,7 +156,7 @@ def trace_function(
             loops.unrolled[site] = error.reason
         if loops.whole:
             loops.record = _records_nothing
-        return trace_function(function, name, tree, arguments, reader, True, loops)
+        return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except GraphBreak as suspended:
         trace.check_refusals()
         return finished_part(function, trace, suspended.part)
@@ -163,7 +164,8 @@ def trace_function(
         if _may_be_recorded(trace, reader, error):
             from ..turns.record import record_loop
 
-            return trace_function(function, name, tree, arguments, reader, True, RecordedLoops(record_loop, False, 0))
+            again = RecordedLoops(record_loop, False, 0)
+            return trace_function(function, name, tree, arguments, reader, True, again, target_name)
         found = locate_graph_error(error) if isinstance(error, GraphError) else error
         found = found.with_traceback(user_frames(error.__traceback__))
         if not is_numpy_error(error):
@@ -338,7 +340,7 @@ def _traced_function_of(
     state: StateChanges | None = None,
 ) -> TracedFunction:
     _check_no_loop_values_left(whole.graph)
-    made = reroll_graph(whole.graph)
+    made = reroll_graph(whole.graph, trace.target_name)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])

@@ -110,8 +110,9 @@ class LoopSymbolBase:
 class Trace:
     """What one run of the user's function leaves behind."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, target_name: Callable[[], str] = lambda: "cpu") -> None:
         self.builder = GraphBuilder(name, error=refusal_at_user_line)
+        self.target_name = target_name  # of what will run it, asked where that decides
         self.host = HostScalarCode()
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another

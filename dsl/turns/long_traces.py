@@ -79,7 +79,7 @@ def _loops_of(trace: Trace) -> tuple[int, Graph, Graph]:
     builder = trace.builder
     ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
     graph = builder.finish([builder.at(n) for n in sorted(ends)])
-    rolled = reroll_graph(graph).graph
+    rolled = reroll_graph(graph, trace.target_name).graph
     return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled.nodes), graph, rolled
 
 

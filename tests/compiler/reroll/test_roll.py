@@ -135,6 +135,7 @@ PROGRAMS = {
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops of few turns are rolled, too, and none is recorded."""
     monkeypatch.setattr(rolling, "WHOLE_NODES", 64)
+    monkeypatch.setattr(rolling, "WHOLE_GPU_NODES", 64)
     monkeypatch.setattr(importlib.import_module("kernelgraph.dsl.jit.trace_function"), "LONG", 1 << 30)
 
 
@@ -397,3 +398,19 @@ def test_a_view_of_itself_every_turn() -> None:
     a, b = RNG.normal(size=5), RNG.normal(size=5)
     for got, want in zip(kg.kernel_graph(device="cpu")(run)(a, b), run(a, b), strict=True):
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-13)
+
+
+def test_what_few_turns_are_depends_on_the_target() -> None:
+    """A turn costs a GPU launches, which the taps of a filter do not cost where they are one kernel."""
+
+    def blurred(x: Any) -> Any:
+        for axis in (0, 1):
+            padded = np.pad(x, [(24, 24) if a == axis else (0, 0) for a in range(2)], mode="edge")
+            x = sum(padded[i : i + 64] * (i + 1) if axis == 0 else padded[:, i : i + 64] / (i + 1) for i in range(49))
+        return x * np.cos(x)
+
+    with kg.override(roll=False):
+        graph = kg.kernel_graph(lambda x: [blurred(x * n) for n in (1, 2)], device="cpu").graph(np.ones((64, 64)))
+    assert rolling.WHOLE_NODES < len(graph.nodes) < rolling.WHOLE_GPU_NODES
+    rolled = {name: reroll_graph(graph, lambda name=name: name).graph for name in ("cpu", "cuda")}
+    assert [any(n.op == "loop" for n in g.nodes) for g in rolled.values()] == [True, False]

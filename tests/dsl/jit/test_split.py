@@ -396,7 +396,7 @@ def test_a_function_that_does_not_do_the_same_twice() -> None:
 def test_the_option() -> None:
     refused(lambda: kg.kernel_graph(decides, untraceable="run"), kg.OptionError, "'run'", "'split'")
     refused(
-        lambda: kg.kernel_graph(decides, device="cpu")(X),
+        lambda: kg.kernel_graph(decides, device="cpu", untraceable="refuse")(X),
         kg.TraceError,
         "only arrays and numbers",
         line=line_in(decides) + 2,
