@@ -144,8 +144,9 @@ def test_scipy_inside_of_a_trace_is_refused_with_what_to_write(name: str) -> Non
     def scipy(module: str) -> Any:
         return library(f"scipy.{module}")
 
+    program = kg.kernel_graph(lambda x: SCIPY[name](scipy, x), device="cpu", untraceable="refuse")
     with pytest.raises(Exception) as raised:
-        cpu(lambda x: SCIPY[name](scipy, x))(X)
+        program(X)
     assert "kg.host(" in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
 
 

@@ -200,7 +200,7 @@ def _drawn(rng: random.Random, name: str, wanted: str) -> World:
 
 def _step(rng: random.Random, world: World) -> Step:
     """A change at a random level; now and then one that puts the world back as it was."""
-    root = ROOTS[world.traced_root_function]
+    root = ROOTS[world.root]
     level = rng.randint(0, len(world.layers) + 1)
     value = world.value if rng.random() < 0.2 else rng.choice(KINDS[world.kind].values)
     if level == 0 and KINDS[world.kind].inside:
@@ -227,9 +227,9 @@ def _written(rng: random.Random, world: World) -> Step:
         texts = [t for t in (*row.changes, *row.others) if not t.startswith("($o") or "$C" not in t]
         if texts:
             return Step(level, rng.choice(texts), value)
-    if world.traced_root_function == "global":
+    if world.root == "global":
         return Step(0, "global $R; $R = $v", value)
-    return Step(0, {"closure": "nonlocal r; r = $v"}.get(world.traced_root_function, "v = $path"), value)
+    return Step(0, {"closure": "nonlocal r; r = $v"}.get(world.root, "v = $path"), value)
 
 
 # running them
@@ -451,7 +451,7 @@ def _smaller(world: World) -> Iterator[World]:
         yield replace(world, written=None)
     for i in range(len(world.layers)):
         yield _without(world, i)
-    if world.traced_root_function != "global":
+    if world.root != "global":
         root_level = len(world.layers) + 1
         turns = tuple(tuple(replace(s, text="$R = $v") if s.level == root_level else s for s in t) for t in world.turns)
         yield replace(world, root="global", turns=turns)

@@ -595,9 +595,9 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     static_argnames: parameters taken by value from the start; others are when the trace needs their value.
     fastmath: allow the compiler to reorder and contract floating-point operations.
     tf32: let a GPU's matmuls of float32 and complex64 round what they multiply to 11 bits (TensorFloat-32).
-    untraceable: what becomes of programs that decide on array values as no trace can: `numpy` (they run in NumPy, as
-    they are written, and `why` says since which line), `split` (what is traced so far runs, the value is read, and
-    tracing goes on; `explain` lists the lines), or `refuse`.
+    untraceable: what becomes of programs that decide on array values as no trace can: `warn` (they run in NumPy, as
+    they are written; a warning and `why` say since which line), `numpy` (the same, and no warning), `split` (what is
+    traced so far runs, the value is read, and tracing goes on; `explain` lists the lines), or `refuse`.
     mesh, in_axes, out_axes: run one body on every device of a `kg.Mesh`, see `kg.shard`.
     Raises OptionError or ArgumentsError for options that make no sense.
 

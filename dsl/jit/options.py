@@ -10,7 +10,7 @@ from ...runtime.schedule.schedule import MODES, check_streams_option
 from ..array.devices import parse_device_name
 from ..core.errors import OptionError
 
-UNTRACEABLE = ("numpy", "split", "refuse")
+UNTRACEABLE = ("warn", "numpy", "split", "refuse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
                 f"kernel_graph has no option {name!r}; there are {', '.join(KernelGraphKeywords.__annotations__)}"
             )
     devices = _devices(given.get("device"))
-    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "numpy")
+    memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "warn")
     static_argnames = given.get("static_argnames", ())
     try:
         streams = check_streams_option(given.get("streams", "auto"))
@@ -74,7 +74,7 @@ def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
     if memory not in MODES:
         raise OptionError(f"memory={memory!r} is no memory mode; write one of {', '.join(map(repr, MODES))}")
     if untraceable not in UNTRACEABLE:
-        raise OptionError(f"untraceable={untraceable!r} is no option; write 'numpy', 'split' or 'refuse'")
+        raise OptionError(f"untraceable={untraceable!r} is no option; write 'warn', 'numpy', 'split' or 'refuse'")
     if untraceable == "split" and len(devices) > 1:
         raise OptionError("untraceable='split' runs parts one after the other, on one device; name one")
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames

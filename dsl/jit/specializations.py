@@ -89,7 +89,10 @@ class Specializations:
         except Refusal as error:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
-            self.note(SpecializationEvent("in NumPy", f"runs in NumPy, as it is written, since at {error}"))
+            text = f"runs in NumPy, as it is written, since at {error}"
+            self.note(SpecializationEvent("in NumPy", text))
+            if self.options.untraceable == "warn":
+                warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
             entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()))
             self._remember(key, leaves, known, error.known, entry)
             return entry
@@ -100,7 +103,7 @@ class Specializations:
     @property
     def may_run_in_numpy(self) -> bool:
         """Whether a call may run as it is written; a device that computes nothing has no values."""
-        return self.options.untraceable == "numpy" and len(self.options.devices) < 2 and self.device.computes
+        return self.options.untraceable in ("warn", "numpy") and len(self.options.devices) < 2 and self.device.computes
 
     def _remember(
         self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...], needed: Iterable[int], entry: Launcher

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,11 @@ def test_gives_what_numpy_gives(program: Callable[..., Any], given: Callable[[Ar
 
 def test_what_is_asked_for_otherwise() -> None:
     x = np.array([1.0, -1.0, 2.0])
+    with pytest.warns(UserWarning, match=r"chosen runs in NumPy, as it is written, since at test_in_numpy\.py:\d+"):
+        kg.kernel_graph(chosen, device="cpu")(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(kg.kernel_graph(chosen, device="cpu", untraceable="numpy")(x), chosen(x))
     with pytest.raises(kg.UnsupportedError, match="depends on data"):
         kg.kernel_graph(chosen, device="cpu", untraceable="refuse")(x)
     same(kg.kernel_graph(chosen, device="cpu", untraceable="split")(x), chosen(x))
