@@ -131,8 +131,10 @@ class _Printer:
 
     def meet(self) -> None:
         """All threads wait for each other, if there is a reason."""
+        if self.shared:  # what was read and written before still is, as far as the threads know
+            return
         alone = self.blocks > 1 and not self.together  # nobody reads what another one writes
-        if (self.read or self.wrote) and not self.shared and not alone:
+        if (self.read or self.wrote) and not alone:
             self.add(self.barrier)
         self.read = self.wrote = False
 
@@ -287,10 +289,12 @@ class _Printer:
         self.meet()
         with self.suite("while True:"):
             self.block(s.test)
+            tested = self.read, self.wrote
             with self.suite(f"if not v{s.condition}:"):
                 self.add("break")
             self.block(s.body)
             self.meet()
+        self.read, self.wrote = tested
 
     def stop(self, s: Stop) -> None:
         with self.suite(f"if v{s.condition}:"):
@@ -326,20 +330,28 @@ def _identity(s: Fold, wide: DType) -> np.generic:
 
 def _touches(block: Block) -> tuple[bool, bool]:
     """Whether it reads and whether it writes memory."""
-    reads = writes = False
+    return bool(_arrays(block, Let)), bool(_arrays(block, Store))
+
+
+def _arrays(block: Block, kind: type[Let] | type[Store]) -> set[int]:
+    """The arrays that it reads, or those that it writes."""
+    found: set[int] = set()
     for s in block:
-        reads |= isinstance(s, Let) and s.instr.op == "load"
-        writes |= isinstance(s, Store)
+        if isinstance(s, kind):
+            found |= {s.array} if isinstance(s, Store) else {s.instr.attr} if s.instr.op == "load" else set()
         for inner in blocks_of(s):
-            more = _touches(inner)
-            reads, writes = reads or more[0], writes or more[1]
-    return reads, writes
+            found |= _arrays(inner, kind)
+    return found
 
 
 def _is_nest(s: For) -> bool:
-    """Whether it is independent turns of nothing but values and independent turns."""
-    inner = [x for x in s.body if isinstance(x, For) and x.parallel]
-    return s.parallel and len(inner) > 0 and all(isinstance(x, (Let, For)) for x in s.body)
+    """Whether it is independent turns of nothing but values and independent turns, of which none writes what another
+    statement of the turn touches: the threads of a turn do not wait for each other."""
+    inner = [x for x in s.body if isinstance(x, For)]
+    if not (s.parallel and inner and all(isinstance(x, Let) or (isinstance(x, For) and x.parallel) for x in s.body)):
+        return False
+    others = [(x, tuple(y for y in s.body if y is not x)) for x in inner]
+    return not any(_arrays((x,), Store) & (_arrays(rest, Let) | _arrays(rest, Store)) for x, rest in others)
 
 
 def _shared_dtypes(block: Block) -> set[DType]:

@@ -212,3 +212,73 @@ def test_one_kernel_serves_all_sizes(target: str) -> None:
         kernels.add(task.kernel)
         numbers.add(tuple(a.value for a in task.arguments if isinstance(a, Int)))
     assert len(kernels) == 1 and len(numbers) == 3
+
+
+def orthogonal(a: Any) -> Any:
+    q, r = np.zeros_like(a), np.zeros_like(a)
+    for k in range(a.shape[1]):
+        r[k, k] = np.sqrt(np.dot(a[:, k], a[:, k]))
+        q[:, k] = a[:, k] / r[k, k]
+        for j in range(k + 1, a.shape[1]):
+            r[k, j] = np.dot(q[:, k], a[:, j])
+            a[:, j] -= q[:, k] * r[k, j]
+    return q, r
+
+
+def scaled_rows(a: Any) -> Any:
+    for i in range(len(a)):
+        first = a[i, 0]
+        for j in range(a.shape[1]):
+            a[i, j] = a[i, j] / first
+    return a
+
+
+def mirrored_rows(a: Any) -> Any:
+    b, c = np.zeros_like(a), np.zeros_like(a)
+    for i in range(len(a)):
+        for j in range(a.shape[1]):
+            b[i, j] = a[i, j] * 2.0
+        for j in range(a.shape[1]):
+            c[i, j] = b[i, a.shape[1] - 1 - j] + 1.0
+    return b, c
+
+
+def summed_rows(a: Any) -> Any:
+    b, c = np.zeros_like(a), np.zeros_like(a)
+    for i in range(len(a)):
+        for j in range(a.shape[1]):
+            b[i, j] = a[i, j] * 2.0
+        for j in range(1, a.shape[1]):
+            c[i, j] = c[i, j - 1] + a[i, j]
+    return b, c
+
+
+def halved(a: Any) -> Any:
+    for i in range(len(a)):
+        while a[i] > 1.0:
+            for j in range(len(a)):
+                a[j] = a[j] / 2.0
+        a[i] = 7.0
+    return a
+
+
+@pytest.mark.parametrize("function", [orthogonal, scaled_rows, mirrored_rows, summed_rows, halved])
+@pytest.mark.parametrize(("share", "wide"), [(4, 10**9), (0.25, 10**9), (0.001, 0)])
+def test_threads_wait_for_what_others_of_a_loop_write(
+    function: Any, share: float, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind independent turns with loops in them, and for what threads that share one turn have to tell."""
+    module: Any = importlib.import_module("kernelgraph.compiler.targets.cuda.sequential")
+    monkeypatch.setattr(module, "SHARE", share)
+    monkeypatch.setattr(module, "WIDE", wide)
+    monkeypatch.setattr(module, "MOST_THREADS", 128)
+    monkeypatch.setattr(module, "CLUSTER", 3)
+    shape = 9 if function is halved else (9, 9)
+    with recorded():
+        nodes = kg.kernel_graph(function, device="cpu").graph(np.ones(shape)).nodes
+    (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
+    routine = simplified(routine, [i for i, a in enumerate(routine.arrays) if a.role == "out"])
+    given = [abs(a) + 1.5 for a in arguments(routine)]
+    written = [a for a in routine.arrays if a.role in ("out", "inout")]
+    for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):
+        assert array.role == "out" or np.allclose(got, want, rtol=1e-12, atol=1e-13), f"{routine}"
