@@ -230,8 +230,27 @@ def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
         raise DTypeError(f"return arrays must be arrays, not of type {type(out).__name__}; pass an array as out")
     if where is not True:
         other = out if out is not None else result.dtype.type(0)
-        result = apply("where", where, result, other)
+        result = apply("where", boolean_mask(where), result, other)
     return result if out is None else assign_all(out, result, casting)
+
+
+def boolean_mask(where: Any) -> Tracer:
+    """What is given as `where=`: an array of booleans, or numbers that are. Raises DTypeError."""
+    mask = to_traced_array(where)
+    if mask.dtype == np.bool_:
+        return mask
+    if hasattr(where, "dtype") and not isinstance(where, np.generic):
+        raise DTypeError(f"where= takes booleans, not an array of {mask.dtype}; write where=x != 0")
+    return apply("not_equal", mask, 0)
+
+
+def fitting_mask(where: Any, shape: tuple[int, ...]) -> Tracer:
+    """`boolean_mask` of what is written or reduced, which it does not make larger. Raises ShapeError, DTypeError."""
+    mask = boolean_mask(where)
+    ours = shape[max(len(shape) - mask.ndim, 0) :]
+    if len(ours) != mask.ndim or any(m not in (1, n) for m, n in zip(mask.shape, ours, strict=True)):
+        raise ShapeError(f"could not broadcast where mask from shape {mask.shape} into shape {shape}")
+    return mask
 
 
 def assign_all(out: Any, result: Tracer, casting: str = "same_kind") -> Tracer:

@@ -31,7 +31,7 @@ from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_to_dtype
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
-from .elementwise import apply, choices
+from .elementwise import apply, choices, fitting_mask
 from .gather import MANY, gather, index_array, is_gathered, scatter
 from .host_calls import host_call_of_one_result
 from .masked_values import for_mask, masked
@@ -331,7 +331,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         if not np.can_cast(source, dst.dtype, casting):  # type: ignore[arg-type]
             raise DTypeError(f"copyto: no {casting!r} cast from {source} to {dst.dtype}; write x.astype(...)")
     new = Tracer(dst._trace, converted_for_assignment(src, dst, COPYTO))
-    store_elements(dst, new if where is True else apply("where", where, new, dst))
+    store_elements(dst, new if where is True else apply("where", fitting_mask(where, dst.shape), new, dst))
 
 
 @implements(method="fill")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
+from ..core.errors import ShapeError
 from ..trace.aliasing import assign_array
 from ..trace.dispatch import call_function
 from ..trace.trace import current_loop_recorder
@@ -129,7 +130,8 @@ def _install_operators() -> None:
             if hasattr(operator, f"__i{stem}__"):
                 for stand_in in (Tracer, MaskedSelection):
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
-    setattr(Tracer, "__imatmul__", lambda self, other: assign_array(self, call_function(np.matmul, (self, other), {})))  # noqa: B010
+    for stand_in in (Tracer, MaskedSelection):
+        setattr(stand_in, "__imatmul__", _inplace_matmul)  # noqa: B010
     for kind in (Tracer, TracedNumber, MaskedSelection):
         setattr(kind, "__matmul__", lambda self, other: _matmul(self, other, self, other))  # noqa: B010
         setattr(kind, "__rmatmul__", lambda self, other: _matmul(self, other, other, self))  # noqa: B010
@@ -139,6 +141,17 @@ def _matmul(self: Any, other: Any, left: Any, right: Any) -> Any:
     if _is_number(self) and _is_number(other):
         return NotImplemented
     return call_function(np.matmul, (left, right), {})
+
+
+def _inplace_matmul(self: Any, other: Any) -> Any:
+    """`self @= other`, which makes no axis and loses none. Raises ShapeError."""
+    axes = other.ndim if hasattr(other, "ndim") else np.ndim(other)  # np.ndim alone would ask for a mask's value
+    if not self.ndim or axes < 2:
+        raise ShapeError(
+            "inplace matrix multiplication requires the first operand to have at least one and the second at least two "
+            "dimensions; write x = x @ y"
+        )
+    return assign_array(self, call_function(np.matmul, (self, other), {}))
 
 
 def _is_number(x: Any) -> bool:

@@ -19,7 +19,7 @@ from ..trace.dispatch import implements
 from ..trace.items import convert_for_element
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array, traced_length
 from ..trace.tracer import Tracer
-from .elementwise import apply
+from .elementwise import apply, fitting_mask
 from .host_calls import assign_to_converted_out
 from .views import broadcast_to, cast, diagonal, reshape
 
@@ -50,7 +50,7 @@ def reduce(
         stand_in = neutral if neutral is not None else initial
         if not _is_option_given(stand_in):
             raise ShapeError(f"{op} with where= has no identity; pass initial=")
-        x = apply("where", where, x, _in_dtype(stand_in, x))
+        x = apply("where", fitting_mask(where, x.shape), x, _in_dtype(stand_in, x))
     builder = x._trace.builder
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     combiner = COMBINERS[op]

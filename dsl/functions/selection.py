@@ -288,8 +288,9 @@ def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any)
 def putmask(a: Tracer, mask: Any, values: Any) -> None:
     _array(a, "putmask")
     condition = apply("not_equal", np.asarray(mask) if type(mask) is int else mask, False)
-    if condition.shape != a.shape:
+    if condition.size != a.size:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
+    condition = reshape(condition, a.shape)
     value = _safely(values, a, "putmask")
     if not value.size:
         assign_array(a, a)  # which NumPy refuses of read-only memory too

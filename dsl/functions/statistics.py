@@ -13,7 +13,7 @@ from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
-from .elementwise import apply, isclose
+from .elementwise import apply, boolean_mask, isclose
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_scalar
 from .joining import concatenate
 from .products import matmul
@@ -155,7 +155,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def _non_nan_mask(a: Any, where: Any) -> Tracer:
     """Where `a` is a number, and `where` holds."""
     valid = apply("logical_not", apply("isnan", a))
-    return valid if where is NO_VALUE or where is True or where is None else apply("logical_and", valid, where)
+    everywhere = where is NO_VALUE or where is True or where is None
+    return valid if everywhere else apply("logical_and", valid, boolean_mask(where))
 
 
 @implements(np.nanmean)

@@ -14,11 +14,10 @@ from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
 from ..trace.items import convert_for_element
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.tracer import Tracer
-from .elementwise import call_ufunc
+from .elementwise import call_ufunc, fitting_mask
 from .gather import check_assigned_axis_not_empty
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
 from .reductions import NO_VALUE
-from .views import copy
 
 _REDUCTIONS: dict[Any, Any] = {
     np.add: np.sum,
@@ -134,16 +133,17 @@ def general_reduce(
 ) -> Tracer:
     """`ufunc.reduce(array, ...)` of a ufunc that has no kernel for it."""
     x = to_traced_array(array)
+    mask = None if where is True else fitting_mask(where, x.shape)
     if not x.ndim:
         to_axes(axes_without_booleans(axis), 1)
-        return copy(x)
+        x, axis, keepdims = METHODS["reshape"](x, (1,)), 0, False
     axes = to_axes(axes_without_booleans(axis), x.ndim)
     keep = keepdims is True
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
     if initial is not None:
         options["initial"] = require_known_option(initial)
-    arrays = [x] if where is True else [x, to_traced_array(where)]
+    arrays = [x] if mask is None else [x, mask]
     if dtype is not None:
         options["dtype"] = checked_dtype(dtype)
     return host_call_of_one_result("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)

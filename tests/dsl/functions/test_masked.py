@@ -3,6 +3,7 @@ what to write."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -356,3 +357,39 @@ def test_values_for_a_known_mask() -> None:
     agrees(function, np.arange(8.0).reshape(4, 2), np.arange(6.0).reshape(3, 2))
     with pytest.raises(ValueError, match="4 input values to the 3 output values"):
         kg.kernel_graph(function, device="cpu")(np.arange(4.0), np.arange(4.0))
+
+
+MASKS_OF_ROWS: list[Any] = [  # written in place through one name, looked at through others
+    lambda v, a: [v, v.T, operator.imatmul(v, a)],
+    lambda v, a: [v, v[:], operator.imatmul(v, a)],
+    lambda v, a: [v, v[...], operator.imatmul(v[:], a)],
+    lambda v, a: [v, v.real, v[:, 0], operator.imatmul(v, a)],
+]
+
+
+@pytest.mark.parametrize("number", range(len(MASKS_OF_ROWS)))
+@pytest.mark.parametrize("given", [False, True])
+def test_a_product_in_place_is_seen_under_all_names(number: int, given: bool) -> None:
+    x, m = np.arange(6.0).reshape(3, 2), np.array([True, False, True])
+    a = np.array([[1.0, 2.0], [3.0, 4.0]])
+    if given:
+        f = kg.kernel_graph(lambda x, m, a: MASKS_OF_ROWS[number](x[m], a), device="cpu")
+        assert_same(f(x, m, a), MASKS_OF_ROWS[number](x[m], a))
+    else:
+        agrees(lambda x, a: MASKS_OF_ROWS[number](x[m], a), x, a)
+
+
+NOT_IN_PLACE: list[Any] = [
+    lambda v, x: operator.imatmul(v, v),
+    lambda v, x: operator.imatmul(v[:], v),
+    lambda v, x: operator.imatmul(x, v),
+    lambda v, x: operator.imatmul(x[0], x[0]),
+    lambda v, x: operator.imatmul(x, [1, 2]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(NOT_IN_PLACE)))
+def test_a_product_of_vectors_is_not_in_place(number: int) -> None:
+    f = kg.kernel_graph(lambda x: NOT_IN_PLACE[number](x[0][x[0] > 0], x), device="cpu")
+    with pytest.raises(ValueError, match="inplace matrix multiplication requires"):
+        f(np.ones((2, 2)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.dsl.agreement import agrees
 from tests.dsl.tracing import check
 
 rng = np.random.default_rng(0)
@@ -308,3 +309,60 @@ def test_axes_of_a_number(name: str) -> None:
                 check(lambda x, axis=axis: getattr(np, name)(x, axis=axis), x)
         else:
             check(lambda x, axis=axis: getattr(np, name)(x, axis=axis), x)
+
+
+def copied(a: Any, where: Any, out: Any) -> Any:
+    np.copyto(out, a, where=where)
+    return out + 0
+
+
+def placed(a: Any, where: Any, out: Any) -> Any:
+    np.putmask(out, where, a)
+    return out + 0
+
+
+MASKED_CALLS: list[Any] = [
+    copied,
+    placed,
+    lambda a, where, out: copied(5, where, out),
+    lambda a, where, out: np.add(a, 1, out=out, where=where) + 0,
+    *(
+        lambda a, where, out, _f=f: _f(a, where=where)
+        for f in (np.sum, np.mean, np.var, np.any, np.nansum, np.nanmean, np.add.reduce, np.bitwise_or.reduce)
+    ),
+    lambda a, where, out: a.max(initial=2, where=where),
+    lambda a, where, out: np.hypot.reduce(a, axis=None, initial=3, where=where),
+]
+MASK_SHAPES = [(), (1,), (3,), (1, 1), (1, 3), (2, 3), (2, 1), (1, 1, 1), (0,)]
+
+
+@pytest.mark.parametrize("number", range(len(MASKED_CALLS)))
+def test_a_mask_makes_nothing_larger(number: int) -> None:
+    for shape in ((), (1,), (3,), (1, 1), (2, 3)):
+        for mask in MASK_SHAPES:
+            a, where = np.arange(np.prod(shape, dtype=int)).reshape(shape), np.arange(np.prod(mask)).reshape(mask) % 2
+            agrees(MASKED_CALLS[number], a, where == 0, np.zeros(shape, int))
+
+
+@pytest.mark.parametrize("number", range(len(MASKED_CALLS)))
+def test_a_mask_is_of_booleans(number: int) -> None:
+    a, out = np.arange(3), np.zeros(3, int)
+    for where in (np.array([1, 0, 2]), np.array([1.5, 0, 0]), np.array([True, False, True])):
+        agrees(MASKED_CALLS[number], a, where, out)
+    for known in ([1, 0, 3], [0.5, 0, 1], 1, np.int64(0), np.False_):
+        agrees(lambda a, out, where=known: MASKED_CALLS[number](a, where, out), a, out)
+
+
+NUMBER_REDUCTIONS: list[Any] = [
+    lambda x: np.hypot.reduce(x, axis=0, initial=4),
+    lambda x: np.hypot.reduce(x, axis=None, keepdims=True),
+    lambda x: np.hypot.reduce(x, axis=0, initial=4, where=x > 0),
+    lambda x: [out := np.zeros(()), np.hypot.reduce(x, out=out)][0],
+    lambda x: np.hypot.reduce(x.astype(int)),
+    lambda x: np.arctan2.reduce(x, dtype="f4"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(NUMBER_REDUCTIONS)))
+def test_a_number_is_reduced_as_one_element(number: int) -> None:
+    agrees(NUMBER_REDUCTIONS[number], np.array(-3.0))
