@@ -38,7 +38,7 @@ def reduce(
     out: Any = None,
     keepdims: Any = False,
     initial: Any = None,
-    where: Any = None,
+    where: Any = NO_VALUE,
     neutral: Any = None,
 ) -> Tracer:
     """Row `op` over `axis`. neutral: what stands where `where` is False; without it `initial` does."""
@@ -46,7 +46,7 @@ def reduce(
     if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
     axes = to_axes(axes_without_booleans(axis), x.ndim)
-    if _is_option_given(where) and where is not True:
+    if where is not NO_VALUE and where is not True:
         stand_in = neutral if neutral is not None else initial
         if not _is_option_given(stand_in):
             raise ShapeError(f"{op} with where= has no identity; pass initial=")
@@ -87,7 +87,7 @@ def sum(
     out: Any = None,
     keepdims: Any = False,
     initial: Any = None,
-    where: Any = None,
+    where: Any = NO_VALUE,
 ) -> Tracer:
     return reduce("sum", a, axis, dtype, out, keepdims, initial, where, neutral=0)
 
@@ -100,32 +100,32 @@ def prod(
     out: Any = None,
     keepdims: Any = False,
     initial: Any = None,
-    where: Any = None,
+    where: Any = NO_VALUE,
 ) -> Tracer:
     return reduce("prod", a, axis, dtype, out, keepdims, initial, where, neutral=1)
 
 
 @implements(np.min, np.amin, method=True)
 def min(
-    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
 ) -> Tracer:
     return reduce("min", a, axis, None, out, keepdims, initial, where)
 
 
 @implements(np.max, np.amax, method=True)
 def max(
-    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+    a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
 ) -> Tracer:
     return reduce("max", a, axis, None, out, keepdims, initial, where)
 
 
 @implements(np.any, method=True)
-def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Tracer:
+def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
     return reduce("any", a, axis, None, out, keepdims, None, where, neutral=0)
 
 
 @implements(np.all, method=True)
-def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Tracer:
+def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
     return reduce("all", a, axis, None, out, keepdims, None, where, neutral=1)
 
 
@@ -152,14 +152,14 @@ def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer
 
 def _count(x: Tracer, axes: tuple[int, ...], keepdims: Any, where: Any) -> Any:
     """How many elements each result is made of: an int, or with `where` an array."""
-    if not _is_option_given(where) or where is True:
+    if where is NO_VALUE or where is True:
         return math.prod(x.shape[i] for i in axes)
     return sum(broadcast_to(where, x.shape), axes, np.intp, None, keepdims)
 
 
 @implements(np.mean, method=True)
 def mean(
-    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
 ) -> Tracer:
     """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
     x = to_traced_array(a)
@@ -198,7 +198,7 @@ def var(
     ddof: Any = 0,
     keepdims: Any = False,
     *,
-    where: Any = None,
+    where: Any = NO_VALUE,
     mean: Any = None,
     correction: Any = None,
 ) -> Tracer:
@@ -258,7 +258,7 @@ def _skipping(reduction: Any, stand_in: Any) -> Any:
         out: Any = None,
         keepdims: Any = False,
         initial: Any = None,
-        where: Any = None,
+        where: Any = NO_VALUE,
     ) -> Tracer:
         return reduction(replace_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
 

@@ -155,7 +155,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def _non_nan_mask(a: Any, where: Any) -> Tracer:
     """Where `a` is a number, and `where` holds."""
     valid = apply("logical_not", apply("isnan", a))
-    everywhere = where is NO_VALUE or where is True or where is None
+    everywhere = where is NO_VALUE or where is True
     return valid if everywhere else apply("logical_and", valid, boolean_mask(where))
 
 

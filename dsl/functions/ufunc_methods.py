@@ -31,7 +31,7 @@ _REDUCTIONS: dict[Any, Any] = {
 
 def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
     """`ufunc.reduce(array, axis=0, ...)`; where there is no kernel for it NumPy does it on the host."""
-    given = {k: v for k, v in options.items() if v is not None and v is not NO_VALUE}
+    given = {k: v for k, v in options.items() if v is not NO_VALUE and (v is not None or k == "where")}
     reduction = FUNCTIONS.get(_REDUCTIONS.get(ufunc))
     if "initial" in given and ufunc in (np.logical_and, np.logical_or):
         rest = reduce_ufunc(ufunc, array, axis, dtype, **{**given, "initial": None})

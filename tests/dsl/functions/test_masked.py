@@ -393,3 +393,14 @@ def test_a_product_of_vectors_is_not_in_place(number: int) -> None:
     f = kg.kernel_graph(lambda x: NOT_IN_PLACE[number](x[0][x[0] > 0], x), device="cpu")
     with pytest.raises(ValueError, match="inplace matrix multiplication requires"):
         f(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    "function", [np.sum, np.max, np.any, np.mean, np.var, np.nansum, np.add.reduce, np.hypot.reduce]
+)
+def test_none_is_no_mask(function: Any) -> None:
+    """NumPy takes it for False in some functions and fails in others."""
+    options = {"initial": 0.0} if function is np.max else {}
+    program = kg.kernel_graph(lambda x: function(x, where=None, **options), device="cpu")
+    with pytest.raises(kg.DTypeError, match="None is no array"):
+        program(X)
