@@ -74,7 +74,7 @@ def test_its_page_shows_both(tmp_path: Path) -> None:
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
             for k in (0, 1):
                 pixels = f"document.querySelector('#schedule{k} canvas').getContext('2d').getImageData(0, 0, 380, 120)"
-                assert browser.evaluate(f"new Set({pixels}.data).size > 3")
+                browser.until(f"new Set({pixels}.data).size > 3")
             row = "document.querySelector('#byline tbody tr').getBoundingClientRect()"
             browser.mouse(*browser.evaluate(f"[{row}.left + 9, {row}.top + 5]"))
             assert browser.evaluate("kernelgraph.lit()") == data["lines"][0]["tasks"]

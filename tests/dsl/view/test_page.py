@@ -54,7 +54,7 @@ def test_it_draws_at_every_width_light_and_dark(browser: Browser, path: Path, wi
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     for panel in ("schedule", "memory", "graph"):  # something is drawn in each
         pixels = f"document.querySelector('#{panel} canvas').getContext('2d').getImageData(0, 0, 380, 120).data"
-        assert browser.evaluate(f"new Set({pixels}).size > 3"), panel
+        browser.until(f"new Set({pixels}).size > 3")
     assert browser.evaluate("document.querySelectorAll('*').length") < 3000
 
 
