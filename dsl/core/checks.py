@@ -62,7 +62,8 @@ def _is_harmless_subclass(kind: Any) -> bool:
 
 def refused_subclass_error(kind: type) -> DTypeError:
     """The error for arrays of a subclass with a meaning of its own."""
-    return DTypeError(f"a {kind.__name__} has a meaning of its own; write x.filled(0) or np.asarray(x)")
+    instead = "x.filled(0)" if hasattr(kind, "filled") else "np.asarray(x)"
+    return DTypeError(f"a {kind.__name__} has a meaning of its own; write {instead}")
 
 
 def describe_value(x: Any) -> str:
