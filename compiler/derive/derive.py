@@ -6,26 +6,27 @@ from collections.abc import Sequence
 
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Value
-from .core.call import zeros
+from .core.call import ReverseOptions, zeros
 from .core.inline import copied, finished
 from .core.kinds import Maybe
 from .walk import Walks
 
-BUDGET = 2**30  # bytes
+DEFAULT = ReverseOptions()
 
 
-def derive_reverse(graph: Graph, inputs: Sequence[int], outputs: Sequence[int], budget: int = BUDGET) -> Graph:
+def derive_reverse(
+    graph: Graph, inputs: Sequence[int], outputs: Sequence[int], options: ReverseOptions = DEFAULT
+) -> Graph:
     """The graph with more inputs, cotangents of these outputs, and more outputs, the cotangents of these inputs.
 
-    budget: bytes that a loop may keep of its states, for its turns to be gone through backwards. A gradient of a real
-    function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of w with w = f(z)
-    holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
+    A gradient of a real function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of
+    w with w = f(z) holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
     """
     builder, new = copied(graph)
     results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
     cotangents = [builder.input(results[i].type) for i in outputs]
     replaced: dict[int, int] = {}
-    pulled = Walks(budget).pull_back(builder, [results[i] for i in outputs], cotangents, sources, replaced)
+    pulled = Walks(options).pull_back(builder, [results[i] for i in outputs], cotangents, sources, replaced)
     return finished(builder, [*results, *_with_zeros(builder, pulled, sources)], replaced)
 
 
@@ -38,7 +39,7 @@ def derive_forward(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) 
     tangents = [builder.input(v.type) for v in sources]
     targets = [results[i] for i in outputs]
     replaced: dict[int, int] = {}
-    pushed = Walks(BUDGET).push_forward(builder, sources, tangents, targets, replaced)
+    pushed = Walks(DEFAULT).push_forward(builder, sources, tangents, targets, replaced)
     return finished(builder, [*results, *_with_zeros(builder, pushed, targets)], replaced)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...runtime.core.frozen import dataclass, replace
 from ..graph.builder import GraphBuilder, exact_attrs
 from ..graph.graph import GraphError, Node, Value
-from .core.call import Call, differentiable
+from .core.call import Call, ReverseOptions, differentiable
 from .core.cotangents import Part, total, whole
 from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
 from .table import rule_of
@@ -94,9 +94,9 @@ def refused(call: Call, line: str, why: str) -> GraphError:
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """The two walks. budget: bytes that a loop may keep of its states."""
+    """The two walks."""
 
-    budget: int
+    options: ReverseOptions
 
     def pull_back(
         self,

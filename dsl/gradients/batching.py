@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...compiler.derive.batch import batch_graph
+from ...compiler.derive.core.call import ReverseOptions
 from ...compiler.derive.derive import derive_forward, derive_reverse
 from ...compiler.graph.graph import Graph, Value
 from ..core.errors import ArgumentsError, DTypeError
@@ -18,7 +19,8 @@ from ..trace.operands import new_traced_result
 from ..trace.trace import Trace
 from .derived import derived
 from .gradients import grad, has_derivative, jvp
-from .region import DifferentiatedRegion, Place, RegionOutput, trace_in_progress, trace_region
+from .options import Chosen, Place, choose_arguments, reverse_options, tracing_for
+from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -75,47 +77,81 @@ def _with_first_axis_moved(trace: Trace, value: Value, axis: int) -> Value:
 MODES = ("auto", "forward", "reverse")
 
 
-def jacobian(function: Callable[P, Any], argnums: int = 0, mode: str = "auto") -> KernelGraph[P, Any]:
-    """All partial derivatives of a function's results in one argument: for each result, and in it for each leaf of the
-    argument, an array of the result's shape followed by the leaf's.
+def jacobian(
+    function: Callable[P, Any],
+    argnums: Chosen = 0,
+    mode: str = "auto",
+    *,
+    argnames: str | Sequence[str] = (),
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    save: int | str = "1 GB",
+    ieee: bool = False,
+) -> KernelGraph[P, Any]:
+    """All partial derivatives of a function's results: for each result, and in it for each leaf of the argument, an
+    array of the result's shape followed by the leaf's.
 
-    mode: `reverse`, a pull for each number of the results; `forward`, a push for each number of the argument; `auto`,
-    whichever are fewer. All of them are done at once. Raises ArgumentsError, DTypeError, UnsupportedError.
+    mode: `reverse`, a pull for each number of the results; `forward`, a push for each number of the arguments; `auto`,
+    whichever are fewer. All of them are done at once. The other options are those of `kg.grad`: several arguments give
+    a tuple in the place of each result, or a dict; holomorphic is of complex arguments and results, else both are
+    real, but for results of forward mode. Raises ArgumentsError, DTypeError, UnsupportedError.
 
     >>> kg.jacobian(lambda x: x**2)(np.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
     if mode not in MODES:
         raise ArgumentsError(f"mode={mode!r} of jacobian: write one of {', '.join(map(repr, MODES))}")
-    if not isinstance(argnums, (int, np.integer)):
-        raise ArgumentsError(f"argnums={argnums!r} of jacobian: write a number")
+    chosen = choose_arguments("jacobian", argnums, argnames)
+    reverse = reverse_options("jacobian", save, ieee)
 
     def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        place = int(argnums) + (len(args) if argnums < 0 else 0)
-        region = trace_region("jacobian", function, args, options, [place])
-        outputs = [x.number for x in region.leaves if type(x) is RegionOutput]
+        with tracing_for(reverse):
+            region = trace_region("jacobian", function, args, options, chosen.places(function, args, options))
+        tree, leaves = region.result_and_aux("jacobian") if has_aux else (region.tree, region.leaves)
+        outputs = [x.number for x in leaves if type(x) is RegionOutput]
         types = [region.graph.nodes[region.graph.outputs[i]].type for i in outputs]
-        if len(outputs) != len(region.leaves) or not all(has_derivative(t.dtype) for t in types):
+        if len(outputs) != len(leaves) or not all(has_derivative(t.dtype) for t in types):
             raise DTypeError("jacobian is of functions that return floats alone; return those")
-        if any(v.dtype.kind == "c" for v in region.values) or any(t.dtype.kind == "c" for t in types):
-            raise DTypeError("jacobian is of real numbers; take .real and .imag, or kg.jvp")
+        _check_complex([v.dtype for v in region.values], [t.dtype for t in types], holomorphic, mode)
         inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
-        forward = mode == "forward" or (mode == "auto" and inside < outside)
-        blocks = (_jacobian_by_tangents if forward else _jacobian_by_cotangents)(region, outputs)
-        rows = [region.like_arguments([new_traced_result(v) for v in row])[0] for row in blocks]
-        return unflatten(region.tree, rows)
+        only = any(t.dtype.kind == "c" for t in types) and not holomorphic
+        forward = mode == "forward" or (mode == "auto" and (only or inside < outside))
+        blocks = (
+            _jacobian_by_tangents(region, outputs)
+            if forward
+            else _jacobian_by_cotangents(region, outputs, reverse, holomorphic)
+        )
+        rows = [chosen.joined(region.like_arguments([new_traced_result(v) for v in row])) for row in blocks]
+        found = unflatten(tree, rows)
+        if not has_aux:
+            return found
+        return found, region.result(region.inlined(trace_in_progress("jacobian"), region.graph))[1]
 
-    return derived("jacobian", function, body, (int(argnums), mode))
+    return derived("jacobian", function, body, (chosen, mode, has_aux, holomorphic, reverse))
 
 
-def _jacobian_by_cotangents(region: DifferentiatedRegion, outputs: Sequence[int]) -> list[list[Value]]:
+def _check_complex(given: Sequence[Any], results: Sequence[Any], holomorphic: bool, mode: str) -> None:
+    """Raises DTypeError for a Jacobian of complex numbers that is none."""
+    if holomorphic:
+        if any(d.kind != "c" for d in (*given, *results)):
+            raise DTypeError("jacobian with holomorphic=True is of complex arguments and results; leave it out")
+    elif any(d.kind == "c" for d in given):
+        raise DTypeError("jacobian is in real numbers; take .real and .imag, or pass holomorphic=True")
+    elif mode == "reverse" and any(d.kind == "c" for d in results):
+        raise DTypeError("jacobian in reverse mode is of real results; write mode='forward', or take .real and .imag")
+
+
+def _jacobian_by_cotangents(
+    region: DifferentiatedRegion, outputs: Sequence[int], options: ReverseOptions, holomorphic: bool
+) -> list[list[Value]]:
     """For each output its derivatives in each value: cotangents of 1 at each of its elements."""
     trace = trace_in_progress("jacobian")
     found = []
     for output in outputs:
-        graph = derive_reverse(region.graph, range(len(region.values)), [output])
+        graph = derive_reverse(region.graph, range(len(region.values)), [output], options)
         type = region.graph.nodes[region.graph.outputs[output]].type
         made = _in_all_directions(trace, region, graph, [type])
+        made = [trace.builder.map("conjugate", v) for v in made] if holomorphic else made
         found.append([trace.builder.reshape(v, (*type.shape, *v.shape[1:])) for v in made])
     return found
 
@@ -142,24 +178,50 @@ def _in_all_directions(trace: Trace, region: DifferentiatedRegion, graph: Graph,
     return region.inlined(trace, batched, [unit])[len(region.graph.outputs) :]
 
 
-def hessian(function: Callable[P, Any], argnums: int = 0) -> KernelGraph[P, Any]:
-    """The second derivatives of a function that returns one number, in one argument: forward mode over reverse mode.
+def hessian(
+    function: Callable[P, Any],
+    argnums: Chosen = 0,
+    *,
+    argnames: str | Sequence[str] = (),
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    save: int | str = "1 GB",
+    ieee: bool = False,
+) -> KernelGraph[P, Any]:
+    """The second derivatives of a function that returns one number: forward mode over reverse mode.
 
+    The options are those of `kg.grad`. In several arguments `found[i][j]` are those in arguments i and j.
     Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
 
     >>> kg.hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0])).tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
-    return jacobian(grad(function, argnums), argnums, "forward")
+    first = grad(function, argnums, argnames, has_aux=has_aux, holomorphic=holomorphic, save=save, ieee=ieee)
+    return jacobian(
+        first, argnums, "forward", argnames=argnames, has_aux=has_aux, holomorphic=holomorphic, save=save, ieee=ieee
+    )
 
 
-def hvp(function: Callable[..., Any], args: Sequence[Any], tangents: Sequence[Any]) -> Any:
+def hvp(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    has_aux: bool = False,
+    save: int | str = "1 GB",
+    ieee: bool = False,
+) -> Any:
     """The Hessian of a function that returns one number times tangents, of all its arguments together: a tuple with one
-    for each. No Hessian is made (Pearlmutter, 1994). Raises ArgumentsError, DTypeError, ShapeError.
+    for each. No Hessian is made (Pearlmutter, 1994).
+
+    has_aux: the function returns (number, others), and this is (product, others). save, ieee: as of `kg.grad`. A
+    tangent of None is zero. Raises ArgumentsError, DTypeError, ShapeError.
 
     >>> kg.hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.0]),))[0].tolist()
     [6.0, 0.0]
     """
     if not isinstance(args, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise ArgumentsError("hvp takes a tuple of arguments and a tuple of their tangents")
-    return jvp(grad(function, tuple(range(len(args)))), args, tangents)[1]
+    gradient = grad(function, tuple(range(len(args))), has_aux=has_aux, save=save, ieee=ieee)
+    found = jvp(gradient, args, tangents, has_aux=has_aux)
+    return found[1:] if has_aux else found[1]

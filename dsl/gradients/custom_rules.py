@@ -21,6 +21,7 @@ from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import Tracer
+from .options import options_around
 from .region import trace_region
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class Checkpoint(_CustomDerivative[P, R]):
         with _rule_inside(trace):
             region = trace_region(name, function, again, {}, range(len(args)), skips=True)
         count = len(region.graph.outputs)
-        graph = derive_reverse(region.graph, range(len(region.values)), part.moving_places)
+        graph = derive_reverse(region.graph, range(len(region.values)), part.moving_places, options_around())
         (cut,) = cut_bodies(builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first)
         control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])

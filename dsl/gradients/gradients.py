@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
+from ...compiler.derive.core.call import ReverseOptions
 from ...compiler.derive.derive import derive_forward, derive_reverse
 from ...compiler.graph.graph import Value
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
@@ -17,12 +17,11 @@ from ..jit.kernel_graph import KernelGraph
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import current_trace
 from .derived import derived, plain_function
-from .region import DifferentiatedRegion, Place, RegionOutput, trace_in_progress, trace_region
+from .options import Chosen, choose_arguments, reverse_options, tracing_for
+from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
-
-Chosen = int | Sequence[int]
 
 
 def grad(
@@ -33,6 +32,7 @@ def grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     save: int | str = "1 GB",
+    ieee: bool = False,
 ) -> KernelGraph[P, Any]:
     """The gradient of a function that returns one number, by reverse mode (Linnainmaa, 1970).
 
@@ -40,7 +40,9 @@ def grad(
     beside places, give a dict. has_aux: the function returns (number, others), and the gradient is (gradient, others).
     holomorphic: of a complex number, its derivative as a holomorphic function; else of a real one, whose gradient in a
     complex argument a + bi is d/da + i d/db, the direction of steepest ascent. save: bytes, or "256 MB", that a loop
-    may keep of its states; one that would keep more goes through its turns again, from snapshots.
+    may keep of its states; one that would keep more goes through its turns again, from snapshots. ieee: what a `where`
+    does not take is multiplied by 0 in IEEE's arithmetic, and infinite derivatives there make NaN, as with JAX and
+    PyTorch; else nothing comes back from there.
 
     Arguments may be any structure of tuples, lists, dicts and dataclasses. An argument that the function assigns to is
     differentiated with respect to the value it came with, and the caller's array stays as it is.
@@ -49,7 +51,7 @@ def grad(
     >>> kg.grad(lambda x: (x**2).sum())(np.array([1.0, 2.0])).tolist()
     [2.0, 4.0]
     """
-    return _gradient("grad", function, argnums, argnames, has_aux, holomorphic, save)
+    return _gradient("grad", function, argnums, argnames, has_aux, holomorphic, save, ieee)
 
 
 def value_and_grad(
@@ -60,6 +62,7 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
     save: int | str = "1 GB",
+    ieee: bool = False,
 ) -> KernelGraph[P, tuple[R, Any]]:
     """`kg.grad` with the value before it: (value, gradient), or ((value, others), gradient) with has_aux.
 
@@ -67,7 +70,7 @@ def value_and_grad(
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
-    return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save)
+    return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save, ieee)
 
 
 def _gradient(
@@ -78,84 +81,30 @@ def _gradient(
     has_aux: bool,
     holomorphic: bool,
     save: int | str,
+    ieee: bool,
 ) -> KernelGraph[P, Any]:
-    budget = parse_bytes(what, save)
-    numbers, names = _differentiated_argument_places(what, argnums, argnames)
-    several = names is not None or not isinstance(argnums, (int, np.integer))
+    reverse = reverse_options(what, save, ieee)
+    chosen = choose_arguments(what, argnums, argnames)
 
     def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        args, options, chosen = _differentiated_arguments(function, args, options, numbers, names or ())
-        region = trace_region(what, function, args, options, chosen)
+        with tracing_for(reverse):
+            region = trace_region(what, function, args, options, chosen.places(function, args, options))
         loss = _loss_output(what, region, has_aux, holomorphic)
         trace = trace_in_progress(what)
-        graph = derive_reverse(region.graph, range(len(region.values)), [loss], budget)
+        graph = derive_reverse(region.graph, range(len(region.values)), [loss], reverse)
         kind = region.graph.nodes[region.graph.outputs[loss]].type
         outputs = region.inlined(trace, graph, [trace.builder.const(1, kind.dtype)])
         count = len(region.graph.outputs)
         found = outputs[count:]
         if holomorphic:
             found = [trace.builder.map("conjugate", v) for v in found]
-        gradients = region.like_arguments([new_traced_result(v) for v in found])
-        result: Any = tuple(gradients) if several else gradients[0]
-        if names:
-            result = dict(zip([*numbers, *names], gradients, strict=True))
+        result = chosen.joined(region.like_arguments([new_traced_result(v) for v in found]))
         value = region.result(outputs[:count])
         if what == "value_and_grad":
             return value, result
         return (result, value[1]) if has_aux else result
 
-    return derived(what, function, body, (numbers, names, several, has_aux, holomorphic, budget))
-
-
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-def parse_bytes(what: str, size: int | str) -> int:
-    """A number of bytes, as `256 MB` too. Raises ArgumentsError."""
-    if isinstance(size, str):
-        number, _, unit = size.strip().rpartition(" ")
-        with contextlib.suppress(KeyError, ValueError):
-            if float(number) > 0:
-                return max(1, int(float(number) * _UNITS[unit]))
-    elif isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0:
-        return int(size)
-    raise ArgumentsError(f"save={size!r} of {what}: write bytes, or a text such as '256 MB'")
-
-
-def _differentiated_argument_places(
-    what: str, argnums: Chosen, argnames: str | Sequence[str]
-) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
-    """Checked; argnums is not asked for where only names are given. Raises ArgumentsError."""
-    names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
-    if not all(isinstance(name, str) for name in names):
-        raise ArgumentsError(f"argnames={argnames!r} of {what}: write a name, or a tuple of names")
-    try:
-        numbers = tuple(int(n) for n in ((argnums,) if isinstance(argnums, (int, np.integer)) else argnums))
-    except (TypeError, ValueError):
-        raise ArgumentsError(f"argnums={argnums!r} of {what}: write a number, or a tuple of numbers") from None
-    if len(set(numbers)) != len(numbers) or len(set(names)) != len(names):
-        raise ArgumentsError(f"{what} is asked for one argument twice; name each once")
-    if not numbers and not names:
-        raise ArgumentsError(f"{what} is asked for no argument; write argnums=0")
-    return numbers, names or None
-
-
-def _differentiated_arguments(
-    function: Any, args: tuple[Any, ...], options: dict[str, Any], numbers: Sequence[int], names: Sequence[str]
-) -> tuple[tuple[Any, ...], dict[str, Any], list[Place]]:
-    """The arguments of a call, and where in them those are that are asked for."""
-    import inspect
-
-    chosen: list[Place] = [n + len(args) if n < 0 else n for n in numbers]
-    if names:
-        try:
-            parameters = list(inspect.signature(function).parameters)
-        except (TypeError, ValueError):
-            parameters = []
-        for name in names:
-            at = parameters.index(name) if name in parameters else len(args)
-            chosen.append(name if name in options or at >= len(args) else at)
-    return args, options, chosen
+    return derived(what, function, body, (chosen, has_aux, holomorphic, reverse))
 
 
 def _loss_output(what: str, region: DifferentiatedRegion, has_aux: bool, holomorphic: bool) -> int:
@@ -185,29 +134,43 @@ def _loss_output(what: str, region: DifferentiatedRegion, has_aux: bool, holomor
     return first.number
 
 
-def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
+def vjp(
+    function: Callable[..., Any],
+    *args: Any,
+    has_aux: bool = False,
+    save: int | str = "1 GB",
+    ieee: bool = False,
+) -> Any:
     """(f(*args), pull): `pull(cotangent)`, given one of the structure of what f returns, is its product with the
     Jacobian, a tuple with one for each argument.
 
     has_aux: f returns (result, others), and this (result, pull, others). What has no derivative, such as an array of
-    integers, gets None. Outside of a trace, pull computes f's values again.
+    integers, gets None. Outside of a trace, pull computes f's values again. save, ieee: as of `kg.grad`.
     Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
 
     >>> value, pull = kg.vjp(lambda x: x**2, np.array([1.0, 2.0]))
     >>> pull(np.array([1.0, 10.0]))[0].tolist()
     [2.0, 40.0]
     """
+    reverse = reverse_options("vjp", save, ieee)
     if current_trace() is None:
         value = derived("vjp", function, _value_of, "value", like=False)(*args)
-        pulling = derived("vjp", function, _pull_back(has_aux), ("pull", has_aux), like=False)
+        pulling = derived("vjp", function, _pull_back(has_aux, reverse), ("pull", has_aux, reverse), like=False)
 
         def pull_again(cotangent: Any) -> Any:
             return pulling(args, cotangent)
 
-        return (value[0], pull_again, value[1]) if has_aux else (value, pull_again)
+        return _with_aux("vjp", value, pull_again) if has_aux else (value, pull_again)
     plain = plain_function("vjp", function)[0]
-    value, pull = _vjp(plain, args, has_aux)
-    return (value[0], pull, value[1]) if has_aux else (value, pull)
+    value, pull = _vjp(plain, args, has_aux, reverse)
+    return _with_aux("vjp", value, pull) if has_aux else (value, pull)
+
+
+def _with_aux(what: str, value: Any, product: Callable[..., Any]) -> tuple[Any, Callable[..., Any], Any]:
+    """(result, product, others) of a function's (result, others). Raises ArgumentsError."""
+    if type(value) is not tuple or len(value) != 2:
+        raise ArgumentsError(f"with has_aux=True {what} needs a function that returns (result, others)")
+    return value[0], product, value[1]
 
 
 def _value_of(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -215,24 +178,24 @@ def _value_of(function: Callable[..., Any], args: tuple[Any, ...], options: dict
     return (function if world is None else world.proxy_of(function))(*args, **options)
 
 
-def _pull_back(has_aux: bool) -> Any:
+def _pull_back(has_aux: bool, reverse: ReverseOptions) -> Any:
     def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         given, cotangent = args
-        return _vjp(function, given, has_aux)[1](cotangent)
+        return _vjp(function, given, has_aux, reverse)[1](cotangent)
 
     return body
 
 
-def _vjp(function: Callable[..., Any], args: Sequence[Any], has_aux: bool) -> tuple[Any, Callable[[Any], Any]]:
+def _vjp(
+    function: Callable[..., Any], args: Sequence[Any], has_aux: bool, reverse: ReverseOptions
+) -> tuple[Any, Callable[[Any], Any]]:
     """The value, and what pulls cotangents back, in a trace."""
-    region = trace_region("vjp", function, args, {}, range(len(args)), skips=True)
+    with tracing_for(reverse):
+        region = trace_region("vjp", function, args, {}, range(len(args)), skips=True)
     graph, count = region.graph, len(region.graph.outputs)
-    if has_aux and (region.tree.kind is not tuple or len(region.tree.children) != 2):
-        raise ArgumentsError("with has_aux=True vjp needs a function that returns (result, others)")
-    tree = region.tree.children[0] if has_aux else region.tree
-    leaves = region.leaves[: _leaf_count(tree)]
+    tree, leaves = region.result_and_aux("vjp") if has_aux else (region.tree, region.leaves)
     seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
-    derived_graph = derive_reverse(graph, range(len(region.values)), seeded)
+    derived_graph = derive_reverse(graph, range(len(region.values)), seeded, reverse)
     trace = trace_in_progress("vjp")
     zero = [trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape) for t in _types_of_outputs(graph, seeded)]
     value = region.result(region.inlined(trace, derived_graph, zero)[:count])
@@ -259,10 +222,6 @@ def has_derivative(dtype: np.dtype[Any]) -> bool:
 
 def _has_tangent(graph: Any, output: int) -> bool:
     return has_derivative(graph.nodes[graph.outputs[output]].type.dtype)
-
-
-def _leaf_count(tree: Any) -> int:
-    return 1 if tree.kind is None else sum(map(_leaf_count, tree.children))
 
 
 def _cotangent_of_leaf(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
@@ -313,16 +272,13 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     graph, count = region.graph, len(region.graph.outputs)
     given: list[Any] = []
     for (tree, arrays), place in zip(region.trees, chosen, strict=True):
-        leaves: list[Any] = []
-        if flatten(tangents[place], leaves) != tree:
+        parts: list[Any] = []
+        if flatten(tangents[place], parts) != tree:
             raise ArgumentsError(f"the tangent of argument {place} is of another structure than it, {tree}")
-        given += [leaf for leaf, array in zip(leaves, arrays, strict=True) if array]
+        given += [leaf for leaf, array in zip(parts, arrays, strict=True) if array]
     moving = [i for i, t in enumerate(given) if t is not None]
     pushed = [_cotangent_of_type("tangent", given[i], region.values[i].type) for i in moving]
-    if has_aux and (region.tree.kind is not tuple or len(region.tree.children) != 2):
-        raise ArgumentsError("with has_aux=True jvp needs a function that returns (result, others)")
-    tree = region.tree.children[0] if has_aux else region.tree
-    leaves = list(region.leaves[: _leaf_count(tree)])
+    tree, leaves = region.result_and_aux("jvp") if has_aux else (region.tree, region.leaves)
     wanted = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
     outputs = region.inlined(trace_in_progress("jvp"), derive_forward(graph, moving, wanted), pushed)
     found = iter(outputs[count:])
@@ -334,10 +290,11 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     return (value[0], tangent, value[1]) if has_aux else (value, tangent)
 
 
-def linearize(function: Callable[..., Any], *args: Any) -> Any:
+def linearize(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """(f(*args), push): `push(*tangents)` is the Jacobian's product with tangents of the arguments.
 
-    Outside of a trace, push computes f's values again. Raises as `kg.jvp` does.
+    has_aux: f returns (result, others), and this (result, push, others). Outside of a trace, push computes f's values
+    again. Raises as `kg.jvp` does.
 
     >>> value, push = kg.linearize(lambda x: x**2, np.array([1.0, 2.0]))
     >>> push(np.array([1.0, 10.0])).tolist()
@@ -347,4 +304,8 @@ def linearize(function: Callable[..., Any], *args: Any) -> Any:
         value = derived("linearize", function, _value_of, "value", like=False)(*args)
     else:
         value = _value_of(plain_function("linearize", function)[0], args, {})
-    return value, lambda *tangents: jvp(function, args, tangents)[1]
+
+    def push(*tangents: Any) -> Any:
+        return jvp(function, args, tangents, has_aux=has_aux)[1]
+
+    return _with_aux("linearize", value, push) if has_aux else (value, push)

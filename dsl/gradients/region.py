@@ -22,9 +22,8 @@ from ..trace.memory_layout import MemoryLayout
 from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
+from .options import Place
 from .user_functions import check_user_functions
-
-Place = int | str  # of an argument: its number, or its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,13 @@ class DifferentiatedRegion:
             self.tree, [new_traced_result(values[x.number]) if type(x) is RegionOutput else x for x in self.leaves]
         )
 
+    def result_and_aux(self, what: str) -> tuple[Tree, tuple[Any, ...]]:
+        """The structure and the leaves of the first of two results: (result, others). Raises ArgumentsError."""
+        if self.tree.kind is not tuple or len(self.tree.children) != 2:
+            raise ArgumentsError(f"with has_aux=True {what} needs a function that returns (result, others)")
+        first = self.tree.children[0]
+        return first, self.leaves[: _leaf_count(first)]
+
     def like_arguments(self, values: Sequence[Any]) -> list[Any]:
         """Structures like the chosen arguments', of one value for each chosen leaf; None for a leaf that is none."""
         rest = iter(values)
@@ -65,6 +71,10 @@ class RegionOutput:
     """A leaf of a function's result that is an output of its graph."""
 
     number: int
+
+
+def _leaf_count(tree: Tree) -> int:
+    return 1 if tree.kind is None else sum(map(_leaf_count, tree.children))
 
 
 def trace_region(

@@ -204,8 +204,8 @@ def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         return [cts.get(i) if i < loop.carried else None for i in range(len(call.args))]
     seeded = [i for i in sorted(cts) if i >= loop.carried]
     back = Backward(call, moving_inputs(call), seeded)
-    if count * sum(v.type.nbytes for v in back.saved) > call.walks.budget and not back.of_windows:
-        levels = levels_within(call.walks.budget, count, sum(v.type.nbytes for v in parts.initial))
+    if count * sum(v.type.nbytes for v in back.saved) > call.walks.options.budget and not back.of_windows:
+        levels = levels_within(call.walks.options.budget, count, sum(v.type.nbytes for v in parts.initial))
         return _from_snapshots(call, cts, back, seeded, builder.const(count, INT64), levels)
     stacks = _kept(call, parts, back)
     body, windows, invariants = back.graph(count)
@@ -360,7 +360,7 @@ def _unknown_turns(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     count = parts.count[0] if parts.loop.counted else _turns_of(call)
     count = builder.map("maximum", builder.cast(count, INT64), np.int64(0))
     state = sum(v.type.nbytes for v in parts.initial)
-    pieces = min(MOST_PIECES, max(LEAST_PIECES, call.walks.budget // max(2 * state, 1)))
+    pieces = min(MOST_PIECES, max(LEAST_PIECES, call.walks.options.budget // max(2 * state, 1)))
     return _from_snapshots(call, cts, back, [], count, [pieces, pieces])
 
 

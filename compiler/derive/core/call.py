@@ -11,13 +11,20 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value
 
 
+@dataclass(frozen=True, slots=True)
+class ReverseOptions:
+    """budget: bytes that a loop may keep of its states. ieee: whether a cotangent of zero that comes out of a `where`
+    is multiplied as IEEE's arithmetic does; else nothing comes back from what was not taken, be it infinite."""
+
+    budget: int = 2**30
+    ieee: bool = False
+
+
 class Walks(Protocol):
     """The two walks, for rules of operations that have bodies."""
 
     @property
-    def budget(self) -> int:
-        """Bytes that a loop may keep of its states."""
-        ...
+    def options(self) -> ReverseOptions: ...
 
     def pull_back(
         self,

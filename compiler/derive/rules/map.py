@@ -53,8 +53,9 @@ def _applied(call: Call, formula: Formula, t: Value) -> Value:
 
 def _cotangent(call: Call, row: Partials, formula: Formula | Pair, place: int, ct: Value) -> Value:
     """The formula on a cotangent. Where a `where` has let nothing through, nothing comes through here, be the factor
-    infinite or NaN."""
-    builder, mask = call.builder, call.masks.get(ct.number)
+    infinite or NaN, unless the options ask for IEEE's products."""
+    builder = call.builder
+    mask = None if call.walks.options.ieee else call.masks.get(ct.number)
     if isinstance(formula, Pair):
         found = _applied(call, formula.cotangent, ct)
     else:

@@ -105,6 +105,70 @@ def test_jacobians(mode: str) -> None:
     assert found[0]["b"].shape == (4, 5, 4)
 
 
+def pair(a: Any, p: Any) -> Any:
+    return {"u": np.sin(a @ p["w"]), "v": (a[0] * p["s"][0]).sum()}
+
+
+PAIR: Any = {"w": V[:2], "s": (2.0,)}
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+def test_jacobians_in_several_arguments(mode: str) -> None:
+    """Each is that in the argument alone, in a tuple at the place of the result."""
+    a = X[:3, :2]
+    alone = [kg.jacobian(pair, i, mode)(a, PAIR) for i in (0, 1)]
+    both = kg.jacobian(pair, (0, 1), mode)(a, PAIR)
+    assert type(both["u"]) is tuple and type(kg.jacobian(pair, (1,))(a, PAIR)["v"]) is tuple
+    for name in "uv":
+        close(both[name][0], alone[0][name])
+        close(both[name][1]["w"], alone[1][name]["w"])
+        close(both[name][1]["s"][0], alone[1][name]["s"][0])
+    close(alone[0]["u"], np.eye(3)[:, :, None] * (np.cos(a @ V[:2])[:, None] * V[:2])[:, None])
+    named = kg.jacobian(pair, 0, mode, argnames="p")(a, p=PAIR)
+    close(named["u"][0], alone[0]["u"])
+    close(named["u"]["p"]["w"], alone[1]["u"]["w"])
+    found, others = kg.jacobian(lambda a, p: (a * a, (p["s"], 3)), 0, mode, has_aux=True)(V, PAIR)
+    close(found, 2 * np.diag(V))
+    assert others[1] == 3 and float(others[0][0]) == 2.0
+    rows = kg.vmap(kg.jacobian(pair, (0, 1), mode), in_axes=(0, None))(np.stack([a, 2 * a]), PAIR)
+    close(rows["u"][0][0], alone[0]["u"])
+    assert rows["u"][1]["w"].shape == (2, 3, 2)
+
+
+def test_hessians_in_several_arguments() -> None:
+    def f(a: Any, b: Any, *, c: Any = 1.0) -> Any:
+        return (a * b).sum() ** 2 * c
+
+    a, b = V, X[0]
+    found = kg.hessian(f, (0, 1))(a, b)
+    assert len(found) == 2
+    for i in (0, 1):
+        close(found[i][i], kg.hessian(f, i)(a, b))
+    mixed = 2 * np.outer(b, a) + 2 * (a @ b) * np.eye(4)
+    close(found[0][1], mixed)
+    close(found[1][0], mixed.T)
+    named = kg.hessian(f, 0, argnames="c")(a, b, c=3.0)
+    close(named["c"][0], 2 * (a @ b) * b)
+    close(named[0]["c"], 2 * (a @ b) * b)
+    close(named["c"]["c"], 0.0)
+    close(kg.vmap(kg.hessian(f, (0, 1)))(np.stack([a, a]), np.stack([b, b]))[0][1][1], mixed)
+    second, others = kg.hessian(lambda a: ((a**3).sum(), a.sum()), has_aux=True)(a)
+    close(second, np.diag(6 * a))
+    close(others, a.sum())
+    product, others = kg.hvp(lambda a: ((a**3).sum(), a.sum()), (a,), (b,), has_aux=True)
+    close(product[0], 6 * a * b)
+    close(others, a.sum())
+
+
+def test_jacobians_of_complex_numbers() -> None:
+    z = V + 1j * X[0]
+    matrix = np.exp(z * z[::-1])[:, None] * (np.diag(z[::-1]) + np.diag(z)[:, ::-1])
+    for mode in ("forward", "reverse"):
+        close(kg.jacobian(lambda z: np.exp(z * z[::-1]), mode=mode, holomorphic=True)(z), matrix)
+    close(kg.hessian(lambda z: (z**3).sum(), holomorphic=True)(z), np.diag(6 * z))
+    close(kg.jacobian(lambda x: np.exp(1j * x))(V), np.diag(1j * np.exp(1j * V)))
+
+
 def test_second_derivatives() -> None:
     def f(v: Any) -> Any:
         return (np.sin(W.T @ v) ** 2).sum() * v[0]
@@ -134,7 +198,14 @@ BAD: dict[str, tuple[Any, str]] = {
     "out": (lambda: kg.vmap(np.sin, out_axes=3)(X), "out_axes=3"),
     "mode": (lambda: kg.jacobian(np.sin, mode="both"), "'forward', 'reverse'"),
     "integers": (lambda: kg.jacobian(lambda x: np.argsort(x))(V), "return floats alone"),
-    "complex": (lambda: kg.jacobian(np.sin)(V * 1j), "is of real numbers"),
+    "complex": (lambda: kg.jacobian(np.sin)(V * 1j), "in real numbers"),
+    "complex results": (lambda: kg.jacobian(lambda x: x * 1j, mode="reverse")(V), "mode='forward'"),
+    "holomorphic": (lambda: kg.jacobian(np.sin, holomorphic=True)(V), "complex arguments and results"),
+    "places": (lambda: kg.jacobian(np.sin, "x"), "write a number, or a tuple of numbers"),  # type: ignore[arg-type]
+    "names": (lambda: kg.hessian(np.sin, argnames=3), "write a name, or a tuple of names"),  # type: ignore[arg-type]
+    "twice": (lambda: kg.jacobian(np.multiply, (0, 0)), "twice"),
+    "bytes": (lambda: kg.hessian(np.sin, save="much"), "'256 MB'"),
+    "aux": (lambda: kg.jacobian(np.sin, has_aux=True)(V), "returns (result, others)"),
     "no number": (lambda: kg.hessian(np.sin)(V), "needs one number"),
 }
 

@@ -277,6 +277,40 @@ class Model:
         return (self.scale * x * x).sum()
 
 
+def test_what_a_where_does_not_take() -> None:
+    """Nothing comes back from there; with ieee=True 0 times what is infinite there, as with JAX and PyTorch."""
+
+    def f(x: Any) -> Any:
+        return np.where(x > 0, np.sqrt(x) + np.log(x), 0.0)
+
+    def total(x: Any) -> Any:
+        return f(x).sum()
+
+    x = np.array([-1.0, 0.0, 4.0])
+    finite, ieee = np.array([0, 0, 0.5]), np.array([np.nan, np.nan, 0.5])
+    ones = np.ones(3)
+    for options, expected in (({}, finite), ({"ieee": True}, ieee)):
+        close(kg.grad(total, **options)(x), expected)
+        close(kg.value_and_grad(total, **options)(x)[1], expected)
+        close(kg.vjp(f, x, **options)[1](ones)[0], expected)
+        close(kg.kernel_graph(lambda x, o=options: kg.vjp(f, x, **o)[1](ones)[0])(x), expected)
+        close(np.diag(kg.jacobian(f, mode="reverse", **options)(x)), expected)
+        close(kg.grad(kg.checkpoint(total), **options)(x), expected)
+        second = np.asarray(kg.hessian(total, **options)(x))
+        close(np.isnan(second).any(1), np.isnan(expected))
+        close(np.isnan(kg.hvp(total, (x,), (x,), **options)[0]), np.isnan(expected))
+
+
+def test_others_beside_products() -> None:
+    def f(x: Any) -> Any:
+        return x * x, {"n": 3, "x": x}
+
+    value, push, others = kg.linearize(f, X, has_aux=True)
+    close(value, X * X)
+    close(push(X), 2 * X * X)
+    assert others["n"] == 3
+
+
 def test_methods_and_callables() -> None:
     close(kg.grad(Model().loss)(X), 6 * X)
     close(kg.grad(lambda x, n: (x**n).sum())(X, 3), 3 * X**2)
@@ -303,6 +337,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "dtype": (lambda: kg.vjp(np.sin, X)[1](X * 1j), "write .real"),
     "tangents": (lambda: kg.jvp(np.sin, (X,), (X[0],)), "shape (4,)"),
     "count": (lambda: kg.jvp(np.sin, (X,), ()), "pass one for each"),
+    "aux of vjp": (lambda: kg.vjp(np.sin, X, has_aux=True), "returns (result, others)"),
+    "aux of linearize": (lambda: kg.linearize(np.sin, X, has_aux=True), "returns (result, others)"),
+    "ieee": (lambda: kg.grad(loss, ieee="yes"), "write True or False"),  # type: ignore[arg-type]
+    "no bytes": (lambda: kg.vjp(np.sin, X, save=0), "save=0 of vjp: write bytes"),
     "no defvjp": (lambda: kg.grad(lambda x: kg.custom_vjp(np.sin)(x).sum())(X), "write sin.defvjp"),
 }
 
