@@ -22,7 +22,7 @@ import matplotlib.figure
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.multi_device import Collective, MultiDevicePlan, RunPart
 from kernelgraph.runtime.schedule.cost_model import machine_of_device
 from kernelgraph.runtime.schedule.timeline import timeline

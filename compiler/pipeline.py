@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.core.frozen import dataclass, replace
-from ..runtime.program.gpu_properties import H200, GpuProperties
+from ..runtime.program.device import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
 from ..runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model, predicted_microseconds

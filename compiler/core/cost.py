@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.gpu_properties import GpuProperties
+from ...runtime.program.device import GpuProperties
 
 
 @dataclass(frozen=True, slots=True)

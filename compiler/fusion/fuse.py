@@ -23,8 +23,7 @@ from ..layout.index_maps import (
 )
 from ..ops.table import OPS
 from ..targets.target import Target
-from .cuts import LIMITS, Reason
-from .groups import MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup
+from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import order_updates, overwritten_nodes
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored

@@ -13,9 +13,8 @@ from ...runtime.core.frozen import replace
 from ...runtime.program.program import Argument, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType
-from ..kernel.body_builder import KernelBody, lift_constants
+from ..kernel.body_builder import KernelBody, KernelValue, lift_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
-from ..kernel.value import KernelValue
 from ..layout.index_maps import Map, depends_on_axes, identity_index_map, map_through_node, pointwise_index_maps
 from ..layout.operands import (
     ALIGNMENT,

@@ -13,9 +13,8 @@ from ...runtime.core.settings import settings
 from ...runtime.program.program import Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import INT64, UINT64
 from ..graph.graph import Node
-from ..kernel.body_builder import KernelBody
+from ..kernel.body_builder import KernelBody, KernelValue, select
 from ..kernel.loop_nest import POINT, LoopNest, Operand
-from ..kernel.value import KernelValue, select
 from ..layout.index_maps import Map
 from ..layout.operands import BufferLocation
 from ..targets.target import Target

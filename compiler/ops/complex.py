@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from ..core.types import FLOAT32
-from ..kernel.value import KernelValue, complex_pair, select
+from ..kernel.body_builder import KernelValue, complex_pair, select
 from .real import isinf, isnan
 from .real import nan_to_num as real_nan_to_num
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..core.types import COMPLEX128, FLOAT32
-from ..kernel.value import KernelValue, complex_pair, select
+from ..kernel.body_builder import KernelValue, complex_pair, select
 from .complex import divide, multiply
 from .real import isfinite, isinf
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..core.types import BOOL, integer_dtype
-from ..kernel.value import KernelValue, select
+from ..kernel.body_builder import KernelValue, select
 
 
 def is_signed(x: KernelValue) -> bool:

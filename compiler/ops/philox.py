@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..kernel.body_builder import KernelValue
 from ..kernel.primitives import PRIMITIVES
-from ..kernel.value import KernelValue
 
 ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57

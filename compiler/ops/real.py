@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_dtype
-from ..kernel.value import KernelValue, select
+from ..kernel.body_builder import KernelValue, select
 
 FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
 

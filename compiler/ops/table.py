@@ -9,8 +9,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import DType, WeakType, dtype_kind
-from ..kernel.body_builder import KernelBody
-from ..kernel.value import KernelValue, call_user_function, complex_pair, select
+from ..kernel.body_builder import KernelBody, KernelValue, call_user_function, complex_pair, select
 from . import complex as cx
 from . import complex_functions as an
 from . import derivatives as d

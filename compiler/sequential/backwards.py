@@ -16,7 +16,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
-from ..kernel.value import KernelValue
+from ..kernel.body_builder import KernelValue
 from .body import RoutineBody
 from .dead_code import without_dead_code
 from .form import Block, Fold, For, If, Let, Memory, Routine, Set, Stop, Store, While, blocks_of

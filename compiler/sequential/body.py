@@ -8,9 +8,8 @@ from typing import Any
 
 from ...runtime.program.user_function import UserFunction
 from ..core.types import INT64, DType, real_dtype
-from ..kernel.body_builder import KernelBody
+from ..kernel.body_builder import KernelBody, KernelValue
 from ..kernel.loop_nest import Instr
-from ..kernel.value import KernelValue
 from .form import Block, Fold, For, If, Let, Set, Statement, Stop, Store, blocks_of
 
 _IMPURE = frozenset({"load", "get"})

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ..kernel.value import KernelValue
+from ..kernel.body_builder import KernelValue
 
 V: TypeAlias = KernelValue
 Formula: TypeAlias = Callable[..., KernelValue]  # (t, *arguments, result)

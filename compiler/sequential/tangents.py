@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..kernel.value import KernelValue
+from ..kernel.body_builder import KernelValue
 from .form import Block, Fold, For, If, Let, Routine, Set, Store, While
 from .partials import NoDerivative, parts
 from .writer import RoutineWriter, Values, check_derivable, is_float

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.types import INT64, DType
-from ..kernel.value import KernelValue
+from ..kernel.body_builder import KernelValue
 from .body import RoutineBody, Scope
 from .dead_code import without_dead_code
 from .form import Block, Fold, For, Let, Memory, Routine

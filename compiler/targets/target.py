@@ -9,7 +9,7 @@ from typing import Any
 from ...runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
-from ...runtime.program.gpu_properties import H200, GpuProperties
+from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
 from ..core.cost import CPU, CostModel, gpu_cost_model

@@ -31,8 +31,7 @@ from ..functions.creation import full
 from ..functions.elementwise import apply
 from ..functions.selection import take
 from ..functions.views import cast
-from ..trace.axes import to_traced_shape
-from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands, traced_length
+from ..trace.operands import new_traced_result, to_traced_array, to_traced_shape, trace_of_operands, traced_length
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 

@@ -13,7 +13,7 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
-from ..core.numpy_address import address
+from ..core.numpy_memory import address
 from .devices import device_named, name_of, open_device, parse_device_name
 from .in_flight import track_memory
 from .spec import Spec, spec_of

@@ -11,8 +11,7 @@ from typing import Any
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES, make_device, query_gpu_properties, start_device_early
-from ...runtime.program.device import Device
-from ...runtime.program.gpu_properties import H200, GpuProperties
+from ...runtime.program.device import H200, Device, GpuProperties
 from ..core.context import context
 from ..core.errors import OptionError, UserError
 

@@ -27,8 +27,8 @@ from ..array.spec import Spec, spec_of
 from ..array.streams import join_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
+from ..core.numpy_memory import kernel_readable_copy
 from ..core.pytree import flatten, unflatten
-from ..core.readable import kernel_readable_copy
 from ..jit.launcher import Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction

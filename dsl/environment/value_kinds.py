@@ -20,9 +20,9 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..core.errors import TraceError
+from ..core.numpy_memory import native_byte_order
 from ..core.object_state import VIEWS, builtin_container_base, is_immutable_library_class, is_user_class, is_user_module
 from ..core.pytree import is_proxy_class
-from ..core.readable import native_byte_order
 from ..interop.host_import import is_foreign_array
 from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer

@@ -9,9 +9,8 @@ import numpy as np
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
-from ..trace.axes import axes_without_booleans, to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array
+from ..trace.operands import axes_without_booleans, to_axes, to_axis, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 from .cumulative import cumsum
 from .elementwise import apply

@@ -11,11 +11,10 @@ import numpy as np
 from ...compiler.core.types import FLOAT64, INT64
 from ..core.checks import checked_dtype, to_index, to_length
 from ..core.errors import ShapeError, UnsupportedError, numpy_error_as_ours
-from ..trace.axes import to_traced_shape
 from ..trace.dispatch import implements
 from ..trace.items import COPYTO, convert_for_element
 from ..trace.memory_layout import C, F
-from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands, traced_length
+from ..trace.operands import new_traced_result, to_traced_array, to_traced_shape, trace_of_operands, traced_length
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
 from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type

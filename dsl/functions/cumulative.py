@@ -8,8 +8,8 @@ import numpy as np
 
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
-from ..trace.axes import axes_without_booleans, to_axis
 from ..trace.dispatch import implements
+from ..trace.operands import axes_without_booleans, to_axis
 from ..trace.tracer import Tracer
 from .host_calls import host_call_of_one_result
 from .reductions import replace_nans

@@ -9,9 +9,8 @@ import numpy as np
 
 from ..core.checks import to_index
 from ..core.errors import ShapeError
-from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array
+from ..trace.operands import to_axes, to_axis, to_traced_array
 from ..trace.tracer import Tracer
 from .creation import arange
 from .elementwise import apply

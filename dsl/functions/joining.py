@@ -11,10 +11,17 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
-from ..trace.axes import axes_without_booleans, to_axis, to_native_axis, to_traced_shape
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, convert_for_element, wrap_integer_to_dtype
-from ..trace.operands import is_traced, new_traced_result, to_traced_array
+from ..trace.operands import (
+    axes_without_booleans,
+    is_traced,
+    new_traced_result,
+    to_axis,
+    to_native_axis,
+    to_traced_array,
+    to_traced_shape,
+)
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import choices
 from .gather import fixed_array, numbers_as_slices

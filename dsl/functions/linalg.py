@@ -10,9 +10,8 @@ import numpy as np
 
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
-from ..trace.axes import to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array, trace_of_operands
+from ..trace.operands import to_axis, to_traced_array, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import eye
 from .elementwise import apply

@@ -11,10 +11,9 @@ import numpy as np
 
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpy_error_as_ours
-from ..trace.axes import to_axis, to_traced_shape
 from ..trace.dispatch import implements
 from ..trace.items import AS_ARRAY, convert_for_element
-from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
+from ..trace.operands import new_traced_result, to_axis, to_traced_array, to_traced_shape, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import eye, linspace, to_threshold
 from .elementwise import apply

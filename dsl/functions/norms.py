@@ -8,9 +8,8 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ShapeError
-from ..trace.axes import to_axes
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array
+from ..trace.operands import to_axes, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import require_known_option

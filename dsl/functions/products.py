@@ -9,10 +9,9 @@ import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.aliasing import assign_array, memory_layout_of
-from ..trace.axes import to_axes, to_axis
 from ..trace.dispatch import implements
 from ..trace.memory_layout import resolve_memory_layout
-from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
+from ..trace.operands import new_traced_result, to_axes, to_axis, to_traced_array, trace_of_operands
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply, assign_all
 from .reductions import reduce, sum

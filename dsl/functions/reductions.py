@@ -14,10 +14,18 @@ from ...compiler.core.types import FLOAT32, FLOAT64, dtype_kind
 from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign_array
-from ..trace.axes import Axes, axes_without_booleans, to_axes, to_axis_number
 from ..trace.dispatch import implements
 from ..trace.items import convert_for_element
-from ..trace.operands import new_traced_array, new_traced_result, to_traced_array, traced_length
+from ..trace.operands import (
+    Axes,
+    axes_without_booleans,
+    new_traced_array,
+    new_traced_result,
+    to_axes,
+    to_axis_number,
+    to_traced_array,
+    traced_length,
+)
 from ..trace.tracer import Tracer
 from .elementwise import apply, fitting_mask
 from .host_calls import assign_to_converted_out

@@ -10,10 +10,17 @@ import numpy as np
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign_array, store_elements
-from ..trace.axes import to_axis, to_native_axis, to_traced_shape
 from ..trace.dispatch import call_function, implements
 from ..trace.items import AS_ARRAY, convert_for_element, convert_known_value, wrap_integer_to_dtype
-from ..trace.operands import is_traced, new_traced_array, new_traced_result, to_traced_array
+from ..trace.operands import (
+    is_traced,
+    new_traced_array,
+    new_traced_result,
+    to_axis,
+    to_native_axis,
+    to_traced_array,
+    to_traced_shape,
+)
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common

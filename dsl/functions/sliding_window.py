@@ -11,10 +11,9 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ReadOnlyError, ShapeError
 from ..trace.aliasing import Part, view_of_tracer
-from ..trace.axes import to_axes, to_traced_shape
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
-from ..trace.operands import to_traced_array
+from ..trace.operands import to_axes, to_traced_array, to_traced_shape
 from ..trace.tracer import Tracer
 
 

@@ -10,10 +10,9 @@ from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..trace.aliasing import assign_array
-from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.concrete_values import constant_value
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array
+from ..trace.operands import Axes, to_axes, to_axis, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_option

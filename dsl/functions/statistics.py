@@ -9,9 +9,8 @@ import numpy as np
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpy_error_as_ours
-from ..trace.axes import Axes, to_axes, to_axis
 from ..trace.dispatch import implements
-from ..trace.operands import to_traced_array
+from ..trace.operands import Axes, to_axes, to_axis, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply, boolean_mask, isclose
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_scalar

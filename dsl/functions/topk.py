@@ -9,8 +9,7 @@ import numpy as np
 from ...runtime.interpret.topk import topk as top_places
 from ..core.checks import to_index
 from ..core.errors import ShapeError
-from ..trace.axes import to_axis
-from ..trace.operands import new_traced_array, to_traced_array
+from ..trace.operands import new_traced_array, to_axis, to_traced_array
 from .gather import looked_up
 from .host_calls import host_call_of_one_result
 

@@ -9,10 +9,9 @@ import numpy as np
 from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, IndexingError, UnsupportedError
 from ..trace.aliasing import assign_array
-from ..trace.axes import axes_without_booleans, to_axes, to_axis
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
 from ..trace.items import convert_for_element
-from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.operands import axes_without_booleans, new_traced_result, to_axes, to_axis, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import call_ufunc, fitting_mask
 from .gather import check_assigned_axis_not_empty

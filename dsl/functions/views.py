@@ -19,15 +19,19 @@ from ..trace.aliasing import (
     memory_layout_of,
     view_of_tracer,
 )
-from ..trace.axes import Axes, axes_without_booleans, to_axes, to_axis, to_traced_shape
 from ..trace.dispatch import implements
 from ..trace.memory_layout import C, CopyLayout, F, MemoryLayout, has_one_dense_layout, resolve_memory_layout
 from ..trace.operands import (
+    Axes,
+    axes_without_booleans,
     new_traced_array,
     new_traced_result,
+    to_axes,
+    to_axis,
     to_graph_operand,
     to_graph_value,
     to_traced_array,
+    to_traced_shape,
     trace_of_operands,
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer

@@ -11,8 +11,7 @@ from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import Stages
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.device import Device, Executable
-from ...runtime.program.gpu_properties import GpuProperties
+from ...runtime.program.device import Device, Executable, GpuProperties
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of_device

@@ -27,7 +27,7 @@ from ..array.streams import caller_streams, within_stream_capture
 from ..core.context import busy_threads, context
 from ..core.errors import ArgumentsError, Refusal, UserError, treat_package_as_user_code, user_frames, user_line
 from ..core.host_scalars import Respecialise
-from ..core.numpy_address import address
+from ..core.numpy_memory import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
 from ..environment.guards import GuardSet

@@ -18,10 +18,10 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
-from .axes import to_traced_shape
 from .dispatch import ATTRIBUTES, SPECIAL
 from .items import AS_ARRAY, CAST, ITEM, Way, convert_for_element
 from .memory_layout import LayoutOfView, MemoryLayout, StandIn, UfuncResultLayout, dense_stand_in, resolve_memory_layout
+from .operands import to_traced_shape
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.kernel.value import KernelValue
+from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_loop_dtypes
 from ..trace.trace import LoopNotRecordable
 from .functions import call, call_ufunc, method

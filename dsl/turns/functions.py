@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import INT64, DType
-from ...compiler.kernel.value import KernelValue
+from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, UFUNC_PARTS, resolve_loop_dtypes
 from ...compiler.sequential.form import For
 from ..trace.trace import LoopNotRecordable

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import BOOL, INT64
-from ...compiler.kernel.value import KernelValue
+from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.form import For, If
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from ...compiler.kernel.value import KernelValue
+from ...compiler.kernel.body_builder import KernelValue
 from ...runtime.core.frozen import dataclass
 
 _order = count()

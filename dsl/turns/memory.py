@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiler.core.types import HALVES, INT64, DType
 from ...compiler.graph.graph import Value
-from ...compiler.kernel.value import KernelValue
+from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import RoutineBody, Scope
 from ...compiler.sequential.form import For
 from ..trace.operands import to_graph_operand

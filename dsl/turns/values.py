@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from ...compiler.core.types import INT64, DType, WeakType
-from ...compiler.kernel.value import KernelValue
+from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable, LoopSymbolBase

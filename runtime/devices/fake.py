@@ -12,8 +12,7 @@ import numpy as np
 from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..core.frozen import dataclass, field
 from ..interpret.control_flow import RunIteration, run_control_flow
-from ..interpret.error_propagation import PoisonTracker, poisoned_buffers
-from ..interpret.serial import error_with_task_location
+from ..interpret.serial import PoisonTracker, error_with_task_location, poisoned_buffers
 from ..program.control_flow import all_kernels_of_plan
 from ..program.device import Device, Event, Executable
 from ..program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary

@@ -6,8 +6,7 @@ import functools
 import importlib
 
 from ..core.frozen import dataclass
-from ..program.device import Device
-from ..program.gpu_properties import GpuProperties
+from ..program.device import Device, GpuProperties
 
 
 @dataclass(frozen=True, slots=True)

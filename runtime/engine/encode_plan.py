@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from ..core.frozen import dataclass
-from ..interpret.error_propagation import error_sources
+from ..interpret.serial import error_sources
 from ..program.plan import Launch, Plan, Record, Wait
 from ..program.program import Constant, Int, Pointer, Task, control_flow_bodies
 from .engine import aligned_words

@@ -1,4 +1,4 @@
 """A plan run step by step in Python: the meaning that engines must agree with; NumPy's calls.
 
-In reading order: serial, control_flow, error_propagation, library_calls, numpy_calls, topk.
+In reading order: serial, control_flow, library_calls, numpy_calls, topk.
 """

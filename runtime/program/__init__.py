@@ -1,5 +1,5 @@
 """Program, Plan, control flow and the Device protocol: plain data, and pure queries on it.
 
 In reading order: program, control_flow, work, user_function, custom_calls, dag, plan, multi_device, report, device,
-world, gpu_properties.
+world.
 """

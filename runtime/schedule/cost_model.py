@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from ..core.frozen import dataclass, replace
-from ..program.gpu_properties import H200, GpuProperties
+from ..program.device import H200, GpuProperties
 from ..program.program import Library, Task
 
 

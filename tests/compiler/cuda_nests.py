@@ -13,7 +13,7 @@ from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
 from kernelgraph.compiler.kernel.primitives import evaluate_phases
 from kernelgraph.compiler.targets.cuda.kernel import grid_and_block, print_cuda_kernel
-from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.device import H200
 
 from .cuda_emulator import Pointer, run
 

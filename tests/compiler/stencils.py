@@ -14,7 +14,7 @@ from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand, Window
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, grid_and_block
-from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Int, Pointer, Program
 
 from .cuda_nests import F32, Builder

@@ -19,7 +19,7 @@ import numpy as np
 from kernelgraph.runtime.core.errors import OutOfMemory
 from kernelgraph.runtime.devices.cuda.driver.driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
 from kernelgraph.runtime.interpret.library_calls import matmul_with_epilogue
-from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.cuda_emulator import Pointer, run
 

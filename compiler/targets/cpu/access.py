@@ -1,16 +1,148 @@
-"""Reading and writing a kernel's operands, a group of lanes at a time: whole, under a mask, streamed, prefetched."""
+"""Where a CPU kernel's operands lie, and how groups of their lanes are read and written.
+
+The frame knows the kernel's parameters and the current indices; an address follows from them. Lanes are accessed whole,
+under a mask, prefetched, or streamed round the caches: an ordinary store reads its cache line from memory first, a
+streaming one does not, so a kernel that merely passes over memory saves a third of its traffic. Between long
+computations they are slower than ordinary stores (measured), so only light bodies use them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ....runtime.core.frozen import dataclass, field
 from ....runtime.program.user_function import UserFunction
 from ...core.types import BOOL, real_dtype
-from ...kernel.loop_nest import Instr, LoopNest
-from .frame import CpuKernelFrame, llvm_element_type
-from .llvm_ir import LINE, NONTEMPORAL, LlvmValue, masked_load, masked_store
-from .primitives import memory_type
+from ...kernel.loop_nest import LOOP, MEMORY, Instr, LoopNest, Operand, Phase, calls_looping_function
+from .llvm_ir import LINE, NONTEMPORAL, LlvmFunction, LlvmValue, masked_load, masked_store
+from .primitives import MATH, memory_type, register_type
+
+
+class CpuKernelFrame:
+    """What is known at the current place of a kernel that is being written.
+
+    index: the value of every axis that has one here. values, results: the SSA values in reach.
+    """
+
+    def __init__(self, nest: LoopNest, f: LlvmFunction) -> None:
+        self.nest, self.f = nest, f
+        slots = LlvmValue(f, "%slots", "ptr")
+        count = 0
+
+        def parameter(elem: str) -> LlvmValue:
+            nonlocal count
+            count += 1
+            return slots.at(count - 1, "i64").load(elem)
+
+        self.pointers = [parameter("ptr") for _ in nest.operands]
+        self.lengths = [parameter("i64") for _ in range(nest.axes)]
+        self.strides = {
+            (number, axis): parameter("i64")
+            for number, operand in enumerate(nest.operands)
+            for axis, letter in enumerate(operand.layout)
+            if letter == "s"
+        }
+        self.scalars = [
+            self.to_register(parameter(memory_type(s))) if s.kind == "b" else parameter(register_type(s))
+            for s in nest.scalars
+        ]
+        self.index: dict[int, LlvmValue] = {}
+        self.values: dict[int, LlvmValue] = {}
+        self.results: dict[tuple[int, int, int], LlvmValue] = {}
+
+    @staticmethod
+    def to_register(stored: LlvmValue) -> LlvmValue:
+        """A bool from the byte that holds it."""
+        return stored.ne(0)
+
+    def address(self, number: int, axes: Sequence[int]) -> LlvmValue:
+        """The address of operand `number` at the current index of `axes`. All other indices are 0."""
+        operand, place = self.nest.operands[number], self.pointers[number]
+        for axis in axes:
+            if operand.layout[axis] != "0":
+                offset = self.index[axis]
+                if operand.layout[axis] == "s":
+                    offset = offset.binary("mul nsw", self.strides[number, axis])
+                place = place.at(offset, llvm_element_type(operand))
+        return place
+
+
+def llvm_element_type(operand: Operand) -> str:
+    """The type of an element in memory; a pair for complex."""
+    one = memory_type(real_dtype(operand.dtype))
+    return f"[2 x {one}]" if operand.dtype.kind == "c" else one
+
+
+def numbered_instructions(nest: LoopNest) -> dict[int, Instr]:
+    return {at: instr for phase in nest.phases for at, instr in enumerate(phase.instrs, phase.first)}
+
+
+def axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
+    """For each value (or store) the axes along which it may vary; `axis` is that of the vectors.
+
+    A reduction by columns is kept for each column, whether or not it varies.
+    """
+    columns = frozenset([axis] if axis is not None and axis < nest.parallel else [])
+    found: dict[int, frozenset[int]] = {}
+    reduced = frozenset(range(nest.parallel, nest.axes))
+    by_result: dict[tuple[int, int], frozenset[int]] = {}
+    for number, phase in enumerate(nest.phases):
+        for at, instr in enumerate(phase.instrs, phase.first):
+            axes = frozenset[int]().union(*(found[a] for a in instr.args))
+            if instr.op in MEMORY:
+                layout = nest.operands[instr.attr[0]].layout
+                axes |= {axis for axis, letter in enumerate(layout) if letter != "0"}
+            elif instr.op == "index":
+                axes |= {instr.attr}
+            elif instr.op == "result":
+                axes |= by_result[instr.attr[:2]]
+            found[at] = axes
+        for r, reduction in enumerate(phase.reductions):
+            axes = columns.union(*(found[v] for v in reduction.values))
+            by_result[number, r] = axes - reduced
+    return found
+
+
+@contextmanager
+def emit_flat_loop(
+    frame: CpuKernelFrame, dims: Sequence[tuple[int, LlvmValue]], begin: LlvmValue, end: LlvmValue
+) -> Iterator[None]:
+    """Runs the body for units begin..end of a row-major box. dims: (axis, length); the body gets the index of each
+    axis.
+
+    One division an axis at the start; then the index is carried along.
+    """
+    f = frame.f
+    slots = {axis: f.slot("i64") for axis, _ in dims}
+    with f.when(begin.compare("ult", end)):
+        rest = begin
+        for axis, length in reversed(dims[1:]):
+            slots[axis].store(rest.binary("urem", length))
+            rest = rest.binary("udiv", length)
+        if dims:
+            slots[dims[0][0]].store(rest)
+        with f.loop(begin, end):
+            current = {axis: slots[axis].load("i64") for axis, _ in dims}
+            frame.index.update(current)
+            yield
+            carry: LlvmValue | None = None
+            for axis, length in reversed(dims):
+                following = current[axis] + (1 if carry is None else carry.to("zext", "i64"))
+                carry = following.eq(length)
+                slots[axis].store(carry.pick(0, following))
+
+
+@contextmanager
+def emit_loop_nest(frame: CpuKernelFrame, axes: Sequence[int]) -> Iterator[None]:
+    """Run the body for every index of `axes`, the last one fastest."""
+    if not axes:
+        yield
+        return
+    with frame.f.loop(frame.f.const(0, "i64"), frame.lengths[axes[0]]) as i:
+        frame.index[axes[0]] = i
+        with emit_loop_nest(frame, axes[1:]):
+            yield
 
 
 @dataclass
@@ -209,3 +341,48 @@ def emit_prefetch(
     for line in range(0, max(LINE, lanes * operand.dtype.itemsize), LINE):
         address = far.at(line, "i8", inside=False) if line else far
         f.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(write)}, i32 {3 if write else 2}, i32 1)")
+
+
+STREAMED_BYTES = 32 << 20  # of an output that the caches will not hold until it is read
+MAX_STREAMED_INSTRUCTIONS = 12  # of a light body
+SLOW_PRIMITIVES = MATH | {"div", "sqrt", "quot", "rem", "gcd"}
+
+
+def streamable_outputs(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:
+    """The operands that a phase may stream: outputs of one item size, contiguous along the vector axis."""
+    work = [i for i in phase.instrs if i.op not in ("load", "store", "const", "scalar", "result", "size")]
+    if axis is None or phase.reductions:
+        return []
+    if len(work) > MAX_STREAMED_INSTRUCTIONS or any(i.op in SLOW_PRIMITIVES for i in work):
+        return []
+    if phase.kind == LOOP or len(nest.phases) > 1 or calls_looping_function(nest):
+        return []
+    stored = sorted({i.attr[0] for i in phase.instrs if i.op == "store"})
+    fitting = [o for o in stored if nest.operands[o].role == "out" and nest.operands[o].layout[axis] == "1"]
+    sizes = {nest.operands[o].dtype.itemsize for o in fitting}
+    return fitting if len(sizes) == 1 and min(sizes) >= 4 and min(sizes) * lanes % 32 == 0 else []
+
+
+def is_large_operand(frame: CpuKernelFrame, number: int) -> LlvmValue:
+    """Whether the operand has STREAMED_BYTES bytes or more, by the lengths of its axes."""
+    operand, size = frame.nest.operands[number], frame.f.const(1, "i64")
+    for letter, length in zip(operand.layout, frame.lengths, strict=True):
+        size = size * length if letter != "0" else size
+    return size.compare("uge", STREAMED_BYTES // operand.dtype.itemsize)
+
+
+def store_alignment(
+    access: VectorAccess, streams: list[int], large: list[LlvmValue], start: LlvmValue, stop: LlvmValue, lanes: int
+) -> tuple[LlvmValue, LlvmValue]:
+    """Whether to stream over [start, stop), and how many elements come before it.
+
+    All operands are large and lie equally in their cache lines; whole elements lead up to the next line (or vector).
+    """
+    f = start.f
+    itemsize = access.frame.nest.operands[streams[0]].dtype.itemsize
+    first, *others = [f.let(f"ptrtoint ptr {access.place(s, start)} to i64", "i64") for s in streams]
+    streaming = large[0] & (first & (itemsize - 1)).eq(0)
+    for other, is_large in zip(others, large[1:], strict=True):
+        streaming = streaming & is_large & ((first - other) & (LINE - 1)).eq(0)
+    rest = ((0 - first) & (min(LINE, lanes * itemsize) - 1)).binary("udiv", itemsize)
+    return streaming, streaming.pick(f.intrinsic("umin", "i64", rest, stop - start), 0)

@@ -14,11 +14,17 @@ from ....runtime.core.frozen import dataclass
 from ....runtime.program.user_function import UserFunction as UserFunction
 from ...core.types import real_dtype
 from ...kernel.loop_nest import EFFECTS, MEMORY, Instr, Phase
-from .access import Lanes, VectorAccess
-from .frame import CpuKernelFrame, llvm_element_type, numbered_instructions
+from .access import (
+    CpuKernelFrame,
+    Lanes,
+    VectorAccess,
+    llvm_element_type,
+    numbered_instructions,
+    store_alignment,
+    streamable_outputs,
+)
 from .gather import emit_index_report, emit_vector_gather
 from .llvm_ir import UNROLLED, LlvmValue, mask_below
-from .nontemporal_stores import store_alignment, streamable_outputs
 from .primitives import emit_primitive, llvm_scalar
 from .reduce import FOLD, load_from_row_buffer, store_in_row_buffer
 from .user_functions import emit_user_call

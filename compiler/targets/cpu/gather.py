@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from ...core.types import BOOL, INT64, real_dtype
 from ...kernel.loop_nest import Instr
-from .access import Lanes, VectorAccess
-from .frame import llvm_element_type
+from .access import Lanes, VectorAccess, llvm_element_type
 from .llvm_ir import UNLIKELY, LlvmValue, intrinsic_suffix, llvm_constant, llvm_type, masked_load, type_bits
 from .primitives import memory_type
 

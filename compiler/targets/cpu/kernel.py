@@ -13,12 +13,11 @@ from math import prod
 
 from ...core.types import real_dtype
 from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, calls_looping_function
+from .access import CpuKernelFrame, axis_dependences, is_large_operand, numbered_instructions, streamable_outputs
 from .body import VectorLoopBody
-from .frame import CpuKernelFrame, axis_dependences, numbered_instructions
 from .inline_math import FLOAT_MATH
 from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue
 from .loops import column_block_length, vector_axis, write_columns, write_rows
-from .nontemporal_stores import is_large_operand, streamable_outputs
 from .primitives import MATH, register_type
 from .transpose import transpose_tiling_of, write_tiles
 

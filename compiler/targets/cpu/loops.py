@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 from ...core.types import DType
 from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, calls_looping_function
-from .access import Lanes
+from .access import CpuKernelFrame, Lanes, emit_flat_loop, emit_loop_nest
 from .body import VectorLoopBody
-from .frame import CpuKernelFrame, emit_flat_loop, emit_loop_nest
 from .llvm_ir import LlvmValue, type_bits
 from .primitives import MATH, memory_type, register_type
 from .reduce import (

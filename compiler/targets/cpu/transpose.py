@@ -10,9 +10,8 @@ from __future__ import annotations
 from ....runtime.core.frozen import dataclass
 from ...core.types import real_dtype
 from ...kernel.loop_nest import POINT, LoopNest
-from .access import Lanes
+from .access import CpuKernelFrame, Lanes, emit_flat_loop, llvm_element_type
 from .body import VectorLoopBody
-from .frame import CpuKernelFrame, emit_flat_loop, llvm_element_type
 from .llvm_ir import LINE, LlvmValue
 
 TILE_BYTES = 16384  # of an operand's tile; it stays in the first-level cache

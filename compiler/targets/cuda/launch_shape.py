@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....runtime.core.frozen import dataclass
-from ....runtime.program.gpu_properties import GpuProperties
+from ....runtime.program.device import GpuProperties
 from ...kernel.loop_nest import LIMIT_32, LOOP, LoopNest, Reduction, Window, calls_looping_function, user_functions_of
 
 VECTOR_BYTES = 16

@@ -15,8 +15,7 @@ import numpy as np
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.profile import Recorder
 from ...program.control_flow import all_kernels_of_plan
-from ...program.device import Device
-from ...program.gpu_properties import GpuProperties
+from ...program.device import Device, GpuProperties
 from ...program.plan import Plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions

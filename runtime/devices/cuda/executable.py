@@ -14,8 +14,7 @@ from ...core.errors import LaunchError
 from ...core.settings import settings
 from ...engine import unread_errors
 from ...engine.direct_call import DirectArgument
-from ...interpret.error_propagation import PoisonTracker, poisoned_buffers
-from ...interpret.serial import error_with_task_location, library_task_call
+from ...interpret.serial import PoisonTracker, error_with_task_location, library_task_call, poisoned_buffers
 from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Executable
 from ...program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary
@@ -175,7 +174,7 @@ class CUDAExecutable(Executable):
         capturing: list[int] | None = None,
         marks: ProfileMarks | None = None,
     ) -> tuple[Any, ...]:
-        """Issue every step that is not poisoned (`error_propagation`). A stream that cannot wait for another stops."""
+        """Issue every step that is not poisoned (`PoisonTracker`). A stream that cannot wait for another stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
         poison = PoisonTracker(plan, poisoned_buffers(plan, after) if after else None)

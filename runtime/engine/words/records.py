@@ -63,9 +63,9 @@ EVENT_BYTES = 24
 GATED_BYTES = 24
 
 # A step: its operation and operands; what lies inside the run is given by offsets. A run has words of poison, see
-# `error_propagation`: the number of the error that a buffer or task has, or 0. ERROR_SOURCES: the address of the offset
-# of a step's own word, and then of a list, ending in 0, of those that poison it. LONG: whether the step may take so
-# long that a signal of Python's comes meanwhile.
+# `runtime/interpret/serial.py`: the number of the error that a buffer or task has, or 0. ERROR_SOURCES: the address of
+# the offset of a step's own word, and then of a list, ending in 0, of those that poison it. LONG: whether the step may
+# take so long that a signal of Python's comes meanwhile.
 OPERATION, A, B, C, D, E, ERROR_SOURCES, LONG = 0, 8, 16, 24, 32, 40, 48, 56
 STEP_BYTES = 64
 LAUNCH, RECORD, WAIT, GATE, PYTHON, CEASE, END, STAMP = 0, 1, 2, 3, 4, 5, 6, 7  # STAMP writes the time to a place

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion import fuse, groups
-from kernelgraph.compiler.fusion.cuts import LIMITS, RULES, Cut
-from kernelgraph.compiler.fusion.groups import Fusion
+from kernelgraph.compiler.fusion.groups import LIMITS, RULES, Cut, Fusion
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.ops.table import OPS

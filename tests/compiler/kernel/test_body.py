@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT64, SHORT_NAMES, bfloat16
-from kernelgraph.compiler.kernel.body_builder import KernelBody
+from kernelgraph.compiler.kernel.body_builder import KernelBody, KernelValue, complex_pair, select
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Reduction
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_phases
-from kernelgraph.compiler.kernel.value import KernelValue, complex_pair, select
 from kernelgraph.compiler.ops.table import OPS
 
 Array = np.ndarray[Any, Any]

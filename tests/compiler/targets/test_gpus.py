@@ -17,7 +17,7 @@ from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.driver import early_start
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import make_copy_task
-from kernelgraph.runtime.program.gpu_properties import H200, GpuProperties
+from kernelgraph.runtime.program.device import H200, GpuProperties
 from kernelgraph.runtime.program.program import Pointer, Program
 from kernelgraph.runtime.schedule.cost_model import MACHINES, machine_of_device, machine_share_of_task
 from tests.runtime.cuda_calls import device_on

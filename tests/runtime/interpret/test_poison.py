@@ -13,8 +13,8 @@ from kernelgraph.runtime.core.errors import DeviceLost
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.interpret.error_propagation import PoisonTracker, poisoned_buffers
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
+from kernelgraph.runtime.interpret.serial import PoisonTracker, poisoned_buffers
 from kernelgraph.runtime.program.plan import ENTRY, Launch, Plan
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import hash_program, hash_reference, library_task, random_plan, region

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .....runtime.core.frozen import dataclass
-from .....runtime.program.gpu_properties import GpuProperties
+from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
 from ....core.cost import gpu_cost_model
 from ....core.types import SHORT_NAMES, DType

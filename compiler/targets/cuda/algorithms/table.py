@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .....runtime.program.gpu_properties import GpuProperties
+from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
 from ....layout.operands import Array
 from .bincount import lower_bincount

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any
 
-from ....program.gpu_properties import H200, GpuProperties
+from ....program.device import H200, GpuProperties
 
 # CUdevice_attribute
 SHARED_BYTES, WARP_SIZE, MULTIPROCESSORS, MEMORY_CLOCK_RATE, BUS_WIDTH, L2_BYTES = 8, 10, 16, 36, 37, 38

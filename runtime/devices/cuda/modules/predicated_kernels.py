@@ -14,7 +14,7 @@ from functools import cache
 
 from ....core.errors import CompileError
 from ....core.frozen import dataclass, replace
-from ....program.gpu_properties import GpuProperties
+from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
 from .launch import pack_member_arguments
 from .ptx_kernels import COPY, HEAD, THREADS, blocks_of_copy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from ....program.gpu_properties import GpuProperties
+from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Pointer, Task
 
 WORDS = 480  # pointers that one launch writes: 4 KiB of parameters are the least that every GPU takes

@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite")
 
 from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, HALVES, SHORT_NAMES, DType, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.targets.cpu import nontemporal_stores
+from kernelgraph.compiler.targets.cpu import access
 from tests.compiler.cpu_harness import AVX2, Compiled, array_in, host_features, reference, vector_library
 from tests.compiler.cpu_nests import random_nest, sizes, values
 
@@ -207,7 +207,7 @@ def test_sums_are_as_good_as_pairwise(dtype: DType, layout: str) -> None:
 @pytest.mark.parametrize("dtype", [d for d in SHORT_NAMES if d.itemsize >= 4], ids=str)
 def test_streaming_stores(dtype: DType, without: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Large outputs that start anywhere in a cache line: every element is written, and nothing beside them."""
-    monkeypatch.setattr(nontemporal_stores, "LARGE", 256)
+    monkeypatch.setattr(access, "STREAMED_BYTES", 256)
     nest = transposing(dtype, ("s1", "s1"), add=True)
     kernel = Compiled(nest, without, vector_bytes=32 if without else 64)
     assert ", !nontemporal" in kernel.text

@@ -15,7 +15,7 @@ from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.compiler.targets.cuda.kernel import grid_and_block
 from kernelgraph.compiler.targets.cuda.launch_shape import choose_launch_shape
-from kernelgraph.runtime.program.gpu_properties import H200, GpuProperties
+from kernelgraph.runtime.program.device import H200, GpuProperties
 from tests.compiler.cuda_nests import F32, Array, _array, emulate, reference
 from tests.compiler.device_calls import emulated
 from tests.compiler.stencils import Stencil, first_elements, five_point, forms, graph_of, program_of, stencils

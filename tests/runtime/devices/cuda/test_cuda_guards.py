@@ -16,7 +16,7 @@ from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, pack_ptx_members
 from kernelgraph.runtime.devices.cuda.modules import predicated_kernels as g
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import ptx_copy_kernel
-from kernelgraph.runtime.program.gpu_properties import H200
+from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Kernel
 from tests.runtime.devices.cuda.test_cuda_compile import CC, products
 

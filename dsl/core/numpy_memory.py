@@ -1,4 +1,8 @@
-"""The address of a NumPy array's first element, read from the object itself where a self-test says that this works."""
+"""A NumPy array's memory: the address of its first element, and whether kernels can read it where it lies.
+
+They read arrays in native byte order, aligned, in steps of whole elements. The address is read from the object itself
+where a self-test says that this works.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +43,22 @@ def _addresses_agree(fast: Callable[[np.ndarray[Any, Any]], int], samples: list[
 
 
 address: Callable[[np.ndarray[Any, Any]], int] = _make_address_reader()
+
+
+Host = np.ndarray[Any, Any]
+
+
+def is_kernel_readable(array: Host) -> bool:
+    """Whether kernels can read the array where it lies."""
+    flags, dtype = array.flags, array.dtype
+    return dtype.isnative and flags.aligned and not any(s % dtype.itemsize for s in array.strides)
+
+
+def kernel_readable_copy(array: Host) -> Host:
+    """The array, or a copy of it that kernels can read."""
+    return array if is_kernel_readable(array) else np.array(array, native_byte_order(array.dtype), order="C")
+
+
+def native_byte_order(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in native byte order."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
