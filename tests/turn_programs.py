@@ -80,6 +80,7 @@ class _Writer:
     budget: int = 9
     count: int = 0
     numbers: list[str] = field(default_factory=lambda: ["s"])
+    forms: random.Random = field(default_factory=random.Random)
 
     def add(self, indent: int, text: str) -> None:
         self.lines.append("    " * indent + text)
@@ -221,6 +222,30 @@ class _Writer:
             self.statement(indent + 1)
         self.numbers = known
 
+    def form(self, indent: int, name: str, span: str) -> None:
+        """The head of a loop over more than a range."""
+        item, other = f"v{self.count}", f"j{self.count}"
+        line = self.forms.choice(
+            ("x", "y", "x[1:]", "y[::-1]", "A[0]", "B[:, 1]", f"A[{self.turns[-1]}]" if self.turns else "x")
+        )
+        head, turns, numbers = self.forms.choice((
+            (f"{name}, {item} in enumerate({line})", [name], [item]),
+            (f"{item} in {line}", [], [item]),
+            (f"{item} in reversed({line})", [], [item]),
+            (f"{name} in reversed(range({span}))", [name], []),
+            (f"{name}, {item} in zip(range({span}), {line})", [name], [item]),
+            (f"{item}, {name} in zip({line}, range(n - 1, -1, -2))", [name], [item]),
+            (f"{name}, ({item}, {other}) in enumerate(zip({line}, range({span})))", [name, other], [item]),
+            (f"{name}, {other} in np.ndindex(3, n - 1)", [name, other], []),
+            (f"{name}, {other} in np.ndindex(A.shape)", [name, other], []),
+            (f"{name}, r{self.count} in enumerate(A[:, 1:])", [name], []),
+        ))  # fmt: skip
+        self.add(indent, f"for {head}:")
+        if head.endswith("(A[:, 1:])"):
+            self.add(indent + 1, f"r{self.count}[1:] {self.forms.choice(('=', '+='))} small(r{self.count}[:-1])")
+        self.turns += turns
+        self.numbers += numbers
+
     def loop(self, indent: int) -> None:
         self.count += 1
         name = f"i{self.count}"
@@ -239,10 +264,14 @@ class _Writer:
                 "n", outer, f"{outer} + 1", f"{outer}, n", f"{outer} + 1, n", f"{outer} - 1, -1, -1", "0, n, 2",
                 f"{outer}, n, 3", "3", f"n - {outer}",
             )  # fmt: skip
-        self.add(indent, f"for {name} in range({span}):")
-        self.turns.append(name)
+        turns, numbers = [*self.turns], [*self.numbers]
+        if self.forms.random() < 0.3:
+            self.form(indent, name, span)
+        else:
+            self.add(indent, f"for {name} in range({span}):")
+            self.turns.append(name)
         self.inside(indent)
-        self.turns.pop()
+        self.turns, self.numbers = turns, numbers
         if self.rng.random() < 0.1:
             self.add(indent, "else:")
             self.add(indent + 1, "s = small(s + 1)")
@@ -252,7 +281,7 @@ def programs(seed: int, count: int) -> Iterator[Program]:
     """Random programs: the same for the same seed."""
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
-        writer = _Writer(rng)
+        writer = _Writer(rng, forms=random.Random(f"{seed} {number} forms"))
         name = f"program_{seed}_{number}"
         writer.add(0, f"def {name}(A, B, x, y, s, n):")
         writer.add(1, "t = u = 1")

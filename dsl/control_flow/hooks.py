@@ -17,7 +17,7 @@ from .decisions import (
     result,
 )
 from .effects import UNSET
-from .loops import for_, while_
+from .loops import for_, items, while_
 
 __all__ = [
     "UNSET",
@@ -32,6 +32,7 @@ __all__ = [
     "give_out",
     "handled",
     "if_",
+    "items",
     "not_",
     "or_",
     "or_test",

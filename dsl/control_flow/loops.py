@@ -41,6 +41,28 @@ FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
 
+ITERATORS = (zip, enumerate, reversed, np.ndindex)
+
+
+class DeferredIterator:
+    """A call of one of ITERATORS whose loop may be recorded: what it goes over is still seen."""
+
+    def __init__(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> None:
+        self.function, self.args, self.options = function, args, options
+
+    def __iter__(self) -> Iterator[Any]:
+        made: Iterator[Any] = iter(self.function(*self.args, **self.options))
+        return made
+
+
+def items(function: Any, /, *args: Any, **options: Any) -> Any:
+    """`function(*args, **options)`, which a `for` goes over."""
+    trace = current_trace()
+    if trace is not None and trace.loops_of is not None and any(function is kind for kind in ITERATORS):
+        return DeferredIterator(function, args, options)
+    return function(*args, **options)
+
+
 def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     """`while test(): body()`, until `stop()`."""
     recorder = current_loop_recorder()

@@ -25,6 +25,7 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
 DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range"})
+ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex"})
 
 
 def code_with_control_flow_calls(code: CodeType) -> CodeType:
@@ -247,7 +248,7 @@ class _FunctionRewriter:
     def rewrite_For(self, s: ast.For) -> tuple[list[ast.stmt], set[str]]:
         item = self.fresh("item")
         first = ast.copy_location(ast.Assign([s.target], ast.Name(item, ast.Load())), s.target)
-        return self.loop(s, "for_", [], [self.expression(s.iter)], [first], [item])
+        return self.loop(s, "for_", [], [_iterable(self.expression(s.iter))], [first], [item])
 
     def loop(
         self,
@@ -473,7 +474,7 @@ class _ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        name = _function_name(node)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
             made = ast.Call(_hook_expression("call"), [node.func, *node.args], node.keywords)
             return _node_at_place(made, node)
@@ -591,6 +592,20 @@ def _hook_expression(name: str) -> ast.expr:
 
 def _call_expression(name: str, *args: ast.expr) -> ast.expr:
     return ast.Call(_hook_expression(name), [*args], [])
+
+
+def _iterable(node: ast.expr) -> ast.expr:
+    """What a `for` goes over, with `zip` and its like as calls that are still seen when the loop begins."""
+    if not isinstance(node, ast.Call) or _function_name(node) not in ITERATOR_CALLS:
+        return node
+    made = ast.Call(_hook_expression("items"), [node.func, *map(_iterable, node.args)], node.keywords)
+    found: ast.expr = _node_at_place(made, node)
+    return found
+
+
+def _function_name(node: ast.Call) -> str:
+    name: str = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    return name
 
 
 def _lambda_expression(node: ast.expr) -> ast.expr:

@@ -1,5 +1,5 @@
 """Loops whose body is traced once: the turn is a symbol, and the loop is one routine.
 
 In reading order: linear, values, independence, kinds, outside, items, gather, memory, functions, arithmetic,
-conversions, recorder, record, long_traces.
+conversions, iterables, recorder, record, long_traces.
 """

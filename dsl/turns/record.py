@@ -21,7 +21,8 @@ from ..control_flow.effects import ReachableState, VariableSlot, changes_between
 from ..trace.aliasing import assign_array
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .recorder import LoopRecorder
+from .iterables import count_items
+from .recorder import CONSTANTS, LoopRecorder
 from .values import LoopNumber, SpoiledVariable
 
 MOST = 20000  # statements of one routine
@@ -31,10 +32,10 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
 
     Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
-    rows = type(iterable) is Tracer and iterable.ndim > 0
-    if trace.loops_of is None or not (rows or type(iterable) is range):
+    count = None if trace.loops_of is None else count_items(iterable)
+    if trace.loops_of is None or count is None:
         return False
-    if len(iterable) <= trace.loops_of.few:
+    if count <= trace.loops_of.few:
         trace.loops_of.short = True
         return False
     if trace.depth > trace.deriving or body.__code__ in trace.loops_of.unrolled:
@@ -46,7 +47,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     try:
         before = state.take()
         with recorder.recording():
-            recorder.run_for(range(len(iterable)) if rows else iterable, body, stop, iterable if rows else None)
+            recorder.run_for(iterable, body, stop)
             changed = changes_between_snapshots(before, state.take())
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
@@ -63,7 +64,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     for slot, _, value in changed.values():
         if isinstance(value, SpoiledVariable):
             value.site = site
-        elif not isinstance(value, LoopNumber):
+        elif not isinstance(value, LoopNumber) and type(value) not in CONSTANTS:
             slot.put(SpoiledVariable(slot.name, site))
     return True
 

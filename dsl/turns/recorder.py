@@ -19,6 +19,7 @@ from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import LoopArithmetic
 from .conversions import LoopRange, convert
 from .independence import turns_are_apart
+from .iterables import LoopItems, axes_of_indices, items_of
 from .kinds import PLAIN, check_digits, grown_kinds, is_number, kinds_of, merged_kinds, zero_like
 from .linear import IntegerAtom, LinearExpression
 from .values import Kind, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
@@ -109,17 +110,38 @@ class LoopRecorder(LoopArithmetic):
 
     # loops
 
-    def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, rows: Any = None) -> None:
-        """`for item in iterable: body(item)`, until `stop()`. rows: the array whose elements are the items."""
-        if isinstance(iterable, LoopRange):
-            low, high, item = self.ends(self.linear(iterable.start), self.linear(iterable.stop), iterable.step)
-        elif type(iterable) is range and iterable and (stop is not None or len(iterable) > self._few()):
-            low, high, item = self.ends(
-                LinearExpression(iterable.start), LinearExpression(iterable.stop), iterable.step
-            )
-        else:
-            self._unroll(iterable if rows is None else [rows[i] for i in iterable], body, stop)
+    def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None) -> None:
+        """`for item in iterable: body(item)`, until `stop()`. key: the user's function in `body`."""
+        axes = axes_of_indices(iterable)
+        if axes:
+            self._run_indices((), axes, body, stop)
             return
+        items = items_of(self, iterable)
+        if items is None:
+            self._unroll(iterable, body, stop)
+            return
+        count = items.count.known
+        if count is not None and count <= (0 if stop is not None else self._few()):
+            self._unroll(map(items.at, map(LinearExpression, range(count))), body, stop)
+            return
+        self._run_items(items, body, stop, key or body)
+
+    def _run_indices(
+        self, index: tuple[Any, ...], axes: Sequence[Any], body: Callable[[Any], Any], stop: Part | None
+    ) -> None:
+        """The loops over `np.ndindex(*axes)`, one in another."""
+        if not axes:
+            body(index)
+            return
+        length = self.linear(axes[0])
+        if not length.is_at_least(0):
+            raise LoopNotRecordable("a length that np.ndindex is given may be negative")
+        self.run_for(
+            LoopRange(0, axes[0], 1), lambda i: self._run_indices((*index, i), axes[1:], body, stop), stop, body
+        )
+
+    def _run_items(self, items: LoopItems, body: Callable[[Any], Any], stop: Part | None, key: Any) -> None:
+        low, high = items.start, items.start + items.count
 
         def write(loop: _LoopAttempt) -> bool:
             before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
@@ -127,8 +149,7 @@ class LoopRecorder(LoopArithmetic):
             with self.turns_of(low, high, parallel=False) as (i, scope):
                 turn = IntegerAtom(i, (low,), (high - 1,))
                 loop.enter()
-                number = LoopNumber(self, None, int, item(LinearExpression(0, ((turn, 1),))))
-                body(number if rows is None else rows[number])
+                body(items.at(LinearExpression(0, ((turn, 1),)) - low))
                 until = None if stop is None else self.truth(stop()).numbers[0]
                 if not loop.leave():
                     return False
@@ -146,26 +167,12 @@ class LoopRecorder(LoopArithmetic):
             self.body.add(For(*numbers, tuple(scope.statements), False, until, apart))
             return True
 
-        self.settle(body, [body, *([stop] if stop else [])], write, (high - low).is_at_least(1))
+        self.settle(key, [key, *([stop] if stop else [])], write, items.count.is_at_least(1))
 
     def _few(self) -> int:
         """Turns that are written one after the other, but where loops of few turns have made the trace long."""
         loops = self.trace.loops_of
         return 1 if loops is not None and loops.few == 1 else UNROLLED
-
-    def ends(
-        self, start: LinearExpression, end: LinearExpression, step: int
-    ) -> tuple[LinearExpression, LinearExpression, Callable[[LinearExpression], LinearExpression]]:
-        """The bounds of a counter with the step 1, and the item that it stands for."""
-        if step == 1:
-            return start, end, lambda i: i
-        if step == -1:
-            return LinearExpression(0), start - end, lambda i: start - i
-        span, size = (end - start, step) if step > 0 else (start - end, -step)
-        if span.known is not None:
-            return LinearExpression(0), LinearExpression(max(0, -(-span.known // size))), lambda i: start + i * step
-        count = self.linear(self.map("floor_divide", LoopNumber(self, None, int, span + (size - 1)), size))
-        return LinearExpression(0), count, lambda i: start + i * step
 
     def _unroll(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
         for item in iterable:
