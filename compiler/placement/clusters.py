@@ -31,6 +31,7 @@ class Link:
 
 # A peer copy between two H200s over NVLink, as PyTorch makes it; a guess for two CPU devices. The clock decides.
 LINKS = {"cuda": Link(12.0, 3.5e5), "fake": Link(12.0, 3.5e5), "cpu": Link(30.0, 1e4)}
+BETWEEN_RANKS = Link(100.0, 2e3)  # processes of one machine, by MPI, which copies to and fro
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,24 @@ one after the other; each starts when what it reads has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
+from ..ops.table import OPS
 from .places import is_alias
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedValue:
-    """An array on a device. source: which input of the whole graph it is; -1 for what a part or a move makes."""
+    """An array on a device. source: which input of the whole graph it is; -1 for what a part or a move makes. depth:
+    the operations on the longest way to it, which tells what is there first."""
 
     type: ArrayType
     slot: int
     source: int = -1
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,16 @@ class Partition:
     outputs: tuple[int, ...]
 
 
+def depths_of_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
+    """The operations on the longest way to each node; given: to some inputs."""
+    depths: list[int] = []
+    for n, node in enumerate(graph.nodes):
+        below = max((depths[a] for a in node.args), default=0)
+        own = node.op != "input" and OPS[node.op].kind != "view"
+        depths.append(given.get(n, below + own))
+    return depths
+
+
 def partition_graph(graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None]) -> Partition:
     """slots: of the nodes, see `Places`. targets: the device of each output; None for where it is computed, or the
     first."""
@@ -67,6 +80,7 @@ class _Partitioner:
         self.root = list(range(len(graph.nodes)))
         self.slots = list(slots)
         self.level: dict[int, int] = {}
+        self.depths = depths_of_nodes(graph, {})
         for number, node in enumerate(graph.nodes):
             if is_alias(node):
                 self.root[number] = self.root[node.args[0]]
@@ -98,7 +112,7 @@ class _Partitioner:
             self.numbers[key] = len(self.values)
             given = self.graph.nodes[node]
             source = self.graph.inputs.index(node) if what == "input" else -1
-            self.values.append(PlacedValue(given.type, slot, source))
+            self.values.append(PlacedValue(given.type, slot, source, self.depths[node]))
         return self.numbers[key]
 
     def partition(self) -> Partition:
@@ -128,7 +142,7 @@ class _Partitioner:
             inputs, arriving, free = needs[key]
             out = sorted(leaving[key]) + sorted(self.written.get(key, ()))
             steps.append(self._part(slot, members[key], inputs, arriving, free, out))
-            for n in sorted(leaving[key]):
+            for n in sorted(leaving[key], key=lambda n: (self.depths[n], n)):
                 for target in sorted(moves.get(n, ())):
                     steps.append(Move(self.value("node", n, slot), self.value("node", n, target)))
         outputs = [self.value("node", n, slot) for n, slot in self.outputs]

@@ -15,13 +15,12 @@ from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
-from ..ops.table import OPS
-from .partition import Move, Part, PlacedValue, partition_graph
+from .partition import Move, Part, PlacedValue, depths_of_nodes, partition_graph
 from .places import made_anywhere
 from .replicate import COLLECTIVES, bodies_have_collectives
 
 NETWORK = 1  # the slot of collectives; this rank's device is 0
-BUCKET_BYTES = 64 << 10  # reductions of less are joined with those after them
+BUCKET_BYTES = 64 << 10  # reductions are joined up to this: to copy more into one message takes longer than another
 UNSIGNED = {1: "uint8", 2: "uint16"}  # what stands for dtypes that only move
 METHODS = {"from_root": "broadcast", "exchange": "permute"}  # other names of World's
 
@@ -184,16 +183,13 @@ class _Joiner:
             result.append(Part(0, step.graph, reads, writes, step.numbers))
             depths = self._depths(step.graph, reads)
             self.depth |= {v: depths[n] for n, v in zip(step.graph.outputs, writes, strict=True)}
-        return RankPartition(tuple(self.made), tuple(result), tuple(self.number(v) for v in outputs))
+        found = tuple(self.number(v) for v in outputs)
+        values = (replace(value, depth=self.depth.get(v, 0)) for v, value in enumerate(self.made))
+        return RankPartition(tuple(values), tuple(result), found)
 
     def _depths(self, graph: Graph, reads: Sequence[int]) -> list[int]:
         """Of the nodes."""
-        given = {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)}
-        depths: list[int] = []
-        for n, node in enumerate(graph.nodes):
-            below = max((depths[a] for a in node.args), default=0)
-            depths.append(given.get(n, below + (OPS[node.op].kind != "view")))
-        return depths
+        return depths_of_nodes(graph, {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)})
 
     def _collectives(self, part: Part) -> list[RankCollective]:
         """First those that read what is there first, as far as the graph tells: the same order on all ranks."""
@@ -229,7 +225,7 @@ def _bucketed(given: Sequence[RankCollective]) -> list[RankCollective]:
             last is not None
             and one.op == last.op == "all_reduce"
             and (one.dtype, one.how) == (last.dtype, last.how)
-            and sum(last.counts) * np.dtype(one.dtype).itemsize < BUCKET_BYTES
+            and sum((*last.counts, *one.counts)) * np.dtype(one.dtype).itemsize <= BUCKET_BYTES
             and not {*last.writes} & {*one.reads}
         ):
             result[-1] = replace(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.pipeline import build_program
-from ...compiler.placement.clusters import LINKS, chosen_slots
-from ...compiler.placement.partition import Move, Partition, partition_graph
+from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, chosen_slots
+from ...compiler.placement.partition import Move, Part, Partition, partition_graph
 from ...compiler.placement.places import Places, devices_of, follow_places
 from ...compiler.placement.ranks import RankCollective, RankPartition
 from ...compiler.targets.target import target_of
@@ -17,6 +17,7 @@ from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, D
 from ...runtime.program.plan import Plan
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
+from ...runtime.schedule.surroundings import Send, Surroundings
 from ..array.devices import gpu_at, target_of_kind
 from ..core.errors import locate_graph_error
 from ..jit.options import Options
@@ -43,7 +44,7 @@ class DevicePlanMaker:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._plans: dict[tuple[Graph, Place], Plan] = {}
+        self._plans: dict[tuple[Graph, Place, Surroundings], Plan] = {}
 
     def plan(
         self, partition: Partition | RankPartition, devices: Sequence[Place], name: str, ranks: int = 1
@@ -58,7 +59,7 @@ class DevicePlanMaker:
             if isinstance(step, RankCollective):
                 steps.append(Collective(*(getattr(step, n) for n in RankCollective.__slots__)))
                 continue
-            plan = self._part(step.graph, devices[step.slot])
+            plan = self._part(step.graph, devices[step.slot], surroundings_of_part(partition, step, devices))
             if id(plan) not in parts:
                 parts[id(plan)] = len(plans)
                 plans.append(plan)
@@ -66,19 +67,51 @@ class DevicePlanMaker:
         values = tuple(DeviceValue(bytes_of_value_type(v.type), v.slot, v.source) for v in partition.values)
         return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks)
 
-    def _part(self, graph: Graph, device: Place) -> Plan:
+    def _part(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
         kind = device[0]
         gpu = gpu_at(device)
-        found = self._plans.get((graph, device))
+        found = self._plans.get((graph, device, surroundings))
         if found is None:  # the devices of a kind are alike, as far as kernels know
-            found = next((p for (g, (k, i)), p in self._plans.items() if g == graph and gpu_at((k, i)) == gpu), None)
+            same = graph, surroundings
+            alike = (p for (g, at, s), p in self._plans.items() if (g, s) == same and gpu_at(at) == gpu)
+            found = next(alike, None)
         if found is None:
             machine, streams = machine_of_device(kind, gpu), self._options.streams
             program = build_program(graph, target_of_kind(kind), None, **self._options.compiling, gpu=gpu)
-            program = batch_matmuls_where_faster(program, streams, machine)
-            found = plan_by_cost_model(program, streams, self._options.memory, machine)
-        self._plans[graph, device] = found
+            program = batch_matmuls_where_faster(program, streams, machine, surroundings)
+            found = plan_by_cost_model(program, streams, self._options.memory, machine, surroundings)
+        self._plans[graph, device, surroundings] = found
         return found
+
+
+def surroundings_of_part(partition: Partition | RankPartition, part: Part, devices: Sequence[Place]) -> Surroundings:
+    """In which turn what a part reads comes, and what is sent of what it writes: by sums over ranks, or by copies.
+
+    What another part of this device joins with copies counts as sent too, so that devices that do the same have one
+    plan."""
+    values, places = partition.values, {value: place for place, value in enumerate(part.writes)}
+    depths = [values[v].depth if values[v].source < 0 else 0 for v in part.reads]
+    turns = {depth: turn for turn, depth in enumerate(sorted({0, *depths}))}
+    sums = [s for s in partition.steps if isinstance(s, RankCollective)]
+    if sums:
+        sends = [
+            Send(
+                tuple(places[v] for v in s.reads if v in places),
+                BETWEEN_RANKS.time(sum(bytes_of_value_type(values[v].type) for v in s.reads)),
+            )
+            for s in sums
+            if not places.keys().isdisjoint(s.reads)
+        ]
+    else:
+        link = LINKS[devices[part.slot][0]]
+        moves = [s.source for s in partition.steps if isinstance(s, Move)]
+        onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
+        sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
+        sends = [
+            Send((places[v],), link.time(bytes_of_value_type(values[v].type)) * max(1, moves.count(v)))
+            for v in sorted(sent, key=lambda v: (values[v].depth, places[v]))
+        ]
+    return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends))
 
 
 def bytes_of_value_type(type: ArrayType) -> int:

@@ -17,6 +17,7 @@ from ..program.dag import (
 )
 from ..program.report import Candidate, SyncCount
 from .cost_model import MachineModel, predict_makespan
+from .surroundings import TaskSend
 from .waits import StreamOrder, StreamWaits, minimal_stream_waits
 
 Preds = Sequence[Collection[int]]
@@ -35,9 +36,9 @@ class StreamAssignment:
         return max(self.stream, default=-1) + 1
 
 
-def assign_to_one_stream(preds: Preds) -> StreamAssignment:
-    """All tasks on one stream, in program order."""
-    return StreamAssignment("1 stream", tuple(range(len(preds))), (0,) * len(preds))
+def assign_to_one_stream(preds: Preds, order: Sequence[int] = ()) -> StreamAssignment:
+    """All tasks on one stream, in program order, or in the order given, which keeps the dependences."""
+    return StreamAssignment("1 stream", tuple(order) or tuple(range(len(preds))), (0,) * len(preds))
 
 
 def assign_max_parallel(
@@ -96,14 +97,15 @@ def list_schedule(
     hop: float = 0.0,
     rank: Sequence[float] | None = None,
     order: Sequence[int] | None = None,
+    name: str = "",
 ) -> StreamAssignment:
     """List scheduling on at most `k` streams by distance to exit (HEFT: Topcuoglu, Hariri, Wu, 2002).
 
     The task with the largest rank goes to the stream where it can start first, ties to the stream whose last task is
     the predecessor that ends last. gap, hop: microseconds between tasks on one stream, and across streams.
-    order: take the tasks in this order instead, which keeps the dependences.
+    order: take the tasks in this order instead, which keeps the dependences; name: of that order.
     """
-    n, name = len(preds), f"{k} streams" if order is None else f"{k} streams, depth first"
+    n, name = len(preds), f"{k} streams{name}"
     if order is None:
         rank = critical_path_ranks(preds, costs) if rank is None else rank
         by_rank = [-r for r in rank]
@@ -153,12 +155,17 @@ WIDTH_LIMIT = 2000
 
 @dataclass(frozen=True, slots=True)
 class SchedulingProblem:
-    """What is to be scheduled. preds[v]: what task `v` follows; costs in us; shares of the machine, 0 to 1."""
+    """What is to be scheduled. preds[v]: what task `v` follows; costs in us; shares of the machine, 0 to 1.
+
+    sends: what leaves while the rest is computed. order: in which tasks are taken if it is not by the longest way to
+    the exit, nor program order on one stream; empty: it is."""
 
     preds: tuple[frozenset[int], ...]
     costs: tuple[float, ...]
     shares: tuple[float, ...]
     machine: MachineModel
+    sends: tuple[TaskSend, ...] = ()
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +197,7 @@ def evaluate_assignment(
     """The exact waits of an assignment and its predicted time. preds: if there are more than the work's own."""
     waits = minimal_stream_waits(stream_order_of(work.preds if preds is None else preds, assignment))
     predicted = predict_makespan(
-        assignment.order, assignment.stream, waits.needed, work.costs, work.shares, work.machine
+        assignment.order, assignment.stream, waits.needed, work.costs, work.shares, work.machine, work.sends
     )
     count = SyncCount(len(waits.recorded_nodes), waits.waits)
     return AssignmentOption(assignment, waits, Candidate(assignment.name, assignment.streams, count, predicted))
@@ -212,15 +219,17 @@ def enumerate_assignments(
     most = n if known is None else known
     rank = critical_path_ranks(preds, [cost + machine.gap for cost in work.costs])
 
-    def listed(k: int, order: Sequence[int] | None = None) -> AssignmentOption:
+    def listed(k: int, order: Sequence[int] | None = None, name: str = "") -> AssignmentOption:
+        order = order or work.order or None
         return evaluate_assignment(
-            work, list_schedule(preds, work.costs, k, gap=machine.gap, hop=machine.hop, rank=rank, order=order)
+            work,
+            list_schedule(preds, work.costs, k, gap=machine.gap, hop=machine.hop, rank=rank, order=order, name=name),
         )
 
     if streams == "max":
         asked = evaluate_assignment(work, assign_max_parallel(preds, work.costs, above=above))
         return AssignmentOptions((asked,), asked, "asked for", known)
-    one = evaluate_assignment(work, assign_to_one_stream(preds))
+    one = evaluate_assignment(work, assign_to_one_stream(preds, work.order))
     if isinstance(streams, int):
         asked = listed(min(streams, most)) if min(streams, most) > 1 else one
         return AssignmentOptions((asked,), asked, "asked for", known)
@@ -237,7 +246,7 @@ def enumerate_assignments(
             found.append(listed(k))
     if frugal:
         order = depth_first_order(preds, above)
-        found += [listed(k, order) for k in counts]
+        found += [listed(k, order, ", depth first") for k in counts]
     chosen = _cheapest_assignment(found, known)
     return replace(chosen, best=one, reason=reason) if reason else chosen
 

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from ..core.frozen import dataclass, replace
 from ..program.device import H200, GpuProperties
 from ..program.program import Library, Task
+from .surroundings import TaskSend, end_of_sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,15 @@ def predict_makespan(
     costs: Sequence[float],
     shares: Sequence[float],
     machine: MachineModel,
+    sends: Sequence[TaskSend] = (),
 ) -> float:
-    """The predicted microseconds from the call to the end of its last task.
+    """The predicted microseconds from the call to the end of its last task, and of what it sends.
 
     order: tasks as issued. stream[v], waits[v]: where task `v` runs, and the tasks of other streams it waits for.
     Tasks that fit on the machine together run at full speed, others slow each other down evenly (processor sharing).
     """
-    return max(task_times(order, stream, waits, costs, shares, machine)[2].values(), default=0.0)
+    end = task_times(order, stream, waits, costs, shares, machine)[2]
+    return max(max(end.values(), default=0.0), end_of_sends(sends, end))
 
 
 Times = dict[int, float]

@@ -13,6 +13,7 @@ from ..program.program import Program
 from .batching import batch_matmuls, pack_small_launches
 from .cost_model import MachineModel
 from .schedule import alternative_plans, schedule
+from .surroundings import ALONE, Surroundings
 
 CANDIDATES = 4  # at most
 
@@ -42,18 +43,26 @@ def predicted_microseconds(plan: Plan) -> float:
     return next(c.predicted for c in report.candidates if c.name == report.chosen)
 
 
-def batch_matmuls_where_faster(program: Program, streams: str | int, machine: MachineModel) -> Program:
+def batch_matmuls_where_faster(
+    program: Program, streams: str | int, machine: MachineModel, surroundings: Surroundings = ALONE
+) -> Program:
     """The program with its matmuls in batches. The device must have them, and the model find that no slower."""
     other = batch_matmuls(program, machine) if machine.batches else program
     if other is program:
         return program
-    times = [predicted_microseconds(schedule(each, streams, machine=machine)) for each in (program, other)]
+    plans = [schedule(each, streams, machine=machine, surroundings=surroundings) for each in (program, other)]
+    times = [predicted_microseconds(plan) for plan in plans]
     return other if times[1] <= times[0] else program
 
 
-def plan_by_cost_model(program: Program, streams: str | int, memory: str, machine: MachineModel) -> Plan:
+def plan_by_cost_model(
+    program: Program, streams: str | int, memory: str, machine: MachineModel, surroundings: Surroundings = ALONE
+) -> Plan:
     """The plan that the cost model finds fastest, small launches packed or not."""
-    plans = [schedule(each, streams, memory, machine=machine) for each in _program_variants(program, machine)]
+    plans = [
+        schedule(each, streams, memory, machine=machine, surroundings=surroundings)
+        for each in _program_variants(program, machine)
+    ]
     return min(plans, key=predicted_microseconds)
 
 

@@ -24,6 +24,7 @@ from .assign_streams import (
 from .cost_model import MachineModel, machine_share_of_task
 from .memory_orders import add_memory_saving_orders
 from .memory_plan import Placement, Temporaries, collect_temporaries, exact_arena_bound, place_temporaries
+from .surroundings import ALONE, Surroundings, sends_of_tasks, serial_order
 from .waits import add_completion_nodes, add_join_points, emit_plan_steps
 
 MODES = ("concurrency", "balanced", "small")
@@ -49,15 +50,16 @@ def schedule(
     *,
     join_points: bool = True,
     machine: MachineModel,
+    surroundings: Surroundings = ALONE,
 ) -> Plan:
     """Puts a program's tasks on streams, with the fewest waits. Its temporaries go in one arena.
 
     streams: `auto` (the cheapest predicted, one stream always among the candidates), `max` (all that may run side by
     side does), or how many at most; a join point may be on one more, which runs no task. memory: `concurrency` shares
-    bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. Raises ValueError
-    for anything else.
+    bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. surroundings: what
+    comes late and what is sent; times then include the sends. Raises ValueError for anything else.
     """
-    work, found, placed = _place_assignment(program, streams, memory, machine)
+    work, found, placed = _place_assignment(program, streams, memory, machine, surroundings=surroundings)
     return _build_plan(program, work, found, next(placed), memory, join_points)
 
 
@@ -98,16 +100,23 @@ def _tasks_by_stream(assignment: StreamAssignment) -> frozenset[tuple[int, ...]]
 
 
 def _place_assignment(
-    program: Program, streams: str | int, memory: str, machine: MachineModel, thorough: bool = False
+    program: Program,
+    streams: str | int,
+    memory: str,
+    machine: MachineModel,
+    thorough: bool = False,
+    surroundings: Surroundings = ALONE,
 ) -> tuple[SchedulingProblem, AssignmentOptions, Iterator[_PlacedAssignment]]:
     """The options and, made as they are asked for, each with its memory: the best, one stream, others by time."""
     wanted = check_streams_option(streams)
     if memory not in MODES:
         raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
-    costs = tuple(task.cost for task in program.tasks)
-    work = SchedulingProblem(
-        task_dependences(program), costs, tuple(machine_share_of_task(task, machine) for task in program.tasks), machine
-    )
+    costs, preds = tuple(task.cost for task in program.tasks), task_dependences(program)
+    shares = tuple(machine_share_of_task(task, machine) for task in program.tasks)
+    work = SchedulingProblem(preds, costs, shares, machine)
+    if surroundings:
+        sends = sends_of_tasks(program, surroundings)
+        work = replace(work, sends=sends, order=serial_order(program, preds, surroundings, sends))
     found = enumerate_assignments(work, wanted, frugal=memory == "small", thorough=thorough)
     temps = collect_temporaries(program)
     if memory == "small":

@@ -107,7 +107,7 @@ class MachineDriver(SharedDriver):
         if stream in DEFAULT:
             place = 10 + self.machine.current_index  # a queue for each GPU's
         uses = getattr(function, "addresses", ())
-        if function is not None and uses:
+        if function is not None and uses and stream not in self.capturing:  # a graph's are checked at each launch of it
             function = self._checked(function, uses, label)
             for address in uses:
                 block = self.machine.block_of(address)

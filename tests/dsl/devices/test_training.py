@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.runtime.program.dag import set_bits, transitive_predecessors
+from kernelgraph.runtime.program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
+from kernelgraph.runtime.program.plan import Launch, Plan
+from kernelgraph.runtime.program.program import task_dependences
 
 RNG = np.random.default_rng(1)
 X, Y = RNG.random((16, 5)), RNG.random((16, 2))
@@ -58,6 +62,73 @@ def test_gradients_are_exchanged_while_others_are_computed() -> None:
     first = plan.parts[0]
     assert len(first.program.outputs) == 3
     assert len({*first.completion}) == 3
+
+
+def deep_loss(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = np.maximum(x @ w, 0)
+    return x.mean()
+
+
+def deep_plan(mesh: kg.Mesh, layers: int = 5) -> MultiDevicePlan:
+    train = kg.DataParallel(deep_loss, mesh, update=descend)
+    return train.plan([kg.spec((256, 256), "f4")] * layers, kg.spec((512 * len(mesh), 256), "f4"))
+
+
+def launched(plan: Plan) -> list[int]:
+    return [step.task for step in plan.steps if isinstance(step, Launch)]
+
+
+@pytest.mark.parametrize("where", ["four ranks", "four devices"])
+def test_sums_lie_under_the_backward_pass(where: str) -> None:
+    """Gradients leave from the last layer to the first, and before one is made no matmul is launched but those that it,
+    or one that left before it, needs; so while one is on its way all layers before it are yet to come."""
+
+    def on_ranks() -> MultiDevicePlan:
+        with kg.device("cpu"):
+            return deep_plan(kg.Mesh(4))
+
+    if where == "four ranks":
+        plan = kg.distributed.run_threads(4, on_ranks)[0]
+        sums = [s for s in plan.steps if isinstance(s, Collective)]
+        sent = [v for s in sums for v in s.reads]
+    else:
+        plan = deep_plan(kg.Mesh([f"cpu:{i}" for i in range(4)]))
+        sent = [*dict.fromkeys(s.source for s in plan.steps if isinstance(s, CopyValue))]
+    backward = next(s for s in plan.steps if isinstance(s, RunPart))
+    part = plan.parts[backward.part]
+    writers = {r.buffer: t for t, task in enumerate(part.tasks) for r in task.writes}
+    above = transitive_predecessors(task_dependences(part.program))
+    matmuls = {t for t, task in enumerate(part.tasks) if task.name == "matmul"}
+    order, needed, counts = launched(part), set[int](), set[int]()
+    for v in sent:
+        if v in backward.writes:
+            task = writers[part.program.outputs[backward.writes.index(v)]]
+            needed |= {task, *set_bits(above[task])}
+            before = {*order[: order.index(task) + 1]} & matmuls
+            assert before <= needed
+            counts.add(len(before))
+    assert counts - {0, 5} == {
+        6,
+        8,
+        10,
+        12,
+        14,
+    }  # of 5 forward, 5 for weights, 4 between
+
+
+def test_updates_follow_the_order_of_the_sums() -> None:
+    def on_ranks() -> MultiDevicePlan:
+        with kg.device("cpu"):
+            return deep_plan(kg.Mesh(2))
+
+    plan = kg.distributed.run_threads(2, on_ranks)[0]
+    arrived = {v: i for i, s in enumerate(plan.steps) if isinstance(s, Collective) for v in s.writes}
+    update = [s for s in plan.steps if isinstance(s, RunPart)][-1]
+    part = plan.parts[update.part]
+    came = {b: arrived.get(v, 0) for b, v in zip(part.program.inputs, update.reads, strict=True)}
+    turns = [max(came.get(r.buffer, 0) for r in part.tasks[t].reads) for t in launched(part)]
+    assert turns == sorted(turns) and len({*turns}) == 6
 
 
 def test_bad_training() -> None:
