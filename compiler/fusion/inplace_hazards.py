@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
+from ...runtime.core.box_index import Box, BoxIndex, boxes_meet
 from ..graph.graph import Graph, Node
 from ..layout.index_maps import FIXED, Map, differ_in_unit_axes_only
 from ..ops.table import OPS
@@ -23,90 +23,92 @@ class InplaceConflict(Exception):
         self.updates = updates
 
 
-Extent = tuple[tuple[int, int], ...]  # lowest and highest index along each axis
-
-
-def _region_extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Extent:
+def _region_extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Box:
     return tuple(
         (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
         for n, start, step in zip(shape, starts, steps, strict=True)
     )
 
 
-def _regions_may_meet(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> bool:
-    return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
-
-
-ANYWHERE = (-(1 << 62), 1 << 62)  # the lowest and highest index of what may be at any
-Event = tuple[Extent | None, Any]  # where in an array something is read or written (None: anywhere), and what
+Event = tuple[Box | None, Any]  # where in an array something is read or written (None: anywhere), and what
 
 
 class _History:
-    """What happened to an array up to each of its versions, found by place: newest first."""
+    """What happened to an array up to each of its versions, found by place: newest first.
 
-    def __init__(self, graph: Graph, events: Callable[[int], Sequence[Event]]) -> None:
-        """events: those of one version, the first one last."""
-        self.graph, self.events = graph, events
-        self.known: dict[int, tuple[_Events, int]] = {}
+    Left out is what follows from the rest: an event whose place lies within that of a newer one is forgotten where an
+    update came between them, since who comes before that update comes before the newer event too."""
 
-    def before(self, version: int, region: Extent) -> Iterator[Any]:
-        """The events of a version and of all older ones in the same memory, where the region is."""
-        new, nodes = [], self.graph.nodes
+    def __init__(
+        self,
+        graph: Graph,
+        events: Callable[[int], Iterable[Event]],
+        implies: Callable[[Any, Any], bool] = lambda newer, older: True,
+    ) -> None:
+        """events: those of one version, the first one first. implies: whether a newer one stands for an older one too,
+        which an update between them has met."""
+        self.graph, self.events, self.implies = graph, events, implies
+        self.known: dict[int, _Events] = {}  # by the newest version of a memory
+
+    def before(self, version: int, region: Box) -> list[Any]:
+        """The events of a version and of all older ones in the same memory, where the region is, which an update of
+        that version will write: whoever is given comes before it."""
+        new, nodes, last = [], self.graph.nodes, version
         while version not in self.known:
             new.append(version)
             if nodes[version].op != "update":
                 break
             version = nodes[version].args[0]
-        found, count = self.known.get(version) or (_Events(len(region)), 0)
-        if new and len(found.what) != count:  # another array began as this version
-            found = found.first(count)
+        found = self.known.pop(version, None) or _Events()
+        whole = tuple((0, n - 1) for n in nodes[last].type.shape)
         for each in reversed(new):
             for extent, what in self.events(each):
-                found.add(extent, what)
-            self.known[each] = found, len(found.what)
-        if new:
-            count = len(found.what)
-        return found.newest_at(region, count)
+                found.add(whole if extent is None else extent, what, self.implies)
+        self.known[last] = found
+        return found.met_by_update(region)
 
 
 class _Events:
-    """Events in their order, and a table of their extents."""
+    """Events in their order, found by their extents. For each extent those that an update came after, and the rest."""
 
-    def __init__(self, rank: int) -> None:
-        self.what: list[Any] = []
-        self.lows, self.highs = np.empty((2, 16, rank), np.int64)
+    def __init__(self) -> None:
+        self.count = 0
+        self.places: BoxIndex[tuple[list[tuple[int, Any]], list[tuple[int, Any]]]] = BoxIndex()
 
-    def first(self, count: int) -> _Events:
-        found = _Events(self.lows.shape[1])
-        found.what, found.lows, found.highs = self.what[:count], self.lows.copy(), self.highs.copy()
-        return found
+    def add(self, extent: Box, what: Any, implies: Callable[[Any, Any], bool]) -> None:
+        for place, (met, others) in self.places.within(extent):
+            met[:] = [each for each in met if not implies(what, each[1])]
+            if not met and not others:
+                self.places.remove(place)
+        self.places.put(extent, ([], []))[1].append((self.count, what))
+        self.count += 1
 
-    def add(self, extent: Extent | None, what: Any) -> None:
-        count = len(self.what)
-        if count == len(self.lows):
-            self.lows, self.highs = (np.concatenate([x, np.empty_like(x)]) for x in (self.lows, self.highs))
-        for axis, (low, high) in enumerate([ANYWHERE] * self.lows.shape[1] if extent is None else extent):
-            self.lows[count, axis], self.highs[count, axis] = low, high
-        self.what.append(what)
-
-    def newest_at(self, region: Extent, count: int) -> Iterator[Any]:
-        meets = np.ones(count, bool)
-        for axis, (low, high) in enumerate(region):
-            meets &= (self.lows[:count, axis] <= high) & (self.highs[:count, axis] >= low)
-        return (self.what[i] for i in meets.nonzero()[0][::-1].tolist())
+    def met_by_update(self, region: Box) -> list[Any]:
+        """What happened in the region, the newest first."""
+        found = []
+        for met, others in self.places.meeting(region):
+            met += others
+            others.clear()
+            found += met
+        return [what for _, what in sorted(found, key=itemgetter(0), reverse=True)]
 
 
 def overwritten_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
     """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
-    history = _History(graph, lambda version: _parts_of_version(graph, version)[::-1])
+
+    def parts(version: int) -> Iterator[Event]:
+        return ((at, _root_of_part(graph, part)) for at, part in reversed(_parts_of_version(graph, version)))
+
+    # Groups are made from the last node to the first: a node between two others orders them once it has a group.
+    history = _History(graph, parts, lambda newer, older: bool(newer > older))
     for node in graph.nodes:
         if node.op == "update":
             later = _root_of_part(graph, node.args[1])
-            for part in history.before(node.args[0], _region_of_update(graph, node)):
-                yield _root_of_part(graph, part), later
+            for root in history.before(node.args[0], _region_of_update(graph, node)):
+                yield root, later
 
 
-def _region_of_update(graph: Graph, node: Node) -> Extent:
+def _region_of_update(graph: Graph, node: Node) -> Box:
     return _region_extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
 
 
@@ -146,7 +148,7 @@ def _uses_of_version(cover: FusionCover, version: int) -> list[Event]:
     return [*writers, *reversed([*_readers_of_version(cover, version)])]
 
 
-def _parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Extent | None, int]]:
+def _parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box | None, int]]:
     """What was stored for a version, and where."""
     node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
@@ -160,13 +162,16 @@ def _group_storing_part(cover: FusionCover, part: int) -> int:
     return cover.find(cover.home[_stored_node_of_part(cover, part)])
 
 
-def _readers_of_version(cover: FusionCover, version: int) -> Iterator[tuple[Extent | None, Use]]:
+def _readers_of_version(cover: FusionCover, version: int) -> Iterator[tuple[Box | None, Use]]:
     """Who reads a version, by itself or as a value that was stored as a part of it, and where."""
     for reader in sorted(cover.readers_of(version)):
         group = cover.groups[reader]
         if group.kind != "assembly":
             maps = None if version in group.gathers else group.maps.get(version)
-            yield _extent_of_maps(group, maps), (version, reader, maps)
+            if not maps:
+                yield None, (version, reader, None)
+            for m in maps or ():
+                yield _extent_of_map(group, m), (version, reader, {m})
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
     if OPS[node.op].kind != "assembly":
         return
@@ -181,15 +186,7 @@ def _readers_of_version(cover: FusionCover, version: int) -> Iterator[tuple[Exte
                     yield extent, (version, reader, _maps_of_part_as_whole(cover, maps, stored, own, at))
 
 
-def _extent_of_maps(group: OpenFusionGroup, maps: set[Map] | None) -> Extent | None:
-    """The elements that a group reads through maps; None: any."""
-    if not maps:
-        return None
-    found = [_extent_of_map(group, m) for m in maps]
-    return tuple((min(e[i][0] for e in found), max(e[i][1] for e in found)) for i in range(len(found[0])))
-
-
-def _extent_of_map(group: OpenFusionGroup, m: Map) -> Extent:
+def _extent_of_map(group: OpenFusionGroup, m: Map) -> Box:
     return tuple(
         (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
         if a >= 0
@@ -237,7 +234,7 @@ def _reads_nothing_updated(
     version: int,
     maps: set[Map] | None,
     update: Node,
-    region: Extent,
+    region: Box,
     writer: int,
 ) -> bool:
     """Whether the group reads no element that the update writes, or just the one that it writes itself."""
@@ -248,7 +245,7 @@ def _reads_nothing_updated(
         value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
     )
     for m in maps:
-        if not _regions_may_meet(_extent_of_map(group, m), region):
+        if not boxes_meet(_extent_of_map(group, m), region):
             continue
         if group.number != writer or root != value:
             return False

@@ -10,10 +10,12 @@ import pytest
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion.fuse import fuse
+from kernelgraph.compiler.fusion.inplace_hazards import overwritten_nodes
 from kernelgraph.compiler.graph.builder import GraphBuilder
-from kernelgraph.compiler.graph.graph import Graph
-from kernelgraph.compiler.passes.materialize import MemoryLayout, materialize_copies
+from kernelgraph.compiler.graph.graph import Graph, Node
+from kernelgraph.compiler.passes.materialize import MemoryLayout, assembly_regions, materialize_copies
 from kernelgraph.compiler.targets.target import target_of
+from kernelgraph.runtime.core.box_index import Box, boxes_meet
 
 TARGET = target_of("cpu")
 PARTS = [((0,), (2,), (4,)), ((1,), (2,), (4,)), ((7,), (-2,), (4,)), ((0,), (1,), (4,)), ((2,), (1,), (4,))]
@@ -60,3 +62,64 @@ def test_parts_are_stored_before_what_replaces_them() -> None:
     assert sum(node.op == "assemble" for node in prepared.nodes) == 1
     stores = [group.stores for group in fusion.groups if group.kind == "kernel"]
     assert len(stores) == 2 and prepared.nodes[stores[1][0]].type.shape == (4,)
+
+
+def updated(b: GraphBuilder, turns: int) -> Graph:
+    """Windows of one array that are computed from others, each window another one than the last."""
+    x = b.map("add", b.input(ArrayType((64,), np.float32)), 1)
+    for i in range(turns):
+        low, length = i % 13, 27 + i * i % 23
+        value = b.map("multiply", b.slice(x, (low + 1,), (1,), (length,)), b.slice(x, (i % 60,), (1,), (1,)))
+        x = b.update(x, value, (low,), (1,))
+    return b.finish([x])
+
+
+def prepared_of(graph: Graph) -> Graph:
+    return materialize_copies(graph, layouts_of(graph), frozenset())
+
+
+def test_orders_of_updates_grow_with_the_updates() -> None:
+    few, many = (len([*overwritten_nodes(prepared_of(updated(GraphBuilder(), n)))]) for n in (500, 2000))
+    assert many < 6 * few  # pairs of all: 16
+
+
+def test_no_order_of_stores_is_lost() -> None:
+    """What an update writes over is stored before it, if not by a pair of its own then through others."""
+    for seed in range(150):
+        graph = prepared_of(assigned(random.Random(seed)))
+        before: dict[int, set[int]] = {}
+        for earlier, later in overwritten_nodes(graph):
+            before.setdefault(later, set()).add(earlier)
+
+        def all_before(node: int, before: dict[int, set[int]] = before) -> set[int]:
+            found, todo = set[int](), [node]
+            while todo:
+                new = before.get(todo.pop(), set()) - found
+                found |= new
+                todo += new
+            return found
+
+        for node in graph.nodes:
+            if node.op == "update":
+                later = stored_for(graph, node.args[1])
+                region, version = box_of(graph, node.args[1], node.attr("starts"), node.attr("steps")), node.args[0]
+                while version is not None:
+                    inner = graph.nodes[version]
+                    parts = [*zip(inner.args, assembly_regions(inner), strict=True)] if is_assembly(inner) else []
+                    for part, place in parts[inner.op == "update" :]:
+                        if boxes_meet(box_of(graph, part, *place), region):
+                            assert stored_for(graph, part) in all_before(later) | {later}
+                    version = inner.args[0] if inner.op == "update" else None
+
+
+def is_assembly(node: Node) -> bool:
+    return node.op in ("update", "assemble")
+
+
+def stored_for(graph: Graph, part: int) -> int:
+    return graph.nodes[part].args[0] if graph.nodes[part].op == "reshape" else part
+
+
+def box_of(graph: Graph, part: int, starts: tuple[int, ...], steps: tuple[int, ...]) -> Box:
+    ends = [(a, a + t * (n - 1)) for a, t, n in zip(starts, steps, graph.nodes[part].type.shape, strict=True)]
+    return tuple((min(end), max(end)) for end in ends)
