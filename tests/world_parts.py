@@ -347,6 +347,10 @@ _ATTRIBUTE = (
     *("attribute_or($o)", "operator.attrgetter('a')($o)"),
 )
 _HELD = ("vars($o)['a']", "$o.__dict__['a']", "$o.__dict__.get('a', 7.0)", "copy.copy($o).a", "[*vars($o).values()][0]")
+_OF_CLASS = tuple(
+    f"($o.a if {condition} else 7.0)"
+    for condition in ("type($o) is $C", "type($o) is type($C(1.0))", "$o.__class__ is $C", "{$C: True}.get(type($o))")
+)
 _SET = ("$o.a = $v", "$o.a = $v", "setattr($o, 'a', $v)")
 _SETS = (*_SET, "$o.__dict__['a'] = $v", "vars($o).update(a=$v)", "$o.__dict__ = {'a': $v}")
 _CLASS = (
@@ -380,7 +384,9 @@ _CALL = ("$o()", "$o()", "[$o() for _ in range(2)][1]", "(lambda g: g())($o)")
 _INIT = "    def __init__(self, a):\n        self.a = a\n"
 
 LAYERS = {
-    "object": Layer("$C($v)", _ATTRIBUTE + _HELD, _SETS, ("del $o.a", "$o.b = 1", *_CLASS), "class $C:\n" + _INIT),
+    "object": Layer(
+        "$C($v)", _ATTRIBUTE + _HELD + _OF_CLASS, _SETS, ("del $o.a", "$o.b = 1", *_CLASS), "class $C:\n" + _INIT
+    ),
     "class attribute": Layer(
         "$C_made($v)",
         (*_ATTRIBUTE, "type($o).a", "$o.__class__.a", "$C.a"),

@@ -138,6 +138,11 @@ class Environment:
         self._remember_proxy(kind, made)
         self._outside.update((id(base), base) for base in users)
 
+    def registered_proxy_class(self, kind: type) -> type | None:
+        """What stands for a class, if anything does yet."""
+        known = self._lifted.get(id(kind))
+        return None if known is None else known[1]
+
     def is_class_from_outside(self, kind: type) -> bool:
         """Whether it is a class of the user's that was there before the trace."""
         return id(kind) in self._outside

@@ -289,7 +289,9 @@ _NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__"}
 
 
 def traced_class(world: Environment, kind: type) -> type:
-    """A subclass whose attributes are traced and guarded; the class itself where that cannot be."""
+    """A subclass whose attributes are traced and guarded, one for each class; the class itself where that cannot be."""
+    if (known := world.registered_proxy_class(kind)) is not None:
+        return known
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
     if (
         isinstance(kind, ProxyMetaclass)

@@ -43,6 +43,7 @@ class Order(enum.IntEnum):
 
 
 LAYER, SQUARE, PAIR = Layer(np.ones(3)), Square(2.0), Pair(1, 2.0)
+LAYERS = (Layer(Layer(1.0)), {"a": Layer(2.0)}, (Layer(3.0), (Layer(4.0),)))
 
 
 def helper(x: Any) -> bool:
@@ -59,6 +60,12 @@ PROBES: list[Any] = [
     lambda x, k, d: {np.ndarray: "array", int: "int", float: "float"}[type(x)],
     lambda x, k, d: (type(WEIGHTS) is np.ndarray, type(TABLE) is dict, type(TABLE["a"]) is list, type(TABLE["b"])),
     lambda x, k, d: (type(LAYER) is Layer, type(LAYER.weight), type(SQUARE) is Square, type(PAIR) is Pair),
+    lambda x, k, d: [type(v) is Layer for v in (LAYER, LAYERS[0], LAYERS[0].weight, LAYERS[1]["a"], LAYERS[2][1][0])],
+    lambda x, k, d: (
+        type(LAYERS[0]) is type(LAYERS[2][0]),
+        LAYER.__class__ is type(LAYERS[2][0]) is LAYERS[0].__class__,
+    ),
+    lambda x, k, d: ({type(LAYER): 1, type(LAYERS[0]): 2, Layer: 3}, {Square: 4}[type(SQUARE)]),
     lambda x, k, d: (type(Layer) is type, type(Square) is abc.ABCMeta, type(Order.TWO) is Order, type(int) is type),
     lambda x, k, d: (isinstance(Layer, type), isinstance(x, type), issubclass(abc.ABCMeta, type), type(type) is type),
     lambda x, k, d: (type(np.sin) is np.ufunc, type(helper).__name__, type(len).__name__, type(None), type(...)),
