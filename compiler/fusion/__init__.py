@@ -1,4 +1,4 @@
 """Graph to groups: which nodes one kernel computes.
 
-In reading order: fuse, groups, inplace_hazards.
+In reading order: fuse, groups, sweeps, inplace_hazards.
 """

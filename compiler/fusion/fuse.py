@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from itertools import combinations, islice
 
-from ..core.cost import CostModel
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.index_maps import (
@@ -25,6 +24,7 @@ from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import order_updates, overwritten_nodes
+from .sweeps import ReductionsAbove, fits_reduction_loop
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
@@ -32,15 +32,17 @@ SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is r
 
 def fuse(graph: Graph, target: Target) -> Fusion:
     """The groups of a graph that `materialize` has prepared."""
-    return GraphFuser(graph, target.model).run()
+    return GraphFuser(graph, target).run()
 
 
 class GraphFuser(FusionCover):
     """Decides which node joins which group."""
 
-    def __init__(self, graph: Graph, model: CostModel) -> None:
+    def __init__(self, graph: Graph, target: Target) -> None:
         super().__init__(graph)
-        self.model = model
+        self.model, self.windows = target.model, target.windows > 0
+        self.above: ReductionsAbove | None = None  # while nodes are placed; made when it is first asked
+        self.placing = True
 
     def run(self) -> Fusion:
         for output in self.graph.outputs:
@@ -60,6 +62,7 @@ class GraphFuser(FusionCover):
                 self._place_elementwise_op(number)
             elif kind == "reduce" and (self.readers[number] or self.forced[number]):
                 self._place_reduction(number)
+        self.placing = False
         self._join_groups_with_common_loads()
         self._join_interleaved_stores()
         order_updates(self)
@@ -193,6 +196,19 @@ class GraphFuser(FusionCover):
 
     # may it join?
 
+    def can_share_sweep(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:
+        """Where one reduces and the other does not: as long as nodes are placed, only if that keeps out no reduction
+        of other axes."""
+        if a.reduced and b.reduced:
+            return False
+        stores, reduces = (b, a) if a.reduced else (a, b)
+        if not fits_reduction_loop(self, stores, reduces, self.model, self.windows):
+            return False
+        if not self.placing:
+            return True
+        self.above = self.above or ReductionsAbove(self.graph)
+        return not self.above.may_join(stores, reduces.reduced)
+
     def _can_inline(self, group: int, number: int) -> bool:
         opened = self.groups[group]
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
@@ -217,9 +233,9 @@ class GraphFuser(FusionCover):
         return Reason("recompute", again, limit) if again > limit else None
 
     def _sweeps_twice(self, group: OpenFusionGroup) -> bool:
-        """Whether its rows are reduced, and then stored element by element."""
-        reduces = any(OPS[self.graph.nodes[n].op].kind == "reduce" for n in group.computes)
-        return reduces and any(depends_on_axes(m, group.reduced) for n in group.stores for m in group.maps.get(n, ()))
+        """Whether its rows are reduced, and then stored element by element with what that gave."""
+        reductions = [n for n in group.computes if OPS[self.graph.nodes[n].op].kind == "reduce"]
+        return any(self._feeds_loop(n, group) for n in reductions)
 
     def _expect_rows(self, number: int, group: OpenFusionGroup) -> None:
         """Turn an elementwise group into rows where what it takes once per row comes from a reduction of such rows:

@@ -238,7 +238,7 @@ class FusionCover:
         """Why two kernels cannot be one; None where they can."""
         if a.domain != b.domain:
             return Reason("domain")
-        if a.reduced != b.reduced:
+        if a.reduced != b.reduced and not self.can_share_sweep(a, b):
             return Reason("axes")
         if len(a.stores) + len(b.stores) > MAX_STORES:
             return Reason("stores", len(a.stores) + len(b.stores), MAX_STORES)
@@ -252,7 +252,12 @@ class FusionCover:
             return Reason("cycle")
         return None
 
+    def can_share_sweep(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:
+        """Whether kernels over one domain, of which one reduces, are to be one that stores and reduces."""
+        return False
+
     def _merge_groups(self, a: OpenFusionGroup, b: OpenFusionGroup) -> None:
+        a.reduced |= b.reduced
         for node, maps in b.maps.items():
             a.maps.setdefault(node, set()).update(maps)
             a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))

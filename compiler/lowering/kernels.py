@@ -162,6 +162,10 @@ class KernelBuilder:
         length = total // parts
         if length >= 64:
             length -= length % ALIGNED  # pieces start aligned where rows of the array do
+        if total - parts * length > length:  # one block would have more to do than all others: as many, or fewer, parts
+            length = -(-total // parts)
+            length += -length % ALIGNED if length >= 64 else 0
+            parts = total // length
         rest = total - parts * length
         count = parts + (rest > 0)
         part = len(self.group.domain)

@@ -11,7 +11,16 @@ import numpy as np
 
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.device import GpuProperties
-from ...kernel.loop_nest import LIMIT_32, LOOP, LoopNest, Reduction, Window, calls_looping_function, user_functions_of
+from ...kernel.loop_nest import (
+    LIMIT_32,
+    LOOP,
+    LoopNest,
+    Phase,
+    Reduction,
+    Window,
+    calls_looping_function,
+    user_functions_of,
+)
 
 VECTOR_BYTES = 16
 WARP = 32
@@ -26,6 +35,7 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
 _MAX_LANES = 32
+_LOOP_REGISTERS = 128  # for the values of a loop that reduces and stores: a compiler keeps fewer alive than their order
 
 # Of stencils, measured: two columns a lane are best, and many rows, if the threads still fill the GPU.
 _WIDEST_WINDOW, _WINDOW_LANES = 2, 8
@@ -219,7 +229,33 @@ def _row_reduction_shape(nest: LoopNest) -> CudaShape:
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
     while length * groups > _MAX_LANES:
         groups //= 2
-    return CudaShape("row", length, groups, loop, threads=MAX_THREADS)
+    fewer = _groups_that_fit_registers(nest, length, groups)
+    return CudaShape("row", length, fewer, loop or fewer < groups, threads=MAX_THREADS)
+
+
+def _groups_that_fit_registers(nest: LoopNest, length: int, groups: int) -> int:
+    """Of a loop that reduces and stores what it computes: as many groups as a thread's registers hold the values of."""
+    if not any(p.reductions and any(i.op == "store" for i in p.instrs) for p in nest.phases):
+        return groups
+    words = max(_most_words_alive(phase) for phase in nest.phases)
+    while groups > 1 and length * groups * words > _LOOP_REGISTERS:
+        groups //= 2
+    return groups
+
+
+def _most_words_alive(phase: Phase) -> int:
+    """The most 4-byte words of values that are still needed at one time, for each lane."""
+    last = {a: at for at, instr in enumerate(phase.instrs, phase.first) for a in instr.args}
+    ends: dict[int, int] = {}  # instruction -> words that it is the last to use
+    alive = most = 0
+    for at, instr in enumerate(phase.instrs, phase.first):
+        if at in last and instr.op not in ("const", "scalar", "size"):
+            words = -(-instr.dtype.itemsize // 4)
+            ends[last[at]] = ends.get(last[at], 0) + words
+            alive += words
+            most = max(most, alive)
+        alive -= ends.get(at, 0)
+    return most
 
 
 def _column_reduction_shape(nest: LoopNest) -> CudaShape:
@@ -227,6 +263,7 @@ def _column_reduction_shape(nest: LoopNest) -> CudaShape:
     groups = 4 if nest.reduced == 1 else 1
     while length * groups > _MAX_LANES:
         groups //= 2
+    groups = _groups_that_fit_registers(nest, length, groups)
     each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in reduction_part_dtypes(r))
     threads = MAX_THREADS  # each leaves its columns' results in shared memory
     while threads > WARP and threads * each > SHARED_BYTES:

@@ -1,0 +1,80 @@
+"""One sweep that stores and reduces: whether an elementwise kernel is to run inside the loop of a reduction."""
+
+from __future__ import annotations
+
+import math
+
+from ..core.cost import CostModel
+from ..graph.graph import Graph
+from ..ops.table import OPS
+from .groups import FusionCover, OpenFusionGroup
+
+STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
+COLUMNS = 512  # neighbouring columns that one core or block sweeps
+SMALL = 1 << 12  # elements of a domain that one core or block sweeps anyway
+
+
+class ReductionsAbove:
+    """For each node the reductions that it is computed from, as bits: which of them a group could still take in."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.kinds: dict[tuple[tuple[int, ...], frozenset[int]], int] = {}  # (shape, axes) of a reduction -> its bit
+        self.bits: list[int] = []
+        for node in graph.nodes:
+            bits, kind = 0, OPS[node.op].kind
+            if kind not in ("library", "assembly"):
+                for arg in node.args:
+                    bits |= self.bits[arg]
+            if kind == "reduce":
+                key = graph.nodes[node.args[0]].type.shape, frozenset(node.attr("axes"))
+                bits |= 1 << self.kinds.setdefault(key, len(self.kinds))
+            self.bits.append(bits)
+
+    def may_join(self, group: OpenFusionGroup, axes: frozenset[int]) -> bool:
+        """Whether the group may still take in a reduction over other axes than these, or of a larger array."""
+        found = 0
+        for number in group.maps:
+            if number not in group.computes:
+                found |= self.bits[number]
+        size = math.prod(group.domain)
+        return any(
+            found >> bit & 1 and math.prod(shape) >= size and (shape, moved) != (group.domain, axes)
+            for (shape, moved), bit in self.kinds.items()
+        )
+
+
+def fits_reduction_loop(
+    cover: FusionCover, stores: OpenFusionGroup, reduces: OpenFusionGroup, model: CostModel, windows: bool
+) -> bool:
+    """Whether what `stores` computes element by element costs no more in the loop of `reduces`, over the same domain.
+
+    It does where it reads transposed, where memory that either touches is assigned to, or where the loop's rows are
+    short or few. windows: the target reads shifted views of an array once, but not in reductions."""
+    if any(n in cover.written_over or n in cover.writes_over for n in (*stores.maps, *reduces.maps)):
+        return False
+    for number, maps in stores.maps.items():
+        for m in maps:
+            moving = [axis for axis, _, _ in m if axis >= 0]
+            if moving != sorted(moving):
+                return False
+        if windows and len(maps) > max(1, len(reduces.maps.get(number, ()))):
+            return False
+    return _loop_fills_machine(stores.domain, reduces.reduced, model)
+
+
+def _loop_fills_machine(domain: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
+    """Whether a reduction's vectors are full and its rows, or the pieces they are cut into, occupy all cores."""
+    if math.prod(domain) <= SMALL:
+        return True
+    long = [i for i, n in enumerate(domain) if n != 1]
+    inner = long[-1] in axes
+    stretch = 1
+    for i in reversed(long):
+        if (i in axes) != inner:
+            break
+        stretch *= domain[i]
+    if stretch < STRETCH:
+        return False
+    length, rows = (math.prod(domain[i] for i in long if (i in axes) is reduced) for reduced in (True, False))
+    units = rows if inner else rows // COLUMNS
+    return units >= model.parallelism or length > model.split_length or rows == 1

@@ -1,0 +1,180 @@
+"""One kernel that stores results element by element and reduces values of the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelgraph.compiler import pipeline
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph, Value
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.kernel.loop_nest import LoopNest
+from kernelgraph.compiler.passes.materialize import MemoryLayout
+from kernelgraph.compiler.targets.cuda.launch_shape import _most_words_alive, choose_launch_shape
+from kernelgraph.compiler.targets.target import target_of
+from kernelgraph.runtime.program.program import Kernel
+from kernelgraph.runtime.program.work import union_bytes
+from tests.compiler.device_calls import on_device
+from tests.compiler.targets.cpu.test_compiled import compiled
+from tests.counts import examples
+
+Make = Callable[[GraphBuilder, Value], list[Value]]
+
+
+def graph_of(make: Make, shape: tuple[int, ...], dtype: str = "f4") -> Graph:
+    b = GraphBuilder("sweep")
+    return b.finish(make(b, b.input(ArrayType(shape, np.dtype(dtype)))))
+
+
+def kernels_of(graph: Graph, target: str) -> list[Any]:
+    layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
+    made_for = target_of(target)
+    form = pipeline.alternative_forms(graph, made_for)[0]
+    return [g for g in pipeline.cover_with_groups(form, layouts, made_for)[1].groups if g.kind == "kernel"]
+
+
+def slope(b: GraphBuilder, x: Value) -> Value:
+    return b.map("subtract", b.map("multiply", x, b.map("cos", x)), b.map("sin", x))
+
+
+def loss_and_slope(*axes: int) -> Make:
+    """A reduction, and what is stored for each element: they share costly work."""
+
+    def make(b: GraphBuilder, x: Value) -> list[Value]:
+        return [b.reduce("sum", b.map("multiply", b.map("sin", x), x), axes), slope(b, x)]
+
+    return make
+
+
+def stencil_energy(b: GraphBuilder, x: Value) -> list[Value]:
+    n, m = x.shape
+    at = lambda i, j: b.slice(x, (i, j), (1, 1), (n - 2, m - 2))  # noqa: E731
+    r = b.map("subtract", b.map("add", at(0, 1), at(2, 1)), b.map("multiply", at(1, 1), 2))
+    return [b.reduce("sum", b.map("multiply", r, r), (0, 1)), b.map("add", r, r)]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (loss_and_slope(0), (1 << 20,)),
+        (loss_and_slope(0, 1), (2048, 2048)),
+        (loss_and_slope(1), (2048, 2048)),
+        (loss_and_slope(0), (1 << 18, 512)),
+        (stencil_energy, (1026, 1026)),
+    ],
+)
+def test_one_kernel_stores_and_reduces(make: Make, shape: tuple[int, ...], target: str) -> None:
+    (group,) = kernels_of(graph_of(make, shape), target)
+    assert len(group.stores) == 2 and group.reduced
+
+
+def rows_then_all(b: GraphBuilder, x: Value) -> list[Value]:
+    """The rows' own sums belong to what is stored, not to the sum of all."""
+    e = b.map("exp", x)
+    total = b.reshape(b.reduce("sum", e, (1,)), (x.shape[0], 1))
+    return [b.reduce("sum", b.map("sin", e), (0, 1)), b.map("divide", e, total)]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (loss_and_slope(1), (1 << 18, 4)),  # rows too short for vectors
+        (lambda b, x: [b.reduce("sum", x, (0, 1)), b.permute(slope(b, b.permute(x, (1, 0))), (1, 0))], (64, 1024)),
+        (rows_then_all, (4096, 512)),
+    ],
+)
+def test_two_kernels_where_the_loop_would_be_worse(make: Make, shape: tuple[int, ...], target: str) -> None:
+    groups = kernels_of(graph_of(make, shape), target)
+    if make is rows_then_all:
+        (rows,) = [g for g in groups if g.reduced == (1,)]
+        assert any(len(g.reduced) == 2 for g in groups) and len(rows.stores) >= 1
+    else:
+        assert all(not g.reduced or len(g.stores) == 1 for g in groups) or len(groups) == 1
+
+
+def test_what_is_assigned_to_is_stored_after_the_sum_has_read_it() -> None:
+    b = GraphBuilder("assigned")
+    x = b.input(ArrayType((64, 256), np.dtype("f4")))
+    y = b.map("multiply", x, 3)
+    near = b.slice(y, (0, 0), (1, 1), (63, 256))
+    new = b.update(y, b.map("add", near, 1), (1, 0), (1, 1))
+    graph = b.finish([new, b.reduce("sum", b.map("sin", near), (0, 1))])
+    array = np.random.default_rng(1).normal(size=(64, 256)).astype("f4")
+    for got, want in zip(compiled(graph, [array]), interpret_graph(graph, [array]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_means_what_the_graph_means(data: st.DataObject) -> None:
+    """Long axes too, whose sums are cut into pieces, on the CPU and as CUDA text."""
+    shapes = st.sampled_from(
+        [(7,), (3, 300), (5, 3, 129), (70000,), (300, 259), (2, 3, 20000), (40000, 2), (20000, 1, 3)]
+    )
+    shape = data.draw(shapes)
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    dtype = data.draw(st.sampled_from(["f4", "f8", "i4", "f2"]))
+    ops = data.draw(st.lists(st.sampled_from(["sum", "max", "argmin", "any"]), min_size=1, max_size=2, unique=True))
+
+    def make(b: GraphBuilder, x: Value) -> list[Value]:
+        y = b.map("add", b.map("multiply", x, x), 1)
+        z = b.map("subtract", b.map("absolute", x), y)
+        return [*(b.reduce(op, z, tuple(sorted(axes))) for op in ops), z, b.map("maximum", y, x)]
+
+    graph = graph_of(make, shape, dtype)
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    array = np.asarray(rng.integers(-3, 4, shape)).astype(dtype)
+    wanted = interpret_graph(graph, [array])
+    runs = [compiled] if array.size > 1 << 11 else [compiled, on_device]
+    for run in runs:
+        for got, want in zip(run(graph, [array]), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((40, 2100), (1,)), ((18000,), (0,)), ((9000, 5), (0,)), ((9, 2100), (0, 1))]
+)
+def test_cuda_text_of_long_sweeps(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """On the emulator: rows that loop, sums in two stages, columns."""
+    graph = graph_of(lambda b, x: [b.reduce("sum", b.map("multiply", x, x), axes), b.map("add", x, 1)], shape)
+    array = np.random.default_rng(2).integers(-3, 4, shape).astype("f4")
+    for got, want in zip(on_device(graph, [array]), interpret_graph(graph, [array]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def many_at_a_time(b: GraphBuilder, x: Value) -> list[Value]:
+    """Values that all wait for the last one."""
+    values = [b.map("sin", b.map("add", x, i)) for i in range(20)]
+    total = values[0]
+    for value in values[1:]:
+        total = b.map("multiply", b.map("add", total, value), value)
+    for value in values:
+        total = b.map("maximum", b.map("multiply", total, value), value)
+    return [b.reduce("sum", total, (0,)), b.map("add", total, 1)]
+
+
+@pytest.mark.parametrize("shape", [(1 << 20,), (1 << 24,)])
+def test_a_gpu_thread_takes_what_its_registers_hold(shape: tuple[int, ...]) -> None:
+    program = pipeline.build_program(graph_of(many_at_a_time, shape), "cuda")
+    kernel = program.tasks[0].kernel
+    assert isinstance(kernel, Kernel) and isinstance(kernel.form, LoopNest)
+    form = kernel.form
+    lanes = choose_launch_shape(form).lanes
+    assert lanes == 4 and max(_most_words_alive(p) for p in form.phases) > 16
+
+
+@pytest.mark.parametrize("rows", [2046, 10238, 1000, 4099])
+def test_pieces_of_a_long_reduction_are_alike(rows: int) -> None:
+    """What was left over of the rows was once the work of one block."""
+    program = pipeline.build_program(graph_of(stencil_energy, (rows + 2, 1026)), "cuda")
+    first, *rest = [t for t in program.tasks if "_part" in t.name]
+    assert all(union_bytes(t.writes) / t.grid[0] <= 1.01 * union_bytes(first.writes) / first.grid[0] for t in rest)
