@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
-from ..core.types import ArrayType, WeakType
+from ..core.types import ArrayType, DType, WeakType
 
 Attrs = tuple[tuple[str, Any], ...]
 
@@ -94,11 +94,14 @@ def _show(node: Node, key: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A handle on a node of one builder. weak: the Python type whose promotion rules (NEP 50) the value follows."""
+    """A handle on a node of one builder. weak: the Python type whose promotion rules (NEP 50) the value follows.
+
+    others: the dtypes, and Python types, that NumPy has in place of these, as values decide."""
 
     number: int
     type: ArrayType
     weak: WeakType | None = None
+    others: tuple[tuple[DType, WeakType | None], ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

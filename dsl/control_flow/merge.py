@@ -18,6 +18,7 @@ from ..core.exact import exact_key
 from ..core.object_state import PLAIN
 from ..core.pytree import flatten, unflatten
 from ..trace.aliasing import root_of_view
+from ..trace.number_kinds import kinds_of_operand, with_other_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -149,6 +150,8 @@ class BranchMerge:
         both = all(weak)
         kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
         typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
+        if not typed.shape:
+            typed = with_other_kinds(typed, [*dict.fromkeys(k for x in nodes for k in kinds_of_operand(x))])
         return self._joined_array(self.values(*plain), typed, [a, b], shares)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:
@@ -168,7 +171,9 @@ class BranchMerge:
         def made() -> Any:
             value = held()
             scalar = like.shape == () and not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides)
-            found = Tracer(self.trace, Value(value.number, value.type, like.weak), SCALAR if scalar else None)
+            found = Tracer(
+                self.trace, Value(value.number, value.type, like.weak, like.others), SCALAR if scalar else None
+            )
             if not scalar:
                 self._note_joined_aliases(found, sides, shares)
             return found

@@ -35,6 +35,7 @@ from ..trace.dispatch import (
 )
 from ..trace.items import wrap_integer_to_dtype
 from ..trace.memory_layout import CopyLayout, has_one_dense_layout
+from ..trace.number_kinds import result_kinds, with_other_kinds
 from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
@@ -47,6 +48,8 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
         value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
     except NumberError as error:
         value = _out_of_range(op, operands, error)
+    if any(type(x) is Value and x.others for x in operands):
+        value = with_other_kinds(value, result_kinds(op, operands, dtype, False))
     if has_one_dense_layout(value.type):
         return Tracer(trace, value, None if value.type.shape else SCALAR)
     return Tracer(trace, value, layout=ufunc_result_layout(args))

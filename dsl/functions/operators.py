@@ -13,6 +13,8 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ShapeError
 from ..trace.aliasing import assign_array
 from ..trace.dispatch import call_function
+from ..trace.number_kinds import result_kinds, with_other_kinds
+from ..trace.operands import to_graph_operand
 from ..trace.trace import current_loop_recorder
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import check_output, operator_apply
@@ -23,7 +25,7 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
     def unary(self: Tracer) -> Any:
         if (recorder := current_loop_recorder()) is not None:
             return recorder.operate(rows[0], (self,))
-        return _like_numbers((self,), operator_apply(rows[0], self))
+        return _operate(rows[0], self)
 
     def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
@@ -32,12 +34,29 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         if (recorder := current_loop_recorder()) is not None:
             made = tuple(recorder.operate(row, args) for row in rows)
             return made if len(made) > 1 else made[0]
-        results = tuple(_like_numbers(args, operator_apply(row, *args)) for row in rows)
+        results = tuple(_operate(row, *args) for row in rows)
         return results if len(results) > 1 else results[0]
 
     function = unary if arity == 1 else binary
     function.__name__ = name
     return function
+
+
+def _operate(row: str, *args: Any) -> Any:
+    """What the operator of a row gives."""
+    if not any(type(x) is Tracer and x._held.others for x in args):
+        return _like_numbers(args, operator_apply(row, *args))
+    plain = tuple(_of_one_kind(x) for x in args)
+    found = _like_numbers(plain, operator_apply(row, *plain))
+    value = with_other_kinds(found._value, result_kinds(row, [to_graph_operand(x) for x in args], None, True))
+    return Tracer(found._trace, value, found._owner)
+
+
+def _of_one_kind(x: Any) -> Any:
+    """A number as what it is held as alone."""
+    if type(x) is not Tracer or not x._held.others:
+        return x
+    return Tracer(x._trace, Value(x._held.number, x._held.type, x._held.weak), x._owner)
 
 
 def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
@@ -59,11 +78,11 @@ def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
             return self if found is lifted else found
         if type(self) is Tracer and self._owner != SCALAR:
             check_output(row, (self, other), self)
+        if type(self) is Tracer and self._owner == SCALAR:  # its name is bound anew
+            return _operate(row, self, other)
         result = operator_apply(row, self, other)
         if type(self) is MaskedSelection:
             return self.assign(result)
-        if self._owner == SCALAR:  # its name is bound anew
-            return _like_numbers((self, other), result)
         return assign_array(self, result)
 
     inplace.__name__ = name

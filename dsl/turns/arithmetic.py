@@ -12,6 +12,7 @@ from ...compiler.core.types import BOOL, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS, resolve_loop_dtypes
+from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable
 from .functions import call, call_ufunc, method
 from .gather import gather_section, is_gathered, put
@@ -19,7 +20,7 @@ from .items import section_at
 from .kinds import PLAIN, joined, kinds_of, merged_kinds, promoted
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
-from .values import ArraySection, FixedError, Kind, LazyElements, LoopArray, LoopNumber, LoopSymbol
+from .values import ArraySection, FixedError, LazyElements, LoopArray, LoopNumber, LoopSymbol
 
 TWO_DTYPES = "an array has one dtype or another one, as values decide"
 

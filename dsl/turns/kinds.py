@@ -9,12 +9,12 @@ import numpy as np
 
 from ...compiler.core.types import DType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
+from ..trace.number_kinds import FLOATS, WHOLE, Kind, has_two_dtypes, kinds_of_operand
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .values import Kind, LoopArray, LoopNumber
+from .values import LoopArray, LoopNumber
 
 PLAIN = (bool, int, float, complex)
-FLOATS, WHOLE = "fc", "biu"
 
 
 def is_number(x: Any) -> bool:
@@ -30,6 +30,8 @@ def kinds_of(x: Any) -> tuple[Kind, ...]:
     """All that it may be; the first is what it is held as."""
     if isinstance(x, LoopArray):
         return ((x.dtype, None),)
+    if isinstance(x, Tracer):
+        return kinds_of_operand(x._held)
     return ((x.dtype, x.weak), *x.others) if isinstance(x, LoopNumber) else (kind_of(x),)
 
 
@@ -56,10 +58,8 @@ def joined(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     Raises LoopNotRecordable where two dtypes are not one: what is computed from it would have another dtype, as values
     decide."""
     distinct = [*dict.fromkeys(kinds)]
-    strong = [k for k in distinct if k[1] is None]
-    for same in (FLOATS, WHOLE):
-        if len({d for d, _ in strong if d.kind in same}) > 1:
-            raise LoopNotRecordable("a number has one dtype or another one, as values decide")
+    if has_two_dtypes(distinct):
+        raise LoopNotRecordable("a number has one dtype or another one, as values decide")
     held = max(distinct, key=lambda k: (k[1] is None, (WHOLE + FLOATS).index(k[0].kind)))
     return held, *(k for k in distinct if k != held)
 

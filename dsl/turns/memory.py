@@ -112,7 +112,7 @@ class LoopMemory:
             storage = self._storage(value, None, key=("number", value.number))
             with self.body.outermost():
                 loaded = self.body.load_element(storage.number, storage.dtype, self.body.const(0, INT64))
-            found = self.numbers[value.number] = LoopNumber(self, loaded, value.weak)
+            found = self.numbers[value.number] = LoopNumber(self, loaded, value.weak, None, value.others)
         return found
 
     def _storage(self, value: Value, root: Any, key: Any = None) -> ArrayStorage:

@@ -80,13 +80,13 @@ class EndedLoopValue:
 
 
 def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[VariableSlot]) -> list[tuple[VariableSlot, int, Any]]:
-    """Numbers that live on, in memory: the slot, the number of the array, and the weak type."""
+    """Numbers that live on, in memory: the slot, the number of the array, and what it was."""
     found = []
     for slot in slots:
         number = recorder.lift(slot.held)
         section = recorder.temporary((), number.dtype)
         recorder._put(section, [], number.value)
-        found.append((slot, section.storage.number, number.weak))
+        found.append((slot, section.storage.number, number))
     return found
 
 
@@ -132,9 +132,9 @@ def _place(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, An
     for number, value in outputs.items():
         if number < len(recorder.storages) and arrays[number].role == "inout":
             assign_array(recorder.storages[number].root, Tracer(trace, value))
-    for slot, number, weak in results:
+    for slot, number, was in results:
         value = outputs[number]
-        slot.put(Tracer(trace, Value(value.number, value.type, weak), SCALAR))
+        slot.put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
     if recorder.checks:
         trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
 

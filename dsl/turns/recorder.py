@@ -15,6 +15,7 @@ from ...compiler.sequential.form import For, If, While, blocks_of
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes_between_snapshots, restore_snapshot
 from ..control_flow.rewrite import VALUE
+from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import LoopArithmetic
 from .conversions import LoopRange, convert
@@ -22,7 +23,7 @@ from .independence import turns_are_apart
 from .iterables import LoopItems, axes_of_indices, items_of
 from .kinds import PLAIN, check_digits, grown_kinds, is_number, kinds_of, merged_kinds, zero_like
 from .linear import IntegerAtom, LinearExpression
-from .values import Kind, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
+from .values import LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones

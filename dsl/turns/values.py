@@ -11,13 +11,13 @@ from ...compiler.core.types import INT64, DType, WeakType
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
+from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, LoopSymbolBase
 from ..trace.tracer import is_asked_by_traced_code
 from .linear import LinearExpression
 
 Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
 Element = Callable[[Sequence[KernelValue]], KernelValue]
-Kind: TypeAlias = tuple[DType, WeakType | None]
 
 
 @dataclass(frozen=True)

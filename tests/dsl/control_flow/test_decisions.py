@@ -157,3 +157,48 @@ def test_arrays_that_may_be_one_are_noted_once() -> None:
     for i, array in enumerate(arrays):
         found = trace.possible_aliases(array)
         assert len(found) == 5 and all(any(x is other for x in found) for other in arrays[:i] + arrays[i + 1 :])
+
+
+def clipped_turns(x: Any) -> Any:
+    t = 1
+    for i in range(3):
+        t = np.clip(t + max(x[i], 1), -9, 9)
+    return t
+
+
+def logarithm(x: Any) -> Any:
+    return np.log(max(x[0], 1e-7))
+
+
+def one_sum_or_none(x: Any) -> Any:
+    s = 0.0
+    if x[0] > 0:
+        s = x.sum()
+    return np.exp(-abs(s))
+
+
+def scaled(x: Any) -> Any:
+    s = 1 if x[0] > 0 else 0.5
+    return np.arange(3) * s
+
+
+def operators_alone(x: Any) -> Any:
+    m = max(x[0], 0.5)
+    m += 1
+    return (m * 2 - 1) / 3 * x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("function", [clipped_turns, logarithm, one_sum_or_none, scaled, operators_alone])
+def test_a_number_of_pythons_or_numpys_gives_the_dtype_that_numpy_gives(function: Any, dtype: str) -> None:
+    """As values decide: where the dtype of what is made of it depends on that, NumPy does it."""
+    compiled = kg.kernel_graph(function, device="cpu", untraceable="numpy")
+    for x in (X + 1, -1 - X):
+        got, want = np.asarray(compiled(x.astype(dtype))), function(x.astype(dtype))
+        assert got.dtype == np.asarray(want).dtype or np.asarray(want).dtype.kind != "f"
+        np.testing.assert_allclose(got, want, 1e-6)
+
+
+def test_the_line_of_a_number_of_two_dtypes_is_named() -> None:
+    with pytest.raises(kg.UnsupportedError, match=r"test_decisions\.py:\d+: this is float32 or float64"):
+        kg.kernel_graph(logarithm, device="cpu", untraceable="refuse")(X.astype("float32"))
