@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.runtime.codegen.llvm_jit import compile_llvm_object
+from kernelgraph.runtime.codegen.llvm_jit import compile_llvm_ir_to_object_file
 from kernelgraph.runtime.program.program import Kernel
 
 SIZES = (16, 1024, 4096)
@@ -85,7 +85,7 @@ def kernel_seconds(repeats: int = 3) -> list[float]:
         taken = []
         for _ in range(repeats):
             start = time.thread_time()
-            compile_llvm_object(text)
+            compile_llvm_ir_to_object_file(text)
             taken.append(time.thread_time() - start)
         found.append(min(taken))
     return found

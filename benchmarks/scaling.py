@@ -25,7 +25,7 @@ import kernelgraph as kg
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.multi_device import Collective, MultiDevicePlan, RunPart
 from kernelgraph.runtime.schedule.cost_model import machine_of_device
-from kernelgraph.runtime.schedule.timeline import timeline
+from kernelgraph.runtime.schedule.timeline import predict_timeline
 
 LAYERS, WIDTH, ITEM = 8, 4096, 4
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -88,7 +88,7 @@ def step_time(plan: MultiDevicePlan, sum_time: Callable[[int], float]) -> float:
             part = plan.parts[step.part]
             arrives = dict(zip(part.program.inputs, (ready[v] for v in step.reads), strict=True))
             begun, ends = computes, dict[int, float]()
-            for interval in timeline(part, machine):  # with a task that waits for a sum all that follows waits
+            for interval in predict_timeline(part, machine):  # with a task that waits for a sum all that follows waits
                 task = part.tasks[interval.task]
                 begun = max(begun, *(arrives.get(r.buffer, 0.0) - interval.start for r in task.reads), 0.0)
                 ends.update((w.buffer, begun + interval.end) for w in task.writes)

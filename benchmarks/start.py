@@ -92,10 +92,10 @@ def compile_times(device: str) -> tuple[list[float], list[float], float]:
 
     os.environ["CUDA_CACHE_DISABLE"] = "1"
     if device == "cpu":
-        from kernelgraph.runtime.codegen.llvm_jit import compile_llvm_ir_in_parallel, compile_llvm_object
+        from kernelgraph.runtime.codegen.llvm_jit import compile_llvm_ir_in_parallel, compile_llvm_ir_to_object_file
 
         def compiled(kernel: Kernel) -> None:
-            compile_llvm_object(kernel.source)
+            compile_llvm_ir_to_object_file(kernel.source)
 
         def together(kernels: list[Kernel]) -> None:
             with kg.override(cache_dir=""):

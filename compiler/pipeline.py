@@ -8,7 +8,11 @@ from ..runtime.core.frozen import dataclass, replace
 from ..runtime.program.device import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
-from ..runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model, predicted_microseconds
+from ..runtime.schedule.plan_candidates import (
+    batch_matmul_tasks_where_faster,
+    plan_by_cost_model,
+    predicted_microseconds,
+)
 from .core.cost import CostModel
 from .core.types import ArrayType
 from .fusion.fuse import fuse
@@ -152,7 +156,9 @@ def compile_stages(
         return bodies[-1][0]
 
     def planned(program: Program, streams: str | int) -> Plan:
-        return plan_by_cost_model(batch_matmuls_where_faster(program, streams, machine), streams, "balanced", machine)
+        return plan_by_cost_model(
+            batch_matmul_tasks_where_faster(program, streams, machine), streams, "balanced", machine
+        )
 
     def best(
         graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()

@@ -81,9 +81,9 @@ class Graph:
         return "\n".join(self.lines_of_text())
 
     def __repr__(self) -> str:
-        from ...runtime.core.readable_text import shorten_lines
+        from ...runtime.core.readable_text import shorten_printed_lines
 
-        return shorten_lines(self.lines_of_text())
+        return shorten_printed_lines(self.lines_of_text())
 
 
 def _show(node: Node, key: str, value: Any) -> str:

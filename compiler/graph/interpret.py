@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.interpret.library_calls import matmul_with_epilogue
+from ...runtime.interpret.library_calls import numpy_matmul_with_epilogue
 from ...runtime.interpret.numpy_calls import HOST
-from ...runtime.program.custom_calls import invoke_callback
+from ...runtime.program.custom_calls import invoke_user_callback
 from ..core.combiners import COMBINERS
 from ..ops.table import OPS
 from ..sequential.evaluate import evaluate_routine
@@ -98,7 +98,7 @@ def _kernel(node: Node, *args: Array) -> Array:
     if own.cpu is None:
         raise AssertionError(f"the kernel {own.name} has no function for the CPU")
     reads = len(args) - sum(w.starts is not None for w in writes)
-    return np.asarray(invoke_callback(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")])
+    return np.asarray(invoke_user_callback(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")])
 
 
 def _reduce(node: Node, a: Array) -> Array:
@@ -169,7 +169,7 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
     "update": _update,
     "assemble": _assemble,
-    "matmul": lambda node, a, b, *bias: matmul_with_epilogue(
+    "matmul": lambda node, a, b, *bias: numpy_matmul_with_epilogue(
         a, b, node.type.dtype, dict(node.attrs).get("epilogue", ()), *bias
     ),
     "host": _host,

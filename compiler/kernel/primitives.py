@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.user_function import vectorized_reference
+from ...runtime.program.user_function import user_function_over_arrays
 from ..core.types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType
 from .loop_nest import EFFECTS, LOOP, Instr, Phase, Reduction
 
@@ -284,7 +284,7 @@ def _call_user_function_reference(instr: Instr, *args: Any) -> Array:
         (k, half) for k, r in enumerate(function.results) for half in (("real", "imag") if r[0] == "c" else ("",))
     ]
     part, half = halves[wanted]
-    result = vectorized_reference(function, part, *given)
+    result = user_function_over_arrays(function, part, *given)
     return np.asarray(getattr(result, half)) if half else result
 
 

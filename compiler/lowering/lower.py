@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task
 from ...runtime.program.user_function import UserFunction
-from ...runtime.program.work import union_bytes
+from ...runtime.program.work import union_bytes_of_regions
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_attrs
 from ..graph.graph import Graph, Node, joined_lines
@@ -86,7 +86,7 @@ class _ProgramLowering:
             launch = printed.launch(nest.form, sizes)
             reads = _unique_regions(a.region for a in accesses if a.role != "out")
             writes = _unique_regions(a.region for a in accesses if a.role != "in")
-            moved = union_bytes(reads) + union_bytes(writes)
+            moved = union_bytes_of_regions(reads) + union_bytes_of_regions(writes)
             arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
             name = "_".join(_op_names_of_group(self.graph, group)) + nest.suffix
             tasks.append(

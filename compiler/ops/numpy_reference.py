@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.program.user_function import UserFunction, vectorized_reference
+from ...runtime.program.user_function import UserFunction, user_function_over_arrays
 from ..core.types import HALVES
 from ..kernel.primitives import PRIMITIVES
 
@@ -115,4 +115,4 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
 
 def call_elementwise(*args: Any, function: UserFunction, part: int) -> Array:
     """Result `part` of a user's scalar function of each element."""
-    return vectorized_reference(function, part, *args)
+    return user_function_over_arrays(function, part, *args)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ...runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
+from ...runtime.codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.device import H200, GpuProperties
@@ -67,7 +67,7 @@ class Target:
 
 
 def _make_cpu_kernel(form: LoopNest) -> Kernel:
-    return _print_cpu_kernel(form, widest_vector_libm(), vector_register_bytes())
+    return _print_cpu_kernel(form, widest_vector_libm_of_cpu(), cpu_vector_register_bytes())
 
 
 @lru_cache(4096)
@@ -82,7 +82,7 @@ def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel
 def _print_cpu_routine(routine: Routine) -> tuple[Kernel, LaunchShape]:
     from .cpu.sequential import cpu_routine
 
-    return cpu_routine(routine, widest_vector_libm()), LaunchShape()
+    return cpu_routine(routine, widest_vector_libm_of_cpu()), LaunchShape()
 
 
 def _cpu_launch_size(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
@@ -127,7 +127,7 @@ def _make_custom_cuda_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> 
 def _cpu_matvec_of_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
     from .cpu.matvec import matvec_tasks
 
-    return matvec_tasks(vector_register_bytes(), reads, writes, line)
+    return matvec_tasks(cpu_vector_register_bytes(), reads, writes, line)
 
 
 def _cpu_device_calls(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import HALVES, ArrayType
-from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_callback
+from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_user_callback
 from ...runtime.program.user_function import FunctionSource
 from ..array.spec import Spec
 from ..core.checks import checked_dtype
@@ -188,7 +188,7 @@ def _eager_custom_call(callback: Callback, inputs: Sequence[Any], outputs: Seque
         else:
             writes.append(NewArray(w.shape, w.dtype.name, len(arrays)))
             arrays.append(w)
-    results = invoke_callback(*arrays, callback=callback, reads=len(inputs), writes=writes)
+    results = invoke_user_callback(*arrays, callback=callback, reads=len(inputs), writes=writes)
     for w, result in zip(outputs, results, strict=True):
         if not isinstance(w, Spec):
             w[...] = result

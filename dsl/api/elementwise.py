@@ -16,14 +16,14 @@ import numpy as np
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, complex_dtype, dtype_kind, real_dtype
 from ...compiler.graph.graph import Value
 from ...runtime.codegen.numba_errors import ScalarFunctionError
-from ...runtime.codegen.numba_functions import infer_result_dtypes
+from ...runtime.codegen.numba_functions import infer_user_function_dtypes
 from ...runtime.core.settings import settings
 from ...runtime.program.user_function import (
     FunctionSource,
     ImportableName,
     UserFunction,
     nested_code_objects,
-    vectorized_reference,
+    user_function_over_arrays,
 )
 from ..array.array import Array
 from ..array.conversion import device_of_arguments
@@ -134,7 +134,7 @@ class Elementwise(PicklableFunction):
         """Element by element in Python."""
         arrays = [x if isinstance(x, _NUMBERS) else np.asarray(x) for x in given]
         function = self._typed(arrays, None)
-        results = tuple(vectorized_reference(function, part, *arrays) for part in range(len(function.results)))
+        results = tuple(user_function_over_arrays(function, part, *arrays) for part in range(len(function.results)))
         return results if function.several else results[0]
 
     def _typed(self, operands: list[Any], trace: Trace | None) -> UserFunction:
@@ -142,7 +142,7 @@ class Elementwise(PicklableFunction):
         source = source_of_user_function(self.function, trace)
         dtypes = argument_dtypes(operands)
         try:
-            return infer_result_dtypes(source, dtypes)
+            return infer_user_function_dtypes(source, dtypes)
         except ScalarFunctionError as error:
             code = self.function.__code__
             place = show_line(error.file or code.co_filename, error.line or code.co_firstlineno)

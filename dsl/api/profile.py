@@ -16,7 +16,7 @@ from typing import Any
 from ...runtime.core import profile as recording
 from ...runtime.core.perfetto import chrome_trace
 from ...runtime.core.profile import HOST, Recorder, Span
-from ...runtime.core.readable_text import Text, shorten_lines
+from ...runtime.core.readable_text import Text, shorten_printed_lines
 from ...runtime.core.settings import settings
 from ..array import devices
 from ..array.in_flight import waitall
@@ -45,7 +45,7 @@ class Profile:
 
     def table(self) -> str:
         """For each kind and name: how often, and microseconds in all, the mean, the least and the most."""
-        return Text(recording.format_span_table(self.spans))
+        return Text(recording.format_profile_table(self.spans))
 
     def save(self, path: Any) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open.
@@ -74,7 +74,7 @@ class Profile:
         return html
 
     def __repr__(self) -> str:
-        return shorten_lines(self.table().splitlines())
+        return shorten_printed_lines(self.table().splitlines())
 
 
 VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks

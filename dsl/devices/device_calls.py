@@ -17,9 +17,9 @@ from ...runtime.engine.communicator import Communicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.device import Device, error_of_event
 from ...runtime.program.multi_device import MultiDevicePlan
-from ...runtime.tune.trial import prepare_verified_plan
+from ...runtime.tune.trial import verify_and_prepare_plan
 from ...runtime.tune.tuner import Tuner
-from ...runtime.verify.multi_device import require_safe_devices
+from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_memory
@@ -42,9 +42,9 @@ def make_ready(
     """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for. Raises PlanError,
     CompileError, DeviceUnavailableError."""
     if settings.verify:
-        require_safe_devices(plan)
+        require_safe_multi_device_plan(plan)
     devices = [open_device(place) for place in plan.devices]
-    return devices, MultiDeviceExecutable(devices, plan, prepare_verified_plan, communicator)
+    return devices, MultiDeviceExecutable(devices, plan, verify_and_prepare_plan, communicator)
 
 
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:

@@ -16,7 +16,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
 from ...runtime.program.plan import Plan
 from ...runtime.schedule.cost_model import machine_of_device
-from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
+from ...runtime.schedule.plan_candidates import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.schedule.surroundings import Send, Surroundings
 from ..array.devices import gpu_at, target_of_kind
 from ..core.errors import locate_graph_error
@@ -78,7 +78,7 @@ class DevicePlanMaker:
         if found is None:
             machine, streams = machine_of_device(kind, gpu), self._options.streams
             program = build_program(graph, target_of_kind(kind), None, **self._options.compiling, gpu=gpu)
-            program = batch_matmuls_where_faster(program, streams, machine, surroundings)
+            program = batch_matmul_tasks_where_faster(program, streams, machine, surroundings)
             found = plan_by_cost_model(program, streams, self._options.memory, machine, surroundings)
         self._plans[graph, device, surroundings] = found
         return found

@@ -22,7 +22,7 @@ from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import Communicator
 from ...runtime.program.world import World
 from ...runtime.worlds.alone import AloneWorld
-from ...runtime.worlds.threads import run_ranks
+from ...runtime.worlds.threads import run_ranks_as_threads
 from ..array.devices import DeviceUnavailableError
 from ..core.errors import ArgumentsError, OptionError
 
@@ -57,12 +57,12 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
         _process.append(Communicator(AloneWorld()))
         return
     try:
-        from ...runtime.worlds.mpi import join_world
+        from ...runtime.worlds.mpi import join_mpi_world
     except ImportError as error:
         raise DeviceUnavailableError(
             f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install '.[mpi]' in kernelgraph's folder"
         ) from None
-    _process.append(Communicator(join_world(elastic)))
+    _process.append(Communicator(join_mpi_world(elastic)))
     atexit.register(_leave_world)  # after mpi4py's own, so before it
 
 
@@ -93,7 +93,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
         finally:
             _thread.communicator = None
 
-    return run_ranks(size, live)
+    return run_ranks_as_threads(size, live)
 
 
 def current() -> Communicator:

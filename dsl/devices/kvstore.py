@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...runtime.engine.collective_calls import CollectiveCall
-from ...runtime.engine.communicator import Communicator, digest_of
+from ...runtime.engine.communicator import Communicator, digest_of_collective_lines
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import device_named, name_of
@@ -256,7 +256,7 @@ class KVStore:
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
         call = CollectiveCall(step, given._device, ranks.world)
-        agreed = ranks.agree([doing], digest_of([doing]), doing)
+        agreed = ranks.agree([doing], digest_of_collective_lines([doing]), doing)
         before = [e for e in (agreed, given._event) if e is not None]
         event = ranks.submit(partial(call.run, before, [given._memory], [target]), doing)
         track_memory((event,), (given._memory, target))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.interpret.topk import topk as top_places
+from ...runtime.interpret.topk import numpy_topk as top_places
 from ..core.checks import to_index
 from ..core.errors import ShapeError
 from ..trace.operands import new_traced_array, to_axis, to_traced_array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...compiler.graph.graph import Graph
 from ...runtime.codegen.numba_errors import ScalarFunctionError
-from ...runtime.codegen.numba_functions import infer_result_dtypes
+from ...runtime.codegen.numba_functions import infer_user_function_dtypes
 from ..core.errors import UnsupportedError
 
 
@@ -15,7 +15,7 @@ def check_user_functions(graph: Graph) -> None:
             continue
         function = node.attr("function")
         try:
-            infer_result_dtypes(function.source, function.arguments)
+            infer_user_function_dtypes(function.source, function.arguments)
         except ScalarFunctionError as error:
             line = graph.lines[number] if graph.lines else ""
             name = function.source.name.rpartition("partials_of_")[2]

@@ -15,7 +15,7 @@ from ...runtime.program.device import Device, Executable, GpuProperties
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of_device
-from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_verified_plan
+from ...runtime.tune.trial import PlanTrial, open_plan_trial, verify_and_prepare_plan
 from ..core.pytree import Tree
 from .launcher import Launcher, Run, generate_launcher
 from .options import Options
@@ -46,7 +46,7 @@ class CompiledProgram:
             machine = machine_of_device(device.kind, device.properties)
             self.trial = open_plan_trial(self.program, self.plan, streams, memory, machine, device)
             if self.trial is None:
-                self.executable = prepare_verified_plan(device, self.plan)
+                self.executable = verify_and_prepare_plan(device, self.plan)
             else:
                 self.adopt()
 

@@ -16,8 +16,8 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.engine.direct_call import ARENA, DirectArgument, table_packers
-from ...runtime.engine.object_words import Words, words_of_aspect
+from ...runtime.engine.direct_call import ARENA, DirectArgument, call_table_packers
+from ...runtime.engine.object_words import Words, memory_words_of_object_aspect
 from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary
 from ...runtime.schedule.cost_model import machine_of_device
@@ -130,7 +130,7 @@ def generate_launcher(
         "host": captured.host,
         "settled": is_call_finished,
         "over": [None],
-        "pack": table_packers(0, plan.program.scalars)[0],
+        "pack": call_table_packers(0, plan.program.scalars)[0],
         "readable": kernel_readable_copy,
         "ready": array_ready_on_device,
         "address": address,
@@ -153,7 +153,9 @@ def generate_launcher(
 
 def _words_of(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
-    return None if row.native_aspect is None else words_of_aspect(row.native_aspect, row.holder, row.value)
+    return (
+        None if row.native_aspect is None else memory_words_of_object_aspect(row.native_aspect, row.holder, row.value)
+    )
 
 
 class _LauncherWriter:

@@ -18,7 +18,7 @@ from ...compiler.placement.places import has_places
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device
 from ...runtime.schedule.cost_model import machine_of_device
-from ...runtime.schedule.plan_candidates import batch_matmuls_where_faster, plan_by_cost_model
+from ...runtime.schedule.plan_candidates import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ..array.devices import begin_opening_device, default_device_kind, gpu_at, open_device, target_of_kind
 from ..array.in_numpy import InNumPy
 from ..core.errors import Refusal, locate_graph_error, user_line, warn_user
@@ -244,7 +244,7 @@ class Specializations:
                 stages = compile_stages(captured.graph, target_of_kind(kind), layouts, **options.compiling, gpu=gpu)
             except GraphError as error:
                 raise locate_graph_error(error) from None
-            program = batch_matmuls_where_faster(stages.program, streams, machine)
+            program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
             found = CompiledProgram(program, plan_by_cost_model(program, streams, self.options.memory, machine))
             found.keep_stages(stages)
             remember_in_bounded_cache(self.plans, key, found)

@@ -13,7 +13,7 @@ from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.errors import add_note_once
-from ...runtime.core.gc_pause import paused_gc
+from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.settings import settings
 from ..core.errors import (
     AxisError,
@@ -101,7 +101,7 @@ def trace_function(
     try:
         with (
             trace_in_progress(trace),
-            paused_gc(),
+            paused_garbage_collection(),
             contextlib.nullcontext() if world is None else world.restore_if_trace_fails(),
         ):
             leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]

@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import Any
 
-from ...runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
+from ...runtime.codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
 from ...runtime.core.settings import TABLE, settings
 from ...runtime.devices.registry import query_gpu_properties
@@ -57,7 +57,7 @@ def _cpu_info(problems: list[str]) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found: dict[str, Any] = {"name": _cpu_name(), "cores": cores, "threads": settings.threads or cores}
     try:
-        found |= {"vector bytes": vector_register_bytes(), "vector mathematics": widest_vector_libm()}
+        found |= {"vector bytes": cpu_vector_register_bytes(), "vector mathematics": widest_vector_libm_of_cpu()}
     except Exception as error:  # whatever keeps LLVM from loading
         problems.append(f"kernels cannot be compiled for the CPU: {error}")
     return found

@@ -8,11 +8,11 @@ from typing import Any
 
 from ...compiler.graph.graph import Graph
 from ...runtime.core.profile import HOST, Span
-from ...runtime.core.readable_text import shorten_lines
+from ...runtime.core.readable_text import shorten_printed_lines
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ...runtime.schedule.cost_model import machine_of_device
-from ...runtime.schedule.timeline import timeline
+from ...runtime.schedule.timeline import predict_timeline
 from ..report.svg import MemoryBlock, TaskBar, folded, image, schedule_svg
 
 
@@ -29,7 +29,7 @@ def show_in_notebooks() -> None:
 
 def plan_html(plan: Plan) -> str:
     """The predicted schedule and the memory as a picture, and the plan's text folded below it."""
-    times = timeline(plan, machine_of_device(plan.program.target))
+    times = predict_timeline(plan, machine_of_device(plan.program.target))
     bars = [TaskBar(plan.tasks[i.task].name, i.stream, i.start, i.end) for i in times]
     blocks = []
     for number, offset in enumerate(plan.offsets):
@@ -42,7 +42,7 @@ def plan_html(plan: Plan) -> str:
             nbytes = plan.program.buffers[number].nbytes
             blocks.append(MemoryBlock(offset, nbytes, min(u.start for u in users), max(u.end for u in users)))
     lines = list(plan.lines())
-    return image(schedule_svg(bars, blocks), lines[0]) + folded(lines[0], shorten_lines(lines))
+    return image(schedule_svg(bars, blocks), lines[0]) + folded(lines[0], shorten_printed_lines(lines))
 
 
 def value_html(value: Program | Graph) -> str:

@@ -13,11 +13,11 @@ from ...compiler.pipeline import Stages
 from ...runtime.core.profile import Span
 from ...runtime.program.plan import Launch, Plan, Record, Wait
 from ...runtime.program.program import Kernel, Library, Task, control_flow_bodies
-from ...runtime.program.work import flops_of, least_bytes
+from ...runtime.program.work import flops_of, least_bytes_of_task
 from ...runtime.schedule.cost_model import MachineModel, machine_of_device
 from ...runtime.schedule.plan_candidates import predicted_microseconds
 from ...runtime.schedule.schedule import plan_memory_bound
-from ...runtime.schedule.timeline import critical_path, timeline
+from ...runtime.schedule.timeline import critical_path_of_timeline, predict_timeline
 from ..jit.compiled import CallInspection
 from ..jit.specializations import describe_argument
 from ..report.layered import layered
@@ -106,8 +106,8 @@ class _ReportBuilder:
 
     def _tasks(self, runs: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The plan's tasks; then those of loops' and branches' bodies, each with the number of the one that runs it."""
-        intervals = timeline(self.plan, self.machine)
-        critical = set(critical_path(intervals))
+        intervals = predict_timeline(self.plan, self.machine)
+        critical = set(critical_path_of_timeline(intervals))
         times: dict[int, list[float]] = {}
         for run in runs:
             for task, start, end in run["tasks"]:
@@ -155,7 +155,7 @@ class _ReportBuilder:
             "label": shortened(f"{kernel}: {text}" if control_flow_bodies(task) else text, MOST_LABEL),
             "kind": "kernel" if isinstance(kernel, Kernel) else "library" if isinstance(kernel, Library) else "control",
             "cost": task.cost,
-            "bytes": least_bytes(task),
+            "bytes": least_bytes_of_task(task),
             "flops": round(flops_of(task)),
             "reads": sorted({r.buffer for r in task.reads}),
             "writes": sorted({w.buffer for w in task.writes}),

@@ -16,9 +16,9 @@ import numpy as np
 from ...runtime.core.profile import Span
 from ...runtime.core.readable_text import Text
 from ...runtime.program.plan import Plan
-from ...runtime.program.work import least_bytes
+from ...runtime.program.work import least_bytes_of_task
 from ...runtime.schedule.cost_model import machine_of_device
-from ...runtime.schedule.timeline import issued_tasks, timeline
+from ...runtime.schedule.timeline import predict_timeline, tasks_in_issue_order
 from ..api.profile import profile
 from ..array.in_flight import waitall
 from ..array.spec import Spec
@@ -99,16 +99,16 @@ def with_predictions(
         except UserError:  # of a call that failed, too
             continue
         plan, name = inspection.plan, inspection.plan.program.name
-        waits[name] = dict(enumerate(issued_tasks(plan)[2]))
+        waits[name] = dict(enumerate(tasks_in_issue_order(plan)[2]))
         own = [s for s in spans if s.task >= 0 and s.program == name]
         if own and {s.task for s in own} == set(range(len(plan.tasks))):
             first = min(own, key=lambda s: s.start)
-            for i in timeline(plan, machine_of_device(inspection.device[0], inspection.gpu)):
+            for i in predict_timeline(plan, machine_of_device(inspection.device[0], inspection.gpu)):
                 task, times = plan.tasks[i.task], (first.start + i.start, first.start + i.end)
                 process = f"{inspection.device[0]}, as predicted"
                 every.append(
                     Span("predicted", task.name, *times, process, f"stream {i.stream}", task.line, name,
-                         least_bytes(task), first.run, i.task)
+                         least_bytes_of_task(task), first.run, i.task)
                 )  # fmt: skip
     return every, waits
 

@@ -5,7 +5,7 @@ Walther, Evaluating Derivatives, 2008, chapter 3). The same Python function, giv
 both: numba infers the types of what depends on them, loops, branches and helper functions included. The parts of a dual
 number may be dual numbers themselves, of another tag: that is the second order.
 
-`lift` and `partial` are what `differentiate_function` writes calls of; they have a meaning in compiled code alone.
+`lift` and `partial` are what `differentiate_user_function` writes calls of; they have a meaning in compiled code alone.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Partial, ...]]] = {
     "pos": (operator.pos, (lambda x, r: 1.0,)),
     "abs": (abs, (lambda x, r: x.of("sign"),)),
     "fabs": (math.fabs, (lambda x, r: x.of("sign"),)),
-    "copysign": (math.copysign, (lambda x, y, r: _sign(x) * _sign(y), lambda x, y, r: 0.0)),
+    "copysign": (math.copysign, (lambda x, y, r: _dual_sign_of(x) * _dual_sign_of(y), lambda x, y, r: 0.0)),
     "sqrt": (math.sqrt, (lambda x, r: 0.5 / r,)),
     "exp": (math.exp, (lambda x, r: r,)),
     "expm1": (math.expm1, (lambda x, r: r + 1.0,)),
@@ -105,9 +105,18 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Partial, ...]]] = {
     "erfc": (math.erfc, (lambda x, r: (-(x * x)).of("exp") * -_RATE,)),
     "degrees": (math.degrees, (lambda x, r: 180 / math.pi,)),
     "radians": (math.radians, (lambda x, r: math.pi / 180,)),
-    "pow": (operator.pow, (lambda x, y, r: _power_of_base(x, y), lambda x, y, r: _power_of_exponent(x, r))),
-    "min": (min, (lambda x, y, r: _chosen(x, y, "le"), lambda x, y, r: _chosen(x, y, "gt"))),
-    "max": (max, (lambda x, y, r: _chosen(x, y, "ge"), lambda x, y, r: _chosen(x, y, "lt"))),
+    "pow": (
+        operator.pow,
+        (lambda x, y, r: _partial_of_power_by_base(x, y), lambda x, y, r: _partial_of_power_by_exponent(x, r)),
+    ),
+    "min": (
+        min,
+        (lambda x, y, r: _partial_of_min_or_max(x, y, "le"), lambda x, y, r: _partial_of_min_or_max(x, y, "gt")),
+    ),
+    "max": (
+        max,
+        (lambda x, y, r: _partial_of_min_or_max(x, y, "ge"), lambda x, y, r: _partial_of_min_or_max(x, y, "lt")),
+    ),
     "select": (lambda c, x, y: x if c else y, (lambda c, x, y, r: 0.0,)),
     "sign": (lambda x: (x > 0) * 1.0 - (x < 0) * 1.0, ()),
     "floordiv": (operator.floordiv, ()),
@@ -146,25 +155,25 @@ SAME: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _sign(x: Jet) -> Any:
+def _dual_sign_of(x: Jet) -> Any:
     """1 or -1, of zeros too."""
     return x.code.apply("copysign", 1.0, x)
 
 
-def _power_of_base(x: Jet, y: Any) -> Any:
+def _partial_of_power_by_base(x: Jet, y: Any) -> Any:
     """y x^(y-1), and 0 for y = 0 whatever x is."""
     less = x.code.apply("sub", y, 1.0)
     none = x.code.apply("eq", y, 0.0)
     return y * x.code.select(none, 1.0, x.of("pow", x.code.select(none, 1.0, less)))
 
 
-def _power_of_exponent(x: Jet, r: Jet) -> Any:
+def _partial_of_power_by_exponent(x: Jet, r: Jet) -> Any:
     """r log x, and 0 for x = 0, where all powers near are 0."""
     zero = x.of("eq", 0.0)
     return r * x.code.select(zero, 1.0, x).of("log")
 
 
-def _chosen(x: Jet, y: Any, relation: str) -> Any:
+def _partial_of_min_or_max(x: Jet, y: Any, relation: str) -> Any:
     return x.code.select(x.code.apply(relation, x, y), x.code.constant(1.0, x.type), 0.0)
 
 
@@ -258,7 +267,9 @@ class Code:
         for place, jet in enumerate(jets):
             if jet.tag == tag:
                 factor = partials[place](*lower, value)
-                total = [_plus(old, _times(factor, part)) for old, part in zip(total, jet.parts, strict=True)]
+                total = [
+                    _add_partials(old, _scale_partial(factor, part)) for old, part in zip(total, jet.parts, strict=True)
+                ]
         return self.dual(value, total, tag)
 
     def is_float(self, jet: Jet) -> bool:
@@ -297,13 +308,13 @@ class Code:
         return self.jet(type, self.builder.select(condition.value, self.packed(first), self.packed(second)))
 
 
-def _times(factor: Any, part: Jet) -> Any:
+def _scale_partial(factor: Any, part: Jet) -> Any:
     if not isinstance(factor, Jet) and factor in (0.0, 1.0, -1.0):
         return 0.0 if factor == 0 else part if factor == 1 else -part
     return part * factor
 
 
-def _plus(a: Any, b: Any) -> Any:
+def _add_partials(a: Any, b: Any) -> Any:
     if not isinstance(a, Jet) and a == 0.0:
         return b
     return a if not isinstance(b, Jet) and b == 0.0 else a + b
@@ -312,7 +323,7 @@ def _plus(a: Any, b: Any) -> Any:
 # numba
 
 
-def register(api: Any) -> None:
+def register_dual_number_type(api: Any) -> None:
     """Makes dual numbers known to one of numba's targets.
 
     api: its `types`, `cgutils`, `Conversion`, `TypingError`, `signature`, `AbstractTemplate`, `infer_global`,
@@ -329,16 +340,16 @@ def register(api: Any) -> None:
 
         def unify(self, typingctx: Any, other: Any) -> Any:
             numbers = isinstance(other, (Dual, types.Number, types.Boolean))
-            return joined(self, types.unliteral(other)) if numbers else None
+            return common_dual_type(self, types.unliteral(other)) if numbers else None
 
         def can_convert_from(self, typingctx: Any, other: Any) -> Any:
             return api.Conversion.promote if isinstance(other, (types.Number, types.Boolean)) else None
 
         def can_convert_to(self, typingctx: Any, other: Any) -> Any:
-            wider = isinstance(other, Dual) and joined(self, other) == other
+            wider = isinstance(other, Dual) and common_dual_type(self, other) == other
             return api.Conversion.promote if wider else None
 
-    def joined(a: Any, b: Any) -> Any:
+    def common_dual_type(a: Any, b: Any) -> Any:
         """The type that holds both."""
         if a == b:
             return a
@@ -349,9 +360,9 @@ def register(api: Any) -> None:
         tag = min(tags)
         count = next(t.count for t in (a, b) if isinstance(t, Dual) and t.tag == tag)
         reals = (t.real if isinstance(t, Dual) and t.tag == tag else t for t in (a, b))
-        return Dual(joined(*reals), count, tag)
+        return Dual(common_dual_type(*reals), count, tag)
 
-    api.Dual, api.joined = Dual, joined
+    api.Dual, api.joined = Dual, common_dual_type
 
     @api.register_model(Dual)
     class DualModel(api.models.StructModel):  # type: ignore[misc]
@@ -359,37 +370,39 @@ def register(api: Any) -> None:
             members = [("value", type.real), ("parts", types.UniTuple(type.real, type.count))]
             super().__init__(manager, type, members)
 
-    def convert(context: Any, builder: Any, given: Any, to: Any, value: Any) -> Any:
+    def convert_to_dual_number(context: Any, builder: Any, given: Any, to: Any, value: Any) -> Any:
         code = Code(api, context.typing_context, context, builder)
         return code.packed(code.cast(code.refloated(code.jet(given, value), code.leaf(to)), to))
 
     for source in (types.Number, types.Boolean, Dual):
-        api.lower_cast(source, Dual)(convert)
+        api.lower_cast(source, Dual)(convert_to_dual_number)
     for name, (function, _) in FUNCTIONS.items():
         for each in (*(() if name in ("select", "sign") else (function,)), *SAME.get(name, ())):
-            _register_function(api, each, name)
-    _register_seeds(api)
+            _register_dual_number_function(api, each, name)
+    _register_lift_and_partial(api)
 
 
 # what is computed of jets, and of the values of arguments that are literals
 Compute = Callable[[Code, Sequence[Any]], Jet]
 
 
-def _register_function(api: Any, function: Any, name: str) -> None:
+def _register_dual_number_function(api: Any, function: Any, name: str) -> None:
     """A function of dual numbers, beside numba's of others."""
     plain = (api.types.Number, api.types.Boolean)
     if FUNCTIONS[name][0] not in _OF_TWO:
-        _register(api, function, lambda code, jets: code.apply(name, *jets), [(api.Dual,)])
+        _register_numba_overload_on_duals(api, function, lambda code, jets: code.apply(name, *jets), [(api.Dual,)])
         return
     pairs = [(api.Dual, api.Dual), *((api.Dual, other) for other in plain), *((other, api.Dual) for other in plain)]
-    _register(api, function, lambda code, jets: code.apply(name, *jets), pairs)
+    _register_numba_overload_on_duals(api, function, lambda code, jets: code.apply(name, *jets), pairs)
     if function in (min, max):
         kinds = (api.Dual, *plain)
         threes = [(a, b, c) for a in kinds for b in kinds for c in kinds if api.Dual in (a, b, c)]
-        _register(api, function, lambda code, jets: _of_three(code, name, jets), threes)
+        _register_numba_overload_on_duals(
+            api, function, lambda code, jets: _min_or_max_of_three(code, name, jets), threes
+        )
 
 
-def _of_three(code: Code, name: str, jets: Sequence[Jet]) -> Jet:
+def _min_or_max_of_three(code: Code, name: str, jets: Sequence[Jet]) -> Jet:
     x, y, z = jets
     return code.apply(name, code.apply(name, x, y), z)
 
@@ -398,11 +411,13 @@ _OF_TWO = [function for function, partials in FUNCTIONS.values() if len(partials
 _OF_TWO += [operator.floordiv, *(getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne"))]
 
 
-def _register(api: Any, function: Any, compute: Compute, patterns: Sequence[tuple[Any, ...]], seed: int = 0) -> None:
+def _register_numba_overload_on_duals(
+    api: Any, function: Any, compute: Compute, patterns: Sequence[tuple[Any, ...]], seed: int = 0
+) -> None:
     """patterns: the classes of types that it takes. seed: how many arguments are dual numbers or become them; those
     that follow are literals."""
 
-    def split(code: Code, given: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    def split_dual_and_literal_arguments(code: Code, given: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         count = seed or len(given)
         jets = [code.jet(t, v) for t, v in zip(given[:count], values, strict=False)]
         return [*jets, *(t.literal_value for t in given[count:])]
@@ -412,37 +427,39 @@ def _register(api: Any, function: Any, compute: Compute, patterns: Sequence[tupl
         prefer_literal = bool(seed)
 
         def generic(self, given: Any, named: Any) -> Any:
-            if named or not any(_fits(given, pattern) for pattern in patterns):
+            if named or not any(_types_fit_dual_pattern(given, pattern) for pattern in patterns):
                 return None
             code = Code(api, self.context)
-            return api.signature(compute(code, split(code, given, [None] * len(given))).type, *given)
+            return api.signature(
+                compute(code, split_dual_and_literal_arguments(code, given, [None] * len(given))).type, *given
+            )
 
     api.infer_global(function)(DualTemplate)
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def lower_dual_function(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         code = Code(api, context.typing_context, context, builder)
-        return code.packed(compute(code, split(code, signature.args, values)))
+        return code.packed(compute(code, split_dual_and_literal_arguments(code, signature.args, values)))
 
     for pattern in patterns:
-        api.lower_builtin(function, *pattern)(generate)
+        api.lower_builtin(function, *pattern)(lower_dual_function)
 
 
-def _fits(given: Sequence[Any], pattern: Sequence[Any]) -> bool:
+def _types_fit_dual_pattern(given: Sequence[Any], pattern: Sequence[Any]) -> bool:
     return len(given) == len(pattern) and all(isinstance(t, kind) for t, kind in zip(given, pattern, strict=True))
 
 
-def _register_seeds(api: Any) -> None:
+def _register_lift_and_partial(api: Any) -> None:
     """`lift` and `partial`."""
 
-    def lifted(code: Code, given: Sequence[Any]) -> Jet:
+    def lift_to_dual_number(code: Code, given: Sequence[Any]) -> Jet:
         jet, count, place, tag = given
         return code.dual(jet, [float(i == place) for i in range(count)], tag)
 
-    def taken(code: Code, given: Sequence[Any]) -> Jet:
+    def take_partial_of_dual_number(code: Code, given: Sequence[Any]) -> Jet:
         jet, place, tag, bits = given
         real = {32: api.types.float32, 64: api.types.float64}[bits]
         return code.refloated(jet.parts[place] if jet.tag == tag else code.constant(0.0, real), real)
 
     numbers = [(kind, *(api.types.Number,) * 3) for kind in (api.Dual, api.types.Number, api.types.Boolean)]
-    _register(api, lift, lifted, numbers, 1)
-    _register(api, partial, taken, numbers, 1)
+    _register_numba_overload_on_duals(api, lift, lift_to_dual_number, numbers, 1)
+    _register_numba_overload_on_duals(api, partial, take_partial_of_dual_number, numbers, 1)

@@ -110,7 +110,7 @@ class LoadedImage:
         for section in parsed.sections:
             if section.type == _SHT_RELA and section.info in self._place:
                 self._apply_relocations(section)
-        _set_page_protection(self._base, code_end, 5)
+        _set_code_page_protection(self._base, code_end, 5)
         self.functions = {
             s.name: self._base + self._place[s.section] + s.value
             for s in parsed.symbols
@@ -170,7 +170,7 @@ class LoadedImage:
         return self._slots[target]
 
 
-def _set_page_protection(address: int, length: int, protection: int) -> None:
+def _set_code_page_protection(address: int, length: int, protection: int) -> None:
     mprotect = ctypes.CDLL(None, use_errno=True).mprotect
     mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if length and mprotect(address, length, protection):
@@ -186,7 +186,7 @@ LIBRARIES: dict[str, tuple[str | None, ...]] = {
 
 
 @cache
-def _open_c_library(name: str | None) -> ctypes.CDLL | None:
+def _open_c_runtime_library(name: str | None) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(name)
     except (OSError, TypeError):
@@ -194,18 +194,18 @@ def _open_c_library(name: str | None) -> ctypes.CDLL | None:
 
 
 @cache
-def find_c_function(name: str) -> int | None:
+def find_c_function_address(name: str) -> int | None:
     """The address of the C function `name`, or None."""
     for place in LIBRARIES.get(sys.platform, (None,)):
-        library = _open_c_library(place)
+        library = _open_c_runtime_library(place)
         if library is not None and (function := getattr(library, name, None)) is not None:
             return ctypes.cast(function, ctypes.c_void_p).value
     return None
 
 
-def resolve_c_functions(names: Iterable[str], what: str) -> dict[str, int]:
+def resolve_c_function_addresses(names: Iterable[str], what: str) -> dict[str, int]:
     """The address of every name. Raises CompileError that lists those that this system has not: `what` needs them."""
-    found = {name: find_c_function(name) for name in names}
+    found = {name: find_c_function_address(name) for name in names}
     missing = sorted(name for name, address in found.items() if address is None)
     if missing:
         raise CompileError(f"{what} calls {', '.join(missing)}, which no library of this system has", what)

@@ -48,7 +48,7 @@ class MachineCode:
 
 
 @cache
-def _cpu_and_library_identity() -> tuple[str, ...]:
+def _identity_of_cpu_and_libraries() -> tuple[str, ...]:
     """What tells this machine's CPU and libraries from another's, without LLVM."""
     cpu = ""
     if sys.platform == "linux":
@@ -70,12 +70,12 @@ def _llvm_version() -> str:
 def llvm_cache_key(text: str) -> str:
     """The cache key of a text on this machine under the settings in force."""
     return sha256_digest(
-        _FORMAT, text, _llvm_version(), _cpu_and_library_identity(), settings.cpu_name, settings.cpu_features
+        _FORMAT, text, _llvm_version(), _identity_of_cpu_and_libraries(), settings.cpu_name, settings.cpu_features
     )
 
 
 @cache
-def _initialized_llvmlite() -> Any:
+def _import_and_initialize_llvmlite() -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -87,7 +87,7 @@ def _initialized_llvmlite() -> Any:
 @cache
 def _llvm_target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
     """LLVM's target and the CPU's name and features: this CPU's, then the changes asked for."""
-    llvm = _initialized_llvmlite()
+    llvm = _import_and_initialize_llvmlite()
     features = "" if cpu_name else llvm.get_host_cpu_features().flatten()
     chosen = ",".join(part for part in (features, cpu_features) if part)
     if cpu_name or cpu_features:
@@ -118,14 +118,14 @@ machine.emit_object(llvm.parse_assembly("define void @f() { ret void }"))
 """
 
 
-def _target_machine() -> Any:
+def _create_llvm_target_machine() -> Any:
     target, cpu, features = _llvm_target(settings.cpu_name, settings.cpu_features)
     return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
 
 
 def optimise_llvm_ir(text: str, name: str = "text") -> Any:
     """The optimised LLVM module of a text, and its target machine. Raises CompileError with LLVM's message."""
-    llvm, machine = _initialized_llvmlite(), _target_machine()
+    llvm, machine = _import_and_initialize_llvmlite(), _create_llvm_target_machine()
     try:
         module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = machine.triple
@@ -142,10 +142,10 @@ def optimise_llvm_ir(text: str, name: str = "text") -> Any:
     return module, machine
 
 
-def compile_llvm_object(text: str, name: str = "text") -> bytes:
+def compile_llvm_ir_to_object_file(text: str, name: str = "text") -> bytes:
     """The object file of a text."""
     module, machine = optimise_llvm_ir(text, name)
-    ffi = _initialized_llvmlite().ffi
+    ffi = _import_and_initialize_llvmlite().ffi
     with ffi.OutputString() as message:
         buffer = _call_without_llvmlite_lock("LLVMPY_TargetMachineEmitToMemory", machine, module, 1, message)
         if not buffer:
@@ -162,7 +162,7 @@ def _call_without_llvmlite_lock(name: str, *arguments: Any) -> Any:
 
     LLVM is safe for threads that share no context, and every text has a context of its own. Where a release of llvmlite
     hides the bare function, the locked one serves."""
-    function = getattr(_initialized_llvmlite().ffi.lib, name)
+    function = getattr(_import_and_initialize_llvmlite().ffi.lib, name)
     return getattr(function, "_cfn", function)(*arguments)
 
 
@@ -179,33 +179,35 @@ def compile_llvm_ir(text: str, name: str = "text") -> MachineCode:
 
 def compile_llvm_ir_lazily(identity: str, text: Callable[[], str], name: str) -> MachineCode:
     """`compile_llvm_ir` for a text that is written only where the cache has no entry; `identity` decides it."""
-    return _load_cached_object(identity, text, name) or _compile_and_cache(identity, text, name)
+    return _load_cached_object_code(identity, text, name) or _compile_and_cache_object_code(identity, text, name)
 
 
 def compile_llvm_ir_in_parallel(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[MachineCode]:
     """`compile_llvm_ir_lazily` for several (identity, text, name); what the cache has not is compiled in parallel (see
     `_call_without_llvmlite_lock`)."""
-    codes = [_load_cached_object(identity, text, name) for identity, text, name in texts]
+    codes = [_load_cached_object_code(identity, text, name) for identity, text, name in texts]
     missing = [i for i, code in enumerate(codes) if code is None]
     errors: list[Exception] = []
 
-    def work() -> None:
+    def compile_next_llvm_ir() -> None:
         while missing and not errors:
             try:
                 i = missing.pop()
             except IndexError:
                 return
             try:
-                codes[i] = _compile_and_cache(*texts[i])
+                codes[i] = _compile_and_cache_object_code(*texts[i])
                 done()
             except Exception as error:
                 errors.append(error)
 
     with progress_counter(len(missing), "compiling kernels") as done:
-        helpers = [threading.Thread(target=work) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)]
+        helpers = [
+            threading.Thread(target=compile_next_llvm_ir) for _ in range(min(len(missing), os.cpu_count() or 1) - 1)
+        ]
         for helper in helpers:
             helper.start()
-        work()
+        compile_next_llvm_ir()
         for helper in helpers:
             helper.join()
     if errors:
@@ -213,7 +215,7 @@ def compile_llvm_ir_in_parallel(texts: Sequence[tuple[str, Callable[[], str], st
     return [code for code in codes if code is not None]
 
 
-def _load_cached_object(identity: str, text: Callable[[], str], name: str) -> MachineCode | None:
+def _load_cached_object_code(identity: str, text: Callable[[], str], name: str) -> MachineCode | None:
     data = _CACHE.get(llvm_cache_key(identity))
     try:
         return _load_object_code(data, text, name) if data is not None and data.startswith(_OBJECTS) else None
@@ -221,13 +223,13 @@ def _load_cached_object(identity: str, text: Callable[[], str], name: str) -> Ma
         return None  # another machine's symbols; no object file
 
 
-def _compile_and_cache(identity: str, text: Callable[[], str], name: str) -> MachineCode:
-    data = compile_llvm_object(text(), name)
+def _compile_and_cache_object_code(identity: str, text: Callable[[], str], name: str) -> MachineCode:
+    data = compile_llvm_ir_to_object_file(text(), name)
     code = _load_object_code(data, text, name)
     _CACHE.put(
         llvm_cache_key(identity),
         data,
-        {"name": name, "llvmlite": _llvm_version(), "machine": _cpu_and_library_identity()},
+        {"name": name, "llvmlite": _llvm_version(), "machine": _identity_of_cpu_and_libraries()},
     )
     return code
 
@@ -235,7 +237,9 @@ def _compile_and_cache(identity: str, text: Callable[[], str], name: str) -> Mac
 def _load_object_code(data: bytes, text: Callable[[], str], name: str) -> MachineCode:
     try:
         parsed = elf_loader.ElfObject(data)
-        image = elf_loader.LoadedImage(parsed, elf_loader.resolve_c_functions(parsed.undefined_symbols(), name))
+        image = elf_loader.LoadedImage(
+            parsed, elf_loader.resolve_c_function_addresses(parsed.undefined_symbols(), name)
+        )
         return MachineCode(image.functions, image)
     except elf_loader.UnsupportedObjectFile:
         return _load_with_llvm_engine(data, text(), name)
@@ -246,14 +250,14 @@ _DEFINED = re.compile(r'^define\b(?![^@\n]*\b(?:internal|private)\b)[^@\n]*@"?([
 _loading = threading.Lock()
 
 
-def declared_c_functions(text: str) -> list[str]:
+def c_functions_declared_in_llvm_ir(text: str) -> list[str]:
     """The names of the C functions that a text calls."""
     return [n for n in _DECLARED.findall(text) if not n.startswith("llvm.")]
 
 
 def link_llvm_ir(text: str, others: Sequence[tuple[str, str]]) -> str:
     """A text with other texts, whose functions it may call: each is (the name of one to be inlined, the text)."""
-    llvm = _initialized_llvmlite()
+    llvm = _import_and_initialize_llvmlite()
     context = llvm.create_context()
     module = llvm.parse_assembly(text, context)
     exported = {f.name for f in module.functions if not f.is_declaration}
@@ -268,26 +272,26 @@ def link_llvm_ir(text: str, others: Sequence[tuple[str, str]]) -> str:
 
 def _load_with_llvm_engine(data: bytes, text: str, name: str) -> MachineCode:
     """LLVM's own loader, for other systems. It ignores missing symbols, so the text's are resolved before."""
-    llvm = _initialized_llvmlite()
-    known = elf_loader.resolve_c_functions(declared_c_functions(text), name)
+    llvm = _import_and_initialize_llvmlite()
+    known = elf_loader.resolve_c_function_addresses(c_functions_declared_in_llvm_ir(text), name)
     with _loading:
         for symbol, address in known.items():
             llvm.add_symbol(symbol, address)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _create_llvm_target_machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         functions = {n: engine.get_function_address(n) for n in _DEFINED.findall(text)}
     return MachineCode(functions, engine)
 
 
-def enabled_cpu_features() -> frozenset[str]:
+def llvm_cpu_features() -> frozenset[str]:
     """The CPU features that kernels are compiled with, as LLVM and the system name them alike (avx2, avx512f).
 
     A `cpu_name` of another machine has none but those that `cpu_features` adds.
     """
     flags: set[str] = set()
     if not settings.cpu_name:
-        for line in _cpu_and_library_identity()[2].splitlines():
+        for line in _identity_of_cpu_and_libraries()[2].splitlines():
             if line.startswith(("flags", "Features")):
                 flags = set(line.split(":", 1)[1].split())
     for change in filter(None, settings.cpu_features.split(",")):
@@ -295,16 +299,16 @@ def enabled_cpu_features() -> frozenset[str]:
     return frozenset(flags)
 
 
-def vector_register_bytes() -> int:
+def cpu_vector_register_bytes() -> int:
     """The width of a vector register."""
-    have = enabled_cpu_features()
+    have = llvm_cpu_features()
     return 64 if "avx512f" in have else 32 if "avx2" in have else 16
 
 
-def widest_vector_libm() -> str | None:
+def widest_vector_libm_of_cpu() -> str | None:
     """The widest vector mathematics that can be called: `libmvec-avx512`, `libmvec-avx2` or None."""
-    have = enabled_cpu_features()
+    have = llvm_cpu_features()
     for name, feature, probe in (("avx512", "avx512f", "_ZGVeN16v_expf"), ("avx2", "avx2", "_ZGVdN8v_expf")):
-        if feature in have and elf_loader.find_c_function(probe) is not None:
+        if feature in have and elf_loader.find_c_function_address(probe) is not None:
             return f"libmvec-{name}"
     return None

@@ -22,25 +22,25 @@ class _MethodDefinition(ctypes.Structure):
 
 
 @cache
-def _method_definition(address: int) -> _MethodDefinition:
+def _c_method_definition(address: int) -> _MethodDefinition:
     """What all functions of an address share; it lives forever."""
     return _MethodDefinition(b"native", address, _FASTCALL, None)
 
 
-def make_builtin_function(address: int, words: Sequence[int], held: Any) -> Callable[..., Any]:
+def make_builtin_from_machine_code(address: int, words: Sequence[int], held: Any) -> Callable[..., Any]:
     """The machine code at `address` as a function. Its first argument is a `bytes` object of the words, its second the
     address of the references to the arguments, its third how many there are; it gives a new reference. held: what lives
     as long as the function."""
     given = (ctypes.c_uint64 * len(words))(*(w & _WORD for w in words))
     # The function's `__module__` is a place to hold on to things.
     made: Callable[..., Any] = _NEW(("PyCFunction_NewEx", ctypes.pythonapi))(
-        ctypes.addressof(_method_definition(address)), bytes(given), held
+        ctypes.addressof(_c_method_definition(address)), bytes(given), held
     )
     return made
 
 
 @cache
-def is_bytes_layout_as_expected() -> bool:
+def machine_code_can_read_bytes_objects() -> bool:
     """Whether the words of a `bytes` object lie where machine code looks for them."""
     usual = sys.implementation.name == "cpython" and sys.byteorder == "little"
     text = b"12345678"
@@ -48,11 +48,11 @@ def is_bytes_layout_as_expected() -> bool:
     return (
         usual
         and ctypes.string_at(at + BYTES_AT, 8) == text
-        and (read_word(at + TYPE_AT), read_word(at + LENGTH_AT)) == (id(bytes), 8)
+        and (read_memory_word(at + TYPE_AT), read_memory_word(at + LENGTH_AT)) == (id(bytes), 8)
     )
 
 
-def read_word(address: int) -> int:
+def read_memory_word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
 
 

@@ -61,7 +61,7 @@ def explain_numba_error(error: Any, file: str) -> ScalarFunctionError:
     return ScalarFunctionError(lines[0] if lines else type(error).__name__, file, line)
 
 
-def missing_symbols_message(missing: list[str]) -> str:
+def missing_c_symbols_message(missing: list[str]) -> str:
     """Why a function that calls these symbols cannot be used."""
     for start, what in _RUNTIME.items():
         if any(n.startswith(start) for n in missing):

@@ -19,9 +19,14 @@ import numpy as np
 from ..codegen import elf_loader
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import replace
-from ..program.user_function import FunctionSource, UserFunction, float_constant_dtype, rebuild_python_function
+from ..program.user_function import (
+    FunctionSource,
+    UserFunction,
+    float_constant_dtype_of_user_function,
+    rebuild_python_function,
+)
 from . import dual_numbers, llvm_jit
-from .numba_errors import ScalarFunctionError, explain_numba_error, missing_symbols_message
+from .numba_errors import ScalarFunctionError, explain_numba_error, missing_c_symbols_message
 
 FORMAT = 2
 _CACHE = DiskCache("scalar")
@@ -29,7 +34,7 @@ _lock = threading.Lock()
 _known: dict[tuple[str, FunctionSource, tuple[str, ...]], tuple[UserFunction, str]] = {}  # IR says the name
 
 
-def infer_result_dtypes(source: FunctionSource, arguments: tuple[str, ...]) -> UserFunction:
+def infer_user_function_dtypes(source: FunctionSource, arguments: tuple[str, ...]) -> UserFunction:
     """The function for arguments of these dtypes, with its results' dtypes as numba infers them. Raises ScalarError."""
     return _cached_user_function(source, arguments)[0]
 
@@ -67,7 +72,7 @@ def _cached_user_function(source: FunctionSource, arguments: tuple[str, ...]) ->
             data = _CACHE.get(key)
             if data is None:
                 with import_module("numba.core.compiler_lock").global_compiler_lock:
-                    function, ir = _compile_with_numba(UserFunction(source, arguments, ()))
+                    function, ir = _compile_user_function_with_numba(UserFunction(source, arguments, ()))
                 entry = {"results": function.results, "several": function.several, "ir": ir}
                 _CACHE.put(key, json.dumps(entry).encode(), {"name": source.name, "arguments": list(arguments)})
             else:
@@ -81,15 +86,15 @@ def _cached_user_function(source: FunctionSource, arguments: tuple[str, ...]) ->
 # numba
 
 
-def _compile_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
+def _compile_user_function_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
     """The function with its results, and its IR. Raises ScalarError."""
     numba: Any = import_module("numba")
     core: Any = import_module("numba.core.compiler")
     target = import_module("numba.core.registry").cpu_target
     helpers = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
     if function.order:
-        register_dual_numbers()
-    plain = rebuild_python_function(function.source, float_constant_dtype(function.arguments), helpers)
+        register_dual_numbers_with_numba()
+    plain = rebuild_python_function(function.source, float_constant_dtype_of_user_function(function.arguments), helpers)
     flags = core.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
@@ -104,20 +109,20 @@ def _compile_with_numba(function: UserFunction) -> tuple[UserFunction, str]:
     several = isinstance(result, numba.types.BaseTuple)
     every = tuple(result.types) if several else (result,)
     function = replace(function, results=tuple(_dtype_of_numba_type(t, numba) for t in every), several=several)
-    ir = _add_kernel_entry(function, made, target.target_context)
-    missing = [n for n in llvm_jit.declared_c_functions(ir) if elf_loader.find_c_function(n) is None]
+    ir = _add_kernel_entry_to_llvm_ir(function, made, target.target_context)
+    missing = [n for n in llvm_jit.c_functions_declared_in_llvm_ir(ir) if elf_loader.find_c_function_address(n) is None]
     if missing:
-        raise ScalarFunctionError(missing_symbols_message(missing))
+        raise ScalarFunctionError(missing_c_symbols_message(missing))
     return function, ir
 
 
 @cache
-def register_dual_numbers() -> None:
+def register_dual_numbers_with_numba() -> None:
     """Makes dual numbers known to numba on the CPU."""
     numba, extending = import_module("numba"), import_module("numba.extending")
     names = ("register_model", "models", "lower_cast", "lower_builtin")
     templates: Any = import_module("numba.core.typing.templates")
-    dual_numbers.register(
+    dual_numbers.register_dual_number_type(
         SimpleNamespace(
             types=import_module("numba.core.types"),
             cgutils=import_module("numba.core.cgutils"),
@@ -131,11 +136,13 @@ def register_dual_numbers() -> None:
     )
 
 
-def compile_reference(function: UserFunction) -> Any:
+def compile_user_function_for_python(function: UserFunction) -> Any:
     """A function with dual numbers as Python calls it, compiled on its own."""
-    register_dual_numbers()
+    register_dual_numbers_with_numba()
     helpers = import_module("numba").njit(error_model="numpy")
-    return helpers(rebuild_python_function(function.source, float_constant_dtype(function.arguments), helpers))
+    return helpers(
+        rebuild_python_function(function.source, float_constant_dtype_of_user_function(function.arguments), helpers)
+    )
 
 
 def _dtype_of_numba_type(result: Any, numba: Any) -> str:
@@ -149,19 +156,19 @@ def _dtype_of_numba_type(result: Any, numba: Any) -> str:
     raise ScalarFunctionError(f"it returns {result}; return a number, or a tuple of numbers")
 
 
-def _add_kernel_entry(function: UserFunction, made: Any, context: Any) -> str:
+def _add_kernel_entry_to_llvm_ir(function: UserFunction, made: Any, context: Any) -> str:
     """The IR of the module that numba made, with the entry that kernels call."""
     ir: Any = import_module("llvmlite.ir")
     types, convention = made.signature.args, context.call_conv
     library = context.codegen().create_library(function.symbol)
     module = library.create_ir_module(function.symbol)
-    parameters = [p for a in function.arguments for p in _llvm_types_of_value(a, ir)]
-    outputs = [p for r in function.results for p in _llvm_types_of_value(r, ir)]
+    parameters = [p for a in function.arguments for p in _llvm_types_of_dtype(a, ir)]
+    outputs = [p for r in function.results for p in _llvm_types_of_dtype(r, ir)]
     signature = ir.FunctionType(ir.VoidType(), [*parameters, *(ir.PointerType(p) for p in outputs)])
     entry = ir.Function(module, signature, function.symbol)
     b = ir.IRBuilder(entry.append_basic_block())
     given = list(entry.args[: len(parameters)])
-    values = [_take_entry_argument(context, b, t, given) for t in types]
+    values = [_take_llvm_entry_argument(context, b, t, given) for t in types]
     callee = ir.Function(
         module, convention.get_function_type(made.signature.return_type, types), made.fndesc.llvm_func_name
     )
@@ -179,10 +186,10 @@ def _add_kernel_entry(function: UserFunction, made: Any, context: Any) -> str:
     library.add_ir_module(module)
     library.add_linking_library(made.library)
     library.finalize()
-    return _strip_shared_declarations(library.get_llvm_str())
+    return _strip_shared_llvm_declarations(library.get_llvm_str())
 
 
-def _llvm_types_of_value(dtype: str, ir: Any) -> list[Any]:
+def _llvm_types_of_dtype(dtype: str, ir: Any) -> list[Any]:
     """The LLVM types of a value: of its two parts if it is complex."""
     d = np.dtype(dtype)
     if d.kind == "c":
@@ -190,7 +197,7 @@ def _llvm_types_of_value(dtype: str, ir: Any) -> list[Any]:
     return [{4: ir.FloatType, 8: ir.DoubleType}[d.itemsize]() if d.kind == "f" else ir.IntType(8 * d.itemsize)]
 
 
-def _take_entry_argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
+def _take_llvm_entry_argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
     """The next argument's value, taken off the front."""
     first = given.pop(0)
     if hasattr(t, "underlying_float"):
@@ -204,7 +211,7 @@ def _take_entry_argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
 _IN_C = {"gamma": "tgamma", "gammaf": "tgammaf"} | {n + f: n + f for n in ("ldexp", "frexp") for f in ("", "f")}
 
 
-def _strip_shared_declarations(ir: str) -> str:
+def _strip_shared_llvm_declarations(ir: str) -> str:
     """Without what the kernel's text says itself, and with C's functions for numba's."""
     ir = re.sub(r"@numba_(\w+)\b", lambda m: f"@{_IN_C.get(m[1], m[0][1:])}", ir)
     return re.sub(r"^(target \w+|source_filename) = .*\n", "", ir, flags=re.MULTILINE)

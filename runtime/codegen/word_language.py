@@ -30,7 +30,7 @@ class WordInstruction:
         raise TypeError(f"{self.ir!r} exists in native code alone")
 
 
-def _c_function_word(name: str, parameters: str) -> WordInstruction:
+def _c_function_instruction(name: str, parameters: str) -> WordInstruction:
     """A C function that returns int; parameters: p for a pointer, l for a 64-bit and i for a 32-bit integer."""
     kinds = {"p": "ptr", "l": "i64", "i": "i32"}
     types = [kinds[p] for p in parameters]
@@ -61,26 +61,26 @@ copy = WordInstruction(
 launch = WordInstruction("call void {p0}(ptr {p1}, i64 {2}, i64 {3})")  # a kernel: its slots, begin, end
 relax = WordInstruction('call void asm sideeffect "{relax}", "~{{memory}}"()')  # tells the core that this is a spin
 
-mutex_init = _c_function_word("pthread_mutex_init", "pp")
-mutex_lock = _c_function_word("pthread_mutex_lock", "p")
-mutex_unlock = _c_function_word("pthread_mutex_unlock", "p")
-cond_init = _c_function_word("pthread_cond_init", "pp")
-cond_wait = _c_function_word("pthread_cond_wait", "pp")
-cond_timedwait = _c_function_word("pthread_cond_timedwait", "ppp")
-cond_signal = _c_function_word("pthread_cond_signal", "p")
-cond_broadcast = _c_function_word("pthread_cond_broadcast", "p")
-clock_gettime = _c_function_word("clock_gettime", "ip")
-sched_yield = _c_function_word("sched_yield", "")
+mutex_init = _c_function_instruction("pthread_mutex_init", "pp")
+mutex_lock = _c_function_instruction("pthread_mutex_lock", "p")
+mutex_unlock = _c_function_instruction("pthread_mutex_unlock", "p")
+cond_init = _c_function_instruction("pthread_cond_init", "pp")
+cond_wait = _c_function_instruction("pthread_cond_wait", "pp")
+cond_timedwait = _c_function_instruction("pthread_cond_timedwait", "ppp")
+cond_signal = _c_function_instruction("pthread_cond_signal", "p")
+cond_broadcast = _c_function_instruction("pthread_cond_broadcast", "p")
+clock_gettime = _c_function_instruction("clock_gettime", "ip")
+sched_yield = _c_function_instruction("sched_yield", "")
 pthread_self = WordInstruction("{r} = call i64 @pthread_self()", "declare i64 @pthread_self()")
-has_gil = _c_function_word("PyGILState_Check", "")
-take_gil = _c_function_word("PyGILState_Ensure", "")
-give_gil = _c_function_word("PyGILState_Release", "i")
+has_gil = _c_function_instruction("PyGILState_Check", "")
+take_gil = _c_function_instruction("PyGILState_Ensure", "")
+give_gil = _c_function_instruction("PyGILState_Release", "i")
 leave_gil = WordInstruction("{r} = call i64 @PyEval_SaveThread()", "declare i64 @PyEval_SaveThread()")
-enter_gil = _c_function_word("PyEval_RestoreThread", "p")
-handle_signals = _c_function_word("PyErr_CheckSignals", "")
-set_error = _c_function_word("PyErr_SetNone", "p")
-fetch_error = _c_function_word("PyErr_Fetch", "ppp")
-restore_error = _c_function_word("PyErr_Restore", "ppp")
+enter_gil = _c_function_instruction("PyEval_RestoreThread", "p")
+handle_signals = _c_function_instruction("PyErr_CheckSignals", "")
+set_error = _c_function_instruction("PyErr_SetNone", "p")
+fetch_error = _c_function_instruction("PyErr_Fetch", "ppp")
+restore_error = _c_function_instruction("PyErr_Restore", "ppp")
 
 RELAX = {"x86_64": "pause", "AMD64": "pause", "aarch64": "isb", "arm64": "isb"}
 
@@ -192,7 +192,7 @@ class _FunctionWriter:
                 self.emit(f"br label %{self.loops[-1][isinstance(node, ast.Break)]}")
                 self.lines.append(f"{self.labels('dead')[0]}:")
             case _:
-                raise _unsupported_syntax(node)
+                raise _unsupported_word_syntax_error(node)
 
     def labels(self, *names: str) -> list[str]:
         self.count += 1
@@ -214,14 +214,14 @@ class _FunctionWriter:
                 return self.result(f"zext i1 {self.truth(node)} to i64")
             case ast.Call():
                 return self.call(node)
-        raise _unsupported_syntax(node)
+        raise _unsupported_word_syntax_error(node)
 
     def truth(self, node: ast.expr) -> str:
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
                 return self.result(f"icmp {_COMPARE[type(op)]} i64 {self.value(left)}, {self.value(right)}")
             case ast.Compare():
-                raise _unsupported_syntax(node)
+                raise _unsupported_word_syntax_error(node)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self.result(f"xor i1 true, {self.truth(operand)}")
             case ast.BoolOp(op=op, values=values):
@@ -259,14 +259,14 @@ class _FunctionWriter:
 
     def call(self, node: ast.Call) -> str:
         if not isinstance(node.func, ast.Name) or node.keywords:
-            raise _unsupported_syntax(node)
+            raise _unsupported_word_syntax_error(node)
         arguments = [self.value(a) for a in node.args]
         name = node.func.id
         if name in self.functions:
             return self.result(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})")
         word = self.scope.get(name)
         if not isinstance(word, WordInstruction):
-            raise _unsupported_syntax(node)
+            raise _unsupported_word_syntax_error(node)
         pointers = {}
         for i, argument in enumerate(arguments):
             if f"{{p{i}}}" in word.ir:
@@ -278,5 +278,5 @@ class _FunctionWriter:
         return result if f"{result} =" in self.lines[-1] else "0"
 
 
-def _unsupported_syntax(node: ast.AST) -> SyntaxError:
+def _unsupported_word_syntax_error(node: ast.AST) -> SyntaxError:
     return SyntaxError(f"outside the language of words: {ast.unparse(node)}")

@@ -8,7 +8,7 @@ import stat
 import time
 from typing import NamedTuple
 
-from .disk_cache import FORMAT, DiskCache, open_cache_in_folder, remove_file, require_own_file
+from .disk_cache import FORMAT, DiskCache, open_cache_file_in_folder, remove_cache_file, require_cache_file_is_ours
 from .settings import settings
 
 
@@ -23,37 +23,37 @@ class Entry(NamedTuple):
 
 def cache_entries() -> list[Entry]:
     """What lies in the disk cache in force: files of ours, in folders that only we can write."""
-    return [entry for kind in _cache_entry_kinds() for entry in _entries_of_kind(kind)]
+    return [entry for kind in _kinds_of_disk_cache_entries() for entry in _disk_cache_entries_of_kind(kind)]
 
 
 def clear_cache(older: float = 0.0) -> list[Entry]:
     """Remove the entries that are at least so many seconds old; those that were removed are returned."""
     now, removed = time.time(), []
-    for kind in _cache_entry_kinds():
+    for kind in _kinds_of_disk_cache_entries():
         with contextlib.suppress(OSError, ValueError), DiskCache(kind).opened() as folder:
-            for entry in _entries_of_kind(kind):
+            for entry in _disk_cache_entries_of_kind(kind):
                 if now - entry.modified >= older:
-                    remove_file(folder, entry.key)
+                    remove_cache_file(folder, entry.key)
                     removed.append(entry)
     return removed
 
 
-def _cache_entry_kinds() -> list[str]:
+def _kinds_of_disk_cache_entries() -> list[str]:
     with contextlib.suppress(OSError):
         if settings.cache_dir:
             return sorted(entry.name for entry in os.scandir(settings.cache_dir) if entry.is_dir(follow_symlinks=False))
     return []
 
 
-def _entries_of_kind(kind: str) -> list[Entry]:
+def _disk_cache_entries_of_kind(kind: str) -> list[Entry]:
     found = []
     with contextlib.suppress(OSError, ValueError), DiskCache(kind).opened() as folder:
         for name in sorted(os.listdir(folder)):
             with contextlib.suppress(OSError, ValueError):
-                descriptor = open_cache_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+                descriptor = open_cache_file_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
                 with os.fdopen(descriptor, "rb") as file:
                     status = os.fstat(descriptor)
-                    require_own_file(status, stat.S_ISREG)
+                    require_cache_file_is_ours(status, stat.S_ISREG)
                     if file.read(64).startswith(f'{{"format": {FORMAT}, "kind": "{kind}", "key": '.encode()):
                         found.append(Entry(kind, name, status.st_size, status.st_mtime))
     return found

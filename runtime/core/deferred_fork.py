@@ -2,7 +2,7 @@
 
 The library behind NumPy's linear algebra has a fork end its threads: a fork in the middle of its work never returns.
 A step is between `inside.append(thread)` and `inside.remove(thread)`, and if it sees `forking` begins with
-`wait_for_fork`.
+`wait_until_fork_is_over`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ forking: list[int] = []  # the thread that forks
 _over = threading.Lock()  # who forks holds it
 
 
-def wait_for_fork() -> None:
+def wait_until_fork_is_over() -> None:
     """Before a step, until the fork is over; within another step, and for who forks, there is none to wait for."""
     me = threading.get_ident()
     while forking and me not in forking and inside.count(me) == 1:
@@ -28,7 +28,7 @@ def wait_for_fork() -> None:
             inside.append(me)
 
 
-def _hold_fork_until_idle() -> None:
+def _hold_fork_until_steps_end() -> None:
     _over.acquire()
     me = threading.get_ident()
     forking.append(me)  # written first, and the others' list read second; so do they
@@ -37,12 +37,12 @@ def _hold_fork_until_idle() -> None:
         time.sleep(LOOK)
 
 
-def _release_after_fork() -> None:
+def _let_steps_begin_after_fork() -> None:
     forking.clear()
     _over.release()
 
 
-def _reset_in_forked_child() -> None:
+def _forget_running_steps_in_forked_child() -> None:
     """The other threads' steps never end here."""
     global _over
     _over = threading.Lock()
@@ -53,5 +53,7 @@ def _reset_in_forked_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_hold_fork_until_idle, after_in_parent=_release_after_fork, after_in_child=_reset_in_forked_child
+        before=_hold_fork_until_steps_end,
+        after_in_parent=_let_steps_begin_after_fork,
+        after_in_child=_forget_running_steps_in_forked_child,
     )

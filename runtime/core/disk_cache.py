@@ -52,7 +52,7 @@ class DiskCache:
         """The payload that was put under `key`, or None: absent, damaged, foreign, older, or no cache at all."""
         payload = None
         with contextlib.suppress(OSError, ValueError), self._open_kind_folder(create=False) as folder:
-            payload = self._parse_entry(key, _read_own_file(folder, key))
+            payload = self._parse_entry(key, _read_cache_file(folder, key))
         if payload is None:
             self.misses += 1
         else:
@@ -66,9 +66,11 @@ class DiskCache:
         told = json.dumps(dict(description or {})).encode()
         try:
             with self._open_kind_folder(create=True) as folder:
-                _write_atomically(folder, key, b"%s%s}\n%s" % (self._header_line(key, payload), told, payload))
-                if _is_eviction_due(len(payload)):
-                    _evict_oldest_entries(folder, settings.cache_bytes)
+                _write_cache_file_atomically(
+                    folder, key, b"%s%s}\n%s" % (self._header_line(key, payload), told, payload)
+                )
+                if _is_cache_eviction_due(len(payload)):
+                    _evict_oldest_cache_entries(folder, settings.cache_bytes)
         except (OSError, ValueError):
             return False
         return True
@@ -78,7 +80,7 @@ class DiskCache:
         import json
 
         with contextlib.suppress(OSError, ValueError), self._open_kind_folder(create=False) as folder:
-            raw = _read_own_file(folder, key)
+            raw = _read_cache_file(folder, key)
             if self._parse_entry(key, raw) is not None:
                 found = json.loads(raw[: raw.index(b"\n")])["description"]
                 return found if isinstance(found, dict) else None
@@ -118,25 +120,25 @@ class DiskCache:
             return
         outer = os.open(base, _FOLDER)
         try:
-            require_own_file(os.fstat(outer), stat.S_ISDIR)
+            require_cache_file_is_ours(os.fstat(outer), stat.S_ISDIR)
             inner = os.open(self.kind, _FOLDER, dir_fd=outer)
         finally:
             os.close(outer)
         try:
-            require_own_file(os.fstat(inner), stat.S_ISDIR)
+            require_cache_file_is_ours(os.fstat(inner), stat.S_ISDIR)
             yield inner
         finally:
             os.close(inner)
 
 
-def require_own_file(found: os.stat_result, kind: Any) -> None:
+def require_cache_file_is_ours(found: os.stat_result, kind: Any) -> None:
     if not kind(found.st_mode):
         raise OSError("not a plain entry")
     if _HAS_DIR_FD and (found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise OSError("not ours alone")
 
 
-def open_cache_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
+def open_cache_file_in_folder(folder: int | str, name: str, flags: int, mode: int = 0o600) -> int:
     if os.path.basename(name) != name:
         raise ValueError(f"{name!r} is no key")
     if isinstance(folder, int):
@@ -144,16 +146,16 @@ def open_cache_in_folder(folder: int | str, name: str, flags: int, mode: int = 0
     return os.open(os.path.join(folder, name), flags | _NOFOLLOW, mode)
 
 
-def _read_own_file(folder: int | str, name: str) -> bytes:
-    descriptor = open_cache_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+def _read_cache_file(folder: int | str, name: str) -> bytes:
+    descriptor = open_cache_file_in_folder(folder, name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as file:
-        require_own_file(os.fstat(descriptor), stat.S_ISREG)
+        require_cache_file_is_ours(os.fstat(descriptor), stat.S_ISREG)
         return file.read()
 
 
-def _write_atomically(folder: int | str, name: str, data: bytes) -> None:
+def _write_cache_file_atomically(folder: int | str, name: str, data: bytes) -> None:
     temporary = f".{name[:16]}.{os.urandom(8).hex()}"
-    descriptor = open_cache_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    descriptor = open_cache_file_in_folder(folder, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -164,11 +166,11 @@ def _write_atomically(folder: int | str, name: str, data: bytes) -> None:
         else:
             os.replace(os.path.join(folder, temporary), os.path.join(folder, name))
     except BaseException:
-        remove_file(folder, temporary)
+        remove_cache_file(folder, temporary)
         raise
 
 
-def remove_file(folder: int | str, name: str) -> None:
+def remove_cache_file(folder: int | str, name: str) -> None:
     with contextlib.suppress(OSError):
         if isinstance(folder, int):
             os.unlink(name, dir_fd=folder)
@@ -176,13 +178,13 @@ def remove_file(folder: int | str, name: str) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def _is_eviction_due(nbytes: int) -> bool:
+def _is_cache_eviction_due(nbytes: int) -> bool:
     """Whether one who has written so many bytes is to look at all entries, which takes long: by chance, once in a
     sixteenth of the limit that is written, by whichever processes."""
     return nbytes * EVICTIONS << 32 > int.from_bytes(os.urandom(4), "big") * settings.cache_bytes
 
 
-def _evict_oldest_entries(folder: int | str, limit: int) -> None:
+def _evict_oldest_cache_entries(folder: int | str, limit: int) -> None:
     """Remove entries, oldest first, until the rest fit three quarters of `limit`, if all don't fit `limit`."""
     entries = []
     with os.scandir(folder) as found:
@@ -193,7 +195,7 @@ def _evict_oldest_entries(folder: int | str, limit: int) -> None:
     if total <= limit:
         return
     for status, name in sorted(entries, key=lambda found: found[0].st_mtime):
-        remove_file(folder, name)
+        remove_cache_file(folder, name)
         total -= status.st_size
         if total <= limit * 3 // 4:
             return

@@ -34,35 +34,35 @@ class _Field:
         self.init, self.repr, self.compare = init, repr, compare
 
 
-def _dataclass(cls: Any = None, *, frozen: bool = False, slots: bool = False) -> Any:
+def _make_fast_dataclass(cls: Any = None, *, frozen: bool = False, slots: bool = False) -> Any:
     if cls is None:
-        return lambda cls: _dataclass(cls, frozen=frozen, slots=slots)
+        return lambda cls: _make_fast_dataclass(cls, frozen=frozen, slots=slots)
     types = cls.__annotations__
-    fields = {name: _pop_field_default(cls, name) for name in types}
+    fields = {name: _pop_dataclass_field_default(cls, name) for name in types}
     if slots:
         kept = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", *fields)}
         kept |= {"__slots__": tuple(fields), "__qualname__": cls.__qualname__}
         cls = type(cls)(cls.__name__, cls.__bases__, kept)
-    compared = _field_values_getter(name for name, its in fields.items() if its.compare)
+    compared = _dataclass_values_getter(name for name, its in fields.items() if its.compare)
     made: dict[str, Any] = {
         "__dataclass_fields__": _LazyFieldTable(types, fields),
         "__match_args__": tuple(name for name, its in fields.items() if its.init),
-        "__init__": _lazily_compiled_init(cls, fields, frozen, slots),
-        "__repr__": _make_repr([name for name, its in fields.items() if its.repr]),
-        "__eq__": _make_eq(compared),
+        "__init__": _lazily_compiled_dataclass_init(cls, fields, frozen, slots),
+        "__repr__": _make_dataclass_repr([name for name, its in fields.items() if its.repr]),
+        "__eq__": _make_dataclass_eq(compared),
         "__hash__": (lambda self: hash(compared(self))) if frozen else None,
     }
     if frozen:
-        made |= {"__setattr__": _refuse_setattr, "__delattr__": _refuse_delattr}
+        made |= {"__setattr__": _refuse_setattr_on_frozen, "__delattr__": _refuse_delattr_on_frozen}
     if frozen and slots:  # else pickle would set the attributes
-        made |= _make_getstate(tuple(fields))
+        made |= _make_dataclass_getstate(tuple(fields))
     for name, value in made.items():
         if name not in vars(cls):
             setattr(cls, name, value)
     return cls
 
 
-def _pop_field_default(cls: Any, name: str) -> _Field:
+def _pop_dataclass_field_default(cls: Any, name: str) -> _Field:
     """A field of the class, which keeps no more of it than the default."""
     given = vars(cls).get(name, _MISSING)
     if not isinstance(given, _Field):
@@ -74,17 +74,19 @@ def _pop_field_default(cls: Any, name: str) -> _Field:
     return given
 
 
-def _lazily_compiled_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
+def _lazily_compiled_dataclass_init(
+    cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool
+) -> Callable[..., None]:
     """An `__init__` that puts the compiled one in its place."""
 
     def __init__(self: Any, *given: Any, **named: Any) -> None:
-        cls.__init__ = exact = _compile_init(cls, fields, frozen, slots)
+        cls.__init__ = exact = _compile_dataclass_init(cls, fields, frozen, slots)
         exact(self, *given, **named)
 
     return __init__
 
 
-def _compile_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
+def _compile_dataclass_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
     parameters, lines = ["self"], []
     scope: dict[str, Any] = {"_missing": _MISSING, "_set": object.__setattr__}
     for name, its in fields.items():
@@ -113,41 +115,41 @@ def _compile_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool
     return made
 
 
-def _field_values_getter(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _dataclass_values_getter(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
     every = tuple(names)
     if len(every) > 1:
         return attrgetter(*every)
     return lambda self: tuple(getattr(self, name) for name in every)
 
 
-def _make_repr(names: list[str]) -> Callable[[Any], str]:
+def _make_dataclass_repr(names: list[str]) -> Callable[[Any], str]:
     def __repr__(self: Any) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     return __repr__
 
 
-def _make_eq(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
+def _make_dataclass_eq(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, Any], bool]:
     def __eq__(self: Any, other: Any) -> bool:
         return values(self) == values(other) if type(other) is type(self) else NotImplemented
 
     return __eq__
 
 
-def _refuse_setattr(self: Any, name: str, value: Any) -> NoReturn:
+def _refuse_setattr_on_frozen(self: Any, name: str, value: Any) -> NoReturn:
     from dataclasses import FrozenInstanceError
 
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
-def _refuse_delattr(self: Any, name: str) -> NoReturn:
+def _refuse_delattr_on_frozen(self: Any, name: str) -> NoReturn:
     from dataclasses import FrozenInstanceError
 
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _make_getstate(names: tuple[str, ...]) -> dict[str, Any]:
-    values = _field_values_getter(names)
+def _make_dataclass_getstate(names: tuple[str, ...]) -> dict[str, Any]:
+    values = _dataclass_values_getter(names)
 
     def __setstate__(self: Any, state: list[Any]) -> None:
         for name, value in zip(names, state, strict=True):
@@ -174,7 +176,7 @@ class _LazyFieldTable:
         return dataclasses.field(**{name: value for name, value in given.items() if value is not _MISSING})
 
 
-def _replace(record: Any, /, **changes: Any) -> Any:
+def _replace_dataclass_fields(record: Any, /, **changes: Any) -> Any:
     for name in record.__match_args__:
         if name not in changes:
             changes[name] = getattr(record, name)
@@ -186,4 +188,4 @@ if TYPE_CHECKING:
     from dataclasses import field as field
     from dataclasses import replace as replace
 else:
-    dataclass, field, replace = _dataclass, _Field, _replace
+    dataclass, field, replace = _make_fast_dataclass, _Field, _replace_dataclass_fields

@@ -16,7 +16,7 @@ _threshold: tuple[int, ...] = ()  # the collector's before the first of them
 
 
 @contextmanager
-def paused_gc() -> Iterator[None]:
+def paused_garbage_collection() -> Iterator[None]:
     """Pauses the collector for work that makes many objects and few cycles. Looking for cycles would take a fifth of
     it.
 
@@ -31,22 +31,22 @@ def paused_gc() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _resume_collector(threading.get_ident())
+            _resume_garbage_collection(threading.get_ident())
 
 
-def _resume_collector(thread: int) -> None:
+def _resume_garbage_collection(thread: int) -> None:
     _inside.remove(thread)
     if not _inside and gc.get_threshold()[0] == NEVER:
         gc.set_threshold(*_threshold)
 
 
-def _after_fork_in_child() -> None:
+def _forget_gc_pauses_in_forked_child() -> None:
     """The other threads' blocks never end here."""
     global _lock
     _lock = threading.Lock()
     for thread in [t for t in _inside if t != threading.get_ident()]:
-        _resume_collector(thread)
+        _resume_garbage_collection(thread)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_forget_gc_pauses_in_forked_child)

@@ -1,6 +1,6 @@
 """Sizes in, blocks of host memory out, recycled: a block goes back to its size class when its Python object dies.
 
-A block is a ctypes array, so NumPy arrays made over it (`numpy_view_of_block`) keep it alive. The hot path is a
+A block is a ctypes array, so NumPy arrays made over it (`numpy_view_of_pool_block`) keep it alive. The hot path is a
 dictionary look-up and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from
 slabs that live as long as the pool; large ones are mappings of their own (2 MiB aligned, huge pages asked for), kept up
 to a bound. A limit says what the memory of a device, this one or another, may hold.
@@ -28,7 +28,7 @@ LARGE = 256 << 10
 _KNOWN_SIZES = 4096
 
 
-def class_size(nbytes: int) -> int:
+def pool_size_class_bytes(nbytes: int) -> int:
     """The size of the block that holds `nbytes`: a multiple of 64 bytes, above 512 one of eight steps an octave."""
     if nbytes <= 512:
         return max(ALIGNMENT, nbytes + -nbytes % ALIGNMENT)
@@ -45,19 +45,22 @@ class _HostSizeClass:
         self.size = size
         self.free: list[int] = []
         self.pop = self.free.pop
-        self.make: Any = _make_block_type(size, self.free.append, freed).from_address
+        self.make: Any = _make_host_pool_block_type(size, self.free.append, freed).from_address
 
 
-def _make_block_type(size: int, push: Callable[[int], None], freed: Callable[[], None] | None) -> Any:
-    def recycle(block: Any) -> None:
+def _make_host_pool_block_type(size: int, push: Callable[[int], None], freed: Callable[[], None] | None) -> Any:
+    def recycle_small_block(block: Any) -> None:
         push(block.address)
 
-    def recycle_large(block: Any) -> None:
+    def recycle_large_block(block: Any) -> None:
         push(block.address)
         if freed is not None:
             freed()
 
-    body = {"__slots__": ("address", "nbytes"), "__del__": recycle if freed is None else recycle_large}
+    body = {
+        "__slots__": ("address", "nbytes"),
+        "__del__": recycle_small_block if freed is None else recycle_large_block,
+    }
     return type("Block", (ctypes.c_char * size,), body)
 
 
@@ -108,7 +111,7 @@ class HostPool:
             raise ValueError(f"{nbytes} bytes")
         if nbytes >= 1 << 62:
             raise OutOfMemory(f"{nbytes} bytes are more than there can be")
-        size = class_size(nbytes)
+        size = pool_size_class_bytes(nbytes)
         with self._lock:
             found = self._classes.get(size)
             if found is None:
@@ -154,7 +157,7 @@ class HostPool:
         if LARGE is None:  # modules go before the last objects at exit
             return
         if not self._bound:
-            self._bound = settings.pool_bytes or _physical_memory_bytes() // 4
+            self._bound = settings.pool_bytes or _physical_memory_for_host_pool() // 4
         if sum(c.size * len(c.free) for c in list(self._classes.values()) if c.size >= LARGE) > self._bound:
             self._release_cached_down_to(self._bound)
 
@@ -178,17 +181,17 @@ class HostPool:
 _pools: weakref.WeakSet[HostPool] = weakref.WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _renew_host_pool_locks_in_forked_child() -> None:
     """Another thread may have held a lock, and is not here to release it."""
     for pool in _pools:
         pool._lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_renew_host_pool_locks_in_forked_child)
 
 
-def _physical_memory_bytes() -> int:
+def _physical_memory_for_host_pool() -> int:
     with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 4 << 30
@@ -209,7 +212,7 @@ def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:
     return mapping, start + offset
 
 
-def numpy_view_of_block(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+def numpy_view_of_pool_block(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
     """A C-contiguous array over the bytes of a block from `offset` on; the array keeps the block alive."""
     return np.ndarray(shape, dtype, memory, offset)
 

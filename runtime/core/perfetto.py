@@ -28,17 +28,17 @@ def chrome_trace(spans: Sequence[Span], waits: Waits | None = None) -> dict[str,
     open_: dict[tuple[str, str], list[float]] = {}
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
         lane, track = 1, span.track
-        while not _nests_in_track(open_.setdefault((span.process, track), []), span):
+        while not _span_nests_in_trace_track(open_.setdefault((span.process, track), []), span):
             lane += 1
             track = f"{span.track} ({lane})"
         placed.append((span, track))
-    numbers, names = _numbers(placed)
-    events = [_slice_event(span, *numbers[span.process, track]) for span, track in placed]
-    flows = _flows(placed, numbers, waits or {})
-    return {"traceEvents": [*names, *events, *flows, *_counters(spans, numbers)], "displayTimeUnit": "ms"}
+    numbers, names = _trace_track_numbers(placed)
+    events = [_trace_slice_event(span, *numbers[span.process, track]) for span, track in placed]
+    flows = _trace_flow_events(placed, numbers, waits or {})
+    return {"traceEvents": [*names, *events, *flows, *_trace_counter_events(spans, numbers)], "displayTimeUnit": "ms"}
 
 
-def _numbers(
+def _trace_track_numbers(
     placed: Sequence[tuple[Span, str]],
 ) -> tuple[dict[tuple[str, str], tuple[int, int]], list[dict[str, Any]]]:
     """The process and thread number of each track, devices before the host and streams by number; and their names."""
@@ -49,19 +49,19 @@ def _numbers(
     names = []
     for place, process in enumerate(sorted(tracks, key=lambda p: (p == HOST, p)), 1):
         pid = APART * place
-        names.append(_metadata_event("process_name", pid, 0, process))
-        for i, track in enumerate(sorted(tracks[process], key=_natural_order), 1):
+        names.append(_trace_metadata_event("process_name", pid, 0, process))
+        for i, track in enumerate(sorted(tracks[process], key=_natural_order_of_track_names), 1):
             numbers[process, track] = pid, pid + i
-            names.append(_metadata_event("thread_name", pid, pid + i, track))
+            names.append(_trace_metadata_event("thread_name", pid, pid + i, track))
     return numbers, names
 
 
-def _natural_order(text: str) -> list[tuple[int, str]]:
+def _natural_order_of_track_names(text: str) -> list[tuple[int, str]]:
     """Numbers within a name by their size: stream 10 comes after stream 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def _slice_event(span: Span, pid: int, tid: int) -> dict[str, Any]:
+def _trace_slice_event(span: Span, pid: int, tid: int) -> dict[str, Any]:
     details = {"line": span.line, "program": span.program, "bytes": span.nbytes}
     numbers = {"run": span.run, "task": span.task, "event": span.event}
     args = {k: v for k, v in details.items() if v} | {k: v for k, v in numbers.items() if v >= 0}
@@ -71,7 +71,7 @@ def _slice_event(span: Span, pid: int, tid: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _flows(
+def _trace_flow_events(
     placed: Sequence[tuple[Span, str]], numbers: Mapping[tuple[str, str], tuple[int, int]], waits: Waits
 ) -> Iterable[dict[str, Any]]:
     """Two events for each arrow: where it leaves one slice, and where it comes to another."""
@@ -91,7 +91,9 @@ def _flows(
                 yield event | {"ts": round(at, 3)} | ({"bp": "e"} if phase == "f" else {})
 
 
-def _counters(spans: Sequence[Span], numbers: Mapping[tuple[str, str], tuple[int, int]]) -> Iterable[dict[str, Any]]:
+def _trace_counter_events(
+    spans: Sequence[Span], numbers: Mapping[tuple[str, str], tuple[int, int]]
+) -> Iterable[dict[str, Any]]:
     """How many tasks of each device run at a time."""
     changes: dict[str, list[tuple[float, int]]] = {}
     for span in spans:
@@ -106,7 +108,7 @@ def _counters(spans: Sequence[Span], numbers: Mapping[tuple[str, str], tuple[int
             yield {"name": "running", "ph": "C", "pid": pids[process], "tid": 0, "ts": round(at, 3), "args": args}
 
 
-def _nests_in_track(ends: list[float], span: Span) -> bool:
+def _span_nests_in_trace_track(ends: list[float], span: Span) -> bool:
     """Whether a span comes after the open ones of its track or lies within the innermost; it is then open itself."""
     while ends and ends[-1] <= span.start:
         ends.pop()
@@ -116,5 +118,5 @@ def _nests_in_track(ends: list[float], span: Span) -> bool:
     return True
 
 
-def _metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _trace_metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

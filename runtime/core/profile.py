@@ -107,7 +107,7 @@ def _import_nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:
     return (lambda text: nvtx.push_range(message=text, domain="kernelgraph")), lambda: nvtx.pop_range("kernelgraph")
 
 
-def format_span_table(spans: Sequence[Span]) -> str:
+def format_profile_table(spans: Sequence[Span]) -> str:
     """For each kind and name: how often, microseconds in all, the mean, the least and the most; the longest first."""
     groups: dict[tuple[str, str, str], list[Span]] = {}
     for span in spans:
@@ -128,12 +128,12 @@ def format_span_table(spans: Sequence[Span]) -> str:
             f"{process:<8} {kind:<8} {shown:<32} {count:>6} {total:>11.1f} {total / count:>9.1f} {least:>9.1f} "
             f"{most:>9.1f}  {line}".rstrip()
         )
-    for (process, track), busy in sorted(_busy_time_per_stream(spans).items()):
+    for (process, track), busy in sorted(_profiled_busy_time_per_stream(spans).items()):
         lines.append(f"{process} {track}: busy for {busy:.1f} us")
     return "\n".join(lines)
 
 
-def _busy_time_per_stream(spans: Sequence[Span]) -> dict[tuple[str, str], float]:
+def _profiled_busy_time_per_stream(spans: Sequence[Span]) -> dict[tuple[str, str], float]:
     """Microseconds of work on each stream of each device; waits are none."""
     found: dict[tuple[str, str], float] = {}
     for s in spans:

@@ -24,18 +24,18 @@ def progress_counter(total: int, what: str) -> Iterator[Callable[[], None]]:
     done, bar = 0, None
     shown = total > 1 and sys.stderr.isatty()
 
-    def count() -> None:
+    def count_one_done() -> None:
         nonlocal done, bar, shown
         with lock:
             done += 1
             if shown and bar is None and time.perf_counter() - start > DELAY:
-                bar = _tqdm_bar(total, what) or _rich_bar(total, what)
+                bar = _tqdm_progress_bar(total, what) or _rich_progress_bar(total, what)
                 shown = bar is not None
             if bar is not None:
                 bar(done)
 
     try:
-        yield count
+        yield count_one_done
     finally:
         if bar is not None:
             bar(None)
@@ -44,22 +44,22 @@ def progress_counter(total: int, what: str) -> Iterator[Callable[[], None]]:
 Bar = Callable[[int | None], None]  # shows how many are done; None: it is over
 
 
-def _tqdm_bar(total: int, what: str) -> Bar | None:
+def _tqdm_progress_bar(total: int, what: str) -> Bar | None:
     try:
         made: Any = import_module("tqdm").tqdm(total=total, desc=what, leave=False)
     except ImportError:
         return None
 
-    def show(done: int | None) -> None:
+    def show_tqdm_progress(done: int | None) -> None:
         if done is None:
             made.close()
         else:
             made.update(done - made.n)
 
-    return show
+    return show_tqdm_progress
 
 
-def _rich_bar(total: int, what: str) -> Bar | None:
+def _rich_progress_bar(total: int, what: str) -> Bar | None:
     try:
         made: Any = import_module("rich.progress").Progress(
             console=import_module("rich.console").Console(stderr=True), transient=True
@@ -69,10 +69,10 @@ def _rich_bar(total: int, what: str) -> Bar | None:
     made.start()
     task = made.add_task(what, total=total)
 
-    def show(done: int | None) -> None:
+    def show_rich_progress(done: int | None) -> None:
         if done is None:
             made.stop()
         else:
             made.update(task, completed=done)
 
-    return show
+    return show_rich_progress

@@ -21,10 +21,10 @@ class Text(str):
         return str(self)
 
 
-def shorten_lines(lines: Iterable[str]) -> str:
+def shorten_printed_lines(lines: Iterable[str]) -> str:
     """The first lines, and how many more `print` shows.
 
-    >>> shorten_lines(["one", "two"])
+    >>> shorten_printed_lines(["one", "two"])
     'one\\ntwo'
     """
     every = list(lines)

@@ -33,7 +33,7 @@ class Setting:
         return PREFIX + self.name.upper()
 
 
-def _parse_flag(text: str) -> bool:
+def _parse_flag_setting(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
     if text.lower() in ("", "0", "false", "no", "off"):
@@ -41,26 +41,26 @@ def _parse_flag(text: str) -> bool:
     raise ValueError("write 0 or 1")
 
 
-def _parse_count(text: str) -> int:
+def _parse_count_setting(text: str) -> int:
     if not text.strip().isdigit():
         raise ValueError("write a whole number, 0 or more")
     return int(text)
 
 
-def _parse_seconds(text: str) -> float:
+def _parse_seconds_setting(text: str) -> float:
     seconds = float(text)
     if not seconds > 0:
         raise ValueError("write a number of seconds above 0")
     return seconds
 
 
-def _choice_parser(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
+def _choice_setting_parser(*words: str) -> Callable[[str], str]:
+    def parse_choice_setting(text: str) -> str:
         if text not in words:
             raise ValueError("write one of " + ", ".join(words))
         return text
 
-    return parse
+    return parse_choice_setting
 
 
 def _default_cache_dir() -> str:
@@ -68,7 +68,7 @@ def _default_cache_dir() -> str:
     return os.path.join(base, "kernelgraph")
 
 
-def _parse_cpu_features(text: str) -> str:
+def _parse_cpu_features_setting(text: str) -> str:
     if not all(part[0] in "+-" and len(part) > 1 for part in text.split(",") if part):
         raise ValueError("write each feature as +name or -name")  # anything else makes LLVM end the process
     return text
@@ -76,30 +76,41 @@ def _parse_cpu_features(text: str) -> str:
 
 TABLE = (
     Setting(
-        "engine", "async", _choice_parser("async", "sync", "chaos"), "sync: one step at a time; chaos: random delays"
+        "engine",
+        "async",
+        _choice_setting_parser("async", "sync", "chaos"),
+        "sync: one step at a time; chaos: random delays",
     ),
-    Setting("verify", False, _parse_flag, "prove every plan free of races; trace each call again and compare"),
-    Setting("tune", True, _parse_flag, "let the clock choose between plans"),
-    Setting("roll", True, _parse_flag, "make loops again of traced turns that repeat"),
-    Setting("disable", False, _parse_flag, "run functions as plain NumPy, untraced"),
+    Setting("verify", False, _parse_flag_setting, "prove every plan free of races; trace each call again and compare"),
+    Setting("tune", True, _parse_flag_setting, "let the clock choose between plans"),
+    Setting("roll", True, _parse_flag_setting, "make loops again of traced turns that repeat"),
+    Setting("disable", False, _parse_flag_setting, "run functions as plain NumPy, untraced"),
     Setting("cache_dir", _default_cache_dir(), str, "folder of compiled code and tuning records; empty: no disk cache"),
-    Setting("cache_bytes", 1 << 30, _parse_count, "the disk cache drops its oldest entries above this size"),
-    Setting("threads", 0, _parse_count, "threads of the CPU device, the caller's included; 0: one per core"),
+    Setting("cache_bytes", 1 << 30, _parse_count_setting, "the disk cache drops its oldest entries above this size"),
+    Setting("threads", 0, _parse_count_setting, "threads of the CPU device, the caller's included; 0: one per core"),
     Setting(
-        "cpu_devices", 1, _parse_count, "how many devices the cores are, cpu:0, cpu:1, ..., to try programs for several"
+        "cpu_devices",
+        1,
+        _parse_count_setting,
+        "how many devices the cores are, cpu:0, cpu:1, ..., to try programs for several",
     ),
     Setting("cpu_name", "", str, "CPU to compile for, in LLVM's words; empty: this one"),
     Setting(
         "cpu_features",
         "",
-        _parse_cpu_features,
+        _parse_cpu_features_setting,
         "changes to its features, e.g. -avx512f; applied to this CPU's own list",
     ),
     Setting(
-        "collective_timeout", 300.0, _parse_seconds, "seconds that a rank waits in a collective for the others to come"
+        "collective_timeout",
+        300.0,
+        _parse_seconds_setting,
+        "seconds that a rank waits in a collective for the others to come",
     ),
-    Setting("memory_limit", 0, _parse_count, "bytes each device may hold; 0: no limit"),
-    Setting("pool_bytes", 0, _parse_count, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"),
+    Setting("memory_limit", 0, _parse_count_setting, "bytes each device may hold; 0: no limit"),
+    Setting(
+        "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
+    ),
 )
 
 ORDINARY = {"engine": "async", "verify": False, "disable": False}  # any other values make calls special

@@ -39,9 +39,9 @@ def make_device(kind: str, index: int) -> Device:
 def start_device_early(kind: str, index: int) -> None:
     """Start in a thread what takes longest of making the device."""
     if DEVICES[kind].gpu:
-        from .cuda.driver.early_start import start_context
+        from .cuda.driver.early_start import start_cuda_context_early
 
-        start_context(index)
+        start_cuda_context_early(index)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from ..program.multi_device import Collective, MultiDevicePlan
 from ..program.world import Host, World
 
 
-def plan_lines(plan: MultiDevicePlan) -> list[str]:
+def collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
     """What ranks must agree on before they run a plan: each of its collectives, with the user's line."""
     return [f"{s.meaning} of {plan.name}{f' at {s.line}' if s.line else ''}" for s in plan.collectives]
 
@@ -32,33 +32,39 @@ class CollectiveCall:
         step, device = self.step, self._device
         dtype = np.dtype(step.dtype)
         if device.host_memory:
-            given = [_array_at(m.address, n, dtype) for m, n in zip(sources, step.counts, strict=True)]
-            results = [_array_at(m.address, n, dtype) for m, n in zip(targets, self._written, strict=True)]
+            given = [
+                _collective_array_at_address(m.address, n, dtype) for m, n in zip(sources, step.counts, strict=True)
+            ]
+            results = [
+                _collective_array_at_address(m.address, n, dtype) for m, n in zip(targets, self._written, strict=True)
+            ]
         else:
             given = [np.empty(n, dtype) for n in step.counts]
             results = [np.empty(n, dtype) for n in self._written]
             for memory, array in zip(sources, given, strict=True):
                 device.download(memory, array)
         if len(given) == 1:
-            call_world(self._world, step, given[0], results[0])
+            call_collective_of_world(self._world, step, given[0], results[0])
         else:
-            _call_joined(self._world, step, given, results)
+            _call_collective_on_joined_arrays(self._world, step, given, results)
         if not device.host_memory:
             for memory, array in zip(targets, results, strict=True):
                 device.upload(array, memory).wait()
 
 
-def _call_joined(world: World, step: Collective, given: Sequence[Host], results: Sequence[Host]) -> None:
+def _call_collective_on_joined_arrays(
+    world: World, step: Collective, given: Sequence[Host], results: Sequence[Host]
+) -> None:
     joined = np.concatenate(given)
     result = np.empty_like(joined)
-    call_world(world, step, joined, result)
+    call_collective_of_world(world, step, joined, result)
     start = 0
     for array in results:
         array[...] = result[start : start + array.size]
         start += array.size
 
 
-def call_world(world: World, step: Collective, source: Host, target: Host) -> None:
+def call_collective_of_world(world: World, step: Collective, source: Host, target: Host) -> None:
     """source, target: with one axis."""
     if step.op == "all_reduce":
         world.all_reduce(source, target, step.how)
@@ -76,7 +82,7 @@ def call_world(world: World, step: Collective, source: Host, target: Host) -> No
         world.broadcast(target, step.root)
 
 
-def _array_at(address: int, count: int, dtype: np.dtype[Any]) -> Host:
+def _collective_array_at_address(address: int, count: int, dtype: np.dtype[Any]) -> Host:
     """The caller keeps the memory alive."""
     if not count:
         return np.empty(0, dtype)

@@ -65,11 +65,13 @@ class Communicator:
                 self._under_way = 1
                 self._turn.acquire()
         if not alone:
-            self.agree([doing], digest_of([doing]), doing)
+            self.agree([doing], digest_of_collective_lines([doing]), doing)
             self.submit(job, doing).wait()
             return
         try:
-            error = self._do(partial(self._compare, [doing], digest_of([doing])), doing) or self._do(job, doing)
+            error = self._do(partial(self._compare, [doing], digest_of_collective_lines([doing])), doing) or self._do(
+                job, doing
+            )
         finally:
             self._turn.release()
             with self._lock:
@@ -137,15 +139,15 @@ class Communicator:
         texts = np.empty((world.size, TEXT_BYTES), np.uint8)
         world.all_gather(text, texts)
         told = [bytes(t).rstrip(b"\0").decode(errors="replace").split("\n") for t in texts]
-        raise PlanError(difference_text(told, world.rank))
+        raise PlanError(text_of_first_differing_collective(told, world.rank))
 
 
-def digest_of(lines: Iterable[str]) -> bytes:
+def digest_of_collective_lines(lines: Iterable[str]) -> bytes:
     """16 bytes that stand for a text."""
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
 
 
-def difference_text(texts: Sequence[Sequence[str]], rank: int) -> str:
+def text_of_first_differing_collective(texts: Sequence[Sequence[str]], rank: int) -> str:
     """Where ranks' collectives first differ: this rank's and another's line. texts: of each rank, a line a
     collective."""
     for number, lines in enumerate(zip_longest(*texts, fillvalue="no more")):

@@ -43,7 +43,7 @@ class _DeferredHandler:
             _words[ASKED // 8] = 1
 
 
-def call_uninterrupted(function: Callable[[], T]) -> T:
+def call_with_interrupt_deferred(function: Callable[[], T]) -> T:
     """What the function gives; SIGINT's handler runs after it. Other threads than the main one never run handlers."""
     if threading.get_ident() != _words[MAIN // 8] or not callable(_getsignal(SIGINT)):
         return function()
@@ -64,12 +64,12 @@ def interrupt_is_pending() -> bool:
     return bool(_words[ASKED // 8]) and threading.get_ident() == _words[MAIN // 8]
 
 
-def handler_has_raised() -> bool:
+def signal_handler_has_raised() -> bool:
     """Whether a signal handler that raised has ended what the main thread, the caller, ran natively."""
     return bool(_words[BROKEN // 8]) and threading.get_ident() == _words[MAIN // 8]
 
 
-def raise_deferred_error() -> None:
+def raise_error_of_signal_handler() -> None:
     """Raise what the handler raised."""
     kept = [_words[place // 8] for place in (KIND, VALUE, TRACE)]
     _words[BROKEN // 8] = 0
@@ -77,11 +77,11 @@ def raise_deferred_error() -> None:
     restore(*kept)
 
 
-def _after_fork_in_child() -> None:
+def _reset_signal_words_in_forked_child() -> None:
     """Who forks is the main thread there."""
     _words[MAIN // 8] = threading.get_ident()
     _words[ASKED // 8] = _words[BROKEN // 8] = 0
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_reset_signal_words_in_forked_child)

@@ -13,8 +13,8 @@ from ..core.frozen import replace
 from ..program.control_flow import Branch, Loop, control_flow_arguments
 from ..program.plan import Plan
 from ..program.program import Int, Kernel, Library, Pointer, Task, control_flow_bodies
-from .encode_plan import PlanLayout, encode_plan, place_words, split_into_chunks
-from .engine import EngineFunctions, thread_count
+from .encode_plan import PlanLayout, encode_plan, split_launch_into_chunks, write_native_words
+from .engine import EngineFunctions, engine_thread_count
 from .words.loops import BY_ADDRESS, BY_FLAG, BY_NUMBER
 
 Function = Callable[[Kernel], int]
@@ -60,7 +60,7 @@ def encode_nested_plan(
         tasks.append(task)
     changed = tuple(tasks) != plan.program.tasks
     laid = replace(plan, program=replace(plan.program, tasks=tuple(tasks)), report=None) if changed else plan
-    return encode_plan(laid, functions, thread_count(), owner.address, keep, timed)
+    return encode_plan(laid, functions, engine_thread_count(), owner.address, keep, timed)
 
 
 def encode_control_task(
@@ -71,12 +71,12 @@ def encode_control_task(
     assert isinstance(task.kernel, (Loop, Branch))
     bodies = [encode_nested_plan(body, function, owner, host_step=host_step) for body in task.kernel.bodies]
     looped = isinstance(task.kernel, Loop)
-    owners, record = (_encode_loop if looped else _encode_branch)(task, bodies, owner)
+    owners, record = (_encode_loop_words if looped else _encode_branch_words)(task, bodies, owner)
     run = owner.native.run_loop if looped else owner.native.run_branch
     return replace(task, arguments=(Int(record), *task.arguments)), run, (bodies, owners)
 
 
-def _encode_loop(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tuple[Any, int]:
+def _encode_loop_words(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tuple[Any, int]:
     loop = task.kernel
     assert isinstance(loop, Loop)
     given, rotation, program = control_flow_arguments(task), loop.rotation, loop.body.program
@@ -94,18 +94,18 @@ def _encode_loop(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tup
         moves = dict(zip((*inputs, *outs), loop.moves, strict=True))
         rows.append(row)
     others = len(given.others) + len(given.stacked) + (given.workspace is not None)
-    owners, body = _encode_body(loop.body, layouts[0], rows, moves, first + others - 1, owner)
-    names = place_words([8 * name for names in rotation.names for name in names])
-    final = place_words([8 * place for held in rotation.held for place in held])
-    sizes = place_words(loop.sizes)
+    owners, body = _encode_words_of_body(loop.body, layouts[0], rows, moves, first + others - 1, owner)
+    names = write_native_words([8 * name for names in rotation.names for name in names])
+    final = write_native_words([8 * place for held in rotation.held for place in held])
+    sizes = write_native_words(loop.sizes)
     count_at = len(task.arguments) - len(given.numbers) - 1
     kind = BY_FLAG if loop.flag else BY_ADDRESS if isinstance(given.count, Pointer) else BY_NUMBER
     head = [carried, pool, others, rotation.lead, len(rows), names[1], final[1], sizes[1], kind, 8 * count_at]
-    record = place_words([*head, 8 * (len(task.arguments) - len(given.numbers)), 1, 0, *body])
+    record = write_native_words([*head, 8 * (len(task.arguments) - len(given.numbers)), 1, 0, *body])
     return (record, names, final, sizes, owners), record[1]
 
 
-def _encode_branch(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tuple[Any, int]:
+def _encode_branch_words(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> tuple[Any, int]:
     branch = task.kernel
     assert isinstance(branch, Branch)
     owners, words = [], []
@@ -114,22 +114,30 @@ def _encode_branch(task: Task, layouts: Sequence[PlanLayout], owner: Owner) -> t
         program = body.program
         row = {b: 1 + i for i, b in enumerate((*program.inputs, *program.outputs))}
         workspace = len(task.arguments) - numbers - 1
-        found, part = _encode_body(body, layout, [row], {}, workspace, owner)
+        found, part = _encode_words_of_body(body, layout, [row], {}, workspace, owner)
         owners.append(found)
         words += part
-    record = place_words([*words, 8 * (len(task.arguments) - numbers)])
+    record = write_native_words([*words, 8 * (len(task.arguments) - numbers)])
     return (record, owners), record[1]
 
 
-def _encode_body(
+def _encode_words_of_body(
     plan: Plan, layout: PlanLayout, rows: Sequence[dict[int, int]], moves: dict[int, int], workspace: int, owner: Owner
 ) -> tuple[Any, list[int]]:
     """The words of a body. rows: for each state the place of every buffer; workspace: that of the temporaries."""
     last = [workspace] if layout.uses_arena else []
-    places = place_words([8 * p for row in rows for p in (*(row[b] for b in layout.order), *last)])
-    moving = place_words([*(moves.get(b, 0) for b in layout.order), *(0 for _ in last)])
-    helpers = max(chain((split_into_chunks(task, thread_count())[1] - 1 for task in plan.tasks), [0]))
+    places = write_native_words([8 * p for row in rows for p in (*(row[b] for b in layout.order), *last)])
+    moving = write_native_words([*(moves.get(b, 0) for b in layout.order), *(0 for _ in last)])
+    helpers = max(chain((split_launch_into_chunks(task, engine_thread_count())[1] - 1 for task in plan.tasks), [0]))
     columns = len(layout.order) + len(last)
     numbers = len(plan.program.scalars)
-    words = [layout.plan, columns, numbers, places[1], moving[1], owner.address, min(helpers, thread_count() - 1)]
+    words = [
+        layout.plan,
+        columns,
+        numbers,
+        places[1],
+        moving[1],
+        owner.address,
+        min(helpers, engine_thread_count() - 1),
+    ]
     return (places, moving, layout), words

@@ -11,10 +11,10 @@ from itertools import chain
 from typing import Any
 
 from ..core.frozen import dataclass
-from ..interpret.serial import error_sources
+from ..interpret.serial import error_sources_of_plan
 from ..program.plan import Launch, Plan, Record, Wait
 from ..program.program import Constant, Int, Pointer, Task, control_flow_bodies
-from .engine import aligned_words
+from .engine import allocate_aligned_words
 from .words import records as e
 
 SHARE_FROM_US = 5.0  # a launch below this is not worth a second thread
@@ -50,7 +50,7 @@ class PlanLayout:
     keep: tuple[Any, ...]
 
 
-def split_into_chunks(task: Task, cores: int) -> tuple[int, int]:
+def split_launch_into_chunks(task: Task, cores: int) -> tuple[int, int]:
     """Units in a chunk, a multiple of the task's grain, and the number of chunks: one if sharing does not pay."""
     grains = -(-task.units // max(1, task.grain))
     if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
@@ -60,7 +60,7 @@ def split_into_chunks(task: Task, cores: int) -> tuple[int, int]:
     return (size, -(-task.units // size))
 
 
-def _is_long_task(task: Task) -> bool:
+def _task_may_take_long(task: Task) -> bool:
     """How long loops take is not known."""
     return task.cost >= WATCHED_US or bool(control_flow_bodies(task))
 
@@ -70,34 +70,34 @@ def encode_plan(
 ) -> PlanLayout:
     """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long.
     timed: launches and waits note when they began and ended."""
-    slots = _argument_slots(plan)
-    places = _run_offsets(plan, 8 * len(slots.template), timed)
+    slots = _native_argument_slots(plan)
+    places = _offsets_in_run_record(plan, 8 * len(slots.template), timed)
 
     keep_sources, task_sources, event_sources = _encode_error_sources(plan, places.poison)
 
-    def launch(task: int, arguments: int) -> list[int]:
-        size, chunks = split_into_chunks(plan.tasks[task], cores)
+    def encode_launch(task: int, arguments: int) -> list[int]:
+        size, chunks = split_launch_into_chunks(plan.tasks[task], cores)
         first = arguments + slots.first[task]
-        units, long = plan.tasks[task].units, _is_long_task(plan.tasks[task])
-        return _step_words(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
+        units, long = plan.tasks[task].units, _task_may_take_long(plan.tasks[task])
+        return _words_of_one_step(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
 
-    def step_of(step: Launch | Record | Wait) -> list[int]:
+    def encode_step(step: Launch | Record | Wait) -> list[int]:
         if isinstance(step, Wait):
-            return _step_words(e.WAIT, places.events[step.event])
+            return _words_of_one_step(e.WAIT, places.events[step.event])
         if isinstance(step, Record):
-            return _step_words(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
+            return _words_of_one_step(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
         if functions[step.task]:
-            return launch(step.task, places.arguments)
-        return _step_words(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
+            return encode_launch(step.task, places.arguments)
+        return _words_of_one_step(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
 
-    steps, first_step, last_step = _encode_steps(plan, places, step_of)
-    launches = [w for s in plan.steps if isinstance(s, Launch) for w in launch(s.task, 0)]
-    keep_steps, steps_address = place_words(steps)
+    steps, first_step, last_step = _encode_step_words(plan, places, encode_step)
+    launches = [w for s in plan.steps if isinstance(s, Launch) for w in encode_launch(s.task, 0)]
+    keep_steps, steps_address = write_native_words(steps)
     keep_plan, plan_address = _encode_plan_record(slots, launches, engine)
     needs, keep_needs = {}, []
-    for event, clock in _completion_clocks(plan, places.streams).items():
+    for event, clock in _stream_clocks_at_completions(plan, places.streams).items():
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
-        owner, needs[places.events[event]] = place_words(last)
+        owner, needs[places.events[event]] = write_native_words(last)
         keep_needs.append(owner)
     by_buffer: dict[int, list[int]] = {}
     for first, buffers in places.gated.items():
@@ -134,7 +134,7 @@ class _ArgumentSlots:
     uses_arena: bool
 
 
-def _argument_slots(plan: Plan) -> _ArgumentSlots:
+def _native_argument_slots(plan: Plan) -> _ArgumentSlots:
     pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
     order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
     slots = _ArgumentSlots([], [], [], order, any(plan.offsets[b] is not None for b in pointed))
@@ -175,7 +175,7 @@ class _RunOffsets:
     nbytes: int
 
 
-def _run_offsets(plan: Plan, argument_bytes: int, timed: bool) -> _RunOffsets:
+def _offsets_in_run_record(plan: Plan, argument_bytes: int, timed: bool) -> _RunOffsets:
     streams = tuple(sorted({s.stream for s in plan.steps}))
     events_at = e.RUN_BYTES + e.STREAM_BYTES * len(streams)
     gates_at = events_at + e.EVENT_BYTES * plan.events
@@ -192,7 +192,7 @@ def _run_offsets(plan: Plan, argument_bytes: int, timed: bool) -> _RunOffsets:
     return _RunOffsets(streams, events, gated, gates, poison, arguments_at, stamps, stamps_at + 16 * len(stamps))
 
 
-def _encode_steps(
+def _encode_step_words(
     plan: Plan, places: _RunOffsets, step_of: Callable[[Launch | Record | Wait], list[int]]
 ) -> tuple[list[int], list[int], dict[tuple[int, int], int]]:
     """The steps' words, stream after stream; the offset of each stream's first; and that of the last one of
@@ -206,16 +206,16 @@ def _encode_steps(
         mine = [(i, s) for i, s in enumerate(plan.steps) if s.stream == stream]
         for count, (number, step) in enumerate(mine):
             if isinstance(step, Launch) and step.task in places.gates:
-                words += _step_words(e.GATE, places.gates[step.task])
+                words += _words_of_one_step(e.GATE, places.gates[step.task])
             if number in places.stamps:
-                words += _step_words(e.STAMP, places.stamps[number])
+                words += _words_of_one_step(e.STAMP, places.stamps[number])
             words += step_of(step)
             if number in places.stamps:
-                words += _step_words(e.STAMP, places.stamps[number] + 8)
+                words += _words_of_one_step(e.STAMP, places.stamps[number] + 8)
             last[stream, count + 1] = 8 * len(words) - e.STEP_BYTES
             if last_launch.get(stream) is step:
-                words += _step_words(e.CEASE)
-        words += _step_words(e.END)
+                words += _words_of_one_step(e.CEASE)
+        words += _words_of_one_step(e.END)
     return words, first, last
 
 
@@ -225,10 +225,10 @@ def _last_launch_of_streams(plan: Plan) -> dict[int, Launch]:
 
 def _encode_plan_record(slots: _ArgumentSlots, launches: Sequence[int], engine: int) -> tuple[tuple[Any, ...], int]:
     """What owns the plan's record and the lists that it points to, and its address."""
-    keep_launches, launches_address = place_words(launches)
-    keep_template, template_address = place_words(slots.template)
-    keep_patches, patches_address = place_words(slots.patches)
-    keep, address = place_words(
+    keep_launches, launches_address = write_native_words(launches)
+    keep_template, template_address = write_native_words(slots.template)
+    keep_patches, patches_address = write_native_words(slots.patches)
+    keep, address = write_native_words(
         [template_address, 8 * len(slots.template), patches_address, len(slots.patches) * 8 // e.PATCH_BYTES,
          launches_address, len(launches) * 8 // e.STEP_BYTES, engine]
     )  # fmt: skip
@@ -262,9 +262,9 @@ def _buffers_gated_by_task(plan: Plan) -> dict[int, list[int]]:
 
 
 def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
-    """What owns the lists of `error_sources`; the address of each task's, after its own place; that of each
+    """What owns the lists of `error_sources_of_plan`; the address of each task's, after its own place; that of each
     completion event's, for all its outputs."""
-    found, first = error_sources(plan), len(plan.program.buffers)
+    found, first = error_sources_of_plan(plan), len(plan.program.buffers)
     words: list[int] = []
     tasks: list[int] = []
     events: dict[int, int] = {}
@@ -275,11 +275,11 @@ def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[
         events[event] = 8 * len(words)
         shared = (places for e, places in zip(plan.completion, found.outputs, strict=False) if e == event)
         words += [poison[p] for p in dict.fromkeys(chain.from_iterable(shared))] + [0]
-    owner, address = place_words(words)
+    owner, address = write_native_words(words)
     return owner, [address + place for place in tasks], {event: address + place for event, place in events.items()}
 
 
-def _completion_clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
+def _stream_clocks_at_completions(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
     """For each completion event that is recorded: how many steps of each stream come before it."""
     clocks = {s: [0] * len(streams) for s in streams}
     at = {s: i for i, s in enumerate(streams)}
@@ -294,12 +294,12 @@ def _completion_clocks(plan: Plan, streams: Sequence[int]) -> dict[int, list[int
     return {event: recorded[event] for event in plan.completion if event in recorded}
 
 
-def _step_words(operation: int, *operands: int) -> list[int]:
+def _words_of_one_step(operation: int, *operands: int) -> list[int]:
     return [operation, *operands] + [0] * (e.STEP_BYTES // 8 - 1 - len(operands))
 
 
-def place_words(values: Sequence[int]) -> tuple[Any, int]:
-    owner, address, view = aligned_words(max(1, len(values)))
+def write_native_words(values: Sequence[int]) -> tuple[Any, int]:
+    owner, address, view = allocate_aligned_words(max(1, len(values)))
     for i, value in enumerate(values):
         view[i] = value & (1 << 64) - 1
     return owner, address

@@ -1,10 +1,11 @@
 """The engine: streams of native steps run by native threads that never take the interpreter lock.
 
-`process_engine()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache) and
-None where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs them:
-one a core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread a core
-for the steps that need Python, most of which release the interpreter lock while they compute. They leave at exit, when
-nothing is in flight, or after a second the step in hand is done; after a fork the child makes an engine of its own.
+`engine_of_process()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache)
+and None where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs
+them: one a core less the caller's, at least one; one in reserve, that works while a caller sleeps; and a Python thread
+a core for the steps that need Python, most of which release the interpreter lock while they compute. They leave at
+exit, when nothing is in flight, or after a second the step in hand is done; after a fork the child makes an engine of
+its own.
 
 Linux on x86-64 is what is tested. Nothing here is specific to it but for the calls of POSIX threads and clocks.
 """
@@ -28,7 +29,7 @@ from ..core.disk_cache import sha256_digest
 from ..core.errors import CompileError
 from ..core.settings import settings
 from . import unread_errors  # noqa: F401  # tells at exit, after the engine has stopped
-from .deferred_interrupt import SIGNALS_AT, call_uninterrupted
+from .deferred_interrupt import SIGNALS_AT, call_with_interrupt_deferred
 from .words import calls as native_calls
 from .words import errors as native_poison
 from .words import loops as native_loops
@@ -75,13 +76,13 @@ class StartedRun(Protocol):
     def wait(self, goal: int, needs: int) -> None: ...
 
 
-def thread_count() -> int:
+def engine_thread_count() -> int:
     """The threads that work on plans, the caller's included: the setting, or one for each core that we may use."""
-    return settings.threads or _cores_allowed_to_process()
+    return settings.threads or _cores_allowed_by_cgroup_and_affinity()
 
 
 @cache
-def _cores_allowed_to_process() -> int:
+def _cores_allowed_by_cgroup_and_affinity() -> int:
     """By this process' affinity and its container's quota (Linux, control groups version 2)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
@@ -91,7 +92,7 @@ def _cores_allowed_to_process() -> int:
     return count
 
 
-def aligned_words(count: int) -> tuple[Any, int, memoryview]:
+def allocate_aligned_words(count: int) -> tuple[Any, int, memoryview]:
     """Zeroed memory, aligned to 64 bytes: its owner, its address, and it as 64-bit words."""
     owner = (ctypes.c_char * (8 * count + 64))()
     skip = -ctypes.addressof(owner) % 64
@@ -129,11 +130,11 @@ class EngineFunctions:
 
 
 class Engine:
-    """Native threads and what they share. Made by `process_engine()`."""
+    """Native threads and what they share. Made by `engine_of_process()`."""
 
     def __init__(self, native: EngineFunctions) -> None:
         self.native = native
-        self._owner, self.address, self._words = aligned_words(ENGINE_BYTES // 8)
+        self._owner, self.address, self._words = allocate_aligned_words(ENGINE_BYTES // 8)
         self._words[SIGNALS // 8] = SIGNALS_AT
         native.setup(self.address)
         self.numbers = itertools.count(1)
@@ -172,10 +173,10 @@ class Engine:
         if not self._threads and not self.stopped:
             with self._starting:
                 if not self._threads and not self.stopped:
-                    wanted = max(1, thread_count() - 1)
+                    wanted = max(1, engine_thread_count() - 1)
                     started = (self._start_thread(self.native.worker) for _ in range(wanted))
                     self._threads = list(itertools.takewhile(bool, started))
-                    if thread_count() > 1:
+                    if engine_thread_count() > 1:
                         self._reserve = self._start_thread(self.native.reserve)
                     self.stopped = not self._threads
         return not self.stopped
@@ -186,7 +187,8 @@ class Engine:
             with self._starting:
                 if not self._python:
                     threads = [
-                        threading.Thread(target=self._serve_python_steps, daemon=True) for _ in range(thread_count())
+                        threading.Thread(target=self._serve_python_steps, daemon=True)
+                        for _ in range(engine_thread_count())
                     ]
                     for number, thread in enumerate(threads):
                         thread.name = f"kernelgraph {number}"
@@ -198,7 +200,7 @@ class Engine:
         import signal
 
         create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, _WORD)(
-            elf_loader.resolve_c_functions(["pthread_create"], "the engine")["pthread_create"]
+            elf_loader.resolve_c_function_addresses(["pthread_create"], "the engine")["pthread_create"]
         )
         thread = ctypes.c_uint64()
         # New threads take over the mask: signals stay with Python's threads.
@@ -211,7 +213,7 @@ class Engine:
 
     def do_python_step(self, run: int = 0, needs: int = 0) -> bool:
         """Do one step of Python's that `run` needs; for 0 wait for any. False: there is none, or none any more."""
-        return call_uninterrupted(lambda: self._do_python_step(run, needs))  # a step that is taken is done
+        return call_with_interrupt_deferred(lambda: self._do_python_step(run, needs))  # a step that is taken is done
 
     def _do_python_step(self, run: int, needs: int) -> bool:
         answer = (_WORD * 2)()
@@ -243,7 +245,7 @@ class Engine:
         self.stopped = True
         self.native.stop(self.address)
         join = ctypes.CFUNCTYPE(ctypes.c_int, _WORD, ctypes.c_void_p)(
-            elf_loader.resolve_c_functions(["pthread_join"], "the engine")["pthread_join"]
+            elf_loader.resolve_c_function_addresses(["pthread_join"], "the engine")["pthread_join"]
         )
         for thread in filter(None, (*self._threads, self._reserve)):
             join(thread, None)
@@ -259,7 +261,7 @@ _failed: str | None = None
 _making = threading.Lock()
 
 
-def native_engine() -> EngineFunctions | None:
+def native_engine_functions() -> EngineFunctions | None:
     """The native functions, or None where they cannot be built; `why_no_native_engine` says why."""
     global _native, _failed
     if _native is None and _failed is None:
@@ -272,10 +274,10 @@ def native_engine() -> EngineFunctions | None:
     return _native
 
 
-def process_engine() -> Engine | None:
+def engine_of_process() -> Engine | None:
     """The process' engine, or None."""
     global _engine
-    if _engine is None and (found := native_engine()) is not None:
+    if _engine is None and (found := native_engine_functions()) is not None:
         with _making:
             if _engine is None:
                 _engine = Engine(found)
@@ -284,18 +286,18 @@ def process_engine() -> Engine | None:
 
 def why_no_native_engine() -> str | None:
     """Why there is no native engine, or None if there is."""
-    native_engine()
+    native_engine_functions()
     return _failed
 
 
 @atexit.register
-def _stop_at_exit() -> None:
+def _stop_engine_at_exit() -> None:
     if _engine is not None:
         _engine.drain(EXIT_SECONDS)
         _engine.stop()
 
 
-def _after_fork_in_child() -> None:
+def _forget_engine_in_forked_child() -> None:
     """The child has none of the threads: what was in flight is lost, and a new engine comes with the next plan."""
     global _engine, _making
     _making = threading.Lock()
@@ -307,4 +309,4 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_forget_engine_in_forked_child)

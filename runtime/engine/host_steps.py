@@ -13,59 +13,65 @@ from typing import Any
 
 from ..core.frozen import replace
 from ..core.settings import settings
-from ..interpret.serial import KERNEL, Addresses, Call, error_with_task_location, kernel_task_call, library_task_call
+from ..interpret.serial import (
+    KERNEL,
+    Addresses,
+    Call,
+    error_with_task_location,
+    numpy_call_of_library_task,
+    serial_call_of_kernel_task,
+)
 from ..program.program import Pointer, Task
 from .deferred_interrupt import (
     SIGNALS_AT,
-    call_uninterrupted,
-    handler_has_raised,
+    call_with_interrupt_deferred,
     interrupt_is_pending,
-    raise_deferred_error,
+    raise_error_of_signal_handler,
+    signal_handler_has_raised,
 )
 from .encode_control_flow import Function, encode_control_task
-from .engine import aligned_words, native_engine, process_engine
+from .engine import allocate_aligned_words, engine_of_process, native_engine_functions
 from .words import records as e
 
 
-def make_control_call(task: Task, function: Function, program: str, by_steps: Call) -> Call:
+def make_control_flow_call(task: Task, function: Function, program: str, by_steps: Call) -> Call:
     """What runs a loop or branch task, given the addresses of its program's buffers and the call's scalars.
 
     function: the address of a kernel. program: whose task it is, for errors. by_steps: runs it from Python, which it is
     where there is nothing native, or every step is to run by itself."""
     made: list[_ControlCall] = []  # at the first call
 
-    def call(addresses: Addresses, scalars: Any) -> None:
-        if settings.engine == "sync" or native_engine() is None:
+    def run_control_flow_task(addresses: Addresses, scalars: Any) -> None:
+        if settings.engine == "sync" or native_engine_functions() is None:
             by_steps(addresses, scalars)
             return
         if not made:
             made.append(_ControlCall(task, function, program))
         made[0].run(addresses, scalars)
 
-    return call
+    return run_control_flow_task
 
 
 class _ControlCall:
-    """`native_engine`, `address`: what `encode_control_flow` asks of an engine. This has no threads; its word STOP ends
-    loops."""
+    """What `encode_control_flow` asks of an engine; without threads, and its word STOP ends loops."""
 
     def __init__(self, task: Task, function: Function, program: str) -> None:
-        found = native_engine()
+        found = native_engine_functions()
         assert found is not None
         self.native, self.program = found, program
-        self._owner, self.address, self._words = aligned_words(e.ENGINE_BYTES // 8)
+        self._owner, self.address, self._words = allocate_aligned_words(e.ENGINE_BYTES // 8)
         self._words[e.SIGNALS // 8] = SIGNALS_AT
         self._failed: BaseException | None = None
         self._running = threading.RLock()
         self._callbacks: list[Any] = []
         looped, address, self._keep = encode_control_task(task, function, self, self._host_step)
-        self._call = kernel_task_call(looped, KERNEL(address))
+        self._call = serial_call_of_kernel_task(looped, KERNEL(address))
 
     def run(self, addresses: Addresses, scalars: Any) -> None:
         with self._running:
             self._failed = None
             self._words[e.STOP // 8] = 0
-            call_uninterrupted(
+            call_with_interrupt_deferred(
                 lambda: self._run_natively(addresses, scalars)
             )  # nothing raises as a step is called back
             if self._failed is not None:
@@ -73,16 +79,16 @@ class _ControlCall:
 
     def _run_natively(self, addresses: Addresses, scalars: Any) -> None:
         self._call(addresses, scalars)
-        if handler_has_raised():
+        if signal_handler_has_raised():
             try:
-                raise_deferred_error()
+                raise_error_of_signal_handler()
             except BaseException as raised:
                 self._failed = raised
 
     def _host_step(self, task: Task) -> tuple[Task, int]:
         """The task with the addresses of its buffers as arguments, and the address of what does it."""
         buffers = tuple(dict.fromkeys(r.buffer for r in (*task.reads, *task.writes)))
-        callback = KERNEL(self._do_step(task, buffers, library_task_call(task)))
+        callback = KERNEL(self._do_step(task, buffers, numpy_call_of_library_task(task)))
         self._callbacks.append(callback)
         address = ctypes.cast(callback, ctypes.c_void_p).value
         assert address is not None
@@ -91,12 +97,12 @@ class _ControlCall:
     def _do_step(self, task: Task, buffers: tuple[int, ...], call: Any) -> Callable[[int, int, int], None]:
         kind = ctypes.c_uint64 * len(buffers)
 
-        def step(slots: int, begin: int, end: int) -> None:
+        def do_python_step(slots: int, begin: int, end: int) -> None:
             if self._failed is not None:
                 return
             try:
                 call(dict(zip(buffers, kind.from_address(slots), strict=True)))
-                stopping = process_engine()
+                stopping = engine_of_process()
                 if stopping is not None and stopping.stopped:
                     self._words[e.STOP // 8] = 1
                 if interrupt_is_pending():
@@ -105,4 +111,4 @@ class _ControlCall:
                 self._failed = error_with_task_location(raised, task, self.program)
                 self._words[e.STOP // 8] = 1
 
-        return step
+        return do_python_step

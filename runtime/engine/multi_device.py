@@ -15,8 +15,8 @@ from ..core.settings import settings
 from ..program.device import Device, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
-from .collective_calls import CollectiveCall, plan_lines
-from .communicator import Communicator, digest_of
+from .collective_calls import CollectiveCall, collective_lines_of_plan
+from .communicator import Communicator, digest_of_collective_lines
 
 Prepare = Callable[[Device, Plan], Executable]
 Events = list[Event | None]
@@ -43,7 +43,7 @@ class ReadyPart:
         for v, event in zip(self.writes, found, strict=True):
             events[v] = event
             if settings.engine == "sync":
-                _settle(event)
+                _wait_for_event_quietly(event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ReadyCollective:
         for v in step.writes:
             events[v] = event
         if settings.engine == "sync":
-            _settle(event)
+            _wait_for_event_quietly(event)
 
 
 class MultiDeviceExecutable:
@@ -97,8 +97,8 @@ class MultiDeviceExecutable:
         self._executables: dict[tuple[int, int], Executable] = {}
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
-        self._lines = plan_lines(plan)
-        self._digest = digest_of(self._lines)
+        self._lines = collective_lines_of_plan(plan)
+        self._digest = digest_of_collective_lines(self._lines)
         self._steps = [
             self._copy(step)
             if isinstance(step, CopyValue)
@@ -162,12 +162,12 @@ class MultiDeviceExecutable:
         except BaseException:  # what has started uses the memory
             for event in events:
                 if event is not None:
-                    _settle(event)
+                    _wait_for_event_quietly(event)
             raise
         return events, [arena for arena in arenas if arena is not None]
 
 
-def _settle(event: Event) -> None:
+def _wait_for_event_quietly(event: Event) -> None:
     """Wait; what failed raises where it is read."""
     if not event.query():
         error_of_event(event)

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from . import unread_errors
-from .engine import Engine, aligned_words, process_engine
+from .engine import Engine, allocate_aligned_words, engine_of_process
 from .run import FailedEvent, NativeRun, RunEvent
 from .words import records as e
 
@@ -22,7 +22,7 @@ class _Record:
     __slots__ = ("_owner", "address", "gated", "words")
 
     def __init__(self) -> None:
-        self._owner, self.address, self.words = aligned_words((e.RUN_BYTES + e.EVENT_BYTES) // 8)
+        self._owner, self.address, self.words = allocate_aligned_words((e.RUN_BYTES + e.EVENT_BYTES) // 8)
         self.gated = False
 
 
@@ -47,7 +47,7 @@ class Promise:
         run, engine, cause = self._run, self._engine, 0
         if error is not None:
             cause = next(engine.causes)
-            run.failures[cause] = failed_event(error, unread)
+            run.failures[cause] = make_failed_event(error, unread)
         run.record.words[e.RUN_FAILED // 8] = cause
         address, number = run.record.address, run.number
         engine.native.record_event(engine.address, address + _EVENT, number, cause)
@@ -55,7 +55,7 @@ class Promise:
         run.record.words[e.RELEASED // 8] = number
 
 
-def failed_event(error: BaseException, unread: bool) -> FailedEvent:
+def make_failed_event(error: BaseException, unread: bool) -> FailedEvent:
     return FailedEvent(error, unread_errors.keep_unread_error(error) if unread else 0)
 
 
@@ -69,7 +69,7 @@ class PlainPromise:
 
     def complete(self, error: BaseException | None = None, unread: bool = True) -> None:
         if error is not None:
-            self.failure = failed_event(error, unread)
+            self.failure = make_failed_event(error, unread)
         self._done.set()
 
     def query(self) -> bool:
@@ -85,5 +85,5 @@ class PlainPromise:
 
 
 def make_promise() -> Promise | PlainPromise:
-    engine = process_engine()
+    engine = engine_of_process()
     return PlainPromise() if engine is None or not engine.start() else Promise(engine)

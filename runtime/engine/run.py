@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from ..core.errors import KernelGraphError
 from ..program.device import error_of_event
 from . import unread_errors
-from .deferred_interrupt import raise_deferred_error
+from .deferred_interrupt import raise_error_of_signal_handler
 from .encode_plan import PlanLayout
-from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, aligned_words
+from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, allocate_aligned_words
 from .words import records as e
 
 _ENDED_EARLY = "Ctrl-C, or a signal handler that raised, ended a loop of this work: it has no result"
@@ -80,7 +80,7 @@ class RunRecord:
     __slots__ = ("_owner", "address", "gated", "words")
 
     def __init__(self, layout: PlanLayout) -> None:
-        self._owner, self.address, self.words = aligned_words(len(layout.image))
+        self._owner, self.address, self.words = allocate_aligned_words(len(layout.image))
         self.gated = False
         for i, value in enumerate(layout.image):
             self.words[i] = value
@@ -144,7 +144,7 @@ class NativeRun:
                 waited.append(event)
                 entry = [event.address, event.run.number, layout.poison[buffer]]
             else:
-                failure = _failure_of_event(event)
+                failure = _failure_poisoning_event(event)
                 if failure is None:
                     continue
                 cause = next(self.engine.causes)
@@ -161,7 +161,7 @@ class NativeRun:
         if gated:
             self.after = tuple(waited)
             total = len(poisons) + sum(len(p) + 1 for p in gated.values())
-            owner, base, memory = aligned_words(total)
+            owner, base, memory = allocate_aligned_words(total)
             self._gates = owner
             for i, value in enumerate(poisons):
                 memory[i] = value
@@ -234,7 +234,7 @@ class NativeRun:
         if found == PYTHON_STEP:
             self.engine.do_python_step(run, needs)
         elif found == BROKEN_OFF:
-            raise_deferred_error()
+            raise_error_of_signal_handler()
 
     def _require_live_process(self) -> None:
         if self.lost:
@@ -328,7 +328,7 @@ class DoneTiming:
         return self.microseconds
 
 
-def _failure_of_event(event: Any) -> FailedEvent | None:
+def _failure_poisoning_event(event: Any) -> FailedEvent | None:
     error = error_of_event(event)
     number = getattr(getattr(event, "failure", None), "number", 0)
     return None if error is None else FailedEvent(error, number)

@@ -55,7 +55,7 @@ class LoopAddresses:
         outs = [*(self.carried[p] for p in loop.rotation.fresh[row]), *at[inputs:]]
         if flags:
             ins[0], outs[0] = flags + number - first, flags + number - first + 1
-        return body_buffer_addresses(loop.body, ins, outs, self.workspace)
+        return loop_body_buffer_addresses(loop.body, ins, outs, self.workspace)
 
     def flag_address(self, number: int) -> int:
         """Where the flag of an iteration is."""
@@ -78,7 +78,7 @@ class LoopAddresses:
         return [row for row in rows if row[0] != row[1]]
 
 
-def argument_value(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any]) -> Any:
+def task_argument_value(argument: Argument, addresses: Sequence[int], scalars: Sequence[Any]) -> Any:
     """What a task is given: an address or a number."""
     if isinstance(argument, Pointer):
         return addresses[argument.buffer] + argument.offset
@@ -96,22 +96,22 @@ def bind_loop_addresses(
     assert isinstance(loop, Loop)
     given = control_flow_arguments(task)
 
-    def values(arguments: Sequence[Argument]) -> list[Any]:
-        return [argument_value(a, addresses, scalars) for a in arguments]
+    def loop_argument_values(arguments: Sequence[Argument]) -> list[Any]:
+        return [task_argument_value(a, addresses, scalars) for a in arguments]
 
-    count, pool = FOREVER, values(given.pool)
+    count, pool = FOREVER, loop_argument_values(given.pool)
     if given.count is not None and integer is not None:
-        (found,) = values([given.count])
+        (found,) = loop_argument_values([given.count])
         count = integer(found) if isinstance(given.count, Pointer) else int(found)
     names = tuple(range(len(pool))) if count == FOREVER else loop.rotation.names[loop.rotation.at(max(0, count))]
     return LoopAddresses(
         loop,
         count,
-        [*values(given.initial), *(pool[name] for name in names)],
-        values((*given.others, *given.stacked)),
-        values(given.results),
-        values([given.workspace])[0] if given.workspace is not None else None,
-        values(given.numbers),
+        [*loop_argument_values(given.initial), *(pool[name] for name in names)],
+        loop_argument_values((*given.others, *given.stacked)),
+        loop_argument_values(given.results),
+        loop_argument_values([given.workspace])[0] if given.workspace is not None else None,
+        loop_argument_values(given.numbers),
     )
 
 
@@ -120,7 +120,7 @@ def run_control_flow(
 ) -> None:
     """Run a loop or branch task. iterations: one for each body. addresses: of every buffer of the task's program."""
     if isinstance(task.kernel, Branch):
-        flag, *bodies = branch_bodies(task, addresses, scalars)
+        flag, *bodies = bind_branch_addresses(task, addresses, scalars)
         which = 0 if hands.boolean(flag) else 1
         iterations[which](*bodies[which])
         return
@@ -141,20 +141,20 @@ def run_control_flow(
         hands.copy(*row)
 
 
-def branch_bodies(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
+def bind_branch_addresses(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
     """Of a branch task: where its flag is, then for each body its addresses and its numbers."""
     branch = task.kernel
     assert isinstance(branch, Branch)
-    values = [argument_value(a, addresses, scalars) for a in task.arguments]
+    values = [task_argument_value(a, addresses, scalars) for a in task.arguments]
     program = branch.bodies[0].program
     inputs, outputs = len(program.inputs), len(program.outputs)
     workspace = values[1 + inputs + outputs] if any(b.arena_bytes for b in branch.bodies) else None
     ins, outs = values[1 : 1 + inputs], values[1 + inputs : 1 + inputs + outputs]
     numbers = values[len(values) - len(program.scalars) :]
-    return (values[0], *((body_buffer_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies))
+    return (values[0], *((loop_body_buffer_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies))
 
 
-def body_buffer_addresses(body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None) -> list[int]:
+def loop_body_buffer_addresses(body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None) -> list[int]:
     """The address of every buffer of a body."""
     program = body.program
     found = [0 if offset is None else (workspace or 0) + offset for offset in body.offsets]

@@ -19,7 +19,7 @@ View = np.ndarray[Any, Any]
 HostFunction = Callable[[Sequence[View], Sequence[View], Mapping[str, Any]], None]
 
 
-def _gelu_rounded_once(x: View) -> View:
+def _numpy_gelu_rounded_once(x: View) -> View:
     """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) (Hendrycks and Gimpel, 2016), rounded once."""
     wide = x.astype(np.float64)
     return np.asarray(0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))).astype(x.dtype)
@@ -27,11 +27,11 @@ def _gelu_rounded_once(x: View) -> View:
 
 ACTIVATIONS: dict[str, Callable[[View], View]] = {
     "relu": lambda x: np.maximum(x, x.dtype.type(0)),  # NaN stays NaN
-    "gelu": _gelu_rounded_once,
+    "gelu": _numpy_gelu_rounded_once,
 }
 
 
-def matmul_with_epilogue(a: View, b: View, dtype: Any, epilogue: Sequence[str] = (), *bias: View) -> View:
+def numpy_matmul_with_epilogue(a: View, b: View, dtype: Any, epilogue: Sequence[str] = (), *bias: View) -> View:
     """The product a @ b with its epilogue: `bias`, one row that is added to each of its rows, and the activations, in
     their order. With 16-bit floats all that is float32, rounded to the dtype once."""
     if epilogue and np.dtype(dtype).itemsize == 2:
@@ -42,22 +42,22 @@ def matmul_with_epilogue(a: View, b: View, dtype: Any, epilogue: Sequence[str] =
     return result.astype(dtype, copy=False)
 
 
-def _run_matmul_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+def _run_numpy_matmul_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     """One product, which may have an `epilogue` (its bias is the third array), or, with the attribute `batch`, as many:
     (a1, b1, a2, b2, ...) -> (c1, c2, ...)."""
     if epilogue := attrs.get("epilogue"):
         a, b, *bias = reads
-        writes[0][...] = matmul_with_epilogue(a, b, writes[0].dtype, epilogue, *bias)
+        writes[0][...] = numpy_matmul_with_epilogue(a, b, writes[0].dtype, epilogue, *bias)
         return
     for i in range(attrs.get("batch", 1)):
         np.matmul(reads[2 * i], reads[2 * i + 1], out=writes[i])
 
 
-def _run_copy_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+def _run_numpy_copy_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     writes[0][...] = reads[0]
 
 
-def _run_numpy_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+def _run_numpy_host_call(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     """A row of HOST; `parts` says which of its results are wanted. Some can be told where to write them."""
     if attrs["function"] in WRITES_INTO:
         HOST[attrs["function"]](*reads, **dict(attrs["options"]), into=dict(zip(attrs["parts"], writes, strict=True)))
@@ -68,7 +68,7 @@ def _run_numpy_call(reads: Sequence[View], writes: Sequence[View], attrs: Mappin
         out[...] = every[part]
 
 
-def _raise_reported_index(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
+def _raise_reported_index_error(reads: Sequence[View], writes: Sequence[View], attrs: Mapping[str, Any]) -> None:
     """Raises IndexError for the indices that a kernel reported (see `compiler/lowering/gathers.py`); the results
     stay."""
     for index, (axis, length, line) in zip(reads[0].tolist(), attrs["rows"], strict=True):
@@ -78,14 +78,14 @@ def _raise_reported_index(reads: Sequence[View], writes: Sequence[View], attrs: 
 
 
 LIBRARY: dict[str, HostFunction] = {
-    "matmul": _run_matmul_call,
-    "copy": _run_copy_call,
-    "host": _run_numpy_call,
-    "check": _raise_reported_index,
+    "matmul": _run_numpy_matmul_call,
+    "copy": _run_numpy_copy_call,
+    "host": _run_numpy_host_call,
+    "check": _raise_reported_index_error,
 }
 
 
-def region_viewer(region: Region) -> Callable[[int], View]:
+def numpy_region_viewer(region: Region) -> Callable[[int], View]:
     """A function from a buffer's address to the NumPy view of the region. It owns no memory."""
     low, high = region.span
     kind: Any = ctypes.c_char * max(1, high - low)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..program.custom_calls import invoke_callback
-from .topk import topk
+from ..program.custom_calls import invoke_user_callback
+from .topk import numpy_topk
 
 View = np.ndarray[Any, Any]
 Host = Callable[..., Any]
@@ -32,60 +32,60 @@ _NUMPY = """
 """
 
 
-def _numpy_function(name: str) -> Host:
+def _numpy_function_of_name(name: str) -> Host:
     function: Any = reduce(getattr, name.split("."), np)
 
-    def call(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
+    def call_numpy_function(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
         first = len(arrays) - len(named)
         return function(*arrays[:first], **dict(zip(named, arrays[first:], strict=True)), **options)
 
-    call.__name__ = name
-    return call
+    call_numpy_function.__name__ = name
+    return call_numpy_function
 
 
-def _reduce_without_kernel(a: View, op: str, axes: tuple[int, ...]) -> View:
+def _numpy_reduction_without_kernel(a: View, op: str, axes: tuple[int, ...]) -> View:
     """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
     kept = [i for i in range(a.ndim) if i not in axes]
     flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
     return np.asarray(getattr(np, op)(flat, axis=-1))
 
 
-def _ufunc_reduce(a: View, *where: View, ufunc: str, **options: Any) -> Any:
+def _numpy_ufunc_reduce(a: View, *where: View, ufunc: str, **options: Any) -> Any:
     masked = {"where": where[0]} if where else {}
     return getattr(np, ufunc).reduce(a, **masked, **options)
 
 
-def _accumulate(a: View, ufunc: str, **options: Any) -> Any:
+def _numpy_ufunc_accumulate(a: View, ufunc: str, **options: Any) -> Any:
     return getattr(np, ufunc).accumulate(a, **options)
 
 
-def _reduceat(a: View, indices: View, ufunc: str, **options: Any) -> Any:
+def _numpy_ufunc_reduceat(a: View, indices: View, ufunc: str, **options: Any) -> Any:
     return getattr(np, ufunc).reduceat(a, indices, **options)
 
 
-def _ufunc_at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
+def _numpy_ufunc_at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) -> View:
     """`a` after `ufunc.at(a, key, ...)`."""
     result = a.copy()
     rest = list(operands)
-    getattr(np, ufunc).at(result, _rebuild_index_key(key, rest), *rest)
+    getattr(np, ufunc).at(result, _rebuild_numpy_index_key(key, rest), *rest)
     return result
 
 
-def _ufunc_combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
+def _numpy_combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
     """`a` after `ufunc.at(a, indices, values)`, all of one axis; indices count from the start."""
     result = a.copy()
     getattr(np, ufunc).at(result, indices, values)
     return result
 
 
-def _last_occurrences(indices: View, length: int) -> View:
+def _numpy_last_occurrences(indices: View, length: int) -> View:
     """For each number below `length` where it comes last among the indices, -1 where it does not."""
     found = np.full(length, -1)
     found[indices] = np.arange(len(indices))
     return found
 
 
-def _rebuild_index_key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
+def _rebuild_numpy_index_key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
     """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
     return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
 
@@ -93,47 +93,47 @@ def _rebuild_index_key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, .
 ARRAY = "array"
 
 
-def _setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
+def _numpy_setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     """`a` after `a[key] = value`; the value is the last of the arrays."""
     result = a.copy()
     *rest, value = arrays
-    result[_rebuild_index_key(key, rest)] = value
+    result[_rebuild_numpy_index_key(key, rest)] = value
     return result
 
 
-def _np_choose(a: View, *choices: View, mode: Any) -> Any:
+def _numpy_choose(a: View, *choices: View, mode: Any) -> Any:
     return np.choose(a, list(choices), mode=mode)
 
 
-def _ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: Any) -> Any:
+def _numpy_ravel_multi_index(*indices: View, dims: tuple[int, ...], mode: Any, order: Any) -> Any:
     return np.ravel_multi_index(indices, dims, mode=mode, order=order)
 
 
-def _partition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+def _numpy_partition(a: View, kth: tuple[int, ...], **options: Any) -> View:
     return np.partition(a, np.array(kth, np.intp), **options)  # a list of none would be one of floats
 
 
-def _argpartition(a: View, kth: tuple[int, ...], **options: Any) -> View:
+def _numpy_argpartition(a: View, kth: tuple[int, ...], **options: Any) -> View:
     return np.argpartition(a, np.array(kth, np.intp), **options)
 
 
-def _lexsort(*keys: View, axis: int) -> View:
+def _numpy_lexsort(*keys: View, axis: int) -> View:
     return np.lexsort(keys, axis=axis)
 
 
-def _bincount(x: View, *weights: View, minlength: int) -> View:
+def _numpy_bincount(x: View, *weights: View, minlength: int) -> View:
     counts = np.bincount(x, weights[0] if weights else None, minlength)
     if len(counts) > minlength:
         raise ValueError(f"bincount needs minlength={len(counts)} for these values, got minlength={minlength}")
     return counts
 
 
-def _kth_values(a: View, kth: tuple[int, ...]) -> View:
+def _numpy_kth_values(a: View, kth: tuple[int, ...]) -> View:
     """The values in these places of the order of each row."""
     return np.partition(a, kth, -1)[..., list(kth)]
 
 
-def _lu(a: View, pivots: str) -> tuple[View, View]:
+def _numpy_lu(a: View, pivots: str) -> tuple[View, View]:
     """LU factors in one array, rows exchanged; and which row, from 1, each one was exchanged with. (Of the matrices, or
     of their transposes.)"""
     factors, n = a.copy(), a.shape[-1]
@@ -150,24 +150,24 @@ def _lu(a: View, pivots: str) -> tuple[View, View]:
     return factors, rows.reshape(a.shape[:-1])
 
 
-def _qr_upper(a: View) -> View:
+def _numpy_qr_upper(a: View) -> View:
     return np.asarray(np.linalg.qr(a, "r"))
 
 
-def _eigh_rows(a: View, UPLO: str) -> tuple[View, View]:
+def _numpy_eigh_rows(a: View, UPLO: str) -> tuple[View, View]:
     """Eigenvalues, and the eigenvectors as rows, conjugated."""
     eigh: Any = np.linalg.eigh
     w, v = eigh(a, UPLO)
     return w, v.swapaxes(-1, -2).conj()
 
 
-def _svd_whole(a: View) -> tuple[View, View, View]:
+def _numpy_svd_whole(a: View) -> tuple[View, View, View]:
     """(The left singular vectors as rows, conjugated; singular values; the right singular vectors), all of them."""
     u, s, vh = np.linalg.svd(a)
     return u.swapaxes(-1, -2).conj(), s, vh
 
 
-def _histogram(a: View, *arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
+def _numpy_histogram(a: View, *arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
     """Counts and edges; counts alone where the edges, which then follow from the options, are among the arrays."""
     options |= dict(zip(named, arrays, strict=True))
     if options.pop("edges", None) is not None:
@@ -175,7 +175,7 @@ def _histogram(a: View, *arrays: View, named: tuple[str, ...] = (), **options: A
     return np.histogram(a, **options)
 
 
-def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
+def _numpy_histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tuple[View, ...]:
     """Counts and edges; the first `edges` arrays are bins, what follows them the weights."""
     if edges:
         options["bins"] = list(arrays[:edges])
@@ -185,47 +185,47 @@ def _histogramdd(sample: View, *arrays: View, edges: int, **options: Any) -> tup
     return (counts, *found)
 
 
-def _put_along_axis(a: View, indices: View, values: View, axis: int | None) -> View:
+def _numpy_put_along_axis(a: View, indices: View, values: View, axis: int | None) -> View:
     result = a.copy()
     np.put_along_axis(result, indices, values, axis)
     return result
 
 
-def _view_as_dtype(a: View, dtype: np.dtype[Any]) -> View:
+def _numpy_view_as_dtype(a: View, dtype: np.dtype[Any]) -> View:
     return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
 
 
-def _require_nonempty_reduction(a: View, some: View, ufunc: str) -> View:
+def _numpy_require_nonempty_reduction(a: View, some: View, ufunc: str) -> View:
     """`a`, which ufunc.reduce made of the elements that a mask has chosen. some: whether there are any."""
     if not some:
         raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
     return a
 
 
-def _np_put(a: View, indices: View, values: View, mode: Any) -> View:
+def _numpy_put(a: View, indices: View, values: View, mode: Any) -> View:
     result = a.copy()
     np.put(result, indices, values, mode=mode)
     return result
 
 
-def _np_place(a: View, mask: View, values: View) -> View:
+def _numpy_place(a: View, mask: View, values: View) -> View:
     result = a.copy()
     np.place(result, mask, values)
     return result
 
 
-def _cumulative_function(name: str) -> Host:
+def _numpy_cumulative_function(name: str) -> Host:
     """np.cumsum or np.cumprod; written into memory that is there, which saves an array and its page faults."""
     function: Any = getattr(np, name)
 
-    def call(a: View, axis: int = 0, dtype: Any = None, into: dict[int, View] | None = None) -> View:
+    def call_numpy_cumulative(a: View, axis: int = 0, dtype: Any = None, into: dict[int, View] | None = None) -> View:
         out = into[0] if into else None
         return np.asarray(function(a, axis, dtype if out is None else out.dtype, out))
 
-    return call
+    return call_numpy_cumulative
 
 
-def _sort_into(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
+def _numpy_sort_into(a: View, into: dict[int, View] | None = None, **options: Any) -> View:
     if not into:
         return np.asarray(np.sort(a, **options))
     into[0][...] = a
@@ -233,40 +233,40 @@ def _sort_into(a: View, into: dict[int, View] | None = None, **options: Any) -> 
     return into[0]
 
 
-HOST: dict[str, Host] = {name: _numpy_function(name) for name in _NUMPY.split()} | {
-    "cumsum": _cumulative_function("cumsum"),
-    "cumprod": _cumulative_function("cumprod"),
-    "sort": _sort_into,
-    "reduce": _reduce_without_kernel,
-    "ufunc_reduce": _ufunc_reduce,
-    "accumulate": _accumulate,
-    "reduceat": _reduceat,
-    "at": _ufunc_at,
-    "combine_at": _ufunc_combine_at,
-    "last_places": _last_occurrences,
-    "setitem": _setitem_copy,
-    "choose": _np_choose,
-    "kth": _kth_values,
-    "linalg.lu": _lu,
-    "linalg.eigh_rows": _eigh_rows,
-    "linalg.svd_whole": _svd_whole,
-    "linalg.qr_factors": _numpy_function("linalg.qr"),
-    "linalg.qr_upper": _qr_upper,
-    "linalg.cholesky_factor": _numpy_function("linalg.cholesky"),
-    "partition": _partition,
-    "argpartition": _argpartition,
-    "lexsort": _lexsort,
-    "ravel_multi_index": _ravel_multi_index,
-    "bincount": _bincount,
-    "histogram": _histogram,
-    "histogramdd": _histogramdd,
-    "put_along_axis": _put_along_axis,
-    "put": _np_put,
-    "place": _np_place,
-    "nonempty": _require_nonempty_reduction,
-    "callback": invoke_callback,
-    "topk": topk,
-    "view": _view_as_dtype,
+HOST: dict[str, Host] = {name: _numpy_function_of_name(name) for name in _NUMPY.split()} | {
+    "cumsum": _numpy_cumulative_function("cumsum"),
+    "cumprod": _numpy_cumulative_function("cumprod"),
+    "sort": _numpy_sort_into,
+    "reduce": _numpy_reduction_without_kernel,
+    "ufunc_reduce": _numpy_ufunc_reduce,
+    "accumulate": _numpy_ufunc_accumulate,
+    "reduceat": _numpy_ufunc_reduceat,
+    "at": _numpy_ufunc_at,
+    "combine_at": _numpy_combine_at,
+    "last_places": _numpy_last_occurrences,
+    "setitem": _numpy_setitem_copy,
+    "choose": _numpy_choose,
+    "kth": _numpy_kth_values,
+    "linalg.lu": _numpy_lu,
+    "linalg.eigh_rows": _numpy_eigh_rows,
+    "linalg.svd_whole": _numpy_svd_whole,
+    "linalg.qr_factors": _numpy_function_of_name("linalg.qr"),
+    "linalg.qr_upper": _numpy_qr_upper,
+    "linalg.cholesky_factor": _numpy_function_of_name("linalg.cholesky"),
+    "partition": _numpy_partition,
+    "argpartition": _numpy_argpartition,
+    "lexsort": _numpy_lexsort,
+    "ravel_multi_index": _numpy_ravel_multi_index,
+    "bincount": _numpy_bincount,
+    "histogram": _numpy_histogram,
+    "histogramdd": _numpy_histogramdd,
+    "put_along_axis": _numpy_put_along_axis,
+    "put": _numpy_put,
+    "place": _numpy_place,
+    "nonempty": _numpy_require_nonempty_reduction,
+    "callback": invoke_user_callback,
+    "topk": numpy_topk,
+    "view": _numpy_view_as_dtype,
 }
 WRITES_INTO = frozenset(
     {"callback", "cumsum", "cumprod", "sort"}

@@ -21,7 +21,7 @@ from ..core.frozen import dataclass
 from ..program.plan import ENTRY, Launch, Plan
 from ..program.program import Kernel, Library, Pointer, Scalar, Task, task_dependences
 from .control_flow import RunIteration, run_control_flow
-from .library_calls import LIBRARY, region_viewer
+from .library_calls import LIBRARY, numpy_region_viewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ErrorSources:
     outputs: tuple[tuple[int, ...], ...]
 
 
-def error_sources(plan: Plan) -> ErrorSources:
+def error_sources_of_plan(plan: Plan) -> ErrorSources:
     """Which errors poison which tasks and outputs of a plan.
 
     A task that leads to no output poisons all outputs, so that no failure goes unseen."""
@@ -98,7 +98,7 @@ class PoisonTracker:
 
     def _error_sources(self) -> ErrorSources:
         if self._sources is None:
-            self._sources = error_sources(self._plan)
+            self._sources = error_sources_of_plan(self._plan)
         return self._sources
 
 
@@ -108,30 +108,30 @@ Call = Callable[[Addresses, Sequence[Any]], None]  # with the call's scalars
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def library_task_call(task: Task) -> HostCall:
+def numpy_call_of_library_task(task: Task) -> HostCall:
     """What does a library task, given the addresses of the program's buffers."""
     assert isinstance(task.kernel, Library)
     function = LIBRARY.get(task.kernel.name)
     if function is None:
         raise CompileError(f"the CPU has no library call {task.kernel.name!r}; it has {', '.join(LIBRARY)}")
-    reads = [(r.buffer, region_viewer(r)) for r in task.reads]
-    writes = [(w.buffer, region_viewer(w)) for w in task.writes]
+    reads = [(r.buffer, numpy_region_viewer(r)) for r in task.reads]
+    writes = [(w.buffer, numpy_region_viewer(w)) for w in task.writes]
     attrs = dict(task.kernel.attrs)
 
-    def call(addresses: Addresses) -> None:
+    def call_library_task(addresses: Addresses) -> None:
         deferred_fork.inside.append(me := get_ident())
         try:
             if deferred_fork.forking:
-                deferred_fork.wait_for_fork()
+                deferred_fork.wait_until_fork_is_over()
             with np.errstate(all="ignore"):  # as kernels do, and the same on any thread
                 function([view(addresses[b]) for b, view in reads], [view(addresses[b]) for b, view in writes], attrs)
         finally:
             deferred_fork.inside.remove(me)
 
-    return call
+    return call_library_task
 
 
-def scalar_to_bits(value: Any, dtype: str) -> int:
+def scalar_argument_bits(value: Any, dtype: str) -> int:
     """The bits of a number as `dtype`, in the low bytes of a slot. The conversion is NumPy's."""
     with np.errstate(all="ignore"):
         raw = np.asarray(value).astype(dtype).tobytes()
@@ -156,53 +156,53 @@ class HostMemory:
         ctypes.memmove(target, source, nbytes)
 
 
-def task_calls(plan: Plan, function: Callable[[Kernel], int]) -> list[Call]:
+def serial_calls_of_tasks(plan: Plan, function: Callable[[Kernel], int]) -> list[Call]:
     """What does each task of a plan, iteration by iteration where it is a loop. function: the address of a kernel."""
-    return [_task_call(task, function) for task in plan.tasks]
+    return [_serial_call_of_task(task, function) for task in plan.tasks]
 
 
-def _task_call(task: Task, function: Callable[[Kernel], int]) -> Call:
+def _serial_call_of_task(task: Task, function: Callable[[Kernel], int]) -> Call:
     if isinstance(task.kernel, Kernel):
-        return kernel_task_call(task, KERNEL(function(task.kernel)))
+        return serial_call_of_kernel_task(task, KERNEL(function(task.kernel)))
     if isinstance(task.kernel, Library):
-        call = library_task_call(task)
+        call = numpy_call_of_library_task(task)
         return lambda addresses, scalars: call(addresses)
-    iterations = [_body_iteration_call(body, task_calls(body, function)) for body in task.kernel.bodies]
+    iterations = [_serial_call_of_loop_body(body, serial_calls_of_tasks(body, function)) for body in task.kernel.bodies]
     return lambda addresses, scalars: run_control_flow(task, iterations, HostMemory(), addresses, scalars)
 
 
-def _body_iteration_call(body: Plan, calls: Sequence[Call]) -> RunIteration:
+def _serial_call_of_loop_body(body: Plan, calls: Sequence[Call]) -> RunIteration:
     order = [step.task for step in body.steps if isinstance(step, Launch)]
 
-    def iteration(addresses: Addresses, numbers: Sequence[Any]) -> None:
+    def run_body_iteration(addresses: Addresses, numbers: Sequence[Any]) -> None:
         for number in order:
             try:
                 calls[number](addresses, numbers)
             except Exception as error:
                 raise error_with_task_location(error, body.tasks[number], body.program.name) from None
 
-    return iteration
+    return run_body_iteration
 
 
-def kernel_task_call(task: Task, function: Any) -> Call:
+def serial_call_of_kernel_task(task: Task, function: Any) -> Call:
     """What launches a kernel task once, given the addresses and the call's scalars."""
     count = len(task.arguments)
 
-    def call(addresses: Addresses, scalars: Sequence[Any]) -> None:
+    def launch_kernel_once(addresses: Addresses, scalars: Sequence[Any]) -> None:
         slots = (ctypes.c_uint64 * count)()
         for i, argument in enumerate(task.arguments):
             if isinstance(argument, Pointer):
                 slots[i] = addresses[argument.buffer] + argument.offset
             elif isinstance(argument, Scalar):
-                slots[i] = scalar_to_bits(scalars[argument.index], argument.dtype)
+                slots[i] = scalar_argument_bits(scalars[argument.index], argument.dtype)
             else:
                 slots[i] = argument.word
         function(slots, 0, task.units)
 
-    return call
+    return launch_kernel_once
 
 
-def run_serially(
+def run_plan_serially(
     plan: Plan,
     calls: Sequence[Call],
     addresses: Addresses,

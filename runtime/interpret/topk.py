@@ -11,26 +11,26 @@ View = np.ndarray[Any, Any]
 SELECT = 1 / 4  # the part of a row up to which selecting it is faster than sorting all
 
 
-def topk(a: View, k: int, axis: int, largest: bool) -> View:
+def numpy_topk(a: View, k: int, axis: int, largest: bool) -> View:
     """Where the k greatest (or least) along an axis are, in order: of equals the first first, NaN the greatest."""
     x = np.moveaxis(a, axis, -1)
     if k > x.shape[-1] * SELECT or x.dtype.kind not in "biuf":
-        places = _order_of_values(x, largest)[..., :k]
+        places = _numpy_topk_order(x, largest)[..., :k]
     else:
-        places = _first_k_places(x, k, largest) if k and x.size else np.empty((*x.shape[:-1], k), np.intp)
-        order = _order_of_values(np.take_along_axis(x, places, -1), largest)
+        places = _numpy_topk_places(x, k, largest) if k and x.size else np.empty((*x.shape[:-1], k), np.intp)
+        order = _numpy_topk_order(np.take_along_axis(x, places, -1), largest)
         places = np.take_along_axis(places, order, -1)
     return np.moveaxis(places, -1, axis)
 
 
-def _order_of_values(x: View, largest: bool) -> View:
+def _numpy_topk_order(x: View, largest: bool) -> View:
     if not largest:
         return np.argsort(x, -1, kind="stable")
     turned: View = x.shape[-1] - 1 - np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1]
     return turned  # twice, so that equal values keep their order
 
 
-def _first_k_places(x: View, k: int, largest: bool) -> View:
+def _numpy_topk_places(x: View, k: int, largest: bool) -> View:
     """The places of the first k, from the lowest on: what lies beyond the k-th value, then the first of its equals."""
     last = x.shape[-1] - k if largest else k - 1
     limit = np.partition(x, last, -1)[..., last, None]

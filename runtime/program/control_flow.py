@@ -53,7 +53,7 @@ class Loop:
 
     @property
     def rotation(self) -> Rotation:
-        return find_rotation(self.follows, self.sizes, self.flag)
+        return find_loop_rotation(self.follows, self.sizes, self.flag)
 
     def __str__(self) -> str:
         return "while" if self.flag else f"loop of {'a number of' if self.count is None else self.count} turns"
@@ -89,7 +89,7 @@ class Rotation:
 
 
 @lru_cache(1024)
-def find_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
+def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
     """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last iteration.
 
     Raises ValueError where two values take over the same one."""
@@ -117,11 +117,11 @@ def find_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) 
         following = tuple(next(new) if source == FRESH else held[source] for source in follows)
         free = left + [place for i, place in enumerate(held) if i not in follows and place >= count]
         held = following
-    names = tuple(_name_pool_buffers(row, owners, sizes, count, flag) for row in every)
+    names = tuple(_name_loop_pool_buffers(row, owners, sizes, count, flag) for row in every)
     return Rotation(seen[state], tuple(every), tuple(fresh), names)
 
 
-def _name_pool_buffers(
+def _name_loop_pool_buffers(
     held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], count: int, flag: bool
 ) -> tuple[int, ...]:
     """For each place of the pool its buffer: number i is where result i goes, if the place holds it in the end."""
@@ -166,19 +166,19 @@ def control_flow_arguments(task: Task) -> ControlFlowArguments:
     given = iter(task.arguments)
     program = loop.body.program
 
-    def take(n: int) -> tuple[Argument, ...]:
+    def take_arguments(n: int) -> tuple[Argument, ...]:
         return tuple(next(given) for _ in range(n))
 
     carried, fresh = len(loop.follows), loop.follows.count(FRESH)
     return ControlFlowArguments(
-        take(carried),
-        take(carried),
-        take(carried + fresh),
-        take(len(program.inputs) - carried),
-        take(len(program.outputs) - fresh),
+        take_arguments(carried),
+        take_arguments(carried),
+        take_arguments(carried + fresh),
+        take_arguments(len(program.inputs) - carried),
+        take_arguments(len(program.outputs) - fresh),
         next(given) if loop.body.arena_bytes else None,
         None if loop.flag else next(given),
-        take(len(program.scalars) - 1),
+        take_arguments(len(program.scalars) - 1),
     )
 
 

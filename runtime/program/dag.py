@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
-def set_bits(mask: int) -> list[int]:
+def members_of_bitmask(mask: int) -> list[int]:
     """The members of a set, smallest first."""
     if mask.bit_count() * 4 > mask.bit_length():
         return [i for i, digit in enumerate(bin(mask)[:1:-1]) if digit == "1"]
@@ -27,7 +27,7 @@ def bitmask_of(members: Collection[int]) -> int:
     return mask
 
 
-def transitive_predecessors(preds: Sequence[Collection[int]]) -> list[int]:
+def transitive_task_predecessors(preds: Sequence[Collection[int]]) -> list[int]:
     """For each task all that must come before it."""
     above: list[int] = []
     for sources in preds:
@@ -38,7 +38,7 @@ def transitive_predecessors(preds: Sequence[Collection[int]]) -> list[int]:
     return above
 
 
-def transitive_reduction(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
+def transitive_reduction_of_tasks(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
     """The transitive reduction: each task's predecessors that no other predecessor implies. `above`: its ancestors."""
     reduced: list[list[int]] = []
     for sources in preds:
@@ -51,7 +51,7 @@ def transitive_reduction(preds: Sequence[Collection[int]], above: Sequence[int])
     return reduced
 
 
-def critical_path_ranks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
+def critical_path_ranks_of_tasks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
     """For each task the cost of the longest path from its start to an exit."""
     rank = [0.0] * len(preds)
     for v in range(len(preds) - 1, -1, -1):
@@ -102,7 +102,7 @@ def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]
                 break
             fresh = adjacent[left] & usable & ~reached
             reached |= fresh
-            for right in set_bits(fresh):
+            for right in members_of_bitmask(fresh):
                 tree[right] = left
                 queue.append(owner[right])
         if end < 0:
@@ -116,7 +116,7 @@ def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]
     return partner
 
 
-def max_parallelism(above: Sequence[int]) -> int:
+def max_task_parallelism(above: Sequence[int]) -> int:
     """The most tasks that no order connects. A path cover of the closure finds them (Dilworth, 1950)."""
     partner = maximum_matching(above, range(len(above)))
     return sum(p < 0 for p in partner)

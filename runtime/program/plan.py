@@ -106,9 +106,9 @@ class Plan:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
-        from ..core.readable_text import shorten_lines
+        from ..core.readable_text import shorten_printed_lines
 
-        return shorten_lines(self.lines())
+        return shorten_printed_lines(self.lines())
 
 
 ENTRY = -1  # in place of a buffer, in what a run comes after: the whole plan
@@ -148,7 +148,7 @@ def plan_boundary(plan: Plan) -> PlanBoundary:
     return PlanBoundary(tuple(roots), tuple(sorted(exits)))
 
 
-def happens_before(plan: Plan) -> list[int]:
+def plan_happens_before(plan: Plan) -> list[int]:
     """For each task, as bits, the tasks that are done when it is. It is one of them; the plan's steps alone decide."""
     before = [0] * len(plan.tasks)
     known = [0] * plan.streams

@@ -161,7 +161,7 @@ class Task:
     nodes: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.name}: {_format_regions(self.writes)} <- {_format_regions(self.reads)}"
+        return f"{self.name}: {_format_task_regions(self.writes)} <- {_format_task_regions(self.reads)}"
 
 
 def packed_members(task: Task) -> tuple[Task, ...]:
@@ -181,7 +181,10 @@ def packed_members(task: Task) -> tuple[Task, ...]:
     x, y, z = task.grid
     shape: dict[str, Any] = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
     parts = zip(
-        _partition_list(task.arguments, n), _partition_list(task.reads, n), _partition_list(task.writes, n), strict=True
+        _split_among_members(task.arguments, n),
+        _split_among_members(task.reads, n),
+        _split_among_members(task.writes, n),
+        strict=True,
     )
     return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
 
@@ -191,12 +194,12 @@ def control_flow_bodies(task: Task) -> tuple[Plan, ...]:
     return () if isinstance(task.kernel, (Kernel, Library)) else task.kernel.bodies
 
 
-def _partition_list(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
+def _split_among_members(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
     each = len(values) // n
     return [values[i * each : (i + 1) * each] for i in range(n)]
 
 
-def _format_regions(regions: tuple[Region, ...]) -> str:
+def _format_task_regions(regions: tuple[Region, ...]) -> str:
     """The regions; of many alike (a stencil's shifted reads) the first and how many."""
     alike: dict[tuple[int, tuple[int, ...]], list[Region]] = {}
     for region in regions:
@@ -232,9 +235,9 @@ class Program:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
-        from ..core.readable_text import shorten_lines
+        from ..core.readable_text import shorten_printed_lines
 
-        return shorten_lines(self.lines())
+        return shorten_printed_lines(self.lines())
 
 
 def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
@@ -248,7 +251,7 @@ def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int
         for region, writes, span in accesses:
             if region.buffer in touched:
                 for other, other_region in touched[region.buffer].at(span, anti and writes):
-                    if other not in found and _bounding_spans_meet(region, other_region):
+                    if other not in found and _region_lattices_meet(region, other_region):
                         found.add(other)
         for region, writes, span in accesses:
             if region.buffer not in touched:
@@ -291,19 +294,19 @@ class _Accesses:
 def regions_overlap(a: Region, b: Region) -> bool:
     """Whether two regions of one buffer may share a byte. Exact for equal strides, else by their spans."""
     (alow, ahigh), (blow, bhigh) = a.span, b.span
-    return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _bounding_spans_meet(a, b)
+    return a.buffer == b.buffer and alow < bhigh and blow < ahigh and _region_lattices_meet(a, b)
 
 
-def _bounding_spans_meet(a: Region, b: Region) -> bool:
+def _region_lattices_meet(a: Region, b: Region) -> bool:
     """As `regions_overlap`, for two regions of one buffer whose spans overlap."""
     if a.offset == b.offset and 0 not in a.shape and 0 not in b.shape:
         return True
     if a.strides == b.strides and a.itemsize == b.itemsize and len(a.shape) == len(b.shape):
-        return _boxes_overlap(a, b)
+        return _region_boxes_overlap(a, b)
     return True
 
 
-def _boxes_overlap(a: Region, b: Region) -> bool:
+def _region_boxes_overlap(a: Region, b: Region) -> bool:
     """Whether some difference of indices lands within an item of the distance between the origins.
 
     Splits that distance into grid steps, largest stride first; gives up (True) past 64 open possibilities.

@@ -56,7 +56,9 @@ class FunctionSource:
     def from_code(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> FunctionSource:
         items = tuple(sorted(captured.items()))
         shown = [(name, _format_captured_value(value)) for name, value in items]
-        known = sha256_digest(sys.version_info[:2], _code_identity(code), shown, _format_captured_value(defaults))
+        known = sha256_digest(
+            sys.version_info[:2], _identity_of_code_object(code), shown, _format_captured_value(defaults)
+        )
         name = "".join(c for c in code.co_name if c.isascii() and (c.isalnum() or c == "_")) or "function"
         return cls(name, marshal.dumps(code), items, defaults, known)
 
@@ -76,12 +78,12 @@ class UserFunction:
     @property
     def loops(self) -> bool:
         """Whether it, or a function that it calls, has a loop."""
-        return _has_loops(self.source)
+        return _user_source_has_loops(self.source)
 
     @property
     def order(self) -> int:
         """How many times it was differentiated."""
-        return _order(self.source)
+        return _derivative_order_of_source(self.source)
 
     @property
     def symbol(self) -> str:
@@ -97,7 +99,7 @@ DUAL_NUMBERS = f"{_CODEGEN}.dual_numbers"
 
 
 @cache
-def differentiate_function(function: UserFunction, places: tuple[int, ...]) -> UserFunction:
+def differentiate_user_function(function: UserFunction, places: tuple[int, ...]) -> UserFunction:
     """The partial derivatives of each real result in turn by the real arguments in these places.
 
     It is a function like any other, which calls the given one with dual numbers; see `runtime/codegen/dual_numbers`."""
@@ -119,13 +121,13 @@ def differentiate_function(function: UserFunction, places: tuple[int, ...]) -> U
 
 
 @cache
-def _order(source: FunctionSource) -> int:
+def _derivative_order_of_source(source: FunctionSource) -> int:
     captured = dict(source.captured)
     lifts = captured.get("lift") == ImportableName(DUAL_NUMBERS, "lift")
-    return 1 + _order(captured["function"]) if lifts else 0
+    return 1 + _derivative_order_of_source(captured["function"]) if lifts else 0
 
 
-def float_constant_dtype(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]:
+def float_constant_dtype_of_user_function(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]:
     """What float constants of a function are: float32 where the widest float among its arguments is that."""
     kinds = {np.dtype(a) for a in arguments if np.dtype(a).kind in "fc"}
     narrow = kinds and all(d.itemsize <= (8 if d.kind == "c" else 4) for d in kinds)
@@ -136,29 +138,29 @@ def rebuild_python_function(source: FunctionSource, real: type, make: Make = lam
     """The function, with its float constants of type `real`, float32 or float64. These are its own and captured ones.
 
     make: what is to be done with the functions that it calls, such as to compile them."""
-    code = narrow_float_constants(marshal.loads(source.code), real)
+    code = narrow_float_constants_of_code(marshal.loads(source.code), real)
     scope: dict[str, Any] = {"__builtins__": builtins, "__name__": "kernelgraph.user"}
     scope.update({name: _rebuild_captured_value(value, real, make) for name, value in source.captured})
     cells = tuple(CellType(scope.pop(name)) for name in code.co_freevars)
-    return FunctionType(code, scope, source.name, _narrow_constant(source.defaults, real) or None, cells or None)
+    return FunctionType(code, scope, source.name, _narrow_float_constant(source.defaults, real) or None, cells or None)
 
 
 def _rebuild_captured_value(value: Any, real: type, make: Make) -> Any:
     if isinstance(value, FunctionSource):
         return make(rebuild_python_function(value, real, make))
-    return value.import_object() if isinstance(value, ImportableName) else _narrow_constant(value, real)
+    return value.import_object() if isinstance(value, ImportableName) else _narrow_float_constant(value, real)
 
 
-def narrow_float_constants(code: CodeType, real: type) -> CodeType:
-    return code.replace(co_consts=tuple(_narrow_constant(c, real) for c in code.co_consts))
+def narrow_float_constants_of_code(code: CodeType, real: type) -> CodeType:
+    return code.replace(co_consts=tuple(_narrow_float_constant(c, real) for c in code.co_consts))
 
 
-def _narrow_constant(value: Any, real: type) -> Any:
+def _narrow_float_constant(value: Any, real: type) -> Any:
     """A float becomes the nearest float32 where that is asked for; a Python float stands for float64."""
     if type(value) is tuple:
-        return tuple(_narrow_constant(v, real) for v in value)
+        return tuple(_narrow_float_constant(v, real) for v in value)
     if isinstance(value, CodeType):
-        return narrow_float_constants(value, real)
+        return narrow_float_constants_of_code(value, real)
     if real is np.float64:
         return value
     with np.errstate(over="ignore"):
@@ -166,10 +168,10 @@ def _narrow_constant(value: Any, real: type) -> Any:
 
 
 @cache
-def _has_loops(source: FunctionSource) -> bool:
+def _user_source_has_loops(source: FunctionSource) -> bool:
     jumps = (dis.opname[op] for code in nested_code_objects(marshal.loads(source.code)) for op in code.co_code[::2])
     return any("BACKWARD" in name for name in jumps) or any(
-        _has_loops(value) for _, value in source.captured if isinstance(value, FunctionSource)
+        _user_source_has_loops(value) for _, value in source.captured if isinstance(value, FunctionSource)
     )
 
 
@@ -182,17 +184,21 @@ def nested_code_objects(code: CodeType) -> Iterator[CodeType]:
 
 
 @cache
-def python_reference(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
+def user_function_in_python(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
     """The function in Python, on scalars of its arguments' dtypes, as a tuple of results.
 
     Floats are NumPy's, so that a division by zero gives inf or nan; what raises gives nan, or 0 for whole numbers."""
-    plain: Callable[..., Any] = rebuild_python_function(function.source, float_constant_dtype(function.arguments))
+    plain: Callable[..., Any] = rebuild_python_function(
+        function.source, float_constant_dtype_of_user_function(function.arguments)
+    )
     if function.order:  # which Python's own numbers cannot do
-        plain = ImportableName(f"{_CODEGEN}.numba_functions", "compile_reference").import_object()(function)
+        plain = ImportableName(f"{_CODEGEN}.numba_functions", "compile_user_function_for_python").import_object()(
+            function
+        )
     kinds = [np.dtype(a) for a in function.arguments]
     nothing = tuple(np.dtype(r).type(np.nan if np.dtype(r).kind in "fc" else 0) for r in function.results)
 
-    def call(*values: Any) -> tuple[Any, ...]:
+    def call_user_function(*values: Any) -> tuple[Any, ...]:
         given = [k.type(v) if k.kind in "fc" else k.type(v).item() for k, v in zip(kinds, values, strict=True)]
         try:
             found = plain(*given)
@@ -200,13 +206,13 @@ def python_reference(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
             return nothing
         return tuple(found) if function.several else (found,)
 
-    return call
+    return call_user_function
 
 
-def vectorized_reference(function: UserFunction, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
+def user_function_over_arrays(function: UserFunction, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
     """Result `part` for each element of broadcast arrays, by the function in Python. One more array than the function
     has arguments says for which elements; the others are 0."""
-    scalar, dtype = python_reference(function), np.dtype(function.results[part])
+    scalar, dtype = user_function_in_python(function), np.dtype(function.results[part])
     broadcast = np.broadcast_arrays(*arrays)
     count = len(function.arguments)
     chosen = broadcast[count].ravel() if len(arrays) > count else np.ones(broadcast[0].size, bool)
@@ -218,7 +224,7 @@ def vectorized_reference(function: UserFunction, part: int, *arrays: Any) -> np.
     return results.reshape(broadcast[0].shape)
 
 
-def _code_identity(code: CodeType) -> list[Any]:
+def _identity_of_code_object(code: CodeType) -> list[Any]:
     """What a code object means, without where it stands."""
     return [
         code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_names, code.co_varnames,
@@ -228,7 +234,7 @@ def _code_identity(code: CodeType) -> list[Any]:
 
 def _format_captured_value(value: Any) -> Any:
     if isinstance(value, CodeType):
-        return _code_identity(value)
+        return _identity_of_code_object(value)
     if isinstance(value, tuple):
         return [_format_captured_value(v) for v in value]
     return value.digest if isinstance(value, FunctionSource) else (type(value).__name__, repr(value))

@@ -16,7 +16,7 @@ Host = np.ndarray[Any, Any]
 JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def copied_bytes(array: Host | None) -> Host:
+def copied_bytes_of_array(array: Host | None) -> Host:
     """An array's bytes, as they are now."""
     return np.frombuffer(b"" if array is None else array.tobytes(), np.uint8)
 

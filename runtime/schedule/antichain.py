@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..program.dag import bitmask_of, set_bits
+from ..program.dag import bitmask_of, members_of_bitmask
 
 
 class HeaviestAntichains:
@@ -29,12 +29,12 @@ class HeaviestAntichains:
         """
         later = [0] * len(earlier)
         for b, mask in enumerate(earlier):
-            for a in set_bits(mask):
+            for a in members_of_bitmask(mask):
                 later[a] |= 1 << b
         while True:
             from_left, into_left, end = self._find_augmenting_path(later)
             if end < 0:
-                return set_bits(bitmask_of(into_left) & ~bitmask_of(from_left))
+                return members_of_bitmask(bitmask_of(into_left) & ~bitmask_of(from_left))
             self._augment_flow(from_left, into_left, end)
 
     def _find_augmenting_path(self, later: Sequence[int]) -> tuple[dict[int, int], dict[int, int], int]:
@@ -51,7 +51,7 @@ class HeaviestAntichains:
                 return from_left, into_left, end
             fresh = later[left] & ~reached
             reached |= fresh
-            for right in set_bits(fresh):
+            for right in members_of_bitmask(fresh):
                 from_left[right] = left
                 for giver, amount in self._flow[right].items():
                     if amount and giver not in into_left:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from ..core.frozen import dataclass, replace
 from ..program.dag import (
     bitmask_of,
-    critical_path_ranks,
+    critical_path_ranks_of_tasks,
     depth_first_order,
-    max_parallelism,
+    max_task_parallelism,
     maximum_matching,
-    set_bits,
-    transitive_predecessors,
-    transitive_reduction,
+    members_of_bitmask,
+    transitive_reduction_of_tasks,
+    transitive_task_predecessors,
 )
 from ..program.report import Candidate, SyncCount
 from .cost_model import MachineModel, predict_makespan
@@ -36,12 +36,12 @@ class StreamAssignment:
         return max(self.stream, default=-1) + 1
 
 
-def assign_to_one_stream(preds: Preds, order: Sequence[int] = ()) -> StreamAssignment:
+def assign_tasks_to_one_stream(preds: Preds, order: Sequence[int] = ()) -> StreamAssignment:
     """All tasks on one stream, in program order, or in the order given, which keeps the dependences."""
     return StreamAssignment("1 stream", tuple(order) or tuple(range(len(preds))), (0,) * len(preds))
 
 
-def assign_max_parallel(
+def assign_streams_for_max_parallelism(
     preds: Preds,
     costs: Sequence[float] | None = None,
     *,
@@ -55,8 +55,8 @@ def assign_max_parallel(
     preds[v]: the tasks that `v` follows, all smaller than `v`. costs order the issue; above, reduced: if known already.
     """
     n = len(preds)
-    above = transitive_predecessors(preds) if above is None else above
-    reduced = transitive_reduction(preds, above) if reduced is None else reduced
+    above = transitive_task_predecessors(preds) if above is None else above
+    reduced = transitive_reduction_of_tasks(preds, above) if reduced is None else reduced
     users = [0] * n
     for v, sources in enumerate(reduced):
         for p in sources:
@@ -74,7 +74,7 @@ def assign_max_parallel(
     chain_of = {chain[-1]: i for i, chain in enumerate(chains)}
     tails = bitmask_of(chain_of)
     for j, head in enumerate(heads):
-        for tail in set_bits(above[head] & tails):
+        for tail in members_of_bitmask(above[head] & tails):
             after[chain_of[tail]] |= 1 << j
     behind = maximum_matching(after, range(len(chains)))
     stream = [0] * n
@@ -84,11 +84,11 @@ def assign_max_parallel(
             for v in chains[i]:
                 stream[v] = number
             i = behind[i]
-    rank = critical_path_ranks(preds, costs or [1.0] * n)
+    rank = critical_path_ranks_of_tasks(preds, costs or [1.0] * n)
     return StreamAssignment("max", tuple(sorted(range(n), key=lambda v: (-rank[v], v))), tuple(stream))
 
 
-def list_schedule(
+def list_schedule_on_streams(
     preds: Preds,
     costs: Sequence[float],
     k: int,
@@ -107,7 +107,7 @@ def list_schedule(
     """
     n, name = len(preds), f"{k} streams{name}"
     if order is None:
-        rank = critical_path_ranks(preds, costs) if rank is None else rank
+        rank = critical_path_ranks_of_tasks(preds, costs) if rank is None else rank
         by_rank = [-r for r in rank]
         order = sorted(range(n), key=by_rank.__getitem__)
     end, stream = [0.0] * n, [0] * n
@@ -187,15 +187,15 @@ class AssignmentOptions:
     width: int | None
 
 
-def stream_order_of(preds: Sequence[frozenset[int]], assignment: StreamAssignment) -> StreamOrder:
+def stream_order_of_assignment(preds: Sequence[frozenset[int]], assignment: StreamAssignment) -> StreamOrder:
     return StreamOrder(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
 
 
-def evaluate_assignment(
+def evaluate_stream_assignment(
     work: SchedulingProblem, assignment: StreamAssignment, preds: tuple[frozenset[int], ...] | None = None
 ) -> AssignmentOption:
     """The exact waits of an assignment and its predicted time. preds: if there are more than the work's own."""
-    waits = minimal_stream_waits(stream_order_of(work.preds if preds is None else preds, assignment))
+    waits = minimal_stream_waits(stream_order_of_assignment(work.preds if preds is None else preds, assignment))
     predicted = predict_makespan(
         assignment.order, assignment.stream, waits.needed, work.costs, work.shares, work.machine, work.sends
     )
@@ -203,7 +203,7 @@ def evaluate_assignment(
     return AssignmentOption(assignment, waits, Candidate(assignment.name, assignment.streams, count, predicted))
 
 
-def enumerate_assignments(
+def enumerate_stream_assignments(
     work: SchedulingProblem, streams: str | int, *, frugal: bool = False, thorough: bool = False
 ) -> AssignmentOptions:
     """The assignments for `streams` (`auto`, `max` or a number), and the cheapest predicted.
@@ -214,40 +214,42 @@ def enumerate_assignments(
     alive. thorough: several streams are tried wherever there are independent tasks, for the clock to judge.
     """
     n, machine, preds = len(work.preds), work.machine, work.preds
-    above = transitive_predecessors(preds)
-    known = max_parallelism(above) if n <= WIDTH_LIMIT else None
+    above = transitive_task_predecessors(preds)
+    known = max_task_parallelism(above) if n <= WIDTH_LIMIT else None
     most = n if known is None else known
-    rank = critical_path_ranks(preds, [cost + machine.gap for cost in work.costs])
+    rank = critical_path_ranks_of_tasks(preds, [cost + machine.gap for cost in work.costs])
 
-    def listed(k: int, order: Sequence[int] | None = None, name: str = "") -> AssignmentOption:
+    def list_scheduled_assignment(k: int, order: Sequence[int] | None = None, name: str = "") -> AssignmentOption:
         order = order or work.order or None
-        return evaluate_assignment(
+        return evaluate_stream_assignment(
             work,
-            list_schedule(preds, work.costs, k, gap=machine.gap, hop=machine.hop, rank=rank, order=order, name=name),
+            list_schedule_on_streams(
+                preds, work.costs, k, gap=machine.gap, hop=machine.hop, rank=rank, order=order, name=name
+            ),
         )
 
     if streams == "max":
-        asked = evaluate_assignment(work, assign_max_parallel(preds, work.costs, above=above))
+        asked = evaluate_stream_assignment(work, assign_streams_for_max_parallelism(preds, work.costs, above=above))
         return AssignmentOptions((asked,), asked, "asked for", known)
-    one = evaluate_assignment(work, assign_to_one_stream(preds, work.order))
+    one = evaluate_stream_assignment(work, assign_tasks_to_one_stream(preds, work.order))
     if isinstance(streams, int):
-        asked = listed(min(streams, most)) if min(streams, most) > 1 else one
+        asked = list_scheduled_assignment(min(streams, most)) if min(streams, most) > 1 else one
         return AssignmentOptions((asked,), asked, "asked for", known)
     reason = _why_one_stream_is_best(work, one, most, rank)
     if reason and (most <= 1 or not thorough):
         return AssignmentOptions((one,), one, reason, known)
     found, total = (
-        [one, evaluate_assignment(work, assign_max_parallel(preds, work.costs, above=above))],
+        [one, evaluate_stream_assignment(work, assign_streams_for_max_parallelism(preds, work.costs, above=above))],
         sum(work.costs),
     )
     counts = sorted({min(k, most) for k in machine.counts if k > 1}, reverse=True)
     for k in counts:
         if total / k < min(each.summary.predicted for each in found):
-            found.append(listed(k))
+            found.append(list_scheduled_assignment(k))
     if frugal:
         order = depth_first_order(preds, above)
-        found += [listed(k, order, ", depth first") for k in counts]
-    chosen = _cheapest_assignment(found, known)
+        found += [list_scheduled_assignment(k, order, ", depth first") for k in counts]
+    chosen = _cheapest_stream_assignment(found, known)
     return replace(chosen, best=one, reason=reason) if reason else chosen
 
 
@@ -261,7 +263,7 @@ def _why_one_stream_is_best(work: SchedulingProblem, one: AssignmentOption, most
     return ""
 
 
-def _cheapest_assignment(options: Sequence[AssignmentOption], width: int | None) -> AssignmentOptions:
+def _cheapest_stream_assignment(options: Sequence[AssignmentOption], width: int | None) -> AssignmentOptions:
     one, best = options[0], min(options, key=lambda o: (o.summary.predicted, o.summary.streams))
     if best.summary.predicted > one.summary.predicted * (1 - MARGIN):
         best = one

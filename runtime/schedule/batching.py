@@ -1,9 +1,9 @@
 """Program -> Program: independent tasks that do the same become one launch. Pure; the result is again right in order.
 
-`batch_matmuls`: matmuls of equal shapes become one library call with the attribute `batch`. A library may round a batch
-in another way, so it is the model that decides, never the clock. `pack_small_launches`: tiny launches of one kernel
-become one launch of it with the option `pack_small_launches`; each member does exactly what it did. `program.members`
-gives the parts back.
+`batch_matmul_tasks`: matmuls of equal shapes become one library call with the attribute `batch`. A library may round a
+batch in another way, so it is the model that decides, never the clock. `pack_small_launches`: tiny launches of one
+kernel become one launch of it with the option `pack_small_launches`; each member does exactly what it did.
+`program.members` gives the parts back.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ PACK_SHARE = 0.5  # neither does one that fills more of the machine
 BATCHABLE = ("matmul",)
 
 
-def batch_matmuls(program: Program, machine: MachineModel) -> Program:
+def batch_matmul_tasks(program: Program, machine: MachineModel) -> Program:
     """The program with its independent matmuls of equal dtypes, shapes and strides in batches; those with an epilogue
     stay alone, which no library has for addresses in a table."""
 
-    def kind(task: Task) -> Hashable | None:
+    def matmul_batch_kind(task: Task) -> Hashable | None:
         if not isinstance(task.kernel, Library) or task.kernel.name not in BATCHABLE or task.units != 1:
             return None
         if "epilogue" in dict(task.kernel.attrs):
             return None
-        return (task.kernel, *map(_region_form, (*task.reads, *task.writes)))
+        return (task.kernel, *map(_batched_region_form, (*task.reads, *task.writes)))
 
-    def joined(tasks: Sequence[Task]) -> Task:
+    def join_matmul_tasks(tasks: Sequence[Task]) -> Task:
         first = tasks[0].kernel
         assert isinstance(first, Library)
-        return _join_launches(tasks, Library(first.name, (*first.attrs, ("batch", len(tasks)))), machine)
+        return _join_tasks_into_packed_launch(
+            tasks, Library(first.name, (*first.attrs, ("batch", len(tasks)))), machine
+        )
 
-    return _merge_by_level(program, kind, joined)
+    return _merge_tasks_of_one_level(program, matmul_batch_kind, join_matmul_tasks)
 
 
 def pack_small_launches(program: Program, machine: MachineModel) -> Program:
     """The program with tiny independent launches of one kernel in one launch. They have one launch shape."""
 
-    def kind(task: Task) -> Hashable | None:
+    def small_launch_kind(task: Task) -> Hashable | None:
         if (
             not isinstance(task.kernel, Kernel)
             or "own" in dict(task.kernel.options)
@@ -53,21 +55,21 @@ def pack_small_launches(program: Program, machine: MachineModel) -> Program:
         counts = (len(task.arguments), len(task.reads), len(task.writes))
         return (task.kernel, task.grid, task.block, task.units, task.grain, counts)
 
-    def joined(tasks: Sequence[Task]) -> Task:
+    def join_small_launches(tasks: Sequence[Task]) -> Task:
         first, n = tasks[0], len(tasks)
         assert isinstance(first.kernel, Kernel)
         kernel = replace(first.kernel, options=(*first.kernel.options, ("packed", n)))
-        made = _join_launches(tasks, kernel, machine)
+        made = _join_tasks_into_packed_launch(tasks, kernel, machine)
         return replace(made, units=n * first.units, grid=(n * first.grid[0], *first.grid[1:]))
 
-    return _merge_by_level(program, kind, joined)
+    return _merge_tasks_of_one_level(program, small_launch_kind, join_small_launches)
 
 
-def _region_form(region: Region) -> Hashable:
+def _batched_region_form(region: Region) -> Hashable:
     return (region.shape, region.strides, region.dtype)
 
 
-def _join_launches(tasks: Sequence[Task], kernel: Kernel | Library, machine: MachineModel) -> Task:
+def _join_tasks_into_packed_launch(tasks: Sequence[Task], kernel: Kernel | Library, machine: MachineModel) -> Task:
     """The tasks side by side in one launch: as long as the longest of them, or as the machine's full load."""
     load = sum(task.cost * machine_share_of_task(task, machine) for task in tasks)
     return replace(
@@ -79,17 +81,17 @@ def _join_launches(tasks: Sequence[Task], kernel: Kernel | Library, machine: Mac
         writes=tuple(w for task in tasks for w in task.writes),
         same_element=frozenset[int]().union(*(task.same_element for task in tasks)),
         cost=round(max(max(task.cost for task in tasks), load), 3),
-        line=", ".join(_unique_regions(part for task in tasks for part in task.line.split(", ") if part)),
+        line=", ".join(_unique_regions_of_batch(part for task in tasks for part in task.line.split(", ") if part)),
         flops=sum(task.flops for task in tasks),
         nodes=tuple(node for task in tasks for node in task.nodes),
     )
 
 
-def _unique_regions(parts: Iterable[str]) -> list[str]:
+def _unique_regions_of_batch(parts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
-def _merge_by_level(
+def _merge_tasks_of_one_level(
     program: Program, kind: Callable[[Task], Hashable | None], joined: Callable[[Sequence[Task]], Task]
 ) -> Program:
     """Tasks of one kind and one level become one. Levels (the longest path from an entry) rise along every dependence:
@@ -108,14 +110,14 @@ def _merge_by_level(
     group_of = {number: g for g, numbers in enumerate(members) for number in numbers}
     before = [{group_of[p] for number in numbers for p in preds[number]} for numbers in members]
     tasks = []
-    for g in _nearest_linear_extension(before):
+    for g in _nearest_linear_extension_of_tasks(before):
         numbers = members[g]
         each = [program.tasks[number] for number in numbers]
         tasks.append(each[0] if len(each) == 1 else joined(each))
     return replace(program, tasks=tuple(tasks))
 
 
-def _nearest_linear_extension(before: Sequence[set[int]]) -> list[int]:
+def _nearest_linear_extension_of_tasks(before: Sequence[set[int]]) -> list[int]:
     """A linear extension as near to the numbers' own order as there is one."""
     missing = [len(sources) for sources in before]
     after: list[list[int]] = [[] for _ in before]

@@ -40,14 +40,14 @@ class MachineModel:
     batches: bool = False
 
 
-def _available_cpu_cores() -> int:
+def _cpu_cores_for_cost_model() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Measured: a hand-over between spinning native workers 0.06 us, a parked one some 5 us; H200: a kernel in a chain
 # 1.2 us, an 8-wide graph of empty kernels 0.8 us a branch more than a chain.
 MACHINES = {
-    "cpu": MachineModel("cpu", _available_cpu_cores(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
+    "cpu": MachineModel("cpu", _cpu_cores_for_cost_model(), launch=0.2, event=0.1, gap=0.1, hop=1.0, stream=5.0),
     "cuda": MachineModel("cuda", 0, 0, 0, 1.2, 0.4, gap=1.2, hop=2.0, stream=0.8, tiny=0.0, packs=True, batches=True),
     "fake": MachineModel("fake", 64, launch=0.1, event=0.05, gap=0.1, hop=0.2, stream=0.1),
 }
@@ -108,14 +108,14 @@ def predict_makespan(
     order: tasks as issued. stream[v], waits[v]: where task `v` runs, and the tasks of other streams it waits for.
     Tasks that fit on the machine together run at full speed, others slow each other down evenly (processor sharing).
     """
-    end = task_times(order, stream, waits, costs, shares, machine)[2]
+    end = predict_task_times(order, stream, waits, costs, shares, machine)[2]
     return max(max(end.values(), default=0.0), end_of_sends(sends, end))
 
 
 Times = dict[int, float]
 
 
-def task_times(
+def predict_task_times(
     order: Sequence[int],
     stream: Sequence[int],
     waits: Sequence[Sequence[int]],
@@ -124,14 +124,14 @@ def task_times(
     machine: MachineModel,
 ) -> tuple[Times, Times, Times]:
     """When each task is issued, starts and ends: microseconds from the call; `predict_makespan` takes the last end."""
-    issued = _host_issue_times(order, waits, machine, len(set(stream)))
+    issued = _predict_host_issue_times(order, waits, machine, len(set(stream)))
     top = max(shares, default=0.0)
     if (max(stream, default=0) + 1) * top <= 1.0:
         return issued, *_simulate_uncontended(order, stream, waits, costs, issued, machine)
     return issued, *_simulate_contended(order, stream, waits, costs, shares, issued, machine)
 
 
-def _host_issue_times(
+def _predict_host_issue_times(
     order: Sequence[int], waits: Sequence[Sequence[int]], machine: MachineModel, streams: int
 ) -> Times:
     """When the host has launched each task; a task's event is recorded right after its launch."""

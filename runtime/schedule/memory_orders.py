@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..core.frozen import dataclass, replace
-from ..program.dag import depth_first_order, set_bits, transitive_predecessors
+from ..program.dag import depth_first_order, members_of_bitmask, transitive_task_predecessors
 from ..program.program import Library, Program
 from ..program.report import AddedDependence
 from .antichain import HeaviestAntichains
@@ -32,7 +32,7 @@ def add_memory_saving_orders(
     where no order can be added, the tasks are reordered instead.
     """
     if assignment.streams <= 1:
-        return tuple(preds), _reorder_for_least_memory(preds, assignment, temps), ()
+        return tuple(preds), _reorder_stream_for_least_memory(preds, assignment, temps), ()
     nodes = StreamOrder(len(preds), assignment.order, tuple(preds), assignment.stream, assignment.streams)
     before = list(minimal_stream_waits(nodes).before)
     full = _with_stream_predecessors(preds, assignment)
@@ -46,12 +46,12 @@ def add_memory_saving_orders(
         weight = sum(temps.sizes[b] for b in heavy)
         if fewest < 0 or weight < fewest:
             fewest, kept = weight, len(added)
-        paths = _longest_paths(full, before, costs)
-        pair = _cheapest_buffer_order(heavy, temps, before, paths, copies)
+        paths = _longest_paths_through_tasks(full, before, costs)
+        pair = _cheapest_memory_saving_order(heavy, temps, before, paths, copies)
         if pair is None:
             break
         added += _order_tasks_after(temps.users[pair[0]], temps.users[pair[1]], full, before, paths)
-    needed = _drop_implied_orders(preds, assignment, added[:kept])
+    needed = _drop_implied_memory_orders(preds, assignment, added[:kept])
     final = [set(p) for p in preds]
     for edge in needed:
         final[edge.after].add(edge.before)
@@ -60,7 +60,7 @@ def add_memory_saving_orders(
         result,
         replace(
             assignment,
-            order=_nearest_topological_order(_with_stream_predecessors(result, assignment), assignment.order),
+            order=_nearest_topological_task_order(_with_stream_predecessors(result, assignment), assignment.order),
         ),
         needed,
     )
@@ -84,7 +84,7 @@ class _LongestPaths:
         return max(0.0, self.top[u] + self.rank[v] - self.longest)
 
 
-def _longest_paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _LongestPaths:
+def _longest_paths_through_tasks(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _LongestPaths:
     order = sorted(range(len(before)), key=lambda v: before[v].bit_count())
     top, rank = [0.0] * len(before), list(costs)
     for v in order:
@@ -95,12 +95,12 @@ def _longest_paths(preds: Preds, before: Sequence[int], costs: Sequence[float]) 
     return _LongestPaths(top, rank, max(top, default=0.0))
 
 
-def _cheapest_buffer_order(
+def _cheapest_memory_saving_order(
     heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _LongestPaths, copies: int
 ) -> tuple[int, int] | None:
     """The pair of buffers (first, second) to put in order that costs least time for the bytes saved, if any may be."""
     users, sizes = temps.users, temps.sizes
-    done = {b: _union_of_predecessors(users[b], before) for b in heavy}
+    done = {b: _union_of_task_predecessors(users[b], before) for b in heavy}
     ends = {b: max(_maximal_tasks(users[b], before), key=lambda v: paths.top[v]) for b in heavy}
     starts = {b: max(_minimal_tasks(users[b], before), key=lambda v: paths.rank[v]) for b in heavy}
     best: tuple[float, int, int, int] | None = None
@@ -120,7 +120,7 @@ def _order_tasks_after(
 ) -> list[AddedDependence]:
     """Let a set of tasks wait for another one: new edges, with `preds` and `before` brought up to date."""
     ends, starts = _maximal_tasks(first, before), _minimal_tasks(second, before)
-    done = _union_of_predecessors(first, before)
+    done = _union_of_task_predecessors(first, before)
     edges = [AddedDependence(u, v, paths.lengthened_path(u, v)) for v in starts for u in ends]
     for edge in edges:
         preds[edge.after].add(edge.before)
@@ -130,9 +130,9 @@ def _order_tasks_after(
     return edges
 
 
-def _union_of_predecessors(mask: int, before: Sequence[int]) -> int:
+def _union_of_task_predecessors(mask: int, before: Sequence[int]) -> int:
     result = 0
-    for v in set_bits(mask):
+    for v in members_of_bitmask(mask):
         result |= before[v]
     return result
 
@@ -140,14 +140,14 @@ def _union_of_predecessors(mask: int, before: Sequence[int]) -> int:
 def _maximal_tasks(mask: int, before: Sequence[int]) -> list[int]:
     """The members that precede no other member."""
     rest = mask
-    for v in set_bits(mask):
+    for v in members_of_bitmask(mask):
         rest &= ~(before[v] & ~(1 << v))
-    return set_bits(rest)
+    return members_of_bitmask(rest)
 
 
 def _minimal_tasks(mask: int, before: Sequence[int]) -> list[int]:
     """The members that follow no other member."""
-    return [v for v in set_bits(mask) if not before[v] & ~(1 << v) & mask]
+    return [v for v in members_of_bitmask(mask) if not before[v] & ~(1 << v) & mask]
 
 
 def _with_stream_predecessors(preds: Preds, assignment: StreamAssignment) -> list[set[int]]:
@@ -162,7 +162,7 @@ def _with_stream_predecessors(preds: Preds, assignment: StreamAssignment) -> lis
     return result
 
 
-def _drop_implied_orders(
+def _drop_implied_memory_orders(
     preds: Preds, assignment: StreamAssignment, added: Sequence[AddedDependence]
 ) -> tuple[AddedDependence, ...]:
     """Those of the added orders that the dependences, the streams and the other added orders do not imply."""
@@ -170,13 +170,13 @@ def _drop_implied_orders(
     for edge in added:
         full[edge.after].add(edge.before)
     above = [0] * len(full)
-    for v in _nearest_topological_order(full, assignment.order):
+    for v in _nearest_topological_task_order(full, assignment.order):
         for p in full[v]:
             above[v] |= above[p] | 1 << p
     return tuple(e for e in added if not any(above[w] >> e.before & 1 for w in full[e.after]))
 
 
-def _nearest_topological_order(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
+def _nearest_topological_task_order(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
     """An order that keeps `preds`, as near to the wanted one as that allows."""
     place = {v: i for i, v in enumerate(wanted)}
     followers: list[list[int]] = [[] for _ in preds]
@@ -197,24 +197,24 @@ def _nearest_topological_order(preds: Preds, wanted: Sequence[int]) -> tuple[int
     return tuple(order)
 
 
-def _reorder_for_least_memory(
+def _reorder_stream_for_least_memory(
     preds: Sequence[frozenset[int]], assignment: StreamAssignment, temps: Temporaries
 ) -> StreamAssignment:
     """The tasks of one stream in the order, of three, that keeps the fewest bytes alive."""
     orders = [
         list(assignment.order),
-        depth_first_order(preds, transitive_predecessors(preds)),
+        depth_first_order(preds, transitive_task_predecessors(preds)),
         _least_memory_growth_order(preds, temps),
     ]
 
-    def alive(order: list[int]) -> int:
+    def most_bytes_alive(order: list[int]) -> int:
         before, done = [0] * len(order), 0
         for v in order:
             done |= 1 << v
             before[v] = done
         return buffer_lifetimes(temps, before).bound
 
-    best = min(orders, key=alive)
+    best = min(orders, key=most_bytes_alive)
     return replace(assignment, order=tuple(best))
 
 
@@ -227,18 +227,18 @@ def _least_memory_growth_order(preds: Preds, temps: Temporaries) -> list[int]:
             followers[p].append(v)
     touched: list[list[int]] = [[] for _ in range(n)]
     for b, mask in enumerate(users):
-        for v in set_bits(mask):
+        for v in members_of_bitmask(mask):
             touched[v].append(b)
     missing = [len(p) for p in preds]
     ready, done, order = {v for v in range(n) if not missing[v]}, 0, list[int]()
 
-    def growth(v: int) -> tuple[int, int, int]:
+    def memory_growth_of_task(v: int) -> tuple[int, int, int]:
         fresh = sum(temps.sizes[b] for b in touched[v] if not users[b] & done)
         freed = sum(temps.sizes[b] for b in touched[v] if not users[b] & ~(done | 1 << v))
         return fresh - freed, fresh, v
 
     while ready:
-        v = min(ready, key=growth)
+        v = min(ready, key=memory_growth_of_task)
         ready.remove(v)
         order.append(v)
         done |= 1 << v

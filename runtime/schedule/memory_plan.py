@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 
 from ..core.frozen import dataclass
-from ..program.dag import set_bits
+from ..program.dag import members_of_bitmask
 from ..program.program import Program
 from .antichain import HeaviestAntichains
 
@@ -66,14 +66,14 @@ def tasks_touching_buffers(program: Program) -> list[int]:
     return users
 
 
-def collect_temporaries(program: Program) -> Temporaries:
+def collect_temporary_buffers(program: Program) -> Temporaries:
     users = tasks_touching_buffers(program)
     found = [b for b, buffer in enumerate(program.buffers) if buffer.kind == "temp" and buffer.nbytes and users[b]]
     sizes = tuple(-(-program.buffers[b].nbytes // ALIGNMENT) * ALIGNMENT for b in found)
     return Temporaries(tuple(found), sizes, tuple(users[b] for b in found))
 
 
-def place_temporaries(program: Program, temps: Temporaries, before: Sequence[int]) -> Placement:
+def place_temporaries_in_arena(program: Program, temps: Temporaries, before: Sequence[int]) -> Placement:
     """Offsets for all temporaries: the lowest arena of several greedy packings."""
     lives = buffer_lifetimes(temps, before)
     offsets, arena = _pack_arena(temps, lives)
@@ -93,7 +93,7 @@ def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     users, sizes = temps.users, temps.sizes
     touched = [0] * len(before)
     for b, mask in enumerate(users):
-        for v in set_bits(mask):
+        for v in members_of_bitmask(mask):
             touched[v] |= 1 << b
     over, seen, bound = [0] * len(before), [0] * len(before), 0
     for v in sorted(range(len(before)), key=lambda v: before[v].bit_count()):
@@ -102,10 +102,10 @@ def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
             p = past.bit_length() - 1
             known = over[p]
             open_now |= seen[p]
-            for u in set_bits(past & ~before[p]):
+            for u in members_of_bitmask(past & ~before[p]):
                 open_now |= touched[u]
         seen[v] = open_now
-        for b in set_bits(open_now & ~known):
+        for b in members_of_bitmask(open_now & ~known):
             if users[b] & ~past:
                 size += sizes[b]
             else:
@@ -116,7 +116,7 @@ def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     earlier, start = [], []
     for mask in users:
         common, first = -1, -1
-        for v in set_bits(mask):
+        for v in members_of_bitmask(mask):
             common &= over[v]
             if first < 0 or before[v].bit_count() < first:
                 first = before[v].bit_count()
@@ -128,18 +128,18 @@ def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
 def exact_arena_bound(program: Program, before: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """The least bytes that any arena of the program needs under the order `before`, exactly; and why: buffers of as
     many bytes of which none is over before another one begins."""
-    temps = collect_temporaries(program)
+    temps = collect_temporary_buffers(program)
     heaviest = HeaviestAntichains(temps.sizes).heaviest_antichain(buffer_lifetimes(temps, before).earlier)
     return sum(temps.sizes[b] for b in heaviest), tuple(temps.buffers[b] for b in heaviest)
 
 
-def _conflicting_buffers(lives: Lifetimes) -> list[int]:
+def _buffers_alive_together(lives: Lifetimes) -> list[int]:
     """The buffers that may be alive together with each buffer, from whichever is fewer: pairs in order, or others."""
     n = len(lives.start)
     if 4 * sum(mask.bit_count() for mask in lives.earlier) < n * n:
         ordered = [mask | 1 << b for b, mask in enumerate(lives.earlier)]
         for b, mask in enumerate(lives.earlier):
-            for a in set_bits(mask):
+            for a in members_of_bitmask(mask):
                 ordered[a] |= 1 << b
         return [(1 << n) - 1 & ~mask for mask in ordered]
     conflicts, begun = [0] * n, 0
@@ -147,7 +147,7 @@ def _conflicting_buffers(lives: Lifetimes) -> list[int]:
         # None of those that have begun can be after `b` as a whole.
         together = begun & ~lives.earlier[b]
         conflicts[b] |= together
-        for a in set_bits(together):
+        for a in members_of_bitmask(together):
             conflicts[a] |= 1 << b
         begun |= 1 << b
     return conflicts
@@ -155,15 +155,17 @@ def _conflicting_buffers(lives: Lifetimes) -> list[int]:
 
 def _pack_arena(temps: Temporaries, lives: Lifetimes) -> tuple[list[int], int]:
     """The lowest of several greedy packings; the first that is close to a lower bound ends the search."""
-    conflicts, bound = _conflicting_buffers(lives), lives.bound
+    conflicts, bound = _buffers_alive_together(lives), lives.bound
     best: tuple[list[int], int] = ([], 0)
-    for number, order in enumerate(_packing_orders(temps, lives, conflicts)):
+    for number, order in enumerate(_arena_packing_orders(temps, lives, conflicts)):
         for best_fit in (False, True):
-            offsets = _greedy_packing(order, temps.sizes, conflicts, best_fit)
+            offsets = _greedy_arena_packing(order, temps.sizes, conflicts, best_fit)
             arena = max((offset + size for offset, size in zip(offsets, temps.sizes, strict=True)), default=0)
             if not best[0] or arena < best[1]:
                 best = (offsets, arena)
-                bound = max(bound, _clique_lower_bound(offsets, temps.sizes, conflicts) if arena > bound * CLOSE else 0)
+                bound = max(
+                    bound, _clique_lower_bound_of_arena(offsets, temps.sizes, conflicts) if arena > bound * CLOSE else 0
+                )
             if best[1] <= bound * CLOSE:
                 return best
         if number == 1 and len(order) > MANY:
@@ -171,30 +173,32 @@ def _pack_arena(temps: Temporaries, lives: Lifetimes) -> tuple[list[int], int]:
     return best
 
 
-def _packing_orders(temps: Temporaries, lives: Lifetimes, conflicts: Sequence[int]) -> Iterator[list[int]]:
+def _arena_packing_orders(temps: Temporaries, lives: Lifetimes, conflicts: Sequence[int]) -> Iterator[list[int]]:
     """The orders that packings place buffers in: by size, by size and lifetime, by crowding, by start."""
     everything, sizes, start = range(len(temps.sizes)), temps.sizes, lives.start
     yield sorted(everything, key=lambda b: (-sizes[b], start[b]))
     yield sorted(everything, key=lambda b: (-sizes[b] * conflicts[b].bit_count(), b))
-    crowd = [sum(sizes[c] for c in set_bits(mask)) for mask in conflicts]
+    crowd = [sum(sizes[c] for c in members_of_bitmask(mask)) for mask in conflicts]
     yield sorted(everything, key=lambda b: (-crowd[b] - sizes[b], b))
     yield sorted(everything, key=lambda b: (start[b], -sizes[b]))
 
 
-def _clique_lower_bound(offsets: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]) -> int:
+def _clique_lower_bound_of_arena(offsets: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int]) -> int:
     """A lower bound: the bytes of some buffers all alive together, grown from the one that ends the arena."""
     top = max(range(len(sizes)), key=lambda b: offsets[b] + sizes[b], default=-1)
     if top < 0:
         return 0
     total, others = sizes[top], conflicts[top]
     while others:
-        b = max(set_bits(others), key=lambda c: (sizes[c], (conflicts[c] & others).bit_count()))
+        b = max(members_of_bitmask(others), key=lambda c: (sizes[c], (conflicts[c] & others).bit_count()))
         total += sizes[b]
         others &= conflicts[b]
     return total
 
 
-def _greedy_packing(order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool) -> list[int]:
+def _greedy_arena_packing(
+    order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool
+) -> list[int]:
     """Place buffers one by one, in the smallest gap that fits or in the lowest, on top if there is none."""
     offsets, placed = [0] * len(sizes), 0
     line: list[tuple[int, int, int]] = []  # (start, end, buffer) of all placed, lowest first
@@ -203,7 +207,7 @@ def _greedy_packing(order: Sequence[int], sizes: Sequence[int], conflicts: Seque
         top, choice, room = 0, -1, 0
         near = line
         if rivals.bit_count() * 4 < len(line):
-            near = sorted([(offsets[c], offsets[c] + sizes[c], c) for c in set_bits(rivals)])
+            near = sorted([(offsets[c], offsets[c] + sizes[c], c) for c in members_of_bitmask(rivals)])
         for low, high, c in near:
             if rivals >> c & 1:
                 gap = low - top

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from ..core.frozen import dataclass
 from ..program.plan import Plan
 from ..program.program import Program
-from .batching import batch_matmuls, pack_small_launches
+from .batching import batch_matmul_tasks, pack_small_launches
 from .cost_model import MachineModel
-from .schedule import alternative_plans, schedule
+from .schedule import schedule, schedule_alternative_plans
 from .surroundings import ALONE, Surroundings
 
 CANDIDATES = 4  # at most
@@ -43,11 +43,11 @@ def predicted_microseconds(plan: Plan) -> float:
     return next(c.predicted for c in report.candidates if c.name == report.chosen)
 
 
-def batch_matmuls_where_faster(
+def batch_matmul_tasks_where_faster(
     program: Program, streams: str | int, machine: MachineModel, surroundings: Surroundings = ALONE
 ) -> Program:
     """The program with its matmuls in batches. The device must have them, and the model find that no slower."""
-    other = batch_matmuls(program, machine) if machine.batches else program
+    other = batch_matmul_tasks(program, machine) if machine.batches else program
     if other is program:
         return program
     plans = [schedule(each, streams, machine=machine, surroundings=surroundings) for each in (program, other)]
@@ -61,12 +61,12 @@ def plan_by_cost_model(
     """The plan that the cost model finds fastest, small launches packed or not."""
     plans = [
         schedule(each, streams, memory, machine=machine, surroundings=surroundings)
-        for each in _program_variants(program, machine)
+        for each in _batched_and_packed_program_variants(program, machine)
     ]
     return min(plans, key=predicted_microseconds)
 
 
-def _program_variants(program: Program, machine: MachineModel) -> tuple[Program, ...]:
+def _batched_and_packed_program_variants(program: Program, machine: MachineModel) -> tuple[Program, ...]:
     other = pack_small_launches(program, machine) if machine.packs else program
     return (program,) if other is program else (program, other)
 
@@ -92,8 +92,8 @@ def choose_plan_candidates(
     every: list[PlanCandidate] = []
     must: list[PlanCandidate] = []
     assignments = [name.split(",")[0] for name in keep]
-    for number, each in enumerate(_program_variants(program, machine)):
-        plans = alternative_plans(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
+    for number, each in enumerate(_batched_and_packed_program_variants(program, machine)):
+        plans = schedule_alternative_plans(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
         every += [PlanCandidate(plan, way, number > 0) for way in ways for plan in plans]
         must += [PlanCandidate(plans[0], ways[0], number > 0)]
         must += [PlanCandidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..core.frozen import dataclass, replace
 from ..program.control_flow import nested_plans
-from ..program.dag import critical_path_ranks, transitive_predecessors
-from ..program.plan import Plan, happens_before, plan_boundary
+from ..program.dag import critical_path_ranks_of_tasks, transitive_task_predecessors
+from ..program.plan import Plan, plan_boundary, plan_happens_before
 from ..program.program import Program, task_dependences
 from ..program.report import AddedDependence, Report, SyncCount
 from .assign_streams import (
@@ -17,15 +17,21 @@ from .assign_streams import (
     AssignmentOptions,
     SchedulingProblem,
     StreamAssignment,
-    enumerate_assignments,
-    evaluate_assignment,
-    stream_order_of,
+    enumerate_stream_assignments,
+    evaluate_stream_assignment,
+    stream_order_of_assignment,
 )
 from .cost_model import MachineModel, machine_share_of_task
 from .memory_orders import add_memory_saving_orders
-from .memory_plan import Placement, Temporaries, collect_temporaries, exact_arena_bound, place_temporaries
+from .memory_plan import (
+    Placement,
+    Temporaries,
+    collect_temporary_buffers,
+    exact_arena_bound,
+    place_temporaries_in_arena,
+)
 from .surroundings import ALONE, Surroundings, sends_of_tasks, serial_order
-from .waits import add_completion_nodes, add_join_points, emit_plan_steps
+from .waits import add_output_completion_nodes, emit_plan_steps, replace_waits_by_join_points
 
 MODES = ("concurrency", "balanced", "small")
 
@@ -59,11 +65,11 @@ def schedule(
     bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. surroundings: what
     comes late and what is sent; times then include the sends. Raises ValueError for anything else.
     """
-    work, found, placed = _place_assignment(program, streams, memory, machine, surroundings=surroundings)
-    return _build_plan(program, work, found, next(placed), memory, join_points)
+    work, found, placed = _options_with_placed_memory(program, streams, memory, machine, surroundings=surroundings)
+    return _build_scheduled_plan(program, work, found, next(placed), memory, join_points)
 
 
-def alternative_plans(
+def schedule_alternative_plans(
     program: Program,
     streams: str | int = "auto",
     memory: str = "balanced",
@@ -78,7 +84,7 @@ def alternative_plans(
     Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most `within` times
     as slow; and those whose name is in `keep`. Raises ValueError as `schedule` does.
     """
-    work, found, placed = _place_assignment(program, streams, memory, machine, thorough=True)
+    work, found, placed = _options_with_placed_memory(program, streams, memory, machine, thorough=True)
     plans: list[Plan] = []
     known: list[frozenset[tuple[int, ...]]] = []
     for each in placed:
@@ -86,7 +92,7 @@ def alternative_plans(
         near = summary.streams == 1 or summary.predicted <= found.best.summary.predicted * within
         if same not in known and ((near and len(plans) < most) or summary.name in keep):
             known.append(same)
-            plans.append(_build_plan(program, work, found, each, memory, True))
+            plans.append(_build_scheduled_plan(program, work, found, each, memory, True))
             found = replace(found, reason=f"for the clock to judge; the model prefers {found.best.summary.name}")
     return tuple(plans)
 
@@ -99,7 +105,7 @@ def _tasks_by_stream(assignment: StreamAssignment) -> frozenset[tuple[int, ...]]
     return frozenset(map(tuple, lanes))
 
 
-def _place_assignment(
+def _options_with_placed_memory(
     program: Program,
     streams: str | int,
     memory: str,
@@ -117,29 +123,30 @@ def _place_assignment(
     if surroundings:
         sends = sends_of_tasks(program, surroundings)
         work = replace(work, sends=sends, order=serial_order(program, preds, surroundings, sends))
-    found = enumerate_assignments(work, wanted, frugal=memory == "small", thorough=thorough)
-    temps = collect_temporaries(program)
+    found = enumerate_stream_assignments(work, wanted, frugal=memory == "small", thorough=thorough)
+    temps = collect_temporary_buffers(program)
     if memory == "small":
-        found, best = _fewest_bytes_option(program, temps, work, found)
+        found, best = _schedule_option_of_fewest_bytes(program, temps, work, found)
         return work, found, iter((best,))
     others = sorted(
-        (o for o in found.all if o is not found.best), key=lambda o: (o.summary.streams > 1, _makespan_of_option(o))
+        (o for o in found.all if o is not found.best),
+        key=lambda o: (o.summary.streams > 1, _predicted_makespan_of_option(o)),
     )
     if memory == "balanced":
         return (
             work,
             found,
             (
-                _PlacedAssignment(o, work.preds, place_temporaries(program, temps, o.waits.before))
+                _PlacedAssignment(o, work.preds, place_temporaries_in_arena(program, temps, o.waits.before))
                 for o in (found.best, *others)
             ),
         )
-    by_data = [mask | 1 << v for v, mask in enumerate(transitive_predecessors(work.preds))]
-    placement = place_temporaries(program, temps, by_data)
+    by_data = [mask | 1 << v for v, mask in enumerate(transitive_task_predecessors(work.preds))]
+    placement = place_temporaries_in_arena(program, temps, by_data)
     return work, found, (_PlacedAssignment(o, work.preds, placement) for o in (found.best, *others))
 
 
-def _makespan_of_option(each: AssignmentOption) -> float:
+def _predicted_makespan_of_option(each: AssignmentOption) -> float:
     return each.summary.predicted
 
 
@@ -157,7 +164,7 @@ def check_streams_option(streams: Any) -> str | int:
     raise ValueError(f'streams={streams!r}: write "auto", "max" or a whole number of streams, 1 or more')
 
 
-def _fewest_bytes_option(
+def _schedule_option_of_fewest_bytes(
     program: Program, temps: Temporaries, work: SchedulingProblem, found: AssignmentOptions
 ) -> tuple[AssignmentOptions, _PlacedAssignment]:
     """The fastest of those that need the fewest bytes, once orders are added to the most promising options.
@@ -165,16 +172,18 @@ def _fewest_bytes_option(
     They are one stream, the fastest, and the one of the smallest arena as it stands.
     """
 
-    def arena(each: AssignmentOption) -> int:
-        return place_temporaries(program, temps, each.waits.before).arena
+    def option_arena_bytes(each: AssignmentOption) -> int:
+        return place_temporaries_in_arena(program, temps, each.waits.before).arena
 
-    def shrunk(each: AssignmentOption) -> _PlacedAssignment:
+    def option_with_less_memory(each: AssignmentOption) -> _PlacedAssignment:
         preds, assignment, added = add_memory_saving_orders(program, temps, work.preds, each.assignment, work.machine)
-        ordered = evaluate_assignment(work, assignment, preds)
-        return _PlacedAssignment(ordered, preds, place_temporaries(program, temps, ordered.waits.before), added)
+        ordered = evaluate_stream_assignment(work, assignment, preds)
+        return _PlacedAssignment(
+            ordered, preds, place_temporaries_in_arena(program, temps, ordered.waits.before), added
+        )
 
-    promising = {id(each): each for each in (found.all[0], found.best, min(found.all, key=arena))}
-    tried = [shrunk(each) for each in promising.values()]
+    promising = {id(each): each for each in (found.all[0], found.best, min(found.all, key=option_arena_bytes))}
+    tried = [option_with_less_memory(each) for each in promising.values()]
     least = min(placed.placement.arena for placed in tried)
     near = [placed for placed in tried if placed.placement.arena <= least * NEAR_SMALLEST]
     best = min(near, key=lambda placed: (placed.option.summary.predicted, placed.placement.arena))
@@ -183,7 +192,7 @@ def _fewest_bytes_option(
     return replace(found, all=every, best=best.option, reason=reason), best
 
 
-def _build_plan(
+def _build_scheduled_plan(
     program: Program,
     work: SchedulingProblem,
     found: AssignmentOptions,
@@ -193,16 +202,16 @@ def _build_plan(
 ) -> Plan:
     """Join points, completion and steps, and the report."""
     assignment, direct = placed.option.assignment, placed.option.waits
-    nodes = stream_order_of(placed.preds, assignment)
-    nodes, inner = add_join_points(nodes, direct) if join_points else (nodes, direct)
+    nodes = stream_order_of_assignment(placed.preds, assignment)
+    nodes, inner = replace_waits_by_join_points(nodes, direct) if join_points else (nodes, direct)
     joins = len(nodes.preds) - nodes.tasks
     writers = [0] * len(program.buffers)
     for number, task in enumerate(program.tasks):
         for region in task.writes:
             writers[region.buffer] |= 1 << number
-    nodes, full, last = add_completion_nodes(nodes, inner, [writers[b] for b in program.outputs])
+    nodes, full, last = add_output_completion_nodes(nodes, inner, [writers[b] for b in program.outputs])
     steps, events, completion = emit_plan_steps(nodes, full, last)
-    rank = critical_path_ranks(work.preds, work.costs)
+    rank = critical_path_ranks_of_tasks(work.preds, work.costs)
     stream = assignment.stream
     plan = Plan(
         program=program,
@@ -258,7 +267,7 @@ def _critical_stream(
 def plan_memory_bound(plan: Plan) -> tuple[int, tuple[int, ...]]:
     """The least bytes that an arena can have, given what the plan's steps order, and the buffers that force it. Exact,
     not cheap."""
-    return exact_arena_bound(plan.program, happens_before(plan))
+    return exact_arena_bound(plan.program, plan_happens_before(plan))
 
 
 def explain_plan(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ..core.frozen import dataclass
-from ..program.dag import set_bits, transitive_predecessors
+from ..program.dag import members_of_bitmask, transitive_task_predecessors
 from ..program.program import Program
 
 
@@ -59,10 +59,10 @@ def serial_order(
 ) -> tuple[int, ...]:
     """The tasks in an order that keeps the dependences: what needs late inputs late, and of the rest first what the
     first send needs, then what the next does. Without surroundings it is the program's."""
-    above = transitive_predecessors(preds)
+    above = transitive_task_predecessors(preds)
     done, by_sends = 0, list[int]()
     for needed in (*(above[t] | 1 << t for send in sends for t in sorted(send.tasks)), (1 << len(preds)) - 1):
-        by_sends += set_bits(needed & ~done)
+        by_sends += members_of_bitmask(needed & ~done)
         done |= needed
     arrival = dict(zip(program.inputs, surroundings.arrivals, strict=False))
     late = [0] * len(preds)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..core.frozen import dataclass
 from ..program.plan import Launch, Plan, Record
-from .cost_model import MachineModel, machine_share_of_task, task_times
+from .cost_model import MachineModel, machine_share_of_task, predict_task_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class Interval:
     after: int | None = None
 
 
-def timeline(plan: Plan, machine: MachineModel) -> tuple[Interval, ...]:
+def predict_timeline(plan: Plan, machine: MachineModel) -> tuple[Interval, ...]:
     """The predicted time of each task, in task order; the last end is what `simulate` predicts for the plan's steps.
 
     >>> [f"t{i.task} {i.start}-{i.end} {i.cause}" for i in timeline(plan, machine)]  # doctest: +SKIP
     ['t0 0.2-9.0 launch', 't1 9.1-12.0 stream']
     """
-    order, stream, waits = issued_tasks(plan)
+    order, stream, waits = tasks_in_issue_order(plan)
     costs = [task.cost for task in plan.tasks]
     shares = [machine_share_of_task(task, machine) for task in plan.tasks]
-    issued, start, end = task_times(order, stream, waits, costs, shares, machine)
+    issued, start, end = predict_task_times(order, stream, waits, costs, shares, machine)
     found: list[Interval | None] = [None] * len(plan.tasks)
     latest: dict[int, int] = {}
     for v in order:
@@ -48,7 +48,7 @@ def timeline(plan: Plan, machine: MachineModel) -> tuple[Interval, ...]:
     return tuple(interval for interval in found if interval is not None)
 
 
-def issued_tasks(plan: Plan) -> tuple[list[int], list[int], list[Sequence[int]]]:
+def tasks_in_issue_order(plan: Plan) -> tuple[list[int], list[int], list[Sequence[int]]]:
     """The tasks as issued; for each its stream, and the tasks of other streams that it waits for.
 
     An event recorded where several streams are joined stands for the last tasks of all of them."""
@@ -71,7 +71,7 @@ def issued_tasks(plan: Plan) -> tuple[list[int], list[int], list[Sequence[int]]]
     return order, stream, waits
 
 
-def critical_path(intervals: Sequence[Interval]) -> tuple[int, ...]:
+def critical_path_of_timeline(intervals: Sequence[Interval]) -> tuple[int, ...]:
     """The tasks that the predicted end waits for, in order: each starts when the one before it lets it."""
     path: list[int] = []
     at: int | None = max(intervals, key=lambda i: i.end).task if intervals else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..core.frozen import dataclass, replace
-from ..program.dag import set_bits
+from ..program.dag import members_of_bitmask
 from ..program.plan import Launch, Record, Step, Wait
 
 
@@ -68,7 +68,7 @@ def minimal_stream_waits(nodes: StreamOrder) -> StreamWaits:
     return StreamWaits(tuple(needed), tuple(before))
 
 
-def add_join_points(nodes: StreamOrder, waits: StreamWaits) -> tuple[StreamOrder, StreamWaits]:
+def replace_waits_by_join_points(nodes: StreamOrder, waits: StreamWaits) -> tuple[StreamOrder, StreamWaits]:
     """Replaces complete bipartite sets of waits by join points while that saves waits.
 
     Sources A that all precede the sinks B need |A| + |B| - 2 waits through a join point that sits between one of A and
@@ -76,7 +76,7 @@ def add_join_points(nodes: StreamOrder, waits: StreamWaits) -> tuple[StreamOrder
     """
     while True:
         for sources, sinks in _wait_bicliques(nodes, waits):
-            joined = insert_join_point(nodes, waits, sources, sinks)
+            joined = insert_stream_join_point(nodes, waits, sources, sinks)
             fewer = minimal_stream_waits(joined)
             if fewer.waits < waits.waits:
                 nodes, waits = joined, fewer
@@ -120,12 +120,12 @@ def _wait_bicliques(
         served = sum(mask >> p & 1 for v in sinks for p in waits.needed[v])
         gain = served - mask.bit_count() - len(sinks) + 2
         if gain > 0:
-            found.append((gain, tuple(set_bits(mask)), sinks))
+            found.append((gain, tuple(members_of_bitmask(mask)), sinks))
     found.sort(key=lambda item: -item[0])
     return [(a, b) for _, a, b in found]
 
 
-def insert_join_point(
+def insert_stream_join_point(
     nodes: StreamOrder, waits: StreamWaits, sources: Sequence[int], sinks: Sequence[int]
 ) -> StreamOrder:
     """Add a join point after `sources` and before `sinks` (none: the end of `sources` is what is asked for).
@@ -174,7 +174,7 @@ def insert_join_point(
     )
 
 
-def add_completion_nodes(
+def add_output_completion_nodes(
     nodes: StreamOrder, waits: StreamWaits, writers: Sequence[int]
 ) -> tuple[StreamOrder, StreamWaits, tuple[int, ...]]:
     """Give every output a node that is done when the output is: its last writer, or a join point of its last writers.
@@ -182,15 +182,15 @@ def add_completion_nodes(
     writers[i]: the set of tasks that write output `i`. A task that no output would be waiting for is waited for by the
     last output, so that a call whose outputs are complete is over.
     """
-    targets = [_maximal_nodes(mask, waits.before) for mask in writers]
+    targets = [_maximal_stream_nodes(mask, waits.before) for mask in writers]
     if targets:
         covered = 0
         for mask in targets:
-            for v in set_bits(mask):
+            for v in members_of_bitmask(mask):
                 covered |= waits.before[v]
         rest = (1 << nodes.tasks) - 1 & ~covered
         if rest:
-            targets[-1] = _maximal_nodes(targets[-1] | rest, waits.before)
+            targets[-1] = _maximal_stream_nodes(targets[-1] | rest, waits.before)
     made: dict[int, int] = {}
     for mask in targets:
         if mask not in made:
@@ -198,15 +198,15 @@ def add_completion_nodes(
                 made[mask] = mask.bit_length() - 1
             else:
                 made[mask] = len(nodes.preds)
-                nodes = insert_join_point(nodes, waits, tuple(set_bits(mask)), ())
+                nodes = insert_stream_join_point(nodes, waits, tuple(members_of_bitmask(mask)), ())
                 waits = minimal_stream_waits(nodes)
     return nodes, waits, tuple(made[mask] for mask in targets)
 
 
-def _maximal_nodes(mask: int, before: Sequence[int]) -> int:
+def _maximal_stream_nodes(mask: int, before: Sequence[int]) -> int:
     """The members of a set that precede no other member."""
     result = mask
-    for v in set_bits(mask):
+    for v in members_of_bitmask(mask):
         result &= ~(before[v] & ~(1 << v))
     return result
 

@@ -14,10 +14,10 @@ from ..program.plan import Plan, plan_boundary
 from ..program.program import Program
 from ..schedule.cost_model import MachineModel
 from ..schedule.plan_candidates import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
-from .tuner import Tuner, load_stored_winner, size_bucket, size_free_program_key, store_winner
+from .tuner import Tuner, load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
 
 
-def prepare_verified_plan(device: Device, plan: Plan, way: str = "") -> Executable:
+def verify_and_prepare_plan(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
         from ..verify.plan import require_safe_plan
@@ -69,7 +69,7 @@ class PlanTrial:
         with self._lock:
             if number not in self._ready:
                 candidate = self.candidates[number]
-                self._ready[number] = prepare_verified_plan(self._device, candidate.plan, candidate.way)
+                self._ready[number] = verify_and_prepare_plan(self._device, candidate.plan, candidate.way)
             return self._ready[number]
 
     def next_candidate(self) -> tuple[int, bool]:
@@ -94,13 +94,13 @@ class PlanTrial:
         """`run` of the candidate's executable, its time noted."""
         run_timed: Any = self.candidate_executable(number).run_timed
 
-        def run(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
+        def run_and_time_candidate(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
             events, timing = run_timed(memories, arena, scalars, after)
             with self._lock:
                 self._pending.append((number, timing))
             return tuple(events)
 
-        return run
+        return run_and_time_candidate
 
     def drop(self, number: int, why: str) -> bool:
         """A call of the candidate could not start; whether another candidate is left to try."""
@@ -159,11 +159,11 @@ def open_plan_trial(
     if not side_by_side and len(ways) == 1 and plan.program is program:
         return None
     key = size_free_program_key(program, device.identity, str(streams), memory)
-    sizes = size_bucket(program)
-    known = load_stored_winner(key, sizes)
+    sizes = size_bucket_of_program(program)
+    known = load_stored_tuning_winner(key, sizes)
     chosen = PlanCandidate(plan, ways[0], plan.program is not program)
     if known is not None and known.exact and known.winner == chosen.name:
-        return PlanTrial([chosen], 0, device, f"measured before: {_format_times(known.times)}")
+        return PlanTrial([chosen], 0, device, f"measured before: {_format_measured_times(known.times)}")
     kept = () if known is None else (known.winner,)
     candidates = choose_plan_candidates(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]
@@ -173,19 +173,21 @@ def open_plan_trial(
     if known is not None and known.winner in names:
         start = names.index(known.winner)
         if known.exact:
-            return PlanTrial(candidates[start : start + 1], 0, device, f"measured before: {_format_times(known.times)}")
+            return PlanTrial(
+                candidates[start : start + 1], 0, device, f"measured before: {_format_measured_times(known.times)}"
+            )
         trial = PlanTrial(candidates, start, device, f"starts from {known.winner}, the winner of a neighbouring size")
     else:
         trial = PlanTrial(candidates, start, device)
 
-    def write_down(tuner: Tuner) -> None:
+    def store_tuned_winner(tuner: Tuner) -> None:
         if tuner.is_measured:
             assert tuner.winner is not None
-            store_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)
+            store_tuning_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)
 
-    trial.on_winner = write_down
+    trial.on_winner = store_tuned_winner
     return trial
 
 
-def _format_times(times: Any) -> str:
+def _format_measured_times(times: Any) -> str:
     return ", ".join(f"{name} {us:.1f} us" for name, us in times.items())

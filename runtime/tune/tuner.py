@@ -1,8 +1,8 @@
 """Which of several ways to run a program is the fastest: times of early calls in, the winner out, kept on disk.
 
 `Tuner` decides from plain numbers and touches no clock and no device: `next_candidate` says which candidate the next
-call gets, `add_sample` takes what that call's events told later. `load_stored_winner` and `store_winner` remember
-winners between processes.
+call gets, `add_sample` takes what that call's events told later. `load_stored_tuning_winner` and `store_tuning_winner`
+remember winners between processes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,11 @@ class Tuner:
 
     def measurements(self) -> dict[str, float]:
         """Microseconds of each candidate that was measured."""
-        return {name: lower_quartile_time(times) for name, times in zip(self.names, self.times, strict=True) if times}
+        return {
+            name: lower_quartile_of_measured_times(times)
+            for name, times in zip(self.names, self.times, strict=True)
+            if times
+        }
 
     def _drop_clear_losers(self, candidate: int) -> None:
         """A few samples are enough of a candidate that is far behind another."""
@@ -126,7 +130,7 @@ class Tuner:
                 f"more than {OUT} times as fast as any other" if self.is_measured else "the only one that runs"
             )
         elif all(len(self.times[c]) >= self._wanted for c in live):
-            usual = {c: lower_quartile_time(self.times[c]) for c in live}
+            usual = {c: lower_quartile_of_measured_times(self.times[c]) for c in live}
             fastest = min(live, key=lambda c: usual[c])
             behind = [c for c in live if usual[c] > usual[fastest] * (1 + CLOSE)]
             if self._wanted < FINAL and len(behind) < len(live) - 1:
@@ -148,14 +152,18 @@ class Tuner:
         """A line for each candidate: its typical time, its samples, why it was given up."""
         for c, name in enumerate(self.names):
             times = self.times[c]
-            found = f"measured {lower_quartile_time(times):.1f} us ({len(times)} samples: " if times else "not measured"
+            found = (
+                f"measured {lower_quartile_of_measured_times(times):.1f} us ({len(times)} samples: "
+                if times
+                else "not measured"
+            )
             found += ", ".join(f"{t:.1f}" for t in times) + ")" if times else ""
             yield f"{'*' if c == self.winner else ' '} {name}: {found}" + (
                 f"; out: {self._out[c]}" if c in self._out else ""
             )
 
 
-def lower_quartile_time(times: Sequence[float]) -> float:
+def lower_quartile_of_measured_times(times: Sequence[float]) -> float:
     """The lower quartile: what disturbs a sample only ever lengthens it."""
     return sorted(times)[len(times) // 4]
 
@@ -171,12 +179,12 @@ class StoredWinner:
 
 def size_free_program_key(program: Program, *parts: object) -> str:
     """Names a program without its sizes, together with `parts`: device, driver, versions, options."""
-    tasks = [_rank_of_task(task) for task in program.tasks]
+    tasks = [_task_without_sizes(task) for task in program.tasks]
     kinds = [b.kind for b in program.buffers]
     return sha256_digest(FORMAT, program.target, tasks, kinds, program.inputs, program.outputs, program.scalars, *parts)
 
 
-def _rank_of_task(task: Task) -> tuple[Any, ...]:
+def _task_without_sizes(task: Task) -> tuple[Any, ...]:
     kernel = task.kernel
     what: Any
     if isinstance(kernel, Library):
@@ -185,7 +193,7 @@ def _rank_of_task(task: Task) -> tuple[Any, ...]:
         what = _kernel_text_without_sizes(kernel)
     else:
         follows = getattr(kernel, "follows", ())
-        what = [follows, *([_rank_of_task(t) for t in body.tasks] for body in kernel.bodies)]
+        what = [follows, *([_task_without_sizes(t) for t in body.tasks] for body in kernel.bodies)]
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
     arguments = [_argument_without_numbers(a) for a in task.arguments]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))
@@ -208,7 +216,7 @@ def _kernel_text_without_sizes(kernel: Kernel) -> str:
     return sha256_digest(kernel.source, kernel.options)
 
 
-def size_bucket(program: Program) -> tuple[int, ...]:
+def size_bucket_of_program(program: Program) -> tuple[int, ...]:
     """The power of two just above each size: bytes of every buffer, lengths of the inputs' and outputs' axes."""
     sizes = [b.nbytes for b in program.buffers]
     ends = {*program.inputs, *program.outputs}
@@ -223,34 +231,34 @@ def size_bucket(program: Program) -> tuple[int, ...]:
 _cache = DiskCache("tune")
 
 
-def load_stored_winner(key: str, sizes: Sequence[int]) -> StoredWinner | None:
+def load_stored_tuning_winner(key: str, sizes: Sequence[int]) -> StoredWinner | None:
     """What is on disk for these sizes, or for the nearest ones."""
-    found = _read_stored_rows(key)
-    row = found.get(_bucket_text(sizes))
+    found = _read_stored_tuning_rows(key)
+    row = found.get(_size_bucket_text(sizes))
     if row is not None:
         return StoredWinner(row["winner"], row["times"], True)
-    near = [(d, name) for name in found if (d := _bucket_distance(name, sizes)) is not None]
+    near = [(d, name) for name in found if (d := _size_bucket_distance(name, sizes)) is not None]
     if not near:
         return None
     row = found[min(near)[1]]
     return StoredWinner(row["winner"], row["times"], False)
 
 
-def store_winner(
+def store_tuning_winner(
     key: str, sizes: Sequence[int], winner: str, times: Mapping[str, float], description: str = ""
 ) -> None:
     """Write a winner down. The oldest of too many buckets make room; what two processes write at once, one wins."""
     import json
 
-    rows = _read_stored_rows(key)
-    rows.pop(_bucket_text(sizes), None)
-    rows[_bucket_text(sizes)] = {"winner": winner, "times": dict(times)}
+    rows = _read_stored_tuning_rows(key)
+    rows.pop(_size_bucket_text(sizes), None)
+    rows[_size_bucket_text(sizes)] = {"winner": winner, "times": dict(times)}
     for old in list(rows)[:-BUCKETS]:
         del rows[old]
     _cache.put(key, json.dumps({"program": description, "buckets": rows}).encode())
 
 
-def _read_stored_rows(key: str) -> dict[str, dict[str, Any]]:
+def _read_stored_tuning_rows(key: str) -> dict[str, dict[str, Any]]:
     """The valid rows of an entry, oldest first."""
     payload = _cache.get(key)
     if payload is None:
@@ -267,11 +275,11 @@ def _read_stored_rows(key: str) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _bucket_text(sizes: Sequence[int]) -> str:
+def _size_bucket_text(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))
 
 
-def _bucket_distance(name: str, sizes: Sequence[int]) -> int | None:
+def _size_bucket_distance(name: str, sizes: Sequence[int]) -> int | None:
     """How many doublings lie between two buckets; None if the name is none of this program."""
     parts = name.split(",")
     if len(parts) != len(sizes) or not all(p.isdecimal() for p in parts):

@@ -27,13 +27,13 @@ def control_flow_violations(task: Task, between: Between) -> Iterator[Found]:
         return
     assert isinstance(kernel, Loop)
     given, rotation = control_flow_arguments(task), kernel.rotation
-    wrong = [*_rotation_violations(kernel, rotation), *_buffer_violations(task, kernel, given)]
+    wrong = [*_loop_rotation_violations(kernel, rotation), *_loop_buffer_violations(task, kernel, given)]
     yield from wrong
     if not wrong:
-        yield from _iteration_races(kernel, rotation, between)
+        yield from _races_between_iterations(kernel, rotation, between)
 
 
-def _rotation_violations(loop: Loop, rotation: Rotation) -> Iterator[Found]:
+def _loop_rotation_violations(loop: Loop, rotation: Rotation) -> Iterator[Found]:
     """Every iteration's values lie apart, none is lost, and each result ends where it belongs."""
     carried, sizes = len(loop.follows), loop.sizes
     places: dict[int, int] = dict(enumerate(sizes))
@@ -59,7 +59,7 @@ def _rotation_violations(loop: Loop, rotation: Rotation) -> Iterator[Found]:
                 yield "loop", f"a loop that ends before turn {row} leaves a result in another's place"
 
 
-def _buffer_violations(task: Task, loop: Loop, given: ControlFlowArguments) -> Iterator[Found]:
+def _loop_buffer_violations(task: Task, loop: Loop, given: ControlFlowArguments) -> Iterator[Found]:
     """The buffers are large enough for all iterations, what is written is declared, and lies apart from all else."""
     carried, program, sizes = len(loop.follows), loop.body.program, loop.sizes
     owners = [*range(carried), *(i for i, source in enumerate(loop.follows) if source == FRESH)]
@@ -83,15 +83,15 @@ def _buffer_violations(task: Task, loop: Loop, given: ControlFlowArguments) -> I
     elif given.results != given.pool[:carried]:
         yield "loop", "the results are not the first buffers of the pool"
     if loop.count != 0:
-        yield from _undeclared_accesses(task, rows, last)
-    yield from _overlapping_buffers(rows, last)
+        yield from _undeclared_access_violations(task, rows, last)
+    yield from _overlapping_loop_buffer_violations(rows, last)
 
 
-def _argument_span(argument: Pointer, nbytes: int, move: int, last: int) -> tuple[int, int]:
+def _byte_span_of_moving_argument(argument: Pointer, nbytes: int, move: int, last: int) -> tuple[int, int]:
     return argument.offset + min(0, move * last), argument.offset + max(0, move * last) + nbytes
 
 
-def _undeclared_accesses(
+def _undeclared_access_violations(
     task: Task, rows: Sequence[tuple[str, Argument, int, int, bool]], last: int
 ) -> Iterator[Found]:
     for what, argument, nbytes, move, writes in rows:
@@ -100,34 +100,39 @@ def _undeclared_accesses(
         if not isinstance(argument, Pointer):
             yield "loop", f"{what} has no address"
             continue
-        low, high = _argument_span(argument, nbytes, move, last)
+        low, high = _byte_span_of_moving_argument(argument, nbytes, move, last)
         regions: tuple[Region, ...] = task.writes if writes else task.reads
         spans = [r.span for r in regions if r.buffer == argument.buffer]
         if not any(a <= low and high <= b for a, b in spans):
             yield "loop", f"{what} takes bytes {low}:{high} of b{argument.buffer}, which the task does not declare"
 
 
-def _overlapping_buffers(rows: Sequence[tuple[str, Argument, int, int, bool]], last: int) -> Iterator[Found]:
+def _overlapping_loop_buffer_violations(
+    rows: Sequence[tuple[str, Argument, int, int, bool]], last: int
+) -> Iterator[Found]:
     for i, (what, a, nbytes, move, writes) in enumerate(rows):
         for other, b, size, step, wrote in rows[:i]:
             if not (writes or wrote) or not isinstance(a, Pointer) or not isinstance(b, Pointer):
                 continue
-            (low, high), (first, end) = _argument_span(a, nbytes, move, last), _argument_span(b, size, step, last)
+            (low, high), (first, end) = (
+                _byte_span_of_moving_argument(a, nbytes, move, last),
+                _byte_span_of_moving_argument(b, size, step, last),
+            )
             if a.buffer == b.buffer and low < end and first < high:
                 yield "loop", f"{what} and {other} share bytes of b{a.buffer}"
 
 
-def _iteration_races(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
+def _races_between_iterations(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
     """Each iteration against the next, on the memory that they share."""
     program, carried = loop.body.program, len(loop.follows)
 
-    def buffers(row: int) -> dict[int, int]:
+    def iteration_buffers(row: int) -> dict[int, int]:
         found = dict(zip(rotation.held[row], program.inputs[:carried], strict=True))
         return found | dict(zip(rotation.fresh[row], program.outputs, strict=False))
 
     for row in range(min(len(rotation.held), MOST)):
         following = row + 1 if row + 1 < len(rotation.held) else rotation.lead
-        first, second = buffers(row), buffers(following)
+        first, second = iteration_buffers(row), iteration_buffers(following)
         shared = [(first[place], second[place]) for place in sorted(first.keys() & second.keys())]
         for why in between(loop.body, loop.body, shared):
             yield "turns", f"turns {row} and {row + 1}: {why}"
@@ -144,5 +149,5 @@ def _branch_violations(task: Task, branch: Branch) -> Iterator[Found]:
             rows.append((f"result {i}", task.arguments[1 + inputs + i], program.buffers[b].nbytes, 0, True))
         if body.arena_bytes:
             rows.append(("the workspace", task.arguments[1 + inputs + outputs], body.arena_bytes, 0, True))
-        yield from _undeclared_accesses(task, rows, 0)
-        yield from _overlapping_buffers(rows, 0)
+        yield from _undeclared_access_violations(task, rows, 0)
+        yield from _overlapping_loop_buffer_violations(rows, 0)

@@ -17,18 +17,18 @@ from ..core.errors import PlanError
 from ..program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan
 
 
-def find_device_violations(plan: MultiDevicePlan) -> list[str]:
+def find_multi_device_violations(plan: MultiDevicePlan) -> list[str]:
     """What is wrong, in words; nothing for a safe plan."""
-    return [*_violations(plan)]
+    return [*_multi_device_violations(plan)]
 
 
-def require_safe_devices(plan: MultiDevicePlan) -> None:
+def require_safe_multi_device_plan(plan: MultiDevicePlan) -> None:
     """Raises PlanError with the first violation."""
-    for wrong in _violations(plan):
+    for wrong in _multi_device_violations(plan):
         raise PlanError(f"plan {plan.name} is not safe: {wrong}")
 
 
-def _violations(plan: MultiDevicePlan) -> Iterator[str]:
+def _multi_device_violations(plan: MultiDevicePlan) -> Iterator[str]:
     values = plan.values
     count = len(values)
     for number, value in enumerate(values):
@@ -53,13 +53,15 @@ def _violations(plan: MultiDevicePlan) -> Iterator[str]:
             written.add(v)
         if len({*writes}) != len(writes):
             yield f"step {place} ({step}) writes a value twice"
-        yield from (f"step {place} ({step}) {wrong}" for wrong in _step_violations(plan, step, values))
+        yield from (f"step {place} ({step}) {wrong}" for wrong in _multi_device_step_violations(plan, step, values))
     for v in plan.outputs:
         if v not in written or not 0 <= v < count:
             yield f"output v{v} is never written"
 
 
-def _step_violations(plan: MultiDevicePlan, step: DeviceStep, values: Sequence[DeviceValue]) -> Iterator[str]:
+def _multi_device_step_violations(
+    plan: MultiDevicePlan, step: DeviceStep, values: Sequence[DeviceValue]
+) -> Iterator[str]:
     if isinstance(step, Collective):
         yield from _collective_violations(plan, step, values)
         return

@@ -28,7 +28,7 @@ def regions_share_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
             target -= stride * bound
         if stride and bound:
             bounds[abs(stride)] = bounds.get(abs(stride), 0) + bound
-    _merge_dense_strides(bounds)
+    _merge_strides_without_gaps(bounds)
     open_cases = {target}
     strides = sorted(bounds, reverse=True)
     for i, stride in enumerate(strides):
@@ -50,7 +50,7 @@ def regions_share_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
     return 0 in open_cases
 
 
-def _merge_dense_strides(bounds: dict[int, int]) -> None:
+def _merge_strides_without_gaps(bounds: dict[int, int]) -> None:
     """Make one unknown of two where the smaller stride leaves out no multiple between two steps of the larger."""
     ordered = sorted(bounds)
     while len(ordered) > 1:

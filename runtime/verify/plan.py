@@ -97,22 +97,22 @@ def require_safe_plan(plan: Plan, roots: Sequence[int] | None = None, exits: Seq
 
 def find_plan_violations(plan: Plan) -> list[Violation]:
     """All that is wrong with one call of the plan, alone on its memory."""
-    replay = _replay_vector_clocks(plan, [[0] * plan.streams for _ in range(plan.streams)])
-    found = [*replay.violations, *_out_of_bounds_regions(plan)]
+    replay = _replay_plan_on_vector_clocks(plan, [[0] * plan.streams for _ in range(plan.streams)])
+    found = [*replay.violations, *_out_of_bounds_region_violations(plan)]
     if any(violation.kind == "bounds" for violation in found):
         return found
     for number, task in enumerate(plan.tasks):
         parts = packed_members(task)
         if control_flow_bodies(task):
-            found += _control_flow_violations(number, task)
+            found += _violations_within_control_flow(number, task)
         for part in parts:
             found += _in_place_violations(number, part)
         if len(parts) > 1:
-            found += _packed_member_conflicts(number, parts)
-    accesses = list(_launched_accesses(plan, replay, 0, {}))
-    found += _unordered_conflicts(accesses)
-    found += _uninitialised_reads(plan, accesses)
-    found += _incomplete_outputs(plan, replay)
+            found += _packed_member_violations(number, parts)
+    accesses = list(_memory_accesses_of_launched_tasks(plan, replay, 0, {}))
+    found += _unordered_conflict_violations(accesses)
+    found += _uninitialised_read_violations(plan, accesses)
+    found += _incomplete_output_violations(plan, replay)
     return found
 
 
@@ -124,7 +124,7 @@ def find_boundary_violations(plan: Plan, roots: Sequence[int], exits: Sequence[i
     entry = tuple([0] * plan.streams + [1])
     steps = [plan.steps[number] for number in roots]
     wanted = {step.task: [entry] for step in steps if isinstance(step, Launch)}
-    replay = _replay_vector_clocks(plan, clocks, 0, wanted)
+    replay = _replay_plan_on_vector_clocks(plan, clocks, 0, wanted)
     ended = [replay.events[plan.completion[i]] for i in exits if plan.completion[i] in replay.events]
     found = []
     for number, (stream, position, clock) in replay.launches.items():
@@ -154,7 +154,7 @@ def find_overlapping_call_violations(
     base = 0 if same_streams else first.streams
     width = max(first.streams, base + second.streams)
     clocks = [[0] * width for _ in range(width)]
-    one = _replay_vector_clocks(first, clocks)
+    one = _replay_plan_on_vector_clocks(first, clocks)
     wanted: dict[int, list[Clock]] = {}
     for buffer, event in after:
         if event not in one.events:
@@ -163,28 +163,31 @@ def find_overlapping_call_violations(
             for region in (*task.reads, *task.writes):
                 if region.buffer == buffer or (buffer is None and second.offsets[region.buffer] is not None):
                     wanted.setdefault(number, []).append(one.events[event])
-    two = _replay_vector_clocks(second, clocks, base, wanted)
+    two = _replay_plan_on_vector_clocks(second, clocks, base, wanted)
     same = {buffer: (0, other) for other, buffer in shared}
     private = {} if arena else {b: (1, b) for b, offset in enumerate(second.offsets) if offset is not None}
-    accesses = [*_launched_accesses(first, one, 0, {}), *_launched_accesses(second, two, 1, {**same, **private})]
-    return [v for v in _unordered_conflicts(accesses, across=True)]
+    accesses = [
+        *_memory_accesses_of_launched_tasks(first, one, 0, {}),
+        *_memory_accesses_of_launched_tasks(second, two, 1, {**same, **private}),
+    ]
+    return [v for v in _unordered_conflict_violations(accesses, across=True)]
 
 
-def _control_flow_violations(number: int, task: Task) -> Iterator[Violation]:
+def _violations_within_control_flow(number: int, task: Task) -> Iterator[Violation]:
     """What is wrong inside of a loop or branch."""
     step, lines = f"t{number} {task.name}", (task.line,) if task.line else ()
     for body in control_flow_bodies(task):
         for inner in find_plan_violations(body):
             yield replace(inner, first=f"in {step}: {inner.first}", lines=inner.lines or lines)
 
-    def between(first: Plan, second: Plan, shared: Sequence[tuple[int, int]]) -> list[str]:
+    def races_between_bodies(first: Plan, second: Plan, shared: Sequence[tuple[int, int]]) -> list[str]:
         return [str(v) for v in find_overlapping_call_violations(first, second, shared=shared, same_streams=True)]
 
-    for kind, why in control_flow_violations(task, between):
+    for kind, why in control_flow_violations(task, races_between_bodies):
         yield Violation(kind, step, "", why, lines=lines)
 
 
-def _replay_vector_clocks(
+def _replay_plan_on_vector_clocks(
     plan: Plan, clocks: list[list[int]], base: int = 0, wanted: dict[int, list[Clock]] | None = None
 ) -> _Replay:
     """Run the steps on vector clocks, one a stream, from the state `clocks`, which it advances.
@@ -195,41 +198,43 @@ def _replay_vector_clocks(
     events: dict[int, Clock] = {}
     wrong: list[Violation] = []
 
-    def structure(step: object, why: str) -> None:
+    def plan_structure_violation(step: object, why: str) -> None:
         wrong.append(Violation("structure", str(step), "", why))
 
     for step in plan.steps:
         if not 0 <= step.stream < plan.streams:
-            structure(step, f"the plan has {plan.streams} streams")
+            plan_structure_violation(step, f"the plan has {plan.streams} streams")
             continue
         s = base + step.stream
         clock = clocks[s]
         if isinstance(step, Launch):
             if not 0 <= step.task < len(plan.tasks):
-                structure(step, f"the program has {len(plan.tasks)} tasks")
+                plan_structure_violation(step, f"the program has {len(plan.tasks)} tasks")
                 continue
             if step.task in launches:
-                structure(step, "the task was launched before")
+                plan_structure_violation(step, "the task was launched before")
             for other in (wanted or {}).get(step.task, ()):
                 clock[:] = map(max, clock, other)
             clock[s] += 1
             launches[step.task] = (s, clock[s], tuple(clock))
         elif isinstance(step, Record):
             if not 0 <= step.event < plan.events or step.event in events:
-                structure(step, "an event of the plan is recorded once")
+                plan_structure_violation(step, "an event of the plan is recorded once")
             events[step.event] = tuple(clock)
         elif isinstance(step, Wait):
             if step.event in events:
                 clock[:] = map(max, clock, events[step.event])
             else:
-                structure(step, "nothing has recorded the event")
+                plan_structure_violation(step, "nothing has recorded the event")
     for number, task in enumerate(plan.tasks):
         if number not in launches:
-            structure(f"t{number} {task.name}", "the task is never launched")
+            plan_structure_violation(f"t{number} {task.name}", "the task is never launched")
     return _Replay(launches, events, tuple(wrong))
 
 
-def _launched_accesses(plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]) -> Iterator[_Access]:
+def _memory_accesses_of_launched_tasks(
+    plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]
+) -> Iterator[_Access]:
     """Everything that launched tasks touch. same: buffers that live somewhere else than usual."""
     for number, (stream, position, clock) in replay.launches.items():
         task = plan.tasks[number]
@@ -244,7 +249,7 @@ def _launched_accesses(plan: Plan, replay: _Replay, call: int, same: dict[int, M
                     yield _Access(call, number, step, task.line, region, base, memory, writes, stream, position, clock)
 
 
-def _unordered_conflicts(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violation]:
+def _unordered_conflict_violations(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violation]:
     """Pairs that touch a common byte, one writing, and are not ordered as they must be. across: of two calls only."""
     directions: dict[tuple[int, int], tuple[bool, _Access, _Access]] = {}
     by_memory: dict[Memory, list[_Access]] = {}
@@ -257,7 +262,7 @@ def _unordered_conflicts(accesses: Sequence[_Access], across: bool = False) -> I
             for _, old in active:
                 if not (old.writes or new.writes) or (old.call, old.task) == (new.call, new.task):
                     continue
-                if across == (old.call == new.call) or not _accesses_overlap(old, new):
+                if across == (old.call == new.call) or not _memory_accesses_overlap(old, new):
                     continue
                 a, b = sorted((old, new), key=lambda access: (access.call, access.task))
                 yield from _conflict_violation(a, b, directions)
@@ -291,7 +296,7 @@ def _describe_conflict(kind: str, a: _Access, b: _Access, why: str) -> Violation
     return Violation(kind, first, second, why, memory, max(a.low, b.low), min(a.high, b.high), lines)
 
 
-def _accesses_overlap(a: _Access, b: _Access) -> bool:
+def _memory_accesses_overlap(a: _Access, b: _Access) -> bool:
     return regions_share_byte(a.region, a.base, b.region, b.base)
 
 
@@ -318,7 +323,7 @@ def _in_place_violations(number: int, task: Task) -> Iterator[Violation]:
                 yield Violation("in place", step, "", why, f"b{write.buffer}", low, high, lines)
 
 
-def _packed_member_conflicts(number: int, parts: Sequence[Task]) -> Iterator[Violation]:
+def _packed_member_violations(number: int, parts: Sequence[Task]) -> Iterator[Violation]:
     """Members of one launch come in no order: none may write what another touches."""
     for i, one in enumerate(parts):
         for j, other in enumerate(parts):
@@ -333,7 +338,7 @@ def _packed_member_conflicts(number: int, parts: Sequence[Task]) -> Iterator[Vio
                     yield Violation("side by side", first, second, why, f"b{write.buffer}", low, high, lines)
 
 
-def _out_of_bounds_regions(plan: Plan) -> Iterator[Violation]:
+def _out_of_bounds_region_violations(plan: Plan) -> Iterator[Violation]:
     """Regions that leave their buffer, and temporaries that leave the arena."""
     buffers, touched = plan.program.buffers, set[int]()
     if len(plan.offsets) != len(buffers):
@@ -358,7 +363,7 @@ def _out_of_bounds_regions(plan: Plan) -> Iterator[Violation]:
             yield Violation("bounds", f"b{b}", "", why, "the arena", offset, offset + nbytes)
 
 
-def _uninitialised_reads(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Violation]:
+def _uninitialised_read_violations(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Violation]:
     """Reads of a temporary of which no task writes a common byte first."""
     writes: dict[int, list[_Access]] = {}
     for access in accesses:
@@ -368,13 +373,13 @@ def _uninitialised_reads(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Vi
         b = read.region.buffer
         if read.writes or plan.program.buffers[b].kind != "temp":
             continue
-        if not any(w.task < read.task and _accesses_overlap(w, read) for w in writes.get(b, ())):
+        if not any(w.task < read.task and _memory_accesses_overlap(w, read) for w in writes.get(b, ())):
             lines = (read.line,) if read.line else ()
             why = "nothing has been written there"
             yield Violation("uninitialised", read.step, "", why, f"b{b}", *read.region.span, lines)
 
 
-def _incomplete_outputs(plan: Plan, replay: _Replay) -> Iterator[Violation]:
+def _incomplete_output_violations(plan: Plan, replay: _Replay) -> Iterator[Violation]:
     """An output's event must follow all its writers, and some output's event every task."""
     outputs = plan.program.outputs
     if len(plan.completion) != len(outputs):

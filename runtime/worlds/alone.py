@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Sequence
 
 from ..core.errors import RankError
-from ..program.world import Host, World, copied_bytes
+from ..program.world import Host, World, copied_bytes_of_array
 
 
 class AloneWorld(World):
@@ -41,7 +41,7 @@ class AloneWorld(World):
         """Nobody to wait for."""
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        self._box(channel).put((0, message, copied_bytes(array)))
+        self._box(channel).put((0, message, copied_bytes_of_array(array)))
 
     def receive(
         self, channel: int, stop: Callable[[], bool], source: int | None = None

@@ -147,13 +147,13 @@ class MPIWorld(World):
         status, taken = MPI.Status(), []
         origin = MPI.ANY_SOURCE if source is None else source
 
-        def arrived() -> bool:
+        def has_message_arrived() -> bool:
             message = self._mail.Improbe(origin, 2 * channel, status)
             if message is not None:
                 taken.append(message)
             return message is not None or stop()
 
-        self._rest(arrived, source)
+        self._rest(has_message_arrived, source)
         if not taken:
             return None
         head = np.empty(status.Get_count(MPI.BYTE), np.uint8)
@@ -286,7 +286,7 @@ class MPIWorld(World):
                 self._watch.isend(notice, other, kind)
 
 
-def join_world(elastic: bool) -> MPIWorld:
+def join_mpi_world(elastic: bool) -> MPIWorld:
     """This process' rank among those that the launcher started. Raises RankError."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
@@ -298,16 +298,16 @@ def join_world(elastic: bool) -> MPIWorld:
             raise RankError(
                 "elastic=True needs Open MPI with ULFM; start with python -m kernelgraph.run --elastic -n 4 script.py"
             ) from None
-    _end_all_with_exceptions(world)
+    _end_all_ranks_with_exceptions(world)
     return world
 
 
-def _end_all_with_exceptions(world: MPIWorld) -> None:
+def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
     """An exception that nobody handles ends all ranks, with its text."""
     before = sys.excepthook
 
-    def end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+    def end_all_ranks(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         before(kind, error, trace)
         world.fail(f"ends all ranks by a {kind.__name__} that nobody handled")
 
-    sys.excepthook = end_all
+    sys.excepthook = end_all_ranks

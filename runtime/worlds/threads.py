@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import JOINS, Host, World, copied_bytes
+from ..program.world import JOINS, Host, World, copied_bytes_of_array
 
 Result = TypeVar("Result")
 
@@ -61,7 +61,7 @@ class Meeting:
             if gone:
                 self.set_failure(f"rank {gone[0]} {self.left[gone[0]]}, and others wait in {what}", (*gone,))
             elif left <= 0:
-                self.set_failure(late_text(what, {r: self.doing.get(r, "") for r in absent}), (*absent,))
+                self.set_failure(late_ranks_text(what, {r: self.doing.get(r, "") for r in absent}), (*absent,))
             else:
                 self.condition.wait(left)
 
@@ -87,7 +87,7 @@ class Meeting:
             self.condition.notify_all()
 
 
-def late_text(what: str, absent: dict[int, str]) -> str:
+def late_ranks_text(what: str, absent: dict[int, str]) -> str:
     """That some ranks do not come to a collective, and where they were last."""
     where = "; ".join(f"rank {r} {f'was last in {doing}' if doing else 'came to none'}" for r, doing in absent.items())
     seconds = f"{settings.collective_timeout:g} s"
@@ -95,7 +95,7 @@ def late_text(what: str, absent: dict[int, str]) -> str:
 
 
 class ThreadsWorld(World):
-    """One rank among the threads of a process; see `run_ranks`."""
+    """One rank among the threads of a process; see `run_ranks_as_threads`."""
 
     kind = "threads"
 
@@ -112,15 +112,19 @@ class ThreadsWorld(World):
         return result
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        found = self._meet("all_reduce", source, lambda given: reduce(JOINS[op], _alike(given)))
+        found = self._meet("all_reduce", source, lambda given: reduce(JOINS[op], _require_alike_arrays_of_ranks(given)))
         target[...] = found
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
-        def own(given: list[Host]) -> Host:
+        def own_part_of_sum(given: list[Host]) -> Host:
             n = len(source) // self.size
-            return np.array(reduce(JOINS[op], [x[self.rank * n : (self.rank + 1) * n] for x in _alike(given)]))
+            return np.array(
+                reduce(
+                    JOINS[op], [x[self.rank * n : (self.rank + 1) * n] for x in _require_alike_arrays_of_ranks(given)]
+                )
+            )
 
-        target[...] = self._meet("reduce_scatter", source, own)
+        target[...] = self._meet("reduce_scatter", source, own_part_of_sum)
 
     def all_gather(self, source: Host, target: Host) -> None:
         flat = target.reshape(-1)
@@ -129,10 +133,12 @@ class ThreadsWorld(World):
     def all_to_all(self, source: Host, target: Host) -> None:
         n = len(source) // self.size
         key = slice(self.rank * n, (self.rank + 1) * n)
-        target[...] = self._meet("all_to_all", source, lambda given: np.concatenate([x[key] for x in _alike(given)]))
+        target[...] = self._meet(
+            "all_to_all", source, lambda given: np.concatenate([x[key] for x in _require_alike_arrays_of_ranks(given)])
+        )
 
     def broadcast(self, array: Host, root: int) -> None:
-        found = self._meet("broadcast", array, lambda given: np.array(_alike(given)[root]))
+        found = self._meet("broadcast", array, lambda given: np.array(_require_alike_arrays_of_ranks(given)[root]))
         array[...] = found
 
     def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
@@ -143,7 +149,7 @@ class ThreadsWorld(World):
         self.meeting.exchange(self.rank, self.doing or "barrier", None)
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        content = copied_bytes(array)
+        content = copied_bytes_of_array(array)
         meeting = self.meeting
         with meeting.condition:
             meeting.require_no_failure()
@@ -160,7 +166,7 @@ class ThreadsWorld(World):
         with meeting.condition:
             box = meeting.mail.setdefault((self.rank, channel), deque())
             until = time.monotonic() + settings.collective_timeout
-            while (place := _first_of(box, source)) is None:
+            while (place := _place_of_first_message(box, source)) is None:
                 meeting.require_no_failure()
                 if stop():
                     return None
@@ -201,12 +207,12 @@ class ThreadsWorld(World):
         self.meeting.end(self.rank, "has left the world")
 
 
-def _first_of(box: deque[tuple[int, bytes, Host]], source: int | None) -> int | None:
+def _place_of_first_message(box: deque[tuple[int, bytes, Host]], source: int | None) -> int | None:
     """The place of the first message, or the first of a rank."""
     return next((i for i, message in enumerate(box) if source in (None, message[0])), None)
 
 
-def _alike(given: list[Host]) -> list[Host]:
+def _require_alike_arrays_of_ranks(given: list[Host]) -> list[Host]:
     """Raises RankError where ranks' arrays differ in shape or dtype."""
     kinds = [f"{x.dtype}{list(x.shape)}" for x in given]
     for rank, kind in enumerate(kinds):
@@ -215,14 +221,14 @@ def _alike(given: list[Host]) -> list[Host]:
     return given
 
 
-def run_ranks(size: int, run: Callable[[ThreadsWorld], Result]) -> list[Result]:
+def run_ranks_as_threads(size: int, run: Callable[[ThreadsWorld], Result]) -> list[Result]:
     """What a function returns on each of so many ranks, which run it as threads. Raises what the first that failed
     raised; the others get RankError where they wait for it."""
     meeting = Meeting(size)
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
 
-    def live(rank: int) -> None:
+    def live_as_rank(rank: int) -> None:
         try:
             results[rank] = run(ThreadsWorld(meeting, rank))
             meeting.end(rank, "has ended")
@@ -231,7 +237,7 @@ def run_ranks(size: int, run: Callable[[ThreadsWorld], Result]) -> list[Result]:
             text = "".join(traceback.format_exception_only(error)).strip()
             meeting.end(rank, f"raised {text}")
 
-    threads = [threading.Thread(target=live, args=(r,), name=f"rank {r}", daemon=True) for r in range(size)]
+    threads = [threading.Thread(target=live_as_rank, args=(r,), name=f"rank {r}", daemon=True) for r in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:

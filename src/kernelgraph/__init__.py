@@ -80,9 +80,9 @@ def __getattr__(name: str) -> Any:
     `relu`, ..."""
     home = _HOME.get(name)
     if home is not None:
-        from .runtime.core.gc_pause import paused_gc
+        from .runtime.core.gc_pause import paused_garbage_collection
 
-        with paused_gc():
+        with paused_garbage_collection():
             if home == "dsl.devices":  # a module
                 importlib.import_module(f".{home}.{name}", __name__)
             value = getattr(importlib.import_module(home if home == "ml_dtypes" else f".{home}", __name__), name)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.targets import target
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit
-from kernelgraph.runtime.codegen.llvm_jit import vector_register_bytes, widest_vector_libm
+from kernelgraph.runtime.codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
 from kernelgraph.runtime.core.settings import override
 
 from .families import FAMILIES, check
@@ -39,14 +39,16 @@ UNITS: dict[str, tuple[dict[str, str], int, bool]] = {
 @pytest.fixture(params=UNITS)
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     changes, width, library = UNITS[request.param]
-    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= llvm_jit.enabled_cpu_features():
+    if not {64: {"avx512f"}, 32: {"avx2"}, 16: {"sse2"}}[width] <= llvm_jit.llvm_cpu_features():
         pytest.skip("this CPU has no such vectors")
     if not library:
-        find = elf_loader.find_c_function
-        monkeypatch.setattr(elf_loader, "find_c_function", lambda name: None if name.startswith("_ZGV") else find(name))
+        find = elf_loader.find_c_function_address
+        monkeypatch.setattr(
+            elf_loader, "find_c_function_address", lambda name: None if name.startswith("_ZGV") else find(name)
+        )
     with override(**changes):
-        assert vector_register_bytes() == width
-        assert library or widest_vector_libm() is None
+        assert cpu_vector_register_bytes() == width
+        assert library or widest_vector_libm_of_cpu() is None
         target._print_cpu_kernel.cache_clear()
         yield request.param
     target._print_cpu_kernel.cache_clear()

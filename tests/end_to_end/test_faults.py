@@ -45,7 +45,7 @@ SMALL = [(assigned, False), (assigned, True), (chosen, False)]  # the emulator i
 def test_on_a_gpu_in_memory(program: Any, replay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All twenty run on a GPU: see tests/gpu/test_faults.py."""
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
-    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: replay)
+    monkeypatch.setattr(cuda, "is_graph_replay_worthwhile", lambda plan, runners: replay)
 
     def make(faults: Any) -> Any:
         context = FakeContext()

@@ -60,13 +60,13 @@ def test_a_first_call_from_many_threads_traces_and_compiles_once(
     on_device: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = Counter[str]()
-    compile_object = llvm_jit.compile_llvm_object
+    compile_object = llvm_jit.compile_llvm_ir_to_object_file
 
     def counted(text: str, name: str = "text") -> bytes:
         compiled[name] += 1
         return compile_object(text, name)
 
-    monkeypatch.setattr(llvm_jit, "compile_llvm_object", counted)
+    monkeypatch.setattr(llvm_jit, "compile_llvm_ir_to_object_file", counted)
     with opened("cpu", CPUDevice()), kg.override(cache_dir=""):
 
         @kg.kernel_graph(device="cpu")

@@ -11,7 +11,7 @@ from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.schedule.batching import batch_matmuls, pack_small_launches
+from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.counts import examples
@@ -113,5 +113,5 @@ def branches(count: int, depth: int, n: int = 4, dtype: str = "f8") -> Any:
 
 
 def forms(program: Any) -> list[Any]:
-    return [program, batch_matmuls(program, MACHINES["cuda"]), pack_small_launches(program, MACHINES["cuda"]),
-            pack_small_launches(batch_matmuls(program, MACHINES["cuda"]), MACHINES["cuda"])]  # fmt: skip
+    return [program, batch_matmul_tasks(program, MACHINES["cuda"]), pack_small_launches(program, MACHINES["cuda"]),
+            pack_small_launches(batch_matmul_tasks(program, MACHINES["cuda"]), MACHINES["cuda"])]  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 
 from kernelgraph.runtime.core.errors import OutOfMemory
 from kernelgraph.runtime.devices.cuda.driver.driver import IF, NOT_READY, SUCCESS, KernelNode, LaunchConfig
-from kernelgraph.runtime.interpret.library_calls import matmul_with_epilogue
+from kernelgraph.runtime.interpret.library_calls import numpy_matmul_with_epilogue
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Kernel
 from tests.compiler.cuda_emulator import Pointer, run
@@ -593,7 +593,7 @@ class FakeBlas:
             for batch in range(call.batch):
                 left = matrix(0, batch, n, k, call.operations[0] == 1)
                 right = matrix(1, batch, k, m, call.operations[1] == 1)
-                matrix(2, batch, n, m, False)[...] = matmul_with_epilogue(
+                matrix(2, batch, n, m, False)[...] = numpy_matmul_with_epilogue(
                     right.T, left.T, dtype, call.epilogue, *bias
                 ).T
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from kernelgraph.runtime.core.host_pool import numpy_view_of_block
+from kernelgraph.runtime.core.host_pool import numpy_view_of_pool_block
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine import engine as native
 from kernelgraph.runtime.engine.words import records as e
@@ -33,7 +33,7 @@ def at_rest(engine):
 
 
 def check_rest():
-    engine = native.process_engine()
+    engine = native.engine_of_process()
     limit = time.monotonic() + 60
     while engine is not None and not at_rest(engine):
         assert time.monotonic() < limit, "the engine does not come to rest"
@@ -49,7 +49,7 @@ class Arrays:
         self.arena = device.allocate(max(1, plan.arena_bytes))
         places = zip(self.kept, plan.program.buffers, plan.offsets, strict=True)
         self.views = [
-            numpy_view_of_block(k if o is None else self.arena, np.int64, (b.nbytes // 8,), o or 0)
+            numpy_view_of_pool_block(k if o is None else self.arena, np.int64, (b.nbytes // 8,), o or 0)
             for k, b, o in places
         ]
         for view, content in zip(self.views, contents, strict=True):
@@ -128,7 +128,7 @@ def start_blocked(device, units=1):
 @contextlib.contextmanager
 def busy_workers(device):
     """Every native worker is in a chunk of BLOCKED for as long as the block lasts."""
-    engine = native.process_engine()
+    engine = native.engine_of_process()
     assert engine.start()
     arrays, (event,) = start_blocked(device, engine.workers)
     yield

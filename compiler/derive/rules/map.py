@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....runtime.program.user_function import UserFunction, differentiate_function
+from ....runtime.program.user_function import UserFunction, differentiate_user_function
 from ...graph.graph import Value
 from ...ops.derivatives import Formula, Pair, Partials, Term
 from ..core.call import Call, conjugated, differentiable, fitted
@@ -88,7 +88,7 @@ def _partials(call: Call, places: Sequence[int]) -> dict[tuple[int, int], Value]
     function, builder = _function(call), call.builder
     count = len(function.arguments)
     mask = call.args[count] if len(call.args) > count else None
-    derived = differentiate_function(function, tuple(places))
+    derived = differentiate_user_function(function, tuple(places))
     values = iter(builder.call(derived, *call.args[:count], where=mask))
     floats = [i for i, r in enumerate(function.results) if r.startswith("float")]
     return {(part, place): next(values) for part in floats for place in places}

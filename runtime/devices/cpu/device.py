@@ -17,25 +17,25 @@ from typing import Any, cast
 import numpy as np
 
 from ...codegen import llvm_jit
-from ...codegen.llvm_jit import vector_register_bytes, widest_vector_libm
+from ...codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
 from ...core import profile
 from ...core.errors import CompileError, PlanError
-from ...core.host_pool import HostPool, numpy_view_of_block
+from ...core.host_pool import HostPool, numpy_view_of_pool_block
 from ...core.settings import settings
-from ...engine.direct_call import Direct, DirectArgument, make_direct_call, table_packers
+from ...engine.direct_call import Direct, DirectArgument, call_table_packers, make_direct_call
 from ...engine.encode_control_flow import encode_nested_plan, is_native_plan
 from ...engine.encode_plan import PlanLayout
-from ...engine.engine import Engine, native_engine, process_engine, thread_count
-from ...engine.host_steps import make_control_call
+from ...engine.engine import Engine, engine_of_process, engine_thread_count, native_engine_functions
+from ...engine.host_steps import make_control_flow_call
 from ...engine.run import DONE, DoneEvent, DoneTiming, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
-from ...interpret.serial import Call, error_with_task_location, run_serially, task_calls
+from ...interpret.serial import Call, error_with_task_location, run_plan_serially, serial_calls_of_tasks
 from ...program.control_flow import Branch, Loop, all_kernels_of_plan
 from ...program.device import Device, Executable, Timing, error_of_event
 from ...program.plan import Launch, Plan, Wait
 from ...program.plan import Record as RecordStep
 from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
-from .profile import spans_of_native_run, time_serial_calls
-from .streams import QueuedEvent, QueueStream, elapsed_milliseconds
+from .profile import spans_of_native_run, time_serial_task_calls
+from .streams import QueuedEvent, QueueStream, milliseconds_between_cpu_events
 
 WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
 COPY_BYTES_PER_US = 1e4  # of one core
@@ -49,7 +49,7 @@ class CPUExecutable(Executable):
     """A plan with its kernels loaded. `run` starts it once: see the protocol in `runtime/program/device.py`."""
 
     def __init__(self, device: CPUDevice, plan: Plan) -> None:
-        _require_native_plan(plan)
+        _require_plan_the_cpu_can_run(plan)
         self.plan = plan
         self._device = device
         tasks = plan.tasks
@@ -57,7 +57,7 @@ class CPUExecutable(Executable):
         self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
         self._calls = [
             self._native_control_call(t, call)
-            for t, call in zip(tasks, task_calls(plan, self._kernel_address), strict=True)
+            for t, call in zip(tasks, serial_calls_of_tasks(plan, self._kernel_address), strict=True)
         ]
         self.cost = sum(t.cost for t in tasks)
         self.needs_python = not is_native_plan(plan)
@@ -69,18 +69,18 @@ class CPUExecutable(Executable):
         self._place = 0
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(0, 0)
         self._completion: list[tuple[int, int]] = []
-        self._pack = self._convert = table_packers(0, ())[1]
+        self._pack = self._convert = call_table_packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
         self._is_small = (
-            self.cost * (1 - 1 / max(2, thread_count())) < WAKE_US
+            self.cost * (1 - 1 / max(2, engine_thread_count())) < WAKE_US
         )  # all cores together save less than that
-        self._runs_inline = native_engine() is not None and self._is_small and not self.needs_python
+        self._runs_inline = native_engine_functions() is not None and self._is_small and not self.needs_python
         self._attach_to_engine()
 
     def _native_control_call(self, task: Task, call: Call) -> Call:
         """What does a task, loops and branches natively."""
         looped = isinstance(task.kernel, (Loop, Branch))
-        return make_control_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
+        return make_control_flow_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
 
     def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
@@ -93,7 +93,7 @@ class CPUExecutable(Executable):
 
     def _attach_to_engine(self) -> Engine | None:
         """The process' engine (another one after a fork), for which the plan is laid out; None where there is none."""
-        found = process_engine()
+        found = engine_of_process()
         if found is not None and self._engine is not found:
             layout = encode_nested_plan(self.plan, self._kernel_address, found)
             self._engine, self._layout, self._free = found, layout, []
@@ -101,7 +101,7 @@ class CPUExecutable(Executable):
             self._completion = self._output_events(layout)
             columns = (*layout.order, -1) if layout.uses_arena else layout.order  # the arena stands behind the buffers
             self._pick = itemgetter(*columns) if len(columns) > 1 else lambda given: [given[i] for i in columns]
-            self._pack, self._convert = table_packers(len(columns), self.plan.program.scalars)
+            self._pack, self._convert = call_table_packers(len(columns), self.plan.program.scalars)
             self._timed = None
         return found
 
@@ -149,9 +149,9 @@ class CPUExecutable(Executable):
         recorder: profile.Recorder | None,
     ) -> Events:
         """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
-        calls = self._calls if recorder is None else time_serial_calls(recorder, self.plan, self._calls)
+        calls = self._calls if recorder is None else time_serial_task_calls(recorder, self.plan, self._calls)
         poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
-        errors = run_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
+        errors = run_plan_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
         return tuple(DONE if error is None else DoneEvent(error) for error in errors)
 
     def run_timed(
@@ -220,7 +220,7 @@ class CPUExecutable(Executable):
             return self._convert(*self._pick((*memories, arena)), *scalars)
 
 
-def copy_plan(nbytes: int) -> Plan:
+def plan_of_one_cpu_copy(nbytes: int) -> Plan:
     """One step that copies so many bytes from its input to its output."""
     one = [Region(b, 0, (nbytes,), (1,), 1, "uint8") for b in (0, 1)]
     task = Task("copy", Library("copy"), (), (one[0],), (one[1],), cost=nbytes / COPY_BYTES_PER_US)
@@ -228,7 +228,7 @@ def copy_plan(nbytes: int) -> Plan:
     return Plan(program, (Launch(0, 0), RecordStep(0, 0)), 1, 1, (None, None), 0, (0,))
 
 
-def _require_native_plan(plan: Plan) -> None:
+def _require_plan_the_cpu_can_run(plan: Plan) -> None:
     """Every wait must follow its record, or it would never end; kernels here do one task each. Raises PlanError."""
     recorded = set()
     for step in plan.steps:
@@ -242,7 +242,7 @@ def _require_native_plan(plan: Plan) -> None:
             raise PlanError(f"{step}: several tasks in one launch, on a CPU")
 
 
-def _text_of_kernel(kernel: Kernel) -> tuple[str, Callable[[], str], str]:
+def _llvm_ir_writer_of_kernel(kernel: Kernel) -> tuple[str, Callable[[], str], str]:
     """What decides a kernel's machine code, what writes its LLVM IR, and its name."""
     if not kernel.functions:
         return kernel.source, partial(str, kernel.source), kernel.name
@@ -288,23 +288,23 @@ class CPUDevice(Device):
     @property
     def identity(self) -> str:
         """What tells this machine, its libraries and the settings from others."""
-        return f"cpu {llvm_jit.llvm_cache_key('')} {thread_count()} threads"
+        return f"cpu {llvm_jit.llvm_cache_key('')} {engine_thread_count()} threads"
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> DoneEvent:
         """Copy a C-contiguous host array into the start of `memory`."""
-        numpy_view_of_block(memory, host.dtype, host.shape)[...] = host
+        numpy_view_of_pool_block(memory, host.dtype, host.shape)[...] = host
         return DONE
 
     def download(self, memory: Any, host: np.ndarray[Any, Any]) -> None:
         """Copy the start of `memory` into a C-contiguous host array."""
-        host[...] = numpy_view_of_block(memory, host.dtype, host.shape)
+        host[...] = numpy_view_of_pool_block(memory, host.dtype, host.shape)
 
     def copy_from(self, source: Device, memory: Any, target: Any, nbytes: int, after: Any) -> Any:
         """Copy memory of another CPU device, as a plan of one step."""
         if (copy := self._copies.get(nbytes)) is None:
             if len(self._copies) >= COPIES:
                 self._copies.clear()
-            copy = self._copies[nbytes] = CPUExecutable(self, copy_plan(nbytes))
+            copy = self._copies[nbytes] = CPUExecutable(self, plan_of_one_cpu_copy(nbytes))
         return copy.run((memory.address, target.address), None, (), () if after is None else ((0, after),))[0]
 
     def load(self, kernels: Sequence[Kernel]) -> list[llvm_jit.MachineCode]:
@@ -312,7 +312,7 @@ class CPUDevice(Device):
         not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
         found = {kernel: self._loaded.get(kernel) for kernel in kernels}
         missing = [kernel for kernel, code in found.items() if code is None]
-        codes = llvm_jit.compile_llvm_ir_in_parallel([_text_of_kernel(kernel) for kernel in missing])
+        codes = llvm_jit.compile_llvm_ir_in_parallel([_llvm_ir_writer_of_kernel(kernel) for kernel in missing])
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
                 raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
@@ -330,7 +330,7 @@ class CPUDevice(Device):
 
     def synchronize(self) -> None:
         """Wait until all work that has started is over; what failed raises where its arrays are read."""
-        found = process_engine()
+        found = engine_of_process()
         if found is not None:
             wait_for_all_runs(found)
 
@@ -339,17 +339,17 @@ class CPUDevice(Device):
         return QueueStream(priority)
 
     def elapsed(self, start: QueuedEvent, end: QueuedEvent) -> float:
-        return elapsed_milliseconds(start, end)
+        return milliseconds_between_cpu_events(start, end)
 
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register that kernels may use here."""
-        return vector_register_bytes()
+        return cpu_vector_register_bytes()
 
     @property
     def vector_library(self) -> str | None:
         """The widest vector mathematics that kernels may call here: `libmvec-avx512`, `libmvec-avx2` or None."""
-        return widest_vector_libm()
+        return widest_vector_libm_of_cpu()
 
 
-__all__ = ["DONE", "CPUDevice", "CPUExecutable", "numpy_view_of_block"]
+__all__ = ["DONE", "CPUDevice", "CPUExecutable", "numpy_view_of_pool_block"]

@@ -28,7 +28,7 @@ def spans_of_native_run(
         if isinstance(step, Launch):
             task = plan.tasks[step.task]
             yield Span(
-                span_kind_of_task(task),
+                profile_span_kind_of_task(task),
                 task.name,
                 start,
                 end,
@@ -44,23 +44,23 @@ def spans_of_native_run(
             yield Span("wait", name, start, end, "cpu", track, "", program, run=number, event=step.event)
 
 
-def time_serial_calls(
+def time_serial_task_calls(
     recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., None]]
 ) -> list[Callable[..., None]]:
     """The same calls for one run of the plan, each a span of the thread that makes it."""
     number = recorder.next_run()
 
-    def timed(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
-        def run(*args: Any) -> None:
+    def time_task_call(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
+        def run_and_add_span(*args: Any) -> None:
             with recorder.host_span(
-                span_kind_of_task(task), task.name, task.line, plan.program.name, run=number, task=place
+                profile_span_kind_of_task(task), task.name, task.line, plan.program.name, run=number, task=place
             ):
                 call(*args)
 
-        return run
+        return run_and_add_span
 
-    return [timed(i, task, call) for i, (task, call) in enumerate(zip(plan.tasks, calls, strict=True))]
+    return [time_task_call(i, task, call) for i, (task, call) in enumerate(zip(plan.tasks, calls, strict=True))]
 
 
-def span_kind_of_task(task: Task) -> str:
+def profile_span_kind_of_task(task: Task) -> str:
     return "kernel" if isinstance(task.kernel, Kernel) else "library"

@@ -40,10 +40,10 @@ class QueuedEvent:
     def nanoseconds(self) -> int:
         """When it happened, by the monotonic clock: what it waits for is over."""
         self.wait()
-        return max((self._at, *map(_completion_nanoseconds, self._events)))
+        return max((self._at, *map(_run_completion_nanoseconds, self._events)))
 
 
-def _completion_nanoseconds(event: Any) -> int:
+def _run_completion_nanoseconds(event: Any) -> int:
     if not isinstance(event, RunEvent):
         return 0
     with suppress(Exception):
@@ -89,6 +89,6 @@ class QueueStream:
         return self._tail
 
 
-def elapsed_milliseconds(start: QueuedEvent, end: QueuedEvent) -> float:
+def milliseconds_between_cpu_events(start: QueuedEvent, end: QueuedEvent) -> float:
     """From one event to another; waits for both."""
     return (end.nanoseconds() - start.nanoseconds()) / 1e6

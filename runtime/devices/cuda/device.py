@@ -18,20 +18,20 @@ from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Device, GpuProperties
 from ...program.plan import Plan
 from ...program.program import Kernel, Task, control_flow_bodies
-from .compile.compile import compile_cubins, versions
+from .compile.compile import compile_cubins, versions_of_cuda_packages
 from .driver.context import DeviceNotFound, GpuContext
 from .driver.driver import CAPTURE_RELAXED, SUCCESS
-from .driver.events import CudaEvent, EventPool, is_context_lost
+from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
 from .driver.streams import LEGACY, CaptureResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import ReplayGraphs
-from .graphs.replay import PlanReplay, is_replay_worthwhile, is_replayable
+from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
 from .libraries.handles import BlasHandles
-from .libraries.steps import make_library_step
+from .libraries.steps import make_gpu_library_step
 from .memory.pinned import PinnedPool
 from .memory.pool import DevicePool
 from .memory.transfer import CopyEngine
-from .modules.launch import KernelStep, pack_member_arguments
+from .modules.launch import KernelStep, pack_member_kernel_arguments
 from .modules.modules import LoadedKernel, LoadedModules
 from .profile import ProfileMarks
 from .timing import TimedRunClock
@@ -94,7 +94,8 @@ class CUDADevice(Device):
     def identity(self) -> str:
         """What tells this GPU, its driver, what compiles for it and its libraries from others."""
         driver = ".".join(map(str, self.context.driver.version()))
-        return f"{self.properties}, driver {driver}, {versions('cuda-bindings', 'nvmath-python', 'nvidia-cublas')}"
+        libraries = versions_of_cuda_packages("cuda-bindings", "nvmath-python", "nvidia-cublas")
+        return f"{self.properties}, driver {driver}, {libraries}"
 
     # memory
 
@@ -207,22 +208,22 @@ class CUDADevice(Device):
             return (STREAMS_WAY,)
         runners = [self.runner(task) for task in plan.tasks]
         del loaded
-        if sum(not r.empty for r in runners if r is not None) < 2 or not is_replayable(runners, plan):
+        if sum(not r.empty for r in runners if r is not None) < 2 or not is_replayable_as_graph(runners, plan):
             return (STREAMS_WAY,)  # one launch is a graph of its own, see `one_launch`
-        return (REPLAY_WAY, STREAMS_WAY) if is_replay_worthwhile(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
+        return (REPLAY_WAY, STREAMS_WAY) if is_graph_replay_worthwhile(plan, runners) else (STREAMS_WAY, REPLAY_WAY)
 
     def runner(self, task: Task) -> Any:
         """What does a task; None where only the host can."""
         if isinstance(task.kernel, Kernel):
-            return self.step(pack_member_arguments(task))
-        return make_library_step(self.context.driver, self.blas, task, self.step)
+            return self.step(pack_member_kernel_arguments(task))
+        return make_gpu_library_step(self.context.driver, self.blas, task, self.step)
 
     def replay_of(self, executable: CUDAExecutable, way: str) -> PlanReplay | None:
         """The graph form of a plan, where that is the way or, without one, pays."""
         plan, runners = executable.plan, executable.runners
-        if way == STREAMS_WAY or not is_replayable(runners, plan):
+        if way == STREAMS_WAY or not is_replayable_as_graph(runners, plan):
             return None
-        return PlanReplay(self, executable) if way == REPLAY_WAY or is_replay_worthwhile(plan, runners) else None
+        return PlanReplay(self, executable) if way == REPLAY_WAY or is_graph_replay_worthwhile(plan, runners) else None
 
     def synchronize(self) -> None:
         """Wait for all work launched on the device; what failed raises where its arrays are read."""
@@ -294,7 +295,7 @@ class CUDADevice(Device):
 
     def relaxed(self) -> AbstractContextManager[None]:
         """Within it this thread may do what a capture of somebody else's forbids."""
-        return _relaxed_capture_mode(self.context)
+        return _relaxed_stream_capture_mode(self.context)
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
         """Milliseconds between two events of `CudaStream.record`; waits for them."""
@@ -345,14 +346,14 @@ class CUDADevice(Device):
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""
         words = self.context.driver.describe(code)
-        if is_context_lost(code) or self.lost is not None:
+        if is_cuda_context_lost(code) or self.lost is not None:
             return self._mark_lost(f"{what}: {words}")
         return LaunchError(f"{what} failed: {words}")
 
     def _raise_if_lost(self, what: str) -> None:
         """Raises DeviceLost where that is why something else failed."""
         code = self.context.driver.query_stream(self._streams[False][0]) if self._streams[False] else SUCCESS
-        if self.lost is not None or is_context_lost(code):
+        if self.lost is not None or is_cuda_context_lost(code):
             raise self.failure(code, what).with_traceback(None)
 
     def _mark_lost(self, why: str) -> DeviceLost:
@@ -368,7 +369,7 @@ class CUDADevice(Device):
 
 
 @contextmanager
-def _relaxed_capture_mode(context: Any) -> Iterator[None]:
+def _relaxed_stream_capture_mode(context: Any) -> Iterator[None]:
     context.enter()
     before = context.driver.exchange_capture_mode(CAPTURE_RELAXED)
     try:
@@ -380,13 +381,13 @@ def _relaxed_capture_mode(context: Any) -> Iterator[None]:
 _devices: weakref.WeakSet[CUDADevice] = weakref.WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _mark_gpus_lost_in_forked_child() -> None:
     for device in _devices:
         device.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_mark_gpus_lost_in_forked_child)
 
 
 __all__ = ["CUDADevice", "DeviceNotFound"]

@@ -14,16 +14,16 @@ from ...core.errors import LaunchError
 from ...core.settings import settings
 from ...engine import unread_errors
 from ...engine.direct_call import DirectArgument
-from ...interpret.serial import PoisonTracker, error_with_task_location, library_task_call, poisoned_buffers
+from ...interpret.serial import PoisonTracker, error_with_task_location, numpy_call_of_library_task, poisoned_buffers
 from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Executable
 from ...program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary
 from ...program.program import control_flow_bodies, packed_members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
-from .driver.streams import CapturedEvent, record_captured_event
+from .driver.streams import CapturedEvent, record_event_on_captured_stream
 from .graphs.host_control_flow import ControlStep
-from .graphs.one_launch import Start, make_one_launch_call
+from .graphs.one_launch import Start, make_one_node_graph_call
 from .modules.launch import HostStep, KernelStep
 from .profile import ProfileMarks
 from .timing import CudaTiming
@@ -80,7 +80,7 @@ class CUDAExecutable(Executable):
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
             return HostStep(
-                self._device.context.driver, task, [library_task_call(part) for part in packed_members(task)]
+                self._device.context.driver, task, [numpy_call_of_library_task(part) for part in packed_members(task)]
             )
         return found
 
@@ -138,7 +138,7 @@ class CUDAExecutable(Executable):
         return self._issue_steps(self.addresses(memories, arena), scalars, inside, streams)
 
     def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Start | None:
-        """See `one_launch.make_one_launch_call`: for plans of one launch that needs no memory but what is taken."""
+        """See `one_launch.make_one_node_graph_call`: for plans of one launch that needs no memory but what is taken."""
         plan, order = self.plan, [t.buffer for t in taken]
         launches = sum(isinstance(s, Launch) for s in plan.steps)
         step = self.runners[0] if self._replay is None and launches == len(self.runners) == 1 else None
@@ -146,7 +146,7 @@ class CUDAExecutable(Executable):
             return None
         if not step.buffers <= set(order):
             return None
-        return make_one_launch_call(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
+        return make_one_node_graph_call(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -185,7 +185,7 @@ class CUDAExecutable(Executable):
         if capturing is None:
             streams = device.streams_for(self._high, after)
         else:
-            streams, record = capturing, partial(record_captured_event, device)
+            streams, record = capturing, partial(record_event_on_captured_stream, device)
         events: list[Any] = [None] * plan.events
         stopped: dict[int, BaseException] = {}  # by stream of the plan
         for kind, s, what, number in steps:

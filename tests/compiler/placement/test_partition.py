@@ -18,7 +18,7 @@ from kernelgraph.compiler.placement.partition import Move, Part, Partition, part
 from kernelgraph.compiler.placement.places import all_graphs, devices_of, follow_places, has_places
 from kernelgraph.compiler.placement.replicate import has_collectives, replicate_graph
 from kernelgraph.runtime.core.errors import PlanError
-from kernelgraph.runtime.verify.multi_device import find_device_violations, require_safe_devices
+from kernelgraph.runtime.verify.multi_device import find_multi_device_violations, require_safe_multi_device_plan
 from tests.compiler.placement.random_places import F64, OnWrongDevice, mutants, plan_of, random_graph, simulate
 
 NUMBER = 0.5
@@ -46,7 +46,7 @@ def test_parts_give_what_the_graph_gives(seed: int) -> None:
     for _ in range(60):
         graph, partition, count = partitioned(rng)
         plan = plan_of(partition, count)
-        assert not find_device_violations(plan)
+        assert not find_multi_device_violations(plan)
         arrays = [np.full((3, 4), rng.random()) for _ in graph.inputs]
         graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
         for got, want in zip(
@@ -68,7 +68,7 @@ def test_unsafe_plans_are_found(seed: int) -> None:
             try:
                 simulate(mutant, its, arrays, [NUMBER])
             except (OnWrongDevice, KeyError):
-                assert find_device_violations(mutant), f"{kind}\n{mutant}"
+                assert find_multi_device_violations(mutant), f"{kind}\n{mutant}"
                 killed[kind] = killed.get(kind, 0) + 1
     assert {"dropped", "moved", "device", "value", "read"} <= killed.keys()
     assert sum(killed.values()) > 300
@@ -84,7 +84,7 @@ def test_replicas_give_what_each_device_gives(seed: int) -> None:
         replicas = replicate_graph(body, count)
         partition = partition_graph(replicas.graph, replicas.slots, [r for _ in body.outputs for r in range(count)])
         plan = plan_of(partition, count)
-        assert not find_device_violations(plan)
+        assert not find_multi_device_violations(plan)
         arrays = [np.full((3, 4), rng.random()) for _ in range(len(body.inputs) * count)]
         graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
         found = simulate(plan, graphs, arrays, [NUMBER])
@@ -134,10 +134,10 @@ def test_a_place_in_a_loop_is_refused() -> None:
 def test_what_is_wrong_is_named() -> None:
     graph = two_branches()
     plan = plan_of(partition_graph(graph, [None] * 3 + [0, 0, 0, 1, 1, 1, 0, 1][: len(graph.nodes) - 3], [0]), 2)
-    require_safe_devices(plan)
+    require_safe_multi_device_plan(plan)
     wrong = type(plan)(plan.devices, plan.values, plan.parts, plan.steps[1:], plan.outputs)
     with pytest.raises(PlanError, match="before it is written"):
-        require_safe_devices(wrong)
+        require_safe_multi_device_plan(wrong)
 
 
 def test_bodies_of_loops_in_loops_are_looked_at_once() -> None:

@@ -16,7 +16,7 @@ from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.driver import early_start
-from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import make_copy_task
+from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import make_ptx_copy_task
 from kernelgraph.runtime.program.device import H200, GpuProperties
 from kernelgraph.runtime.program.program import Pointer, Program
 from kernelgraph.runtime.schedule.cost_model import MACHINES, machine_of_device, machine_share_of_task
@@ -97,7 +97,7 @@ def test_costs_are_those_of_the_card() -> None:
 
 def test_copies_fill_the_card() -> None:
     rows = [(Pointer(0), Pointer(1), 1 << 30)]
-    assert [make_copy_task(rows, gpu).grid[0] for gpu in (H200, A100)] == [8 * 132, 8 * 108]
+    assert [make_ptx_copy_task(rows, gpu).grid[0] for gpu in (H200, A100)] == [8 * 132, 8 * 108]
 
 
 ATTRIBUTES = {
@@ -135,7 +135,7 @@ class FakeDriver:
 
 
 def test_the_driver_tells_what_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early_start, "_load_started_driver", FakeDriver)
+    monkeypatch.setattr(early_start, "_load_cuda_driver", FakeDriver)
     found = early_start.query_gpu_properties(0)
     assert found is not None and replace(found, bandwidth=A100.bandwidth) == A100
     assert found.bandwidth == pytest.approx(1.29e6, rel=0.01)  # of the 1.555 TB/s on paper

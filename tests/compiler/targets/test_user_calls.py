@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.api.elementwise import source_of_user_function
 from kernelgraph.runtime.codegen import llvm_jit
-from kernelgraph.runtime.codegen.numba_functions import infer_result_dtypes, link_user_functions
+from kernelgraph.runtime.codegen.numba_functions import infer_user_function_dtypes, link_user_functions
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.program.user_function import UserFunction
 from tests.compiler.ops.test_ops_cuda import emulated
@@ -46,7 +46,7 @@ def light(x, y):
 
 
 def made(function: Any, *dtypes: str) -> UserFunction:
-    return infer_result_dtypes(source_of_user_function(function), tuple(np.dtype(d).name for d in dtypes))
+    return infer_user_function_dtypes(source_of_user_function(function), tuple(np.dtype(d).name for d in dtypes))
 
 
 def graph_of(function: UserFunction, shape: tuple[int, ...], form: str) -> Graph:
@@ -114,7 +114,7 @@ def test_the_machine_code_is_inlined_and_calls_no_python() -> None:
     (task,) = pipeline.build_program(graph_of(function, (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel) and task.kernel.functions == (function,)
     text = link_user_functions(task.kernel.source, task.kernel.functions)
-    assert not [n for n in llvm_jit.declared_c_functions(text) if n.startswith(("Py", "NRT", "numba"))]
+    assert not [n for n in llvm_jit.c_functions_declared_in_llvm_ir(text) if n.startswith(("Py", "NRT", "numba"))]
     optimised = str(llvm_jit.optimise_llvm_ir(text)[0])
     assert f"@{function.symbol}" not in optimised and f"@{task.kernel.name}" in optimised
 

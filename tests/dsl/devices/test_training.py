@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.dag import set_bits, transitive_predecessors
+from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_task_predecessors
 from kernelgraph.runtime.program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from kernelgraph.runtime.program.plan import Launch, Plan
 from kernelgraph.runtime.program.program import task_dependences
@@ -98,13 +98,13 @@ def test_sums_lie_under_the_backward_pass(where: str) -> None:
     backward = next(s for s in plan.steps if isinstance(s, RunPart))
     part = plan.parts[backward.part]
     writers = {r.buffer: t for t, task in enumerate(part.tasks) for r in task.writes}
-    above = transitive_predecessors(task_dependences(part.program))
+    above = transitive_task_predecessors(task_dependences(part.program))
     matmuls = {t for t, task in enumerate(part.tasks) if task.name == "matmul"}
     order, needed, counts = launched(part), set[int](), set[int]()
     for v in sent:
         if v in backward.writes:
             task = writers[part.program.outputs[backward.writes.index(v)]]
-            needed |= {task, *set_bits(above[task])}
+            needed |= {task, *members_of_bitmask(above[task])}
             before = {*order[: order.index(task) + 1]} & matmuls
             assert before <= needed
             counts.add(len(before))

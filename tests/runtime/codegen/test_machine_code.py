@@ -86,7 +86,7 @@ def check(code):
 def test_compiled_cached_and_loaded_by_llvm(own_cache, monkeypatch):
     check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     (entry,) = own_cache.iterdir()
-    monkeypatch.setattr(llvm_jit, "compile_llvm_object", None)  # from here on nothing may compile
+    monkeypatch.setattr(llvm_jit, "compile_llvm_ir_to_object_file", None)  # from here on nothing may compile
     check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     check(llvm_jit._load_with_llvm_engine(DiskCache("cpu").get(entry.name), TEXT, "test"))
 
@@ -147,11 +147,13 @@ def lazily(pair):
 
 def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
     texts = [(f"define i64 @k() {{\nret i64 {i}\n}}\n" + TEXT, f"k{i}") for i in range(12)]
-    alone = [llvm_jit.compile_llvm_object(text) for text, _ in texts]
+    alone = [llvm_jit.compile_llvm_ir_to_object_file(text) for text, _ in texts]
     monkeypatch.setattr(llvm_jit.os, "cpu_count", lambda: 4)
     together = []
-    compiled = llvm_jit.compile_llvm_object
-    monkeypatch.setattr(llvm_jit, "compile_llvm_object", lambda *a: together.append(compiled(*a)) or together[-1])
+    compiled = llvm_jit.compile_llvm_ir_to_object_file
+    monkeypatch.setattr(
+        llvm_jit, "compile_llvm_ir_to_object_file", lambda *a: together.append(compiled(*a)) or together[-1]
+    )
     codes = llvm_jit.compile_llvm_ir_in_parallel([lazily(t) for t in texts])
     assert [c.function("k", ctypes.c_int64)() for c in codes] == list(range(12))
     for code in codes:
@@ -164,11 +166,11 @@ def test_several_at_once_keep_their_order_and_their_code(monkeypatch):
 
 def test_with_llvmlite_s_own_lock(monkeypatch):
     def locked(name, *arguments):
-        return getattr(llvm_jit._initialized_llvmlite().ffi.lib, name)(*arguments)
+        return getattr(llvm_jit._import_and_initialize_llvmlite().ffi.lib, name)(*arguments)
 
-    free = llvm_jit.compile_llvm_object(TEXT)
+    free = llvm_jit.compile_llvm_ir_to_object_file(TEXT)
     monkeypatch.setattr(llvm_jit, "_call_without_llvmlite_lock", locked)
-    assert llvm_jit.compile_llvm_object(TEXT) == free
+    assert llvm_jit.compile_llvm_ir_to_object_file(TEXT) == free
 
 
 WIDE = """
@@ -182,16 +184,16 @@ define void @k(ptr %x) {
 
 
 def test_features_can_be_taken_away():
-    if "avx512f" not in llvm_jit.enabled_cpu_features() or "avx2" not in llvm_jit.enabled_cpu_features():
+    if "avx512f" not in llvm_jit.llvm_cpu_features() or "avx2" not in llvm_jit.llvm_cpu_features():
         pytest.skip("asks for a CPU with AVX-512")
     assert "zmm" in llvm_jit.assembly_of_llvm_ir(WIDE)
     with override(cpu_features="-avx512f"):
-        assert llvm_jit.enabled_cpu_features() & {"avx2", "avx512f"} == {"avx2"}
+        assert llvm_jit.llvm_cpu_features() & {"avx2", "avx512f"} == {"avx2"}
         narrow = llvm_jit.assembly_of_llvm_ir(WIDE)
         assert "ymm" in narrow and "zmm" not in narrow
         check(llvm_jit.compile_llvm_ir(TEXT, "test"))
     with override(cpu_name="x86-64"):
-        assert "avx2" not in llvm_jit.enabled_cpu_features()
+        assert "avx2" not in llvm_jit.llvm_cpu_features()
         assert "ymm" not in llvm_jit.assembly_of_llvm_ir(WIDE)
         check(llvm_jit.compile_llvm_ir(TEXT, "test"))
 
@@ -220,10 +222,10 @@ def test_without_a_folder_it_compiles_each_time(tmp_path):
 
 
 def test_symbols():
-    assert elf_loader.resolve_c_functions(["cos"], "t")["cos"] == elf_loader.find_c_function("cos")
-    assert elf_loader.find_c_function("surely_not_there") is None
+    assert elf_loader.resolve_c_function_addresses(["cos"], "t")["cos"] == elf_loader.find_c_function_address("cos")
+    assert elf_loader.find_c_function_address("surely_not_there") is None
     with pytest.raises(CompileError, match=r"t calls a_b, surely_not_there, which"):
-        elf_loader.resolve_c_functions(["cos", "surely_not_there", "a_b"], "t")
+        elf_loader.resolve_c_function_addresses(["cos", "surely_not_there", "a_b"], "t")
 
 
 def test_objects_of_other_kinds_are_not_ours():

@@ -158,7 +158,7 @@ def test_oldest_entries_go_first(folder):
 def test_few_of_those_who_write_look_at_all_entries(folder, monkeypatch, drawn, looks):
     scans = []
     monkeypatch.setattr(os, "urandom", lambda count: bytes([drawn]) * count)
-    monkeypatch.setattr(disk_cache, "_evict_oldest_entries", lambda *given: scans.append(given))
+    monkeypatch.setattr(disk_cache, "_evict_oldest_cache_entries", lambda *given: scans.append(given))
     for i in range(5):
         assert DiskCache("test").put(sha256_digest(str(i)), bytes(1000))
     assert len(scans) == looks
@@ -220,8 +220,8 @@ def test_eight_processes_write_and_read_at_once(tmp_path):
 COLD = """
 import ctypes
 from kernelgraph.runtime.codegen import llvm_jit as machine_code
-compiled, compile_object = [], machine_code.compile_llvm_object
-machine_code.compile_llvm_object = lambda text, name: compiled.append(name) or compile_object(text, name)
+compiled, compile_object = [], machine_code.compile_llvm_ir_to_object_file
+machine_code.compile_llvm_ir_to_object_file = lambda text, name: compiled.append(name) or compile_object(text, name)
 for n in range(4):
     text = "define i64 @f(i64 %x) {\\n  %y = add i64 %x, " + str(n) + "\\n  ret i64 %y\\n}\\n"
     assert machine_code.compile_llvm_ir(text, "f").function("f", ctypes.c_int64, ctypes.c_int64)(3) == 3 + n
@@ -277,7 +277,7 @@ def test_what_another_version_wrote_is_not_taken(folder, monkeypatch):
     assert DiskCache("cpu").get(llvm_jit.llvm_cache_key(TEXT)) is not None
     for name, value in (
         ("_llvm_version", lambda: "0.1"),
-        ("_cpu_and_library_identity", lambda: ("another",)),
+        ("_identity_of_cpu_and_libraries", lambda: ("another",)),
         ("_FORMAT", 99),
     ):
         with monkeypatch.context() as patch:
@@ -297,6 +297,7 @@ def test_nothing_that_reads_the_cache_can_unpickle():
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(node, ast.FunctionDef) and "pickle" in ast.unparse(node):
                 # between this process and its own children, through pipes
-                assert module is cuda_compile and node.name in ("_compile_in_helper_process", "main"), (
-                    f"{module.__name__}.{node.name}"
-                )
+                assert module is cuda_compile and node.name in (
+                    "_compile_cubins_in_helper_process",
+                    "serve_cubin_compilations",
+                ), f"{module.__name__}.{node.name}"

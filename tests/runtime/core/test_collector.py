@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernelgraph.runtime.core.gc_pause import paused_gc
+from kernelgraph.runtime.core.gc_pause import paused_garbage_collection
 from tests.processes import forked
 
 
@@ -34,13 +34,13 @@ def collections() -> int:
 def test_blocks_overlap(before: bool) -> None:
     (gc.enable if before else gc.disable)()
     first, second = ExitStack(), ExitStack()
-    first.enter_context(paused_gc())
-    second.enter_context(paused_gc())
+    first.enter_context(paused_garbage_collection())
+    second.enter_context(paused_garbage_collection())
     first.close()
     assert collections() == 0
     second.close()
     assert gc.isenabled() == before and (collections() > 0) == before
-    with pytest.raises(ZeroDivisionError), paused_gc():
+    with pytest.raises(ZeroDivisionError), paused_garbage_collection():
         1 / 0  # noqa: B018
     assert gc.isenabled() == before and (collections() > 0) == before
 
@@ -48,12 +48,12 @@ def test_blocks_overlap(before: bool) -> None:
 @pytest.mark.parametrize("before", [True, False])
 def test_what_is_asked_of_the_collector_within_a_block_holds(before: bool) -> None:
     (gc.enable if before else gc.disable)()
-    with paused_gc():
+    with paused_garbage_collection():
         assert gc.isenabled() == before
         (gc.disable if before else gc.enable)()
         assert collections() == 0
     assert gc.isenabled() != before and (collections() > 0) != before
-    with paused_gc():
+    with paused_garbage_collection():
         gc.set_threshold(123, 4, 5)
     assert gc.get_threshold()[:2] == (123, 4)
 
@@ -64,7 +64,7 @@ def test_a_forked_process_collects() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with paused_gc():
+        with paused_garbage_collection():
             entered.set()
             leave.wait()
 

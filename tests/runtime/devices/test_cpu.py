@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit
 from kernelgraph.runtime.core.errors import CompileError, OutOfMemory, PlanError
-from kernelgraph.runtime.core.host_pool import HUGE, LARGE, HostPool, class_size, numpy_view_of_block
+from kernelgraph.runtime.core.host_pool import HUGE, LARGE, HostPool, numpy_view_of_pool_block, pool_size_class_bytes
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.engine import engine as native
-from kernelgraph.runtime.interpret.library_calls import region_viewer
+from kernelgraph.runtime.interpret.library_calls import numpy_region_viewer
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, call, in_order, kernel_task, library_task, region
@@ -40,11 +40,11 @@ def numbers(n, seed=0):
 
 @given(st.integers(0, 1 << 40))
 def test_size_classes_are_tight(n):
-    size = class_size(n)
+    size = pool_size_class_bytes(n)
     assert size % 64 == 0 and size >= n and size >= 64
     assert n == 0 or size - n <= max(63, n / 8)
-    assert class_size(size) == size
-    assert n == 0 or class_size(n - 1) <= size
+    assert pool_size_class_bytes(size) == size
+    assert n == 0 or pool_size_class_bytes(n - 1) <= size
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 19), st.booleans()), max_size=40), st.randoms())
@@ -55,8 +55,8 @@ def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
     for number, (nbytes, drop) in enumerate(requests):
         block = pool.allocate(nbytes)
         assert block.nbytes == nbytes and block.address % 64 == 0
-        assert class_size(nbytes) < LARGE or block.address % HUGE == 0
-        view = numpy_view_of_block(block, np.uint8, (nbytes,))
+        assert pool_size_class_bytes(nbytes) < LARGE or block.address % HUGE == 0
+        view = numpy_view_of_pool_block(block, np.uint8, (nbytes,))
         view[...] = number
         alive.append((number, view))
         del block, view
@@ -67,7 +67,7 @@ def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
     spans = sorted((v.ctypes.data, v.nbytes) for _, v in alive if v.nbytes)
     assert all(a + n <= b for (a, n), (b, _) in pairwise(spans))
     statistics = pool.statistics()
-    assert statistics["in_use"] == sum(class_size(v.nbytes) for _, v in alive)
+    assert statistics["in_use"] == sum(pool_size_class_bytes(v.nbytes) for _, v in alive)
     assert statistics["in_use"] + statistics["cached"] == statistics["reserved"] <= statistics["peak"]
 
 
@@ -76,7 +76,7 @@ def test_a_block_comes_back_when_its_last_array_dies(nbytes):
     pool = HostPool()
     block = pool.allocate(nbytes)
     address = block.address
-    array = numpy_view_of_block(block, np.float32, (5, 5))
+    array = numpy_view_of_pool_block(block, np.float32, (5, 5))
     part = array[2:].T
     del block, array
     other = pool.allocate(nbytes)
@@ -123,7 +123,7 @@ def test_threads_never_share_a_block():
         rng = np.random.default_rng(seed)
         alive = []
         for number in range(3000):
-            block = numpy_view_of_block(pool.allocate(int(rng.integers(1, 3000))), np.uint8, (1,))
+            block = numpy_view_of_pool_block(pool.allocate(int(rng.integers(1, 3000))), np.uint8, (1,))
             mark = (seed * 31 + number) % 251
             block[0] = mark
             alive.append((block, mark))
@@ -200,7 +200,7 @@ def test_scalars_arrive_as_numpy_converts_them(device, dtype, engine):
         with override(engine=engine):
             for event in executable.run((memory.address,), None, (value,), ()):
                 event.wait()
-        got = numpy_view_of_block(memory, np.uint8, (8,)).tobytes()[: len(expected)]
+        got = numpy_view_of_pool_block(memory, np.uint8, (8,)).tobytes()[: len(expected)]
         if got != expected:
             assert np.isnan(value) and np.isnan(np.frombuffer(got, kind)[0].astype(float)), (value, got, expected)
 
@@ -228,8 +228,8 @@ def test_integers_and_offsets_arrive(device, engine, sizes, offset):
     with override(engine=engine):
         for event in executable.run((first.address, None, second.address, 0), arena.address, (), ()):
             event.wait()
-    assert numpy_view_of_block(first, np.int64, (len(sizes),)).tolist() == sizes
-    assert numpy_view_of_block(second, np.int64, (1,))[0] == sizes[0]
+    assert numpy_view_of_pool_block(first, np.int64, (len(sizes),)).tolist() == sizes
+    assert numpy_view_of_pool_block(second, np.int64, (1,))[0] == sizes[0]
 
 
 # Library calls.
@@ -245,7 +245,7 @@ def test_views_of_regions_are_those_of_numpy(shape, strides, dtype):
     data = np.frombuffer(np.random.default_rng(0).bytes(200 * kind.itemsize), kind).copy()
     steps = tuple(s * kind.itemsize for s in strides[: len(shape)])
     start = 100 * kind.itemsize
-    view = region_viewer(Region(0, start, tuple(shape), steps, kind.itemsize, dtype))(data.ctypes.data)
+    view = numpy_region_viewer(Region(0, start, tuple(shape), steps, kind.itemsize, dtype))(data.ctypes.data)
     expected = np.lib.stride_tricks.as_strided(data[100:], tuple(shape), steps)
     assert view.shape == expected.shape and view.dtype == kind
     assert view.tobytes() == expected.tobytes()
@@ -348,7 +348,7 @@ def test_the_vector_library_follows_the_features(device):
         assert device.vector_library is None
         assert device.vector_bytes == 16
     if widest:
-        assert elf_loader.find_c_function("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
+        assert elf_loader.find_c_function_address("_ZGVeN16v_expf" if widest.endswith("512") else "_ZGVdN8v_expf")
 
 
 def test_here_the_native_engine_is_there():

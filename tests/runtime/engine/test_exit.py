@@ -14,7 +14,7 @@ import pytest
 
 import kernelgraph.runtime.core.host_pool as pool
 import kernelgraph.runtime.engine.run as native_run
-from kernelgraph.runtime.engine.engine import native_engine
+from kernelgraph.runtime.engine.engine import native_engine_functions
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_large_blocks(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) ->
     assert complaints == []
 
 
-@pytest.mark.skipif(native_engine() is None, reason="the engine cannot be built here")
+@pytest.mark.skipif(native_engine_functions() is None, reason="the engine cannot be built here")
 def test_runs(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) -> None:
     run = native_run.NativeRun.__new__(native_run.NativeRun)
     run.lost = False
@@ -65,7 +65,7 @@ def test_the_interpreter_ends_in_silence() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.skipif(native_engine() is None, reason="the engine cannot be built here")
+@pytest.mark.skipif(native_engine_functions() is None, reason="the engine cannot be built here")
 @pytest.mark.parametrize(
     ("lines", "told"),
     [

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kernelgraph.runtime.core.host_pool import numpy_view_of_block
+from kernelgraph.runtime.core.host_pool import numpy_view_of_pool_block
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine import engine
-from kernelgraph.runtime.engine.encode_plan import LONG_US, split_into_chunks
+from kernelgraph.runtime.engine.encode_plan import LONG_US, split_launch_into_chunks
 from kernelgraph.runtime.program.plan import Launch, Plan, Record
 from kernelgraph.runtime.program.program import Buffer, Pointer, Program, Task
 from tests.counts import examples
@@ -68,19 +68,23 @@ def test_chunks_cover_every_unit_once(device, units, grain, cost, mode):
     task = Task("count", COUNT, (Pointer(0), Pointer(1)), parts, parts, units=units, grain=grain, cost=cost)
     executable = device.prepare(in_order(buffers, [task, task], (0,), (1,)))
     seen, calls = device.allocate(4 * units), device.allocate(8)
-    numpy_view_of_block(seen, np.int32, (units,))[...] = 0
-    numpy_view_of_block(calls, np.int64, (1,))[...] = 0
+    numpy_view_of_pool_block(seen, np.int32, (units,))[...] = 0
+    numpy_view_of_pool_block(calls, np.int64, (1,))[...] = 0
     with override(engine=mode):
         (event,) = executable.run((seen.address, calls.address), None, (), ())
     event.wait()
-    assert (numpy_view_of_block(seen, np.int32, (units,)) == 2).all()
-    assert 2 <= numpy_view_of_block(calls, np.int64, (1,))[0] <= 2 * split_into_chunks(task, engine.thread_count())[1]
+    assert (numpy_view_of_pool_block(seen, np.int32, (units,)) == 2).all()
+    assert (
+        2
+        <= numpy_view_of_pool_block(calls, np.int64, (1,))[0]
+        <= 2 * split_launch_into_chunks(task, engine.engine_thread_count())[1]
+    )
 
 
 @given(units=st.integers(0, 10**9), grain=st.integers(1, 10**7), cores=st.integers(1, 128), cost=st.floats(0, 1e6))
 def test_chunks_are_multiples_of_the_grain(units, grain, cores, cost):
     task = Task("t", HASH, (), (), (), units=units, grain=grain, cost=cost)
-    size, chunks = split_into_chunks(task, cores)
+    size, chunks = split_launch_into_chunks(task, cores)
     assert chunks <= max(8 * cores, cost / LONG_US + 1)
     if chunks > 1:
         assert size % grain == 0
@@ -105,7 +109,7 @@ def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mod
     shared = [rng.randrange(1000) + np.zeros(3, np.int64) for _ in range(6)]
     memory = [device.allocate(24) for _ in shared]
     for m, content in zip(memory, shared, strict=True):
-        numpy_view_of_block(m, np.int64, (3,))[...] = content
+        numpy_view_of_pool_block(m, np.int64, (3,))[...] = content
     busy = {}
     for _ in range(rng.randrange(2, 25)):
         which = rng.sample(range(6), 4)
@@ -121,7 +125,7 @@ def test_calls_that_wait_for_each_other_give_what_they_give_in_order(device, mod
     for event in order:
         event.wait()
     for m, content in zip(memory, shared, strict=True):
-        np.testing.assert_array_equal(numpy_view_of_block(m, np.int64, (3,)), content)
+        np.testing.assert_array_equal(numpy_view_of_pool_block(m, np.int64, (3,)), content)
 
 
 SHORT, LONG = slow_task(0, 10), blocked_task(2, 1)
@@ -255,7 +259,7 @@ def test_long_chains_of_calls_hold_nothing(device):
     assert arrays.views[0][0] == expected[0]
     device.synchronize()
     del event
-    assert len(engine.process_engine().runs) == 0
+    assert len(engine.engine_of_process().runs) == 0
     assert len(executable._free) >= 1
 
 
@@ -278,7 +282,7 @@ def test_threads_call_at_once(device):
             x, y = device.allocate(64), device.allocate(64)
             device.upload(np.full(16, seed, np.float32), x)
             small.run((x.address, y.address), None, (), ())
-            if (numpy_view_of_block(y, np.float32, (16,)) != 2 * seed).any():
+            if (numpy_view_of_pool_block(y, np.float32, (16,)) != 2 * seed).any():
                 wrong.append("small")
             for event in events:
                 event.wait()

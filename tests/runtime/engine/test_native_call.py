@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgraph.runtime.core.host_pool import numpy_view_of_block
+from kernelgraph.runtime.core.host_pool import numpy_view_of_pool_block
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.engine.direct_call import ARENA, DirectArgument, direct_call_self_test, table_packers
-from kernelgraph.runtime.engine.engine import native_engine
+from kernelgraph.runtime.engine.direct_call import ARENA, DirectArgument, call_table_packers, direct_call_self_test
+from kernelgraph.runtime.engine.engine import native_engine_functions
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, in_order, kernel_task
 
-pytestmark = pytest.mark.skipif(native_engine() is None, reason="the engine cannot be built here")
+pytestmark = pytest.mark.skipif(native_engine_functions() is None, reason="the engine cannot be built here")
 
 DEVICE = CPUDevice()
 NOTHING = Plan(Program((Buffer(8, "input"), Buffer(8, "input")), (), (0, 1), ()), (), 1, 0, (None, None), 0)
@@ -75,7 +75,7 @@ def test_it_does_what_run_does(n: int, reverse: bool) -> None:
     )
     assert function is not None
     out, arena = DEVICE.allocate(4 * n), DEVICE.allocate(max(1, plan.arena_bytes))
-    before = numpy_view_of_block(out, np.float32, (n,))
+    before = numpy_view_of_pool_block(out, np.float32, (n,))
     before[...] = -1
     assert function(x, y.astype(np.float64), out, arena) is False
     assert (before == -1).all()
@@ -115,9 +115,9 @@ def test_scalars_come_packed(n: int, factor: float) -> None:
     plan = in_order([Buffer(4 * n, kind) for kind in ("input", "output")], [task], (0,), (1,), ("float32",))
     function = DEVICE.prepare(plan).direct([DirectArgument(0, x), DirectArgument(1)])
     assert function is not None
-    pack, convert = table_packers(0, ("float32",))
+    pack, convert = call_table_packers(0, ("float32",))
     assert pack(factor) == convert(factor)
-    found = numpy_view_of_block(out, np.float32, (n,))
+    found = numpy_view_of_pool_block(out, np.float32, (n,))
     found[...] = -1
     for wrong in ((), (None,), (factor,), (b"",), (bytes(16),), (bytearray(8),)):
         assert function(x, out, *wrong) is False

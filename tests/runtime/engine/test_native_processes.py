@@ -37,7 +37,7 @@ def test_any_number_of_threads(threads):
     """With six threads on few cores, threads are stopped at any point: what races will show."""
     done = run_script(
         """
-        assert native.thread_count() == int(os.environ["KERNELGRAPH_THREADS"])
+        assert native.engine_thread_count() == int(os.environ["KERNELGRAPH_THREADS"])
         for seed in range(150):
             check_random_plan(device, seed, random.choice(["async", "async", "chaos"]))
         rng = random.Random(0)
@@ -54,7 +54,7 @@ def test_any_number_of_threads(threads):
                 event.wait()
             assert all((a == b).all() for a, b in zip(arrays.views, expected))
         check_rest()
-        print(native.process_engine().workers)
+        print(native.engine_of_process().workers)
         """,
         threads,
     )
@@ -119,7 +119,7 @@ def test_a_forked_child_has_an_engine_of_its_own():
             event.wait()
             more = Arrays(device, executable.plan, [np.zeros(1, np.int64)])
             more.run(executable)[0].wait()
-            print(again.views[0][0], more.views[0][0], native.process_engine().workers, flush=True)
+            print(again.views[0][0], more.views[0][0], native.engine_of_process().workers, flush=True)
             sys.exit(0)
         pid, status = os.waitpid(child, 0)
         arrays.views[1][0] = 1
@@ -160,7 +160,7 @@ def test_without_a_native_engine_plans_run_serially():
     done = run_script(
         """
         native._failed = "no engine here"
-        assert native.process_engine() is None and native.why_no_native_engine() == "no engine here"
+        assert native.engine_of_process() is None and native.why_no_native_engine() == "no engine here"
         for seed in range(20):
             check_random_plan(device, seed, "async")
         arrays, (event,) = start(device, host_plan(["slow", "copy"], 1000.0))

@@ -16,7 +16,7 @@ from kernelgraph.compiler.graph.control_flow import Window, add_control_flow_nod
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.program.control_flow import FRESH, Loop, find_rotation
+from kernelgraph.runtime.program.control_flow import FRESH, Loop, find_loop_rotation
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Pointer
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -41,7 +41,7 @@ def carried(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def test_no_value_is_lost_whatever_the_turns(case: tuple[tuple[int, ...], tuple[int, ...]], turns: int, flag: bool):
     """Values are tokens here: each turn makes new ones, and what is read is always what was carried."""
     follows, sizes = case
-    found = find_rotation(follows, sizes, flag)
+    found = find_loop_rotation(follows, sizes, flag)
     count = len(follows)
     memory = {place: ("initial", place) for place in range(count)}
     wanted = [("initial", i) for i in range(count)]
@@ -65,15 +65,15 @@ def test_no_value_is_lost_whatever_the_turns(case: tuple[tuple[int, ...], tuple[
 
 
 def test_two_buffers_change_places_and_three_go_round() -> None:
-    assert find_rotation((FRESH,), (8,), False).held == ((0,), (1,), (2,))
-    assert find_rotation((FRESH,), (8,), False).lead == 1
-    wave = find_rotation((1, FRESH), (8, 8), False)
+    assert find_loop_rotation((FRESH,), (8,), False).held == ((0,), (1,), (2,))
+    assert find_loop_rotation((FRESH,), (8,), False).lead == 1
+    wave = find_loop_rotation((1, FRESH), (8, 8), False)
     assert len(wave.held) - wave.lead == 3
 
 
 def test_one_value_is_taken_over_once() -> None:
     with pytest.raises(ValueError, match="same one"):
-        find_rotation((1, 1), (8, 8), False)
+        find_loop_rotation((1, 1), (8, 8), False)
 
 
 def looping(count: int = 5) -> Graph:

@@ -8,7 +8,7 @@ import numpy as np
 
 import kernelgraph as kg
 from kernelgraph.runtime.program.program import Region
-from kernelgraph.runtime.program.work import flops_of, least_bytes, union_bytes
+from kernelgraph.runtime.program.work import flops_of, least_bytes_of_task, union_bytes_of_regions
 
 
 def covered(regions: list[Region], size: int) -> int:
@@ -27,12 +27,12 @@ def test_the_union_is_never_less_than_what_is_touched_nor_more_than_each_alone()
         shape = (rng.randint(1, 4), rng.randint(0, 5))
         strides = rng.choice([(32, 4), (4, 32), (0, 4), (24, 8)])
         regions = [Region(0, 4 * rng.randint(0, 12), shape, strides, 4) for _ in range(rng.randint(1, 5))]
-        union, exact = union_bytes(regions), covered(regions, 512)
-        assert exact <= union <= sum(union_bytes([r]) for r in regions)
+        union, exact = union_bytes_of_regions(regions), covered(regions, 512)
+        assert exact <= union <= sum(union_bytes_of_regions([r]) for r in regions)
     stencil = [Region(0, 4 * i, (100,), (4,), 4) for i in range(5)]
-    assert union_bytes(stencil) == 4 * 104 == covered(stencil, 512)
+    assert union_bytes_of_regions(stencil) == 4 * 104 == covered(stencil, 512)
     channels = [Region(0, 4 * i, (10,), (12,), 4) for i in range(3)]
-    assert union_bytes(channels) == 120
+    assert union_bytes_of_regions(channels) == 120
 
 
 def test_a_loop_counts_its_turns() -> None:
@@ -46,8 +46,8 @@ def test_a_loop_counts_its_turns() -> None:
 
     x = kg.spec((1 << 16,), np.float32)
     (one,), (loop,) = once.program(x).tasks, often.program(x).tasks
-    assert least_bytes(one) == 2 * 4 << 16 and flops_of(one) >= 2 << 16
-    assert least_bytes(loop) == 10 * least_bytes(one) and flops_of(loop) == 10 * flops_of(one)
+    assert least_bytes_of_task(one) == 2 * 4 << 16 and flops_of(one) >= 2 << 16
+    assert least_bytes_of_task(loop) == 10 * least_bytes_of_task(one) and flops_of(loop) == 10 * flops_of(one)
     assert one.nodes and loop.nodes
 
 

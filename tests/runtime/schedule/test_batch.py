@@ -24,10 +24,10 @@ from kernelgraph.runtime.program.program import (
     packed_members,
     task_dependences,
 )
-from kernelgraph.runtime.schedule.batching import batch_matmuls, pack_small_launches
+from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.plan_candidates import (
-    batch_matmuls_where_faster,
+    batch_matmul_tasks_where_faster,
     choose_plan_candidates,
     plan_by_cost_model,
     predicted_microseconds,
@@ -82,7 +82,7 @@ def test_packing_keeps_every_task_and_every_dependence(machine):
 
 def test_nothing_to_merge_gives_the_very_program():
     chain = program_of([frozenset({v - 1} if v else set()) for v in range(9)], Random(0))
-    assert pack_small_launches(chain, FAKE) is chain and batch_matmuls(chain, FAKE) is chain
+    assert pack_small_launches(chain, FAKE) is chain and batch_matmul_tasks(chain, FAKE) is chain
     assert pack_small_launches(replace(chain, tasks=()), FAKE).tasks == ()
 
 
@@ -140,7 +140,7 @@ SHAPES = st.sampled_from([(2, 3, 4), (5, 5, 5), (1, 7, 2)])
 @hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_matmuls_of_one_form_are_batched_and_mean_the_same(cases, seed):
     program = matmuls([s for s, _ in cases], [t for _, t in cases])
-    made = batch_matmuls(program, GPU)
+    made = batch_matmul_tasks(program, GPU)
     assert len(made.tasks) == len(set(cases))
     rng = np.random.default_rng(seed)
     arrays = [rng.random(program.buffers[b].nbytes // 4, np.float32) for b in program.inputs]
@@ -167,10 +167,10 @@ def test_branches_of_matmuls_are_batched_level_by_level():
             previous = new
     outputs = tuple(b for b, buffer in enumerate(buffers) if buffer.kind == "output")
     program = Program(tuple(buffers), tuple(tasks), (0,), outputs, target="cuda")
-    made = batch_matmuls_where_faster(program, "auto", GPU)
+    made = batch_matmul_tasks_where_faster(program, "auto", GPU)
     assert [len(packed_members(t)) for t in made.tasks] == [branches] * depth
     assert predicted_microseconds(schedule(made, machine=GPU)) <= predicted_microseconds(schedule(program, machine=GPU))
-    assert batch_matmuls_where_faster(program, "auto", MACHINES["cpu"]) is program
+    assert batch_matmul_tasks_where_faster(program, "auto", MACHINES["cpu"]) is program
     assert find_plan_violations(schedule(made, machine=GPU)) == []
 
 

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.program.dag import (
-    critical_path_ranks,
+    critical_path_ranks_of_tasks,
     depth_first_order,
-    max_parallelism,
+    max_task_parallelism,
     maximum_matching,
-    transitive_predecessors,
-    transitive_reduction,
+    transitive_reduction_of_tasks,
+    transitive_task_predecessors,
 )
 from kernelgraph.runtime.program.plan import Launch, Plan
 from kernelgraph.runtime.program.program import Buffer, Library, Program, Region, Task, task_dependences
 from kernelgraph.runtime.schedule.assign_streams import (
     MARGIN,
-    assign_max_parallel,
-    assign_to_one_stream,
-    list_schedule,
-    stream_order_of,
+    assign_streams_for_max_parallelism,
+    assign_tasks_to_one_stream,
+    list_schedule_on_streams,
+    stream_order_of_assignment,
 )
 from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel, machine_share_of_task, predict_makespan
 from kernelgraph.runtime.schedule.schedule import explain_plan, schedule
@@ -184,15 +184,15 @@ def test_width_and_reduction_and_matching_against_brute_force() -> None:
     rng = Random(4)
     for _ in range(200):
         preds = random_dag(rng, rng.randint(1, 9))
-        above = transitive_predecessors(preds)
+        above = transitive_task_predecessors(preds)
         assert [{u for u in range(len(preds)) if mask >> u & 1} for mask in above] == naive_closure(preds)
-        assert max_parallelism(above) == antichains(preds)
-        reduced = transitive_reduction(preds, above)
-        assert transitive_predecessors(reduced) == above
+        assert max_task_parallelism(above) == antichains(preds)
+        reduced = transitive_reduction_of_tasks(preds, above)
+        assert transitive_task_predecessors(reduced) == above
         for v, sources in enumerate(reduced):
             for p in sources:
                 fewer = [set(s) - ({p} if w == v else set()) for w, s in enumerate(reduced)]
-                assert transitive_predecessors(fewer) != above
+                assert transitive_task_predecessors(fewer) != above
 
 
 def test_a_matching_serves_the_first_left_vertices_as_well_as_any_can() -> None:
@@ -226,11 +226,11 @@ def test_orders_keep_the_dependences() -> None:
         preds = random_dag(rng, rng.randint(1, 40))
         costs = [rng.choice([0.0, 1.0, 7.0]) for _ in preds]
         orders = [
-            assign_to_one_stream(preds).order,
-            assign_max_parallel(preds, costs).order,
-            depth_first_order(preds, transitive_predecessors(preds)),
+            assign_tasks_to_one_stream(preds).order,
+            assign_streams_for_max_parallelism(preds, costs).order,
+            depth_first_order(preds, transitive_task_predecessors(preds)),
         ]
-        orders += [list_schedule(preds, costs, k, gap=0.5, hop=1.0).order for k in (1, 2, 8)]
+        orders += [list_schedule_on_streams(preds, costs, k, gap=0.5, hop=1.0).order for k in (1, 2, 8)]
         for order in orders:
             place = {v: i for i, v in enumerate(order)}
             assert sorted(order) == list(range(len(preds)))
@@ -244,10 +244,10 @@ def test_list_scheduling_is_within_grahams_bound() -> None:
         preds = random_dag(rng, rng.randint(1, 40))
         costs = tuple(rng.choice([1.0, 2.0, 5.0, 20.0]) for _ in preds)
         k = rng.choice([1, 2, 4, 8])
-        assignment = list_schedule(preds, costs, k)
-        waits = minimal_stream_waits(stream_order_of(tuple(preds), assignment))
+        assignment = list_schedule_on_streams(preds, costs, k)
+        waits = minimal_stream_waits(stream_order_of_assignment(tuple(preds), assignment))
         length = predict_makespan(assignment.order, assignment.stream, waits.needed, costs, [0.0] * len(preds), IDEAL)
-        path, work = max(critical_path_ranks(preds, costs)), sum(costs)
+        path, work = max(critical_path_ranks_of_tasks(preds, costs)), sum(costs)
         assert max(path, work / k) - 1e-9 <= length <= work / k + (1 - 1 / k) * path + 1e-9
 
 
@@ -258,21 +258,21 @@ def test_predictions_are_within_the_bounds_of_work_and_path() -> None:
         costs = [rng.choice([1.0, 2.0, 5.0, 20.0]) for _ in preds]
         shares = [rng.choice([0.01, 0.3, 0.6, 1.0]) for _ in preds]
         for assignment in (
-            assign_to_one_stream(preds),
-            assign_max_parallel(preds, costs),
-            list_schedule(preds, costs, 3),
+            assign_tasks_to_one_stream(preds),
+            assign_streams_for_max_parallelism(preds, costs),
+            list_schedule_on_streams(preds, costs, 3),
         ):
-            waits = minimal_stream_waits(stream_order_of(tuple(preds), assignment)).needed
+            waits = minimal_stream_waits(stream_order_of_assignment(tuple(preds), assignment)).needed
             length = predict_makespan(assignment.order, assignment.stream, waits, costs, shares, IDEAL)
             full = sum(c * s for c, s in zip(costs, shares, strict=True))
-            assert max(full, max(critical_path_ranks(preds, costs))) <= length + 1e-9
+            assert max(full, max(critical_path_ranks_of_tasks(preds, costs))) <= length + 1e-9
             assert length <= sum(costs) + 1e-9
             # Overheads only add, and tasks that need less of the machine only help.
             slow = replace(IDEAL, launch=0.5, gap=0.2, hop=0.7, event=0.1, stream=1.0)
             assert predict_makespan(assignment.order, assignment.stream, waits, costs, shares, slow) >= length - 1e-9
             free = predict_makespan(assignment.order, assignment.stream, waits, costs, [0.0] * len(preds), IDEAL)
             assert free <= length + 1e-9
-    one = assign_to_one_stream(preds)
+    one = assign_tasks_to_one_stream(preds)
     assert predict_makespan(one.order, one.stream, [()] * len(preds), costs, shares, IDEAL) == pytest.approx(sum(costs))
 
 

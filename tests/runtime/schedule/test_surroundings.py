@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from kernelgraph.runtime.program.dag import set_bits, transitive_predecessors
+from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_task_predecessors
 from kernelgraph.runtime.program.plan import Launch
 from kernelgraph.runtime.program.program import Program, task_dependences
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.schedule.surroundings import Send, Surroundings, sends_of_tasks, serial_order
-from kernelgraph.runtime.schedule.timeline import timeline
+from kernelgraph.runtime.schedule.timeline import predict_timeline
 from kernelgraph.runtime.verify.plan import require_safe_plan
 from tests.runtime.dags import random_program
 
@@ -42,14 +42,14 @@ def test_orders_and_plans_of_random_surroundings(seed: int) -> None:
         assert sorted(order) == [*range(len(preds))]
         assert all(place[p] < place[v] for v, sources in enumerate(preds) for p in sources)
         early = serial_order(program, preds, Surroundings((), around.sends), sends)
-        above = transitive_predecessors(preds)
+        above = transitive_task_predecessors(preds)
         needed: set[int] = set()
         for send in sends:
-            needed |= {*send.tasks} | {p for t in send.tasks for p in set_bits(above[t])}
+            needed |= {*send.tasks} | {p for t in send.tasks for p in members_of_bitmask(above[t])}
             assert {*early[: len(needed)]} == needed
         plan = schedule(program, rng.choice(["auto", 1, 3, "max"]), machine=FAKE, surroundings=around)
         require_safe_plan(plan)
-        end = {i.task: i.end for i in timeline(plan, FAKE)}
+        end = {i.task: i.end for i in predict_timeline(plan, FAKE)}
         clock = 0.0
         for send in sends:
             clock = max([clock, *(end[t] for t in send.tasks)]) + send.cost
@@ -63,7 +63,7 @@ def test_late_inputs_are_read_last() -> None:
     for turn, last in enumerate(program.inputs):
         around = Surroundings(tuple(int(b == last) for b in program.inputs))
         order = serial_order(program, preds, around, ())
-        above = transitive_predecessors(preds)
+        above = transitive_task_predecessors(preds)
         reading = {v for v, task in enumerate(program.tasks) if any(r.buffer == last for r in task.reads)}
         waiting = [v in reading or any(above[v] >> r & 1 for r in reading) for v in order]
         assert waiting == sorted(waiting), turn

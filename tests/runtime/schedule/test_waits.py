@@ -8,16 +8,20 @@ import pytest
 
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Wait
 from kernelgraph.runtime.program.program import task_dependences
-from kernelgraph.runtime.schedule.assign_streams import StreamAssignment, assign_max_parallel, list_schedule
+from kernelgraph.runtime.schedule.assign_streams import (
+    StreamAssignment,
+    assign_streams_for_max_parallelism,
+    list_schedule_on_streams,
+)
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.schedule.waits import (
     StreamOrder,
     StreamWaits,
-    add_completion_nodes,
-    add_join_points,
+    add_output_completion_nodes,
     emit_plan_steps,
     minimal_stream_waits,
+    replace_waits_by_join_points,
 )
 from tests.runtime.dags import program_of, random_dag, random_program
 from tests.runtime.oracles import naive_closure, naive_reduction, output_ends, task_follows
@@ -80,7 +84,7 @@ def test_maximum_concurrency_has_the_fewest_waits_and_records(size: int, count: 
     rng = Random(size)
     for _ in range(count):
         preds = random_dag(rng, rng.randint(1, size) if size < 7 else size)
-        assignment = assign_max_parallel(preds)
+        assignment = assign_streams_for_max_parallelism(preds)
         nodes = placed(preds, assignment)
         waits = minimal_stream_waits(nodes)
         assert (waits.waits, len(waits.recorded_nodes)) == fewest_by_brute_force(preds)
@@ -91,7 +95,7 @@ def test_maximum_concurrency_has_the_fewest_waits_and_records(size: int, count: 
         for v in range(len(preds)):
             for u in range(v):
                 assert u in above[v] or assignment.stream[u] != assignment.stream[v]
-        joined, fewer = add_join_points(nodes, waits)
+        joined, fewer = replace_waits_by_join_points(nodes, waits)
         assert fewer.waits <= waits.waits
         assert joined.tasks == len(preds)
 
@@ -104,9 +108,9 @@ def test_all_dependences_are_kept_and_no_wait_can_go(least: int, most: int, coun
         costs = [rng.choice([1.0, 5.0]) for _ in preds]
         match number % 3:
             case 0:
-                assignment = assign_max_parallel(preds, costs)
+                assignment = assign_streams_for_max_parallelism(preds, costs)
             case 1:
-                assignment = list_schedule(preds, costs, rng.choice([2, 4, 8]), gap=0.1, hop=0.3)
+                assignment = list_schedule_on_streams(preds, costs, rng.choice([2, 4, 8]), gap=0.1, hop=0.3)
             case _:
                 assignment = random_assignment(rng, preds)
         nodes = placed(preds, assignment)
@@ -114,7 +118,7 @@ def test_all_dependences_are_kept_and_no_wait_can_go(least: int, most: int, coun
         plan = plan_of(preds, nodes, waits)
         follows = task_follows(plan)
         assert all(preds[v] <= follows[v] for v in range(len(preds)))
-        joined, fewer = add_join_points(nodes, waits)
+        joined, fewer = replace_waits_by_join_points(nodes, waits)
         assert fewer.waits <= waits.waits
         shorter = plan_of(preds, joined, fewer)
         assert task_follows(shorter) == follows, "a join point must add no order between tasks"
@@ -143,10 +147,10 @@ def test_every_wait_names_a_record_before_it_and_every_record_is_used() -> None:
 @pytest.mark.parametrize("width", [2, 3, 5, 8])
 def test_complete_bipartite_waits_go_through_one_join_point(width: int) -> None:
     preds = [frozenset[int]()] * width + [frozenset(range(width))] * width
-    nodes = placed(preds, assign_max_parallel(preds))
+    nodes = placed(preds, assign_streams_for_max_parallelism(preds))
     direct = minimal_stream_waits(nodes)
     assert direct.waits == width * width - width
-    joined, fewer = add_join_points(nodes, direct)
+    joined, fewer = replace_waits_by_join_points(nodes, direct)
     assert fewer.waits == min(direct.waits, 2 * width - 2)
     assert joined.streams == nodes.streams
 
@@ -170,7 +174,7 @@ def test_completion_joins_delay_no_task() -> None:
         nodes = placed(preds, random_assignment(rng, preds))
         waits = minimal_stream_waits(nodes)
         writers = [rng.getrandbits(len(preds)) or 1 for _ in range(rng.randint(1, 4))]
-        ended, after, completion = add_completion_nodes(nodes, waits, writers)
+        ended, after, completion = add_output_completion_nodes(nodes, waits, writers)
         before = task_follows(plan_of(preds, nodes, waits))
         steps, events, marks = emit_plan_steps(ended, after, completion)
         plan = Plan(program_of(preds, rng), steps, ended.streams, events, (), 0, marks)

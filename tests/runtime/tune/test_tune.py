@@ -21,10 +21,10 @@ from kernelgraph.runtime.tune.tuner import (
     TIE,
     WARM,
     Tuner,
-    load_stored_winner,
-    size_bucket,
+    load_stored_tuning_winner,
+    size_bucket_of_program,
     size_free_program_key,
-    store_winner,
+    store_tuning_winner,
 )
 from tests.counts import examples
 from tests.runtime.dags import random_program
@@ -197,31 +197,31 @@ def test_a_program_keeps_its_key_and_changes_its_bucket_with_its_sizes():
     for program in programs:
         big = resized(program, 64)
         assert size_free_program_key(program, "gpu") == size_free_program_key(big, "gpu")
-        assert [b - a for a, b in zip(size_bucket(program), size_bucket(big), strict=True)] == [6] * len(
-            size_bucket(program)
-        )
+        assert [b - a for a, b in zip(size_bucket_of_program(program), size_bucket_of_program(big), strict=True)] == [
+            6
+        ] * len(size_bucket_of_program(program))
         assert size_free_program_key(program, "gpu") != size_free_program_key(program, "other gpu")
     assert len({size_free_program_key(p) for p in programs}) == len(programs)
 
 
 def test_winners_come_back_and_a_new_bucket_starts_from_its_neighbour(folder):
-    assert load_stored_winner("0" * 64, (10, 10)) is None
-    store_winner("0" * 64, (10, 10), "2 streams", {"1 stream": 3.0, "2 streams": 2.0})
-    store_winner("0" * 64, (20, 20), "max", {"max": 7.0})
-    exact = load_stored_winner("0" * 64, (10, 10))
+    assert load_stored_tuning_winner("0" * 64, (10, 10)) is None
+    store_tuning_winner("0" * 64, (10, 10), "2 streams", {"1 stream": 3.0, "2 streams": 2.0})
+    store_tuning_winner("0" * 64, (20, 20), "max", {"max": 7.0})
+    exact = load_stored_tuning_winner("0" * 64, (10, 10))
     assert exact is not None and exact.exact and exact.winner == "2 streams" and exact.times["1 stream"] == 3.0
-    near = load_stored_winner("0" * 64, (12, 11))
+    near = load_stored_tuning_winner("0" * 64, (12, 11))
     assert near is not None and not near.exact and near.winner == "2 streams"
-    assert load_stored_winner("0" * 64, (19, 20)).winner == "max"
-    assert load_stored_winner("0" * 64, (19, 20, 3)) is None
-    assert load_stored_winner("1" * 64, (10, 10)) is None
+    assert load_stored_tuning_winner("0" * 64, (19, 20)).winner == "max"
+    assert load_stored_tuning_winner("0" * 64, (19, 20, 3)) is None
+    assert load_stored_tuning_winner("1" * 64, (10, 10)) is None
 
 
 def test_the_newest_buckets_are_kept(folder):
     for size in range(BUCKETS + 5):
-        store_winner("2" * 64, (size,), f"{size}", {})
-    assert load_stored_winner("2" * 64, (BUCKETS + 4,)).exact
-    assert not load_stored_winner("2" * 64, (0,)).exact
+        store_tuning_winner("2" * 64, (size,), f"{size}", {})
+    assert load_stored_tuning_winner("2" * 64, (BUCKETS + 4,)).exact
+    assert not load_stored_tuning_winner("2" * 64, (0,)).exact
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"buckets": 3}', b'{"buckets": {"1": {"winner": "x"}}}'])
@@ -229,12 +229,12 @@ def test_damage_is_forgotten(folder, payload):
     from kernelgraph.runtime.core.disk_cache import DiskCache
 
     DiskCache("tune").put("3" * 64, payload)
-    assert load_stored_winner("3" * 64, (1,)) is None
-    store_winner("3" * 64, (1,), "max", {})
-    assert load_stored_winner("3" * 64, (1,)).winner == "max"
+    assert load_stored_tuning_winner("3" * 64, (1,)) is None
+    store_tuning_winner("3" * 64, (1,), "max", {})
+    assert load_stored_tuning_winner("3" * 64, (1,)).winner == "max"
 
 
 def test_without_a_cache_nothing_is_kept(tmp_path):
     with override(cache_dir=""):
-        store_winner("4" * 64, (1,), "max", {})
-        assert load_stored_winner("4" * 64, (1,)) is None
+        store_tuning_winner("4" * 64, (1,), "max", {})
+        assert load_stored_tuning_winner("4" * 64, (1,)) is None

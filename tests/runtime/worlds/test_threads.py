@@ -11,7 +11,7 @@ from kernelgraph.runtime.core.errors import RankError
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.world import World
 from kernelgraph.runtime.worlds.alone import AloneWorld
-from kernelgraph.runtime.worlds.threads import ThreadsWorld, run_ranks
+from kernelgraph.runtime.worlds.threads import ThreadsWorld, run_ranks_as_threads
 
 
 def every_collective(world: World) -> list[Any]:
@@ -31,7 +31,7 @@ def every_collective(world: World) -> list[Any]:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 5])
 def test_collectives(size: int) -> None:
-    found = run_ranks(size, every_collective) if size else [every_collective(AloneWorld())]
+    found = run_ranks_as_threads(size, every_collective) if size else [every_collective(AloneWorld())]
     size = max(1, size)
     given = [np.arange(6 * size).reshape(2 * size, 3) + 100 * r for r in range(size)]
     for rank, (added, most, gathered, exchanged, told, sent) in enumerate(found):
@@ -56,7 +56,7 @@ def test_mail_comes_in_order_on_its_channel(size: int) -> None:
         assert world.receive(1, lambda: True) is None
         return [(m[0], m[1], np.frombuffer(m[2], int).tolist()) for m in (*taken, other) if m is not None]
 
-    for rank, found in enumerate(run_ranks(size, run) if size else [run(AloneWorld())]):
+    for rank, found in enumerate(run_ranks_as_threads(size, run) if size else [run(AloneWorld())]):
         source = (rank - 1) % max(1, size)
         assert found == [(source, b"a%d" % i, [i, i]) for i in range(3)] + [(source, b"other", [])]
 
@@ -71,7 +71,7 @@ def test_arrays_that_differ_in_shape_are_an_error_on_all() -> None:
         except RankError as error:
             errors.append(str(error))
 
-    run_ranks(2, run)
+    run_ranks_as_threads(2, run)
     assert errors == ["ranks differ: rank 0 has float64[3], rank 1 has float64[4]"] * 2
 
 
@@ -87,7 +87,7 @@ def test_survivors_go_on_without_those_that_are_lost() -> None:
         return left.rank, left.size, float(result[0])
 
     with override(collective_timeout=30):
-        assert run_ranks(4, run) == [(0, 3, 35.0), None, (1, 3, 35.0), (2, 3, 35.0)]
+        assert run_ranks_as_threads(4, run) == [(0, 3, 35.0), None, (1, 3, 35.0), (2, 3, 35.0)]
 
 
 def test_a_message_to_a_rank_that_has_ended() -> None:
@@ -99,7 +99,7 @@ def test_a_message_to_a_rank_that_has_ended() -> None:
         with pytest.raises(RankError, match="rank 1"):
             world.send(b"", None, 1, 0)
 
-    run_ranks(2, run)
+    run_ranks_as_threads(2, run)
 
 
 def test_a_world_of_one_has_nobody_left() -> None:

@@ -25,10 +25,10 @@ from ....codegen.numba_errors import explain_numba_error
 from ....core.disk_cache import DiskCache, sha256_digest
 from ....core.errors import CompileError
 from ....core.frozen import replace
-from ....core.gc_pause import paused_gc
+from ....core.gc_pause import paused_garbage_collection
 from ....core.progress import progress_counter
 from ....program.program import Kernel
-from ..modules.predicated_kernels import add_guard_to_ptx
+from ..modules.predicated_kernels import add_predicate_to_ptx
 
 FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
@@ -48,7 +48,7 @@ _recent_lock = threading.Lock()
 
 def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     """PTX for compute capability `cc`, e.g. (9, 0); its entry point has the kernel's name."""
-    with paused_gc():
+    with paused_garbage_collection():
         compiler = _import_numba_cuda().compiler
         with compiler.global_compiler_lock:
             library = _compile_numba_library(compiler, kernel, cc)
@@ -63,22 +63,22 @@ def _compile_numba_library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -
     namespace: dict[str, Any] = {}
     exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
     function = namespace[kernel.name]
-    fast = _fastmath_of_kernel(kernel)
-    own = user.user_function_intrinsics(kernel.functions, cc)
+    fast = _cuda_kernel_allows_fastmath(kernel)
+    own = user.numba_intrinsics_of_user_functions(kernel.functions, cc)
     namespace.update(
-        {n: own[n] if n in own else intrinsics.resolve_kernel_name(n, fast) for n in function.__code__.co_names}
+        {n: own[n] if n in own else intrinsics.resolve_name_in_kernel_text(n, fast) for n in function.__code__.co_names}
     )
     parameters = tuple(lanes.NUMBA[_PARAMETERS[name]] for name in kernel.signature)
     bounds = namespace["THREADS"]
     if not kernel.functions:
         with suppress(ImportError, AttributeError, TypeError):  # another release of numba-cuda's, with other insides
-            return import_module(".numba_front_end", __package__).compile_library(
+            return import_module(".numba_front_end", __package__).compile_numba_library_without_user_functions(
                 function, parameters, cc, bounds, fast
             )
-    return _compile_user_library(compiler, function, parameters, cc, bounds, fast)
+    return _compile_numba_library_with_user_functions(compiler, function, parameters, cc, bounds, fast)
 
 
-def _compile_user_library(
+def _compile_numba_library_with_user_functions(
     compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool
 ) -> Any:
     """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
@@ -103,9 +103,8 @@ def _import_numba_cuda() -> Any:
     except ImportError as error:
         numpy = version("numpy")
         if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
-            why = (
-                f"numba-cuda {_package_version('numba-cuda')} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
-            )
+            own = _cuda_package_version("numba-cuda")
+            why = f"numba-cuda {own} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
         else:
             why = f"numba-cuda cannot be imported ({error}); run pip install '.[cuda]' in kernelgraph's folder"
         raise CompileError(f"CUDA kernels cannot be compiled: {why}") from error
@@ -118,11 +117,11 @@ def _rename_ptx_entry(ptx: str, name: str) -> str:
     return "\n".join(lines).replace(mangled, name) + "\n"
 
 
-def _fastmath_of_kernel(kernel: Kernel) -> bool:
+def _cuda_kernel_allows_fastmath(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
-def _with_clusters(ptx: str, kernel: Kernel, blocks: int) -> str:
+def _add_clusters_to_ptx(ptx: str, kernel: Kernel, blocks: int) -> str:
     """A kernel's text whose blocks run as clusters, side by side at the same time, however it is launched."""
     head, _, body = ptx.partition(f".visible .entry {kernel.name}(")
     parameters, _, rest = body.partition(")")
@@ -148,7 +147,7 @@ _ROW = """
 """
 
 
-def pack_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
+def pack_members_into_one_ptx_kernel(ptx: str, kernel: Kernel, members: int) -> str:
     """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
     arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
     pointers = sum(kind == "ptr" for kind in kernel.signature)
@@ -158,22 +157,22 @@ def pack_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
     bounds, _, body = body.partition("{")
     body = body.replace("%ctaid.x", "%packed4").replace("%nctaid.x", "%packed2")
 
-    def place(number: str, offset: str | None) -> tuple[str, int]:
+    def packed_parameter_offset(number: str, offset: str | None) -> tuple[str, int]:
         k = int(number)
         row, at = ("%packedwide1", k) if k < pointers else ("%packedwide2", members * pointers + k - pointers)
         return row, 8 * at + int(offset or 0)
 
-    def load(match: re.Match[str]) -> str:
-        row, at = place(match[1], match[2])
+    def load_packed_parameter(match: re.Match[str]) -> str:
+        row, at = packed_parameter_offset(match[1], match[2])
         return f"[{row}+{at}]"
 
-    def address(match: re.Match[str]) -> str:
-        row, at = place(match[2], match[3])
+    def address_of_packed_parameter(match: re.Match[str]) -> str:
+        row, at = packed_parameter_offset(match[2], match[3])
         return f"add.s64 {match[1]}, {row}, {at};"
 
     own = f"{kernel.name}_param_"  # functions that it calls, as cos does, have parameters too
-    body = re.sub(rf"\[{own}(\d+)(?:\+(\d+))?\]", load, body)
-    body = re.sub(rf"mov\.[bus]64\s+(\S+), {own}(\d+)(?:\+(\d+))?;", address, body)
+    body = re.sub(rf"\[{own}(\d+)(?:\+(\d+))?\]", load_packed_parameter, body)
+    body = re.sub(rf"mov\.[bus]64\s+(\S+), {own}(\d+)(?:\+(\d+))?;", address_of_packed_parameter, body)
     if own in body:
         raise CompileError(f"kernel {kernel.name} reads its parameters in a way that cannot be packed", kernel.name)
     row = _ROW.format(members=members, pointers=8 * pointers, numbers=8 * numbers)
@@ -204,15 +203,15 @@ def compile_cuda_source(text: str, cc: tuple[int, int]) -> bytes:
 
 
 @lru_cache(64)
-def _cached_ptx_of_kernel(kernel: Kernel, cc: tuple[int, int]) -> str:
+def _compile_ptx_or_take_last(kernel: Kernel, cc: tuple[int, int]) -> str:
     """A kernel's PTX; kept, since its guarded form is likely to be asked for next."""
     options = dict(kernel.options)
     if "ptx" in options:
         return kernel.source
     ptx = compile_ptx(kernel, cc)
     if "cluster" in options:
-        ptx = _with_clusters(ptx, kernel, options["cluster"])
-    return pack_ptx_members(ptx, kernel, options["packed"]) if "packed" in options else ptx
+        ptx = _add_clusters_to_ptx(ptx, kernel, options["cluster"])
+    return pack_members_into_one_ptx_kernel(ptx, kernel, options["packed"]) if "packed" in options else ptx
 
 
 def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
@@ -221,12 +220,12 @@ def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
     try:
         if options.get("own") == "c++":
             return compile_cuda_source(kernel.source, cc)
-        ptx = _cached_ptx_of_kernel(
+        ptx = _compile_ptx_or_take_last(
             replace(kernel, options=tuple(o for o in kernel.options if o[0] not in ("guarded", "turned"))), cc
         )
         if "guarded" in options:
-            ptx = add_guard_to_ptx(ptx, kernel)
-        return link_ptx_to_cubin(ptx, cc, _fastmath_of_kernel(kernel))
+            ptx = add_predicate_to_ptx(ptx, kernel)
+        return link_ptx_to_cubin(ptx, cc, _cuda_kernel_allows_fastmath(kernel))
     except CompileError:
         raise
     except Exception as error:
@@ -246,23 +245,23 @@ def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
 
 
 @cache
-def _package_version(package: str) -> str:
+def _cuda_package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return "none"
 
 
-def versions(*more: str) -> str:
+def versions_of_cuda_packages(*more: str) -> str:
     """Those of the packages that code depends on, and of others."""
-    return ", ".join(f"{p} {_package_version(p)}" for p in (*_PACKAGES, *more))
+    return ", ".join(f"{p} {_cuda_package_version(p)}" for p in (*_PACKAGES, *more))
 
 
 def cubin_cache_key(kernel: Kernel, cc: tuple[int, int]) -> str:
     """What a cubin depends on, as the disk cache's key."""
     functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
     return sha256_digest(
-        FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions()
+        FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions_of_cuda_packages()
     )
 
 
@@ -275,11 +274,11 @@ def compile_cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes
         found[i] = code
         _cache.put(keys[i], code, {"kernel": kernels[i].name, "capability": list(cc)})
     codes = [code for code in found if code is not None]
-    _remember_cubins(dict(zip(keys, codes, strict=True)))
+    _keep_cubins_in_memory(dict(zip(keys, codes, strict=True)))
     return codes
 
 
-def _remember_cubins(codes: dict[str, bytes]) -> None:
+def _keep_cubins_in_memory(codes: dict[str, bytes]) -> None:
     """Keep machine code in memory, in place of what was used longest ago."""
     with _recent_lock:
         for key, code in codes.items():
@@ -297,24 +296,27 @@ def _compile_cubins_in_parallel(kernels: Sequence[Kernel], cc: tuple[int, int]) 
         waiting: SimpleQueue[int] = SimpleQueue()
         for i in sorted(range(len(kernels)), key=lambda i: -len(kernels[i].source)):  # the longest first
             waiting.put(i)
-        here = min(_usable_cores(), len(kernels), THREADS)
-        others = min(_usable_cores(), max(0, len(kernels) // MANY - 1))
+        here = min(_cores_for_cuda_compilation(), len(kernels), THREADS)
+        others = min(_cores_for_cuda_compilation(), max(0, len(kernels) // MANY - 1))
         if here > 1:
             with ThreadPoolExecutor(here + others) as pool:
                 work = [
-                    pool.submit(_compile_in_helper_process, kernels, cc, waiting, codes, done) for _ in range(others)
+                    pool.submit(_compile_cubins_in_helper_process, kernels, cc, waiting, codes, done)
+                    for _ in range(others)
                 ]
-                work += [pool.submit(_compile_in_this_process, kernels, cc, waiting, codes, done) for _ in range(here)]
+                work += [
+                    pool.submit(_compile_cubins_in_this_process, kernels, cc, waiting, codes, done) for _ in range(here)
+                ]
                 for one in work:
                     one.result()
         for i in range(len(kernels)):  # where a process ended
             if i not in codes:
                 waiting.put(i)
-        _compile_in_this_process(kernels, cc, waiting, codes, done)
+        _compile_cubins_in_this_process(kernels, cc, waiting, codes, done)
     return [codes[i] for i in range(len(kernels))]
 
 
-def _compile_in_this_process(
+def _compile_cubins_in_this_process(
     kernels: Sequence[Kernel],
     cc: tuple[int, int],
     waiting: SimpleQueue[int],
@@ -335,12 +337,12 @@ def _compile_in_this_process(
             done()
 
 
-def _usable_cores() -> int:
+def _cores_for_cuda_compilation() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _compile_in_helper_process(
+def _compile_cubins_in_helper_process(
     kernels: Sequence[Kernel],
     cc: tuple[int, int],
     waiting: SimpleQueue[int],
@@ -365,7 +367,7 @@ def _compile_in_helper_process(
             done()
 
 
-def main() -> None:
+def serve_cubin_compilations() -> None:
     """Kernels in through a pipe, machine code out, until the pipe is closed."""
     with suppress(EOFError):
         while True:
@@ -375,4 +377,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_cubin_compilations()

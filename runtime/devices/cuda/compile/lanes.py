@@ -37,7 +37,7 @@ Codegen = Callable[..., Sequence[Value]]  # (builder, *lanes of each argument) -
 Rule = Callable[..., tuple[Any, Codegen]]  # (*argument types) -> result type, code generator
 
 
-def element_type(t: Any) -> Any:
+def lane_element_type(t: Any) -> Any:
     """The numba type of a lane."""
     return types.unliteral(t.dtype if isinstance(t, types.UniTuple) else t)
 
@@ -47,16 +47,16 @@ def lane_count(t: Any) -> int:
     return int(t.count) if isinstance(t, types.UniTuple) else 1
 
 
-def lanes_type(element: Any, count: int) -> Any:
+def numba_type_of_lanes(element: Any, count: int) -> Any:
     """One lane is a scalar, several are a tuple."""
     return element if count == 1 else types.UniTuple(element, count)
 
 
-def _unpack_lanes(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
+def _unpack_llvm_lanes(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
     return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
 
 
-def _pack_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
+def _pack_llvm_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     if len(lanes) == 1:
         return lanes[0]
     kinds = [lane.type for lane in lanes]
@@ -68,40 +68,42 @@ def _pack_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     return result
 
 
-def lane_intrinsic(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
+def make_numba_lane_intrinsic(name: str, arity: int, rule: Rule, in_context: bool = False) -> Any:
     """A numba.cuda intrinsic of `arity` arguments from its rule.
 
     in_context: the code generator is given numba's context before the builder."""
 
-    def define(typingctx: Any, *given: Any) -> Any:
+    def define_numba_intrinsic(typingctx: Any, *given: Any) -> Any:
         argtypes = [types.unliteral(t) for t in given]
         result, generate = rule(*argtypes)
 
-        def codegen(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
+        def generate_numba_intrinsic(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
             first = (context, builder) if in_context else (builder,)
-            lanes = generate(*first, *(_unpack_lanes(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
-            return context.get_dummy_value() if result == types.void else _pack_lanes(builder, lanes)
+            lanes = generate(*first, *(_unpack_llvm_lanes(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
+            return context.get_dummy_value() if result == types.void else _pack_llvm_lanes(builder, lanes)
 
-        return signature(result, *argtypes), codegen
+        return signature(result, *argtypes), generate_numba_intrinsic
 
     names = ["typingctx", *(f"a{k}" for k in range(arity))]
-    define.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    define_numba_intrinsic.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in names]
     )
-    define.__name__ = name
-    return intrinsic(define)
+    define_numba_intrinsic.__name__ = name
+    return intrinsic(define_numba_intrinsic)
 
 
-def widen_integers(b: ir.IRBuilder, *integers: Value) -> list[Value]:
+def widen_llvm_integers(b: ir.IRBuilder, *integers: Value) -> list[Value]:
     """The integers in the widest of their types."""
     if all(i.type == integers[0].type for i in integers):
         return list(integers)
     return [i if i.type == I64 else b.sext(i, I64) for i in integers]
 
 
-def element_numbers(b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, groups: int) -> list[list[Value]]:
+def lane_element_numbers(
+    b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, groups: int
+) -> list[list[Value]]:
     """The element numbers `first + g*gs + j*ls`, group by group."""
-    first, gs, ls = widen_integers(b, first, gs, ls)
+    first, gs, ls = widen_llvm_integers(b, first, gs, ls)
     rows = []
     for g in range(groups):
         start = b.add(first, b.mul(gs, ir.Constant(gs.type, g))) if g else first
@@ -109,7 +111,7 @@ def element_numbers(b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length:
     return rows
 
 
-def emit_branch(
+def emit_nvvm_branch(
     b: ir.IRBuilder,
     condition: Value,
     yes: Callable[[], Sequence[Value]],
@@ -134,7 +136,7 @@ def emit_branch(
     return results
 
 
-def all_flags_hold(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
+def all_lane_flags_hold(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
     """Whether all flags hold."""
     result = flags[0]
     for flag in flags[1:]:

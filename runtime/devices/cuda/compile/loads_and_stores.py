@@ -10,14 +10,14 @@ from llvmlite import ir
 from .lanes import (
     NUMBA,
     Codegen,
-    all_flags_hold,
-    element_numbers,
-    emit_branch,
+    all_lane_flags_hold,
+    emit_nvvm_branch,
     lane_count,
-    lane_intrinsic,
-    lanes_type,
+    lane_element_numbers,
+    make_numba_lane_intrinsic,
+    numba_type_of_lanes,
     types,
-    widen_integers,
+    widen_llvm_integers,
 )
 from .primitives import BITS, I8, I32, I64, LLVM, Value
 
@@ -42,7 +42,7 @@ class ElementCell:
         return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
 
     def _element_pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
-        (wide, _) = widen_integers(b, scalar, ir.Constant(I64, 0))
+        (wide, _) = widen_llvm_integers(b, scalar, ir.Constant(I64, 0))
         address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
         return b.inttoptr(address, storage.as_pointer(self.space))
 
@@ -112,45 +112,52 @@ def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, 
     """load(pointer, first, group stride[, lane stride][, mask])"""
     cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
-            rows = element_numbers(b, first[0], gs[0], stride, length, repeats)
+            rows = lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
             flags = rest[-1] if masked else None
 
-            def single(number: Value, flag: Value | None) -> list[Value]:
-                def found() -> list[Value]:
+            def load_single_lane(number: Value, flag: Value | None) -> list[Value]:
+                def load_element() -> list[Value]:
                     return cell.load(b, base[0], number, 1)
 
-                return found() if flag is None else emit_branch(b, flag, found, lambda: [cell.zero])
+                return load_element() if flag is None else emit_nvvm_branch(b, flag, load_element, lambda: [cell.zero])
 
-            def group(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
-                return [x for number, flag in zip(row, flags, strict=True) for x in single(number, flag)]
+            def load_group_by_lanes(row: Sequence[Value], flags: Sequence[Value | None]) -> list[Value]:
+                return [x for number, flag in zip(row, flags, strict=True) for x in load_single_lane(number, flag)]
 
-            def whole(row: Sequence[Value]) -> list[Value]:
-                return cell.load(b, base[0], row[0], length) if vector else group(row, [None] * length)
+            def load_whole_group(row: Sequence[Value]) -> list[Value]:
+                return cell.load(b, base[0], row[0], length) if vector else load_group_by_lanes(row, [None] * length)
 
-            def everything() -> list[Value]:
-                return [x for row in rows for x in whole(row)]
+            def load_all_groups() -> list[Value]:
+                return [x for row in rows for x in load_whole_group(row)]
 
-            def piecewise(flags: Sequence[Value]) -> list[Value]:
+            def load_masked_groups(flags: Sequence[Value]) -> list[Value]:
                 result = []
                 for g, row in enumerate(rows):
                     mine = flags[g * length : (g + 1) * length]
-                    result += emit_branch(b, all_flags_hold(b, mine), lambda: whole(row), lambda: group(row, mine))  # noqa: B023
+                    result += emit_nvvm_branch(
+                        b,
+                        all_lane_flags_hold(b, mine),
+                        lambda: load_whole_group(row),  # noqa: B023
+                        lambda: load_group_by_lanes(row, mine),  # noqa: B023
+                    )
                 return result
 
             if flags is None:
-                return everything()
-            flags = _spread_mask(flags, length * repeats)
-            return emit_branch(b, all_flags_hold(b, flags), everything, lambda: piecewise(flags))
+                return load_all_groups()
+            flags = _repeat_mask_over_lanes(flags, length * repeats)
+            return emit_nvvm_branch(
+                b, all_lane_flags_hold(b, flags), load_all_groups, lambda: load_masked_groups(flags)
+            )
 
-        return lanes_type(NUMBA[cell.dtype], length * repeats), generate
+        return numba_type_of_lanes(NUMBA[cell.dtype], length * repeats), generate_nvvm
 
-    return lane_intrinsic(name, 3 + (not vector) + bool(masked), rule)
+    return make_numba_lane_intrinsic(name, 3 + (not vector) + bool(masked), numba_typing_rule)
 
 
-def _spread_mask(lanes: Sequence[Value], total: int) -> list[Value]:
+def _repeat_mask_over_lanes(lanes: Sequence[Value], total: int) -> list[Value]:
     return [lanes[k % len(lanes)] for k in range(total)]
 
 
@@ -159,112 +166,124 @@ def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str
     offset of several lanes has one for each."""
     cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         own = lane_count(argtypes[-2 if masked else -1])
         count = max(length * repeats, own)
 
-        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             offsets = rest[-2 if masked else -1]
-            flags = _spread_mask(rest[-1], count) if masked and count > 1 else None
-            rows = element_numbers(b, first[0], gs[0], stride, length, repeats)
+            flags = _repeat_mask_over_lanes(rest[-1], count) if masked and count > 1 else None
+            rows = lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
             flat = [number for row in rows for number in row]
 
-            def one(k: int) -> list[Value]:
-                return cell.load(b, base[0], b.add(*widen_integers(b, flat[k % len(flat)], offsets[k % own])), 1)
+            def gather_one_lane(k: int) -> list[Value]:
+                return cell.load(b, base[0], b.add(*widen_llvm_integers(b, flat[k % len(flat)], offsets[k % own])), 1)
 
-            def whole() -> list[Value]:
+            def gather_all_lanes() -> list[Value]:
                 if vector and own == 1:
-                    wide = [b.add(*widen_integers(b, row[0], offsets[0])) for row in rows]
+                    wide = [b.add(*widen_llvm_integers(b, row[0], offsets[0])) for row in rows]
                     return [x for number in wide for x in cell.load(b, base[0], number, length)]
-                return [x for k in range(count) for x in one(k)]
+                return [x for k in range(count) for x in gather_one_lane(k)]
 
-            def piecewise(flags: Sequence[Value]) -> list[Value]:
-                found = [emit_branch(b, flags[k], lambda: one(k), lambda: [cell.zero]) for k in range(count)]  # noqa: B023
+            def gather_masked_lanes(flags: Sequence[Value]) -> list[Value]:
+                found = [
+                    emit_nvvm_branch(b, flags[k], lambda: gather_one_lane(k), lambda: [cell.zero])  # noqa: B023
+                    for k in range(count)
+                ]
                 return [x for lane in found for x in lane]
 
             return (
-                whole() if flags is None else emit_branch(b, all_flags_hold(b, flags), whole, lambda: piecewise(flags))
+                gather_all_lanes()
+                if flags is None
+                else emit_nvvm_branch(
+                    b, all_lane_flags_hold(b, flags), gather_all_lanes, lambda: gather_masked_lanes(flags)
+                )
             )
 
-        return lanes_type(NUMBA[cell.dtype], count), generate
+        return numba_type_of_lanes(NUMBA[cell.dtype], count), generate_nvvm
 
-    return lane_intrinsic(name, 4 + (not vector) + bool(masked), rule)
+    return make_numba_lane_intrinsic(name, 4 + (not vector) + bool(masked), numba_typing_rule)
 
 
-def report_intrinsic(name: str) -> Any:
+def report_bad_index_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
     cell = ElementCell("i64")
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
             some, value = bad[0], values[0]
             for k in range(1, max(len(bad), len(values))):
                 value = b.select(bad[k % len(bad)], values[k % len(values)], value)
                 some = b.or_(some, bad[k % len(bad)])
 
-            def put() -> list[Value]:
+            def store_bad_index() -> list[Value]:
                 cell.store(b, base[0], ir.Constant(I64, 0), [value])
                 return []
 
-            emit_branch(b, some, put, list)
+            emit_nvvm_branch(b, some, store_bad_index, list)
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 3, rule)
+    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
 
 
 def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
     cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             values = rest[0 if vector else 1 :][: cell.parts]
-            rows = element_numbers(b, first[0], gs[0], stride, length, repeats)
-            parts = [_spread_mask(v, length * repeats) for v in values]
+            rows = lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
+            parts = [_repeat_mask_over_lanes(v, length * repeats) for v in values]
             scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
 
-            def put(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
+            def store_lanes(number: Value, lanes: Sequence[tuple[Value, ...]]) -> list[Value]:
                 cell.store(b, base[0], number, [x for lane in lanes for x in lane])
                 return []
 
-            def whole(g: int) -> list[Value]:
+            def store_whole_group(g: int) -> list[Value]:
                 mine = scalars[g * length : (g + 1) * length]
                 if vector:
-                    return put(rows[g][0], mine)
+                    return store_lanes(rows[g][0], mine)
                 for number, lane in zip(rows[g], mine, strict=True):
-                    put(number, [lane])
+                    store_lanes(number, [lane])
                 return []
 
-            def lane_by_lane(g: int, flags: Sequence[Value]) -> list[Value]:
+            def store_masked_group(g: int, flags: Sequence[Value]) -> list[Value]:
                 for j, number in enumerate(rows[g]):
                     lane = scalars[g * length + j]
-                    emit_branch(b, flags[j], lambda: put(number, [lane]), list)  # noqa: B023
+                    emit_nvvm_branch(b, flags[j], lambda: store_lanes(number, [lane]), list)  # noqa: B023
                 return []
 
-            flags = _spread_mask(rest[-1], length * repeats) if masked else None
+            flags = _repeat_mask_over_lanes(rest[-1], length * repeats) if masked else None
             for g in range(repeats):
                 if flags is None:
-                    whole(g)
+                    store_whole_group(g)
                 else:
                     mine = flags[g * length : (g + 1) * length]
-                    emit_branch(b, all_flags_hold(b, mine), lambda: whole(g), lambda: lane_by_lane(g, mine))  # noqa: B023
+                    emit_nvvm_branch(
+                        b,
+                        all_lane_flags_hold(b, mine),
+                        lambda: store_whole_group(g),  # noqa: B023
+                        lambda: store_masked_group(g, mine),  # noqa: B023
+                    )
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 3 + (not vector) + cell.parts + bool(masked), rule)
+    return make_numba_lane_intrinsic(name, 3 + (not vector) + cell.parts + bool(masked), numba_typing_rule)
 
 
 def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
     """The address of shared memory of `elements`, as an integer."""
     cell = ElementCell(dtype, SHARED)
 
-    def rule() -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder) -> list[Value]:
+    def numba_typing_rule() -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
             array = ir.ArrayType(cell.storage, int(elements))
             memory = ir.GlobalVariable(b.module, array, b.module.get_unique_name("shared"), SHARED)
             memory.linkage = "internal"
@@ -272,64 +291,64 @@ def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
             memory.align = VECTOR_BYTES
             return [b.ptrtoint(memory, I64)]
 
-        return types.int64, generate
+        return types.int64, generate_nvvm
 
-    return lane_intrinsic(name, 0, rule)
+    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
 def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
     cell = ElementCell(dtype, SHARED)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
             return cell.load(b, base[0], first[0], int(lanes))
 
-        return lanes_type(NUMBA[dtype], int(lanes)), generate
+        return numba_type_of_lanes(NUMBA[dtype], int(lanes)), generate_nvvm
 
-    return lane_intrinsic(name, 2, rule)
+    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
 def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
     cell = ElementCell(dtype, SHARED)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
-            cell.store(b, base[0], first[0], _spread_mask(value, int(lanes)))
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
+            cell.store(b, base[0], first[0], _repeat_mask_over_lanes(value, int(lanes)))
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 3, rule)
+    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
 
 
 def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sget(memory, first, group stride, lane stride)"""
     cell = ElementCell(dtype, SHARED)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
+            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
 
-        return lanes_type(NUMBA[dtype], int(lanes) * int(groups)), generate
+        return numba_type_of_lanes(NUMBA[dtype], int(lanes) * int(groups)), generate_nvvm
 
-    return lane_intrinsic(name, 4, rule)
+    return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
 
 
 def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sput(memory, first, group stride, lane stride, value)"""
     cell = ElementCell(dtype, SHARED)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
-            rows = element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
+            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             places = [number for row in rows for number in row]
-            for number, x in zip(places, _spread_mask(value, len(places)), strict=True):
+            for number, x in zip(places, _repeat_mask_over_lanes(value, len(places)), strict=True):
                 cell.store(b, base[0], number, [x])
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 5, rule)
+    return make_numba_lane_intrinsic(name, 5, numba_typing_rule)

@@ -26,20 +26,20 @@ NEEDLESS |= {"InlineInlinables", "InlineOverloads", "FindLiterallyCalls", "Liter
 NEEDLESS |= {"LiteralPropagationSubPipelinePass", "AnnotateTypes"}
 
 
-def compile_library(
+def compile_numba_library_without_user_functions(
     function: Any, parameters: tuple[Any, ...], cc: tuple[int, int], bounds: Any, fastmath: bool
 ) -> Any:
     """The library of a kernel without functions of the user's, as `numba.cuda.compile_ptx` would make it, but that a
     product and a sum are contracted only under `fastmath`. The caller holds numba's lock."""
     with target("cuda"):
-        typing, lowering = _typing_and_lowering_contexts()
+        typing, lowering = _numba_typing_and_lowering_contexts()
         made = compiler.compile_extra(
             typing,
             lowering,
             function,
             parameters,
             types.void,
-            _compiler_flags(cc, fastmath),
+            _numba_compiler_flags(cc, fastmath),
             {},
             pipeline_class=_NumbaPipeline,
             call_conv=compiler.CUDACallConv(lowering),
@@ -53,7 +53,7 @@ def compile_library(
         return made.library
 
 
-def _compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
+def _numba_compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
     flags = compiler.CUDAFlags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.no_rewrites = True
@@ -110,7 +110,7 @@ class _SharedTypingContext(TypingContext):  # type: ignore[misc]
 
 
 @cache
-def _typing_and_lowering_contexts() -> tuple[Any, Any]:
+def _numba_typing_and_lowering_contexts() -> tuple[Any, Any]:
     """For types and for lowering."""
     whole = import_module("numba.cuda.descriptor").cuda_target
     whole.target_context.refresh()

@@ -35,7 +35,7 @@ Value = Any
 Emit = Callable[..., Value]  # (builder, dtype of the last argument, *values) -> value
 
 
-def kind_letter(dtype: str) -> str:
+def dtype_kind_letter(dtype: str) -> str:
     """`f`, `i` (signed), `u` (unsigned) or `b`; float16 and bfloat16 have none."""
     return {"f32": "f", "f64": "f", "f16": "h", "bf16": "h"}.get(dtype, dtype[0])
 
@@ -49,7 +49,7 @@ class PrimitiveRow:
     result: str | None = None
 
 
-def call_external(b: ir.IRBuilder, name: str, result: Any, *args: Value) -> Value:
+def call_external_nvvm_function(b: ir.IRBuilder, name: str, result: Any, *args: Value) -> Value:
     """Call an external function, declared on first use."""
     function = b.module.globals.get(name)
     if function is None:
@@ -57,51 +57,51 @@ def call_external(b: ir.IRBuilder, name: str, result: Any, *args: Value) -> Valu
     return b.call(function, args)
 
 
-def _libdevice_function(stem: str) -> Emit:
-    def emit(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
-        return call_external(b, f"__nv_{stem}" + ("f" if dtype == "f32" else ""), LLVM[dtype], *args)
+def nvvm_call_of_libdevice(stem: str) -> Emit:
+    def emit_libdevice_call(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
+        return call_external_nvvm_function(b, f"__nv_{stem}" + ("f" if dtype == "f32" else ""), LLVM[dtype], *args)
 
-    return emit
+    return emit_libdevice_call
 
 
-def _by_dtype_kind(**methods: str) -> Emit:
+def _nvvm_instruction_by_dtype_kind(**methods: str) -> Emit:
     """One IRBuilder method for each kind: f, i, u, b."""
 
-    def emit(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
-        return getattr(b, methods[kind_letter(dtype)])(*args)
+    def emit_instruction_of_kind(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
+        return getattr(b, methods[dtype_kind_letter(dtype)])(*args)
 
-    return emit
+    return emit_instruction_of_kind
 
 
-def _comparison(symbol: str) -> Emit:
-    def emit(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
-        if kind_letter(dtype) == "f":
+def _nvvm_comparison(symbol: str) -> Emit:
+    def emit_comparison(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+        if dtype_kind_letter(dtype) == "f":
             return b.fcmp_unordered(symbol, x, y) if symbol == "!=" else b.fcmp_ordered(symbol, x, y)
-        return b.icmp_signed(symbol, x, y) if kind_letter(dtype) == "i" else b.icmp_unsigned(symbol, x, y)
+        return b.icmp_signed(symbol, x, y) if dtype_kind_letter(dtype) == "i" else b.icmp_unsigned(symbol, x, y)
 
-    return emit
+    return emit_comparison
 
 
-def _nan_propagating_extreme(symbol: str) -> Emit:
+def _nvvm_nan_propagating_min_or_max(symbol: str) -> Emit:
     """Minimum or maximum; a NaN wins."""
-    better = _comparison(symbol)
+    better = _nvvm_comparison(symbol)
 
-    def emit(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+    def emit_min_or_max(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
         take = better(b, dtype, x, y)
-        if kind_letter(dtype) == "f":
+        if dtype_kind_letter(dtype) == "f":
             take = b.or_(take, b.fcmp_unordered("uno", x, x))
         return b.select(take, x, y)
 
-    return emit
+    return emit_min_or_max
 
 
-def _arg_extreme_preference(symbol: str) -> Emit:
+def _nvvm_argmin_or_argmax_preference(symbol: str) -> Emit:
     """Whether candidate (y, j) replaces (x, i) in an argmin or argmax: NaN first, then value, then the lower index."""
-    better = _comparison(symbol)
+    better = _nvvm_comparison(symbol)
 
-    def emit(b: ir.IRBuilder, dtype: str, x: Value, i: Value, y: Value, j: Value) -> Value:
+    def emit_preference(b: ir.IRBuilder, dtype: str, x: Value, i: Value, y: Value, j: Value) -> Value:
         lower = b.icmp_signed("<", j, i)
-        if kind_letter(dtype) != "f":
+        if dtype_kind_letter(dtype) != "f":
             same = b.icmp_signed("==", x, y)
             return b.or_(better(b, dtype, y, x), b.and_(same, lower))
         x_nan, y_nan = b.fcmp_unordered("uno", x, x), b.fcmp_unordered("uno", y, y)
@@ -109,42 +109,42 @@ def _arg_extreme_preference(symbol: str) -> Emit:
         wins = b.or_(better(b, dtype, y, x), b.and_(y_nan, b.not_(x_nan)))
         return b.or_(wins, b.and_(tie, lower))
 
-    return emit
+    return emit_preference
 
 
-def _negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
-    if kind_letter(dtype) != "f":
+def _nvvm_negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
+    if dtype_kind_letter(dtype) != "f":
         return b.neg(x)
     integer = ir.IntType(BITS[dtype])  # flip the sign bit, also of zero and NaN
     sign = ir.Constant(integer, 1 << (BITS[dtype] - 1))
     return b.bitcast(b.xor(b.bitcast(x, integer), sign), x.type)
 
 
-def _numpy_shift(method: str) -> Emit:
+def _nvvm_shift_like_numpy(method: str) -> Emit:
     """NumPy's shifts: a count of the width or more gives 0, or the sign for an arithmetic shift right."""
 
-    def emit(b: ir.IRBuilder, dtype: str, x: Value, count: Value) -> Value:
+    def emit_shift(b: ir.IRBuilder, dtype: str, x: Value, count: Value) -> Value:
         bits = BITS[dtype]
         inside = b.icmp_unsigned("<", count, ir.Constant(x.type, bits))
-        if method == "shr" and kind_letter(dtype) == "i":
+        if method == "shr" and dtype_kind_letter(dtype) == "i":
             return b.ashr(x, b.select(inside, count, ir.Constant(x.type, bits - 1)))
         shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, ir.Constant(x.type, 0)))
         return b.select(inside, shifted, ir.Constant(x.type, 0))
 
-    return emit
+    return emit_shift
 
 
-def _popcount(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
+def _nvvm_popcount(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
     if BITS[dtype] == 64:
-        return b.trunc(call_external(b, "__nv_popcll", I32, x), I8)
-    return b.trunc(call_external(b, "__nv_popc", I32, x if BITS[dtype] == 32 else b.zext(x, I32)), I8)
+        return b.trunc(call_external_nvvm_function(b, "__nv_popcll", I32, x), I8)
+    return b.trunc(call_external_nvvm_function(b, "__nv_popc", I32, x if BITS[dtype] == 32 else b.zext(x, I32)), I8)
 
 
-def _multiply_high(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
-    return call_external(b, {"u32": "__nv_umulhi", "u64": "__nv_umul64hi"}[dtype], LLVM[dtype], x, y)
+def _nvvm_multiply_high(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+    return call_external_nvvm_function(b, {"u32": "__nv_umulhi", "u64": "__nv_umul64hi"}[dtype], LLVM[dtype], x, y)
 
 
-def _gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+def _nvvm_gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """Euclid's algorithm on unsigned integers."""
     zero = ir.Constant(x.type, 0)
     before = b.block
@@ -163,39 +163,42 @@ def _gcd(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     return p
 
 
-def _select_value(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
+def _nvvm_select(b: ir.IRBuilder, dtype: str, condition: Value, x: Value, y: Value) -> Value:
     return b.select(condition, x, y)
 
 
-def _hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+def _nvvm_hypot(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
     """For float64 scaled by a power of two, and corrected (Borges, "An improved algorithm for hypot(a, b)", 2019):
     libdevice's is an ulp too large near the largest number, which is infinity."""
     if dtype == "f32":
-        return _libdevice_function("hypot")(b, dtype, x, y)
+        return nvvm_call_of_libdevice("hypot")(b, dtype, x, y)
 
-    def c(number: float) -> Value:
+    def hypot_constant(number: float) -> Value:
         return ir.Constant(F64, number)
 
-    def fma(x: Value, y: Value, z: Value) -> Value:
-        return call_external(b, "__nv_fma", F64, x, y, z)
+    def emit_fma(x: Value, y: Value, z: Value) -> Value:
+        return call_external_nvvm_function(b, "__nv_fma", F64, x, y, z)
 
-    def neg(x: Value) -> Value:
-        return b.fsub(c(-0.0), x)
+    def emit_negation(x: Value) -> Value:
+        return b.fsub(hypot_constant(-0.0), x)
 
-    x, y = (call_external(b, "__nv_fabs", F64, v) for v in (x, y))
-    infinite = b.or_(*(b.fcmp_ordered("==", v, c(float("inf"))) for v in (x, y)))
+    x, y = (call_external_nvvm_function(b, "__nv_fabs", F64, v) for v in (x, y))
+    infinite = b.or_(*(b.fcmp_ordered("==", v, hypot_constant(float("inf"))) for v in (x, y)))
     wide = b.fcmp_ordered(">", x, y)
     x, y = b.select(wide, x, y), b.select(wide, y, x)
-    large, small = b.fcmp_ordered(">", x, c(2.0**500)), b.fcmp_ordered("<", x, c(2.0**-400))
-    scale, back = (b.select(large, c(1 / f), b.select(small, c(f), c(1.0))) for f in (2.0**600, 2.0**-600))
+    large, small = b.fcmp_ordered(">", x, hypot_constant(2.0**500)), b.fcmp_ordered("<", x, hypot_constant(2.0**-400))
+    scale, back = (
+        b.select(large, hypot_constant(1 / f), b.select(small, hypot_constant(f), hypot_constant(1.0)))
+        for f in (2.0**600, 2.0**-600)
+    )
     x, y = b.fmul(x, scale), b.fmul(y, scale)
-    h = call_external(b, "__nv_sqrt", F64, fma(x, x, b.fmul(y, y)))
+    h = call_external_nvvm_function(b, "__nv_sqrt", F64, emit_fma(x, x, b.fmul(y, y)))
     hh, xx = b.fmul(h, h), b.fmul(x, x)
-    low = b.fsub(fma(h, h, neg(hh)), fma(x, x, neg(xx)))
-    error = b.fadd(fma(neg(y), y, b.fsub(hh, xx)), low)
+    low = b.fsub(emit_fma(h, h, emit_negation(hh)), emit_fma(x, x, emit_negation(xx)))
+    error = b.fadd(emit_fma(emit_negation(y), y, b.fsub(hh, xx)), low)
     found = b.fsub(h, b.fdiv(error, b.fadd(h, h)))
-    found = b.fmul(b.select(b.fcmp_ordered("==", h, c(0.0)), h, found), back)
-    return b.select(infinite, c(float("inf")), found)
+    found = b.fmul(b.select(b.fcmp_ordered("==", h, hypot_constant(0.0)), h, found), back)
+    return b.select(infinite, hypot_constant(float("inf")), found)
 
 
 _SAME_NAME = (
@@ -207,119 +210,122 @@ _LIBDEVICE = {"abs": "fabs", **{name: name for name in _SAME_NAME}}
 _ARITY = {"copysign": 2, "pow": 2, "atan2": 2, "fmod": 2, "fma": 3}
 
 ROWS: dict[str, PrimitiveRow] = {
-    "add": PrimitiveRow(2, _by_dtype_kind(f="fadd", i="add", u="add")),
-    "sub": PrimitiveRow(2, _by_dtype_kind(f="fsub", i="sub", u="sub")),
-    "mul": PrimitiveRow(2, _by_dtype_kind(f="fmul", i="mul", u="mul")),
-    "div": PrimitiveRow(2, _by_dtype_kind(f="fdiv")),
-    "neg": PrimitiveRow(1, _negate),
-    "quot": PrimitiveRow(2, _by_dtype_kind(i="sdiv", u="udiv")),
-    "rem": PrimitiveRow(2, _by_dtype_kind(i="srem", u="urem")),
-    "and_": PrimitiveRow(2, _by_dtype_kind(i="and_", u="and_", b="and_")),
-    "or_": PrimitiveRow(2, _by_dtype_kind(i="or_", u="or_", b="or_")),
-    "xor": PrimitiveRow(2, _by_dtype_kind(i="xor", u="xor", b="xor")),
-    "not_": PrimitiveRow(1, _by_dtype_kind(i="not_", u="not_", b="not_")),
-    "shl": PrimitiveRow(2, _numpy_shift("shl")),
-    "shr": PrimitiveRow(2, _numpy_shift("shr")),
-    "lt": PrimitiveRow(2, _comparison("<"), "b1"),
-    "le": PrimitiveRow(2, _comparison("<="), "b1"),
-    "gt": PrimitiveRow(2, _comparison(">"), "b1"),
-    "ge": PrimitiveRow(2, _comparison(">="), "b1"),
-    "eq": PrimitiveRow(2, _comparison("=="), "b1"),
-    "ne": PrimitiveRow(2, _comparison("!="), "b1"),
-    "select": PrimitiveRow(3, _select_value),
-    "maximum": PrimitiveRow(2, _nan_propagating_extreme(">")),
-    "minimum": PrimitiveRow(2, _nan_propagating_extreme("<")),
-    "popcount": PrimitiveRow(1, _popcount, "u8"),
-    "gcd": PrimitiveRow(2, _gcd),
-    "mulhi": PrimitiveRow(2, _multiply_high),
-    "hypot": PrimitiveRow(2, _hypot),
-    **{op: PrimitiveRow(_ARITY.get(op, 1), _libdevice_function(stem)) for op, stem in _LIBDEVICE.items()},
+    "add": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fadd", i="add", u="add")),
+    "sub": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fsub", i="sub", u="sub")),
+    "mul": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fmul", i="mul", u="mul")),
+    "div": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fdiv")),
+    "neg": PrimitiveRow(1, _nvvm_negate),
+    "quot": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="sdiv", u="udiv")),
+    "rem": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="srem", u="urem")),
+    "and_": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="and_", u="and_", b="and_")),
+    "or_": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="or_", u="or_", b="or_")),
+    "xor": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="xor", u="xor", b="xor")),
+    "not_": PrimitiveRow(1, _nvvm_instruction_by_dtype_kind(i="not_", u="not_", b="not_")),
+    "shl": PrimitiveRow(2, _nvvm_shift_like_numpy("shl")),
+    "shr": PrimitiveRow(2, _nvvm_shift_like_numpy("shr")),
+    "lt": PrimitiveRow(2, _nvvm_comparison("<"), "b1"),
+    "le": PrimitiveRow(2, _nvvm_comparison("<="), "b1"),
+    "gt": PrimitiveRow(2, _nvvm_comparison(">"), "b1"),
+    "ge": PrimitiveRow(2, _nvvm_comparison(">="), "b1"),
+    "eq": PrimitiveRow(2, _nvvm_comparison("=="), "b1"),
+    "ne": PrimitiveRow(2, _nvvm_comparison("!="), "b1"),
+    "select": PrimitiveRow(3, _nvvm_select),
+    "maximum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max(">")),
+    "minimum": PrimitiveRow(2, _nvvm_nan_propagating_min_or_max("<")),
+    "popcount": PrimitiveRow(1, _nvvm_popcount, "u8"),
+    "gcd": PrimitiveRow(2, _nvvm_gcd),
+    "mulhi": PrimitiveRow(2, _nvvm_multiply_high),
+    "hypot": PrimitiveRow(2, _nvvm_hypot),
+    **{op: PrimitiveRow(_ARITY.get(op, 1), nvvm_call_of_libdevice(stem)) for op, stem in _LIBDEVICE.items()},
 }
-PREFER = {"prefer_argmax": _arg_extreme_preference(">"), "prefer_argmin": _arg_extreme_preference("<")}
+PREFER = {
+    "prefer_argmax": _nvvm_argmin_or_argmax_preference(">"),
+    "prefer_argmin": _nvvm_argmin_or_argmax_preference("<"),
+}
 
 
-def convert_dtype(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+def nvvm_dtype_conversion(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     """C's conversion from one dtype to another, and != 0 to bool. Float to integer beyond the range is unspecified."""
     if source == target:
         return x
     if source in _WIDEN:
-        return convert_dtype(b, _WIDEN[source](b, x), "f32", target)
+        return nvvm_dtype_conversion(b, _WIDEN[source](b, x), "f32", target)
     if target in _NARROW:
         if source == "f64":
             return _NARROW[target](b, x, True)
-        return _NARROW[target](b, convert_dtype(b, x, source, "f32"), False)
-    return _CONVERT[kind_letter(source), kind_letter(target)](b, x, source, target)
+        return _NARROW[target](b, nvvm_dtype_conversion(b, x, source, "f32"), False)
+    return _CONVERT[dtype_kind_letter(source), dtype_kind_letter(target)](b, x, source, target)
 
 
-def ptx_instruction(text: str, result: Any, given: Any, constraints: str) -> Emit:
+def emit_inline_ptx(text: str, result: Any, given: Any, constraints: str) -> Emit:
     """One PTX instruction. Between floats not LLVM's conversions: it takes `x < 0 ? 0 : wide(x)` for a maximum of x
     and 0, which loses the sign of a zero."""
     asm = ir.InlineAsm(ir.FunctionType(result, [given]), f"{text} $0, $1;", constraints)
     return lambda b, x, *rest: b.call(asm, [x])
 
 
-_half_to_float = ptx_instruction("cvt.f32.f16", F32, I16, "=f,h")
+_half_to_float = emit_inline_ptx("cvt.f32.f16", F32, I16, "=f,h")
 _TO_HALF = {
-    False: ptx_instruction("cvt.rn.f16.f32", I16, F32, "=h,f"),
-    True: ptx_instruction("cvt.rn.f16.f64", I16, F64, "=h,d"),
+    False: emit_inline_ptx("cvt.rn.f16.f32", I16, F32, "=h,f"),
+    True: emit_inline_ptx("cvt.rn.f16.f64", I16, F64, "=h,d"),
 }
 _TO_FLOAT = {
-    "f32": ptx_instruction("cvt.rn.f32.f64", F32, F64, "=f,d"),
-    "f64": ptx_instruction("cvt.f64.f32", F64, F32, "=d,f"),
+    "f32": emit_inline_ptx("cvt.rn.f32.f64", F32, F64, "=f,d"),
+    "f64": emit_inline_ptx("cvt.f64.f32", F64, F32, "=d,f"),
 }
 
 
-def _float_to_half(b: ir.IRBuilder, x: Value, double: bool) -> Value:
+def _nvvm_float_to_half(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     return _TO_HALF[double](b, x)
 
 
-def _bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
+def _nvvm_bfloat_to_float(b: ir.IRBuilder, x: Value) -> Value:
     return b.bitcast(b.shl(b.zext(x, I32), ir.Constant(I32, 16)), F32)
 
 
-def _float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
+def _nvvm_float_to_bfloat(b: ir.IRBuilder, x: Value, double: bool) -> Value:
     """Round to nearest even; from float64 by way of a float32 rounded to odd, so that only one rounding counts."""
     if double:
-        near = call_external(b, "__nv_double2float_rz", F32, x)
+        near = call_external_nvvm_function(b, "__nv_double2float_rz", F32, x)
         inexact = b.fcmp_ordered("!=", b.fpext(near, F64), x)
         bits = b.or_(b.bitcast(near, I32), b.zext(inexact, I32))
         x = b.bitcast(bits, F32)
-    return ptx_instruction("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
+    return emit_inline_ptx("cvt.rn.bf16.f32", I16, F32, "=h,f")(b, x)
 
 
-_WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _bfloat_to_float}
-_NARROW: dict[str, Emit] = {"f16": _float_to_half, "bf16": _float_to_bfloat}
+_WIDEN: dict[str, Emit] = {"f16": _half_to_float, "bf16": _nvvm_bfloat_to_float}
+_NARROW: dict[str, Emit] = {"f16": _nvvm_float_to_half, "bf16": _nvvm_float_to_bfloat}
 
 
-def _resize_integer(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+def _nvvm_resize_integer(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     if BITS[target] <= BITS[source]:
         return x if BITS[target] == BITS[source] else b.trunc(x, LLVM[target])
-    return (b.sext if kind_letter(source) == "i" else b.zext)(x, LLVM[target])
+    return (b.sext if dtype_kind_letter(source) == "i" else b.zext)(x, LLVM[target])
 
 
-def _float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+def _nvvm_float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     """Through 64 bits (32 for what a signed int holds), then wrapped, as x86-64 does and so NumPy there."""
     if target == "u64":
         low = b.fptosi(x, I64)
         return b.select(b.fcmp_ordered("<", x, ir.Constant(x.type, 0.0)), low, b.fptoui(x, I64))
     through = "i64" if BITS[target] >= 32 and target != "i32" else "i32"
-    return _resize_integer(b, b.fptosi(x, LLVM[through]), through, target)
+    return _nvvm_resize_integer(b, b.fptosi(x, LLVM[through]), through, target)
 
 
-def _is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    zero = ir.Constant(x.type, 0.0 if kind_letter(source) == "f" else 0)
-    return b.fcmp_unordered("!=", x, zero) if kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
+def _nvvm_is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+    zero = ir.Constant(x.type, 0.0 if dtype_kind_letter(source) == "f" else 0)
+    return b.fcmp_unordered("!=", x, zero) if dtype_kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
 
 
-def _float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
+def _nvvm_float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     return _TO_FLOAT[target](b, x)
 
 
 _CONVERT: dict[tuple[str, str], Emit] = {
-    ("f", "f"): _float_to_float,
+    ("f", "f"): _nvvm_float_to_float,
     ("i", "f"): lambda b, x, source, target: b.sitofp(x, LLVM[target]),
     **{(k, "f"): lambda b, x, source, target: b.uitofp(x, LLVM[target]) for k in "ub"},
-    **{("f", k): _float_to_int for k in "iu"},
-    **{(s, k): _resize_integer for s in "iub" for k in "iu"},
-    **{(k, "b"): _is_nonzero for k in "fiu"},
+    **{("f", k): _nvvm_float_to_int for k in "iu"},
+    **{(s, k): _nvvm_resize_integer for s in "iub" for k in "iu"},
+    **{(k, "b"): _nvvm_is_nonzero for k in "fiu"},
 }

@@ -12,64 +12,64 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from .lanes import all_flags_hold, emit_branch
-from .primitives import F32, ROWS, Value, call_external, ptx_instruction
+from .lanes import all_lane_flags_hold, emit_nvvm_branch
+from .primitives import F32, ROWS, Value, call_external_nvvm_function, emit_inline_ptx
 
 _SMALLEST = 2.0**-100  # of a numerator or a square: below it the remainder, 2^-47 times as small, may be no float32
 _LEAST, _MOST = 2.0**-125, 2.0**127  # of a quotient
 TOGETHER = 4  # lanes of one branch: until then, all their arguments stay in registers
-_RECIPROCAL = ptx_instruction("rcp.approx.ftz.f32", F32, F32, "=f,f")
-_INVERSE_ROOT = ptx_instruction("rsqrt.approx.ftz.f32", F32, F32, "=f,f")
+_RECIPROCAL = emit_inline_ptx("rcp.approx.ftz.f32", F32, F32, "=f,f")
+_INVERSE_ROOT = emit_inline_ptx("rsqrt.approx.ftz.f32", F32, F32, "=f,f")
 
 
-def _fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
-    return call_external(b, "__nv_fmaf", F32, x, y, z)
+def _nvvm_fma(b: ir.IRBuilder, x: Value, y: Value, z: Value) -> Value:
+    return call_external_nvvm_function(b, "__nv_fmaf", F32, x, y, z)
 
 
-def _is_negative(b: ir.IRBuilder, x: Value) -> Value:
+def _nvvm_is_negative(b: ir.IRBuilder, x: Value) -> Value:
     return b.fsub(ir.Constant(F32, -0.0), x)
 
 
-def _magnitude_at_least(b: ir.IRBuilder, x: Value, least: float) -> Value:
-    return b.fcmp_ordered(">=", call_external(b, "__nv_fabsf", F32, x), ir.Constant(F32, least))
+def _nvvm_magnitude_at_least(b: ir.IRBuilder, x: Value, least: float) -> Value:
+    return b.fcmp_ordered(">=", call_external_nvvm_function(b, "__nv_fabsf", F32, x), ir.Constant(F32, least))
 
 
-def _rounded_quotient(b: ir.IRBuilder, x: Value, y: Value) -> tuple[Value, Value]:
+def _nvvm_rounded_quotient(b: ir.IRBuilder, x: Value, y: Value) -> tuple[Value, Value]:
     """x / y, and whether it is correctly rounded."""
     near = _RECIPROCAL(b, y)
-    minus = _is_negative(b, y)
-    reciprocal = _fma(b, near, _fma(b, minus, near, ir.Constant(F32, 1.0)), near)
+    minus = _nvvm_is_negative(b, y)
+    reciprocal = _nvvm_fma(b, near, _nvvm_fma(b, minus, near, ir.Constant(F32, 1.0)), near)
     first = b.fmul(x, reciprocal)
-    found = _fma(b, reciprocal, _fma(b, minus, first, x), first)
-    low = b.and_(_magnitude_at_least(b, x, _SMALLEST), _magnitude_at_least(b, found, _LEAST))
-    high = b.fcmp_ordered("<=", call_external(b, "__nv_fabsf", F32, found), ir.Constant(F32, _MOST))
+    found = _nvvm_fma(b, reciprocal, _nvvm_fma(b, minus, first, x), first)
+    low = b.and_(_nvvm_magnitude_at_least(b, x, _SMALLEST), _nvvm_magnitude_at_least(b, found, _LEAST))
+    high = b.fcmp_ordered("<=", call_external_nvvm_function(b, "__nv_fabsf", F32, found), ir.Constant(F32, _MOST))
     return found, b.and_(low, high)
 
 
-def _rounded_square_root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
+def _nvvm_rounded_square_root(b: ir.IRBuilder, x: Value) -> tuple[Value, Value]:
     """The square root of x, and whether it is correctly rounded. Infinity and zero give NaN here."""
     near = _INVERSE_ROOT(b, x)
     first, half = b.fmul(x, near), b.fmul(near, ir.Constant(F32, 0.5))
-    found = _fma(b, _fma(b, _is_negative(b, first), first, x), half, first)
+    found = _nvvm_fma(b, _nvvm_fma(b, _nvvm_is_negative(b, first), first, x), half, first)
     positive = b.fcmp_ordered(">=", x, ir.Constant(F32, _SMALLEST))
     return found, b.and_(positive, b.fcmp_ordered(">=", found, ir.Constant(F32, 0.0)))
 
 
-def _divide_lanes_together(name: str, fast: Callable[..., tuple[Value, Value]]) -> Callable[..., Sequence[Value]]:
-    def some(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
+def _nvvm_round_lanes_together(name: str, fast: Callable[..., tuple[Value, Value]]) -> Callable[..., Sequence[Value]]:
+    def emit_some_lanes(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
         values, good = zip(*(fast(b, *row) for row in rows), strict=True)
-        return emit_branch(
-            b, all_flags_hold(b, good), lambda: values, lambda: [ROWS[name].emit(b, "f32", *row) for row in rows]
+        return emit_nvvm_branch(
+            b, all_lane_flags_hold(b, good), lambda: values, lambda: [ROWS[name].emit(b, "f32", *row) for row in rows]
         )
 
-    def emit(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
-        return [value for k in range(0, len(rows), TOGETHER) for value in some(b, rows[k : k + TOGETHER])]
+    def emit_all_lanes(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
+        return [value for k in range(0, len(rows), TOGETHER) for value in emit_some_lanes(b, rows[k : k + TOGETHER])]
 
-    return emit
+    return emit_all_lanes
 
 
 LANES = {
-    ("div", "f32"): _divide_lanes_together("div", _rounded_quotient),
-    ("sqrt", "f32"): _divide_lanes_together("sqrt", _rounded_square_root),
+    ("div", "f32"): _nvvm_round_lanes_together("div", _nvvm_rounded_quotient),
+    ("sqrt", "f32"): _nvvm_round_lanes_together("sqrt", _nvvm_rounded_square_root),
 }
 """(primitive, dtype) -> emitter for several lanes: (builder, arguments of each lane) -> lanes."""

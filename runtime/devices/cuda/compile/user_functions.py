@@ -16,20 +16,23 @@ import numpy as np
 from llvmlite import ir
 
 from ....codegen import dual_numbers
-from ....program.user_function import UserFunction, float_constant_dtype, rebuild_python_function
-from .lanes import NUMBA, emit_branch, lane_count, lane_intrinsic, signature, types
+from ....program.user_function import UserFunction, float_constant_dtype_of_user_function, rebuild_python_function
+from .lanes import NUMBA, emit_nvvm_branch, lane_count, make_numba_lane_intrinsic, signature, types
 from .primitives import LLVM, Value
 
 
-def user_function_intrinsics(functions: Sequence[UserFunction], cc: tuple[int, int]) -> dict[str, Any]:
+def numba_intrinsics_of_user_functions(functions: Sequence[UserFunction], cc: tuple[int, int]) -> dict[str, Any]:
     """The names that a kernel's text may use for these functions, and the intrinsics that they stand for."""
     found = {}
     if any(function.order for function in functions):
-        _register_dual_numbers()
+        _register_dual_numbers_with_numba_cuda()
     for function in functions:
         if not function.results:  # a kernel of the user's: see `compiler/targets/cuda/algorithms/custom_kernel.py`
-            found[function.symbol] = _compile_called_function(
-                cc, rebuild_python_function(function.source, np.float64, partial(_compile_called_function, cc))
+            found[function.symbol] = _compile_numba_callee_of_user_function(
+                cc,
+                rebuild_python_function(
+                    function.source, np.float64, partial(_compile_numba_callee_of_user_function, cc)
+                ),
             )
             continue
         found[function.symbol] = _user_function_intrinsic(function, False, cc)
@@ -38,12 +41,12 @@ def user_function_intrinsics(functions: Sequence[UserFunction], cc: tuple[int, i
 
 
 @cache
-def _register_dual_numbers() -> None:
+def _register_dual_numbers_with_numba_cuda() -> None:
     """Makes dual numbers known to numba.cuda."""
     extending: Any = import_module("numba.cuda.extending")
     names = ("register_model", "models", "lower_cast", "lower_builtin")
     templates: Any = import_module("numba.cuda.typing.templates")
-    dual_numbers.register(
+    dual_numbers.register_dual_number_type(
         SimpleNamespace(
             types=types,
             cgutils=import_module("numba.cuda.cgutils"),
@@ -57,7 +60,7 @@ def _register_dual_numbers() -> None:
     )
 
 
-def _scalar_part_names(dtype: str) -> list[str]:
+def _real_parts_of_numba_dtype(dtype: str) -> list[str]:
     """The short names of the reals that make up a value."""
     d = np.dtype(dtype)
     if d.kind == "c":
@@ -65,34 +68,40 @@ def _scalar_part_names(dtype: str) -> list[str]:
     return ["b1" if d.kind == "b" else f"{d.kind}{d.itemsize * 8}"]
 
 
-def _numba_type_of_dtype(dtype: str) -> Any:
+def _numba_cuda_type_of_dtype(dtype: str) -> Any:
     d = np.dtype(dtype)
     return (
-        NUMBA[_scalar_part_names(dtype)[0]] if d.kind != "c" else {8: types.complex64, 16: types.complex128}[d.itemsize]
+        NUMBA[_real_parts_of_numba_dtype(dtype)[0]]
+        if d.kind != "c"
+        else {8: types.complex64, 16: types.complex128}[d.itemsize]
     )
 
 
 def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int, int]) -> Any:
     """The function on lanes; masked: the last argument says for which."""
-    arguments, outputs = ([_scalar_part_names(d) for d in dtypes] for dtypes in (function.arguments, function.results))
+    arguments, outputs = (
+        [_real_parts_of_numba_dtype(d) for d in dtypes] for dtypes in (function.arguments, function.results)
+    )
     flat = [part for parts in outputs for part in parts]
-    several = types.Tuple([_numba_type_of_dtype(r) for r in function.results])
-    sig = signature(several if function.several else several[0], *map(_numba_type_of_dtype, function.arguments))
+    several = types.Tuple([_numba_cuda_type_of_dtype(r) for r in function.results])
+    sig = signature(several if function.several else several[0], *map(_numba_cuda_type_of_dtype, function.arguments))
 
-    def rule(*argtypes: Any) -> tuple[Any, Any]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Any]:
         given = argtypes[:-1] if masked else argtypes
         count = max(map(lane_count, given))
 
-        def generate(context: Any, b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+        def generate_nvvm(context: Any, b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
             plain = rebuild_python_function(
-                function.source, float_constant_dtype(function.arguments), partial(_compile_called_function, cc)
+                function.source,
+                float_constant_dtype_of_user_function(function.arguments),
+                partial(_compile_numba_callee_of_user_function, cc),
             )
             made = context.compile_subroutine(b, plain, sig, caching=False)
 
-            def one(k: int) -> list[Value]:
+            def call_in_one_lane(k: int) -> list[Value]:
                 reals = [v[k % len(v)] for v in lanes[: len(given)]]
                 values = [
-                    _take_argument_value(context, b, d, parts, reals)
+                    _take_user_function_argument(context, b, d, parts, reals)
                     for d, parts in zip(function.arguments, arguments, strict=True)
                 ]
                 status, result = context.call_internal_no_propagate(b, made.fndesc, sig, values)
@@ -101,40 +110,47 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
                 for value, parts in zip(results, outputs, strict=True):
                     found += [b.extract_value(value, i) for i in (0, 1)] if len(parts) == 2 else [value]
                 return [
-                    b.select(status.is_ok, v, nothing) for v, nothing in zip(found, _error_result(flat), strict=True)
+                    b.select(status.is_ok, v, nothing)
+                    for v, nothing in zip(found, _nvvm_result_of_failed_user_function(flat), strict=True)
                 ]
 
             rows = []
             for k in range(count):
-                exists = _lane_exists(b, lanes[-1], k, count) if masked else None
+                exists = _any_lane_of_mask(b, lanes[-1], k, count) if masked else None
                 rows.append(
-                    one(k) if exists is None else emit_branch(b, exists, partial(one, k), partial(_error_result, flat))
+                    call_in_one_lane(k)
+                    if exists is None
+                    else emit_nvvm_branch(
+                        b, exists, partial(call_in_one_lane, k), partial(_nvvm_result_of_failed_user_function, flat)
+                    )
                 )
             return [row[part] for part in range(len(flat)) for row in rows]
 
         items = [NUMBA[part] for part in flat for _ in range(count)]
-        return items[0] if len(items) == 1 else types.Tuple(items), generate
+        return items[0] if len(items) == 1 else types.Tuple(items), generate_nvvm
 
-    return lane_intrinsic(function.symbol, sum(map(len, arguments)) + masked, rule, in_context=True)
+    return make_numba_lane_intrinsic(
+        function.symbol, sum(map(len, arguments)) + masked, numba_typing_rule, in_context=True
+    )
 
 
-def _compile_called_function(cc: tuple[int, int], function: Any) -> Any:
+def _compile_numba_callee_of_user_function(cc: tuple[int, int], function: Any) -> Any:
     """A function that a user's function calls, compiled for `cc`; numba itself would ask for a GPU."""
     made: Any = import_module("numba.cuda").jit(device=True)(function)
     compile_cuda: Any = import_module("numba.cuda.compiler").compile_cuda
 
-    def compile_device(args: Any, return_type: Any = None) -> Any:
+    def compile_for_given_gpu(args: Any, return_type: Any = None) -> Any:
         if args not in made.overloads:
             result = compile_cuda(function, return_type, args, forceinline=True, nvvm_options={"opt": 3}, cc=cc)
             made.overloads[args] = result
             result.target_context.insert_user_function(result.entry_point, result.fndesc, [result.library])
         return made.overloads[args]
 
-    made.compile_device = compile_device
+    made.compile_device = compile_for_given_gpu
     return made
 
 
-def _lane_exists(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value:
+def _any_lane_of_mask(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value:
     """Whether lane k of a mask does; a value that all lanes share is needed where any does."""
     if count > 1:
         return mask[k % len(mask)]
@@ -144,16 +160,18 @@ def _lane_exists(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> 
     return found
 
 
-def _error_result(flat: Sequence[str]) -> list[Value]:
+def _nvvm_result_of_failed_user_function(flat: Sequence[str]) -> list[Value]:
     """What an error gives: nan, or 0 for whole numbers."""
     return [ir.Constant(LLVM[part], float("nan") if part[0] == "f" else 0) for part in flat]
 
 
-def _take_argument_value(context: Any, b: ir.IRBuilder, dtype: str, parts: Sequence[str], reals: list[Value]) -> Value:
+def _take_user_function_argument(
+    context: Any, b: ir.IRBuilder, dtype: str, parts: Sequence[str], reals: list[Value]
+) -> Value:
     """The next argument, taken off the front of the reals."""
     first = reals.pop(0)
     if len(parts) == 1:
         return first
-    value = context.make_complex(b, _numba_type_of_dtype(dtype), None)
+    value = context.make_complex(b, _numba_cuda_type_of_dtype(dtype), None)
     value.real, value.imag = first, reals.pop(0)
     return value._getvalue()

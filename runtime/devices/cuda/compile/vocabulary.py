@@ -52,18 +52,18 @@ from .lanes import (
     SHORT,
     Codegen,
     call_register,
-    element_numbers,
-    element_type,
     lane_count,
-    lane_intrinsic,
-    lanes_type,
+    lane_element_numbers,
+    lane_element_type,
+    make_numba_lane_intrinsic,
+    numba_type_of_lanes,
     types,
-    widen_integers,
+    widen_llvm_integers,
 )
 from .loads_and_stores import (
     gather_intrinsic,
     load_intrinsic,
-    report_intrinsic,
+    report_bad_index_intrinsic,
     shared_gather_intrinsic,
     shared_load_intrinsic,
     shared_memory_intrinsic,
@@ -71,218 +71,218 @@ from .loads_and_stores import (
     shared_store_intrinsic,
     store_intrinsic,
 )
-from .primitives import I32, LLVM, PREFER, ROWS, PrimitiveRow, Value, call_external, convert_dtype
+from .primitives import I32, LLVM, PREFER, ROWS, PrimitiveRow, Value, call_external_nvvm_function, nvvm_dtype_conversion
 from .rounded_division import LANES
 from .warp_and_atomics import (
     atomic_intrinsic,
     atomic_read_intrinsic,
     atomic_write_intrinsic,
-    ballot_intrinsic,
-    match_intrinsic,
-    shuffle_intrinsic,
+    exchange_lanes_of_warp,
     sync_warp_intrinsic,
-    warp_exchange,
+    warp_ballot_intrinsic,
+    warp_match_intrinsic,
+    warp_shuffle_intrinsic,
 )
 
 
-def _spread_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
+def _broadcast_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
     return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
 
 
 def _primitive_intrinsic(name: str, row: PrimitiveRow, fastmath: bool) -> Any:
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        count, element = max(map(lane_count, argtypes)), element_type(argtypes[-1])
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        count, element = max(map(lane_count, argtypes)), lane_element_type(argtypes[-1])
         dtype = SHORT[element]
         together = None if fastmath or count == 1 else LANES.get((name, dtype))
 
-        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
-            rows = list(_spread_lanes(count, lanes))
+        def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
+            rows = list(_broadcast_lanes(count, lanes))
             return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
 
-        return lanes_type(NUMBA[row.result] if row.result else element, count), generate
+        return numba_type_of_lanes(NUMBA[row.result] if row.result else element, count), generate_nvvm
 
-    return lane_intrinsic(name, row.arity, rule)
-
-
-def _preference_intrinsic(name: str) -> Any:
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        count, dtype = max(map(lane_count, argtypes)), SHORT[element_type(argtypes[0])]
-
-        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            return [PREFER[name](b, dtype, *args) for args in _spread_lanes(count, lanes)]
-
-        return lanes_type(types.boolean, count), generate
-
-    return lane_intrinsic(name, 4, rule)
+    return make_numba_lane_intrinsic(name, row.arity, numba_typing_rule)
 
 
-def _conversion_intrinsic(name: str, target: str, source: str) -> Any:
-    def rule(t: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
-            return [convert_dtype(b, x, source, target) for x in lanes]
+def _argmin_or_argmax_preference_intrinsic(name: str) -> Any:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        count, dtype = max(map(lane_count, argtypes)), SHORT[lane_element_type(argtypes[0])]
 
-        return lanes_type(NUMBA[target], lane_count(t)), generate
+        def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+            return [PREFER[name](b, dtype, *args) for args in _broadcast_lanes(count, lanes)]
 
-    return lane_intrinsic(name, 1, rule)
+        return numba_type_of_lanes(types.boolean, count), generate_nvvm
+
+    return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
 
 
-def _bitcast_intrinsic(name: str, target: str, source: str) -> Any:
-    def rule(t: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+def _dtype_conversion_intrinsic(name: str, target: str, source: str) -> Any:
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+            return [nvvm_dtype_conversion(b, x, source, target) for x in lanes]
+
+        return numba_type_of_lanes(NUMBA[target], lane_count(t)), generate_nvvm
+
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
+
+
+def _bitcast_lanes_intrinsic(name: str, target: str, source: str) -> Any:
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [b.bitcast(x, LLVM[target]) for x in lanes]
 
-        return lanes_type(NUMBA[target], lane_count(t)), generate
+        return numba_type_of_lanes(NUMBA[target], lane_count(t)), generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
 def _half_conversion_intrinsic(name: str) -> Any:
-    def rule(t: Any) -> tuple[Any, Codegen]:
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
         half = lane_count(t) // 2
 
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
             return lanes[:half] if name == "lo" else lanes[half:]
 
-        return lanes_type(element_type(t), half), generate
+        return numba_type_of_lanes(lane_element_type(t), half), generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
-def _repeat_intrinsic(name: str, count: str) -> Any:
-    def rule(t: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
+def _repeat_lanes_intrinsic(name: str, count: str) -> Any:
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [lanes[k % len(lanes)] for k in range(int(count))]
 
-        return lanes_type(element_type(t), int(count)), generate
+        return numba_type_of_lanes(lane_element_type(t), int(count)), generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
-def _window_intrinsic(name: str, length: str, groups: str, first: str) -> Any:
+def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, first: str) -> Any:
     """Groups of consecutive elements: each begins in one value, and ends in the next if not at its element 0."""
     size, skip = int(length), int(first)
     values = 1 + (skip > 0)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
             joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
             return [x for row in joined for x in row[skip : skip + size]]
 
-        return lanes_type(element_type(argtypes[0]), size * int(groups)), generate
+        return numba_type_of_lanes(lane_element_type(argtypes[0]), size * int(groups)), generate_nvvm
 
-    return lane_intrinsic(name, int(groups) * values, rule)
+    return make_numba_lane_intrinsic(name, int(groups) * values, numba_typing_rule)
 
 
 def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [widen_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
+            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [widen_llvm_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
 
-        return lanes_type(types.int64, int(length) * int(groups)), generate
+        return numba_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm
 
-    return lane_intrinsic(name, 3, rule)
+    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
 
 
-def _below_length_intrinsic(name: str, length: str, groups: str) -> Any:
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
-            rows = element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [b.icmp_signed("<", *widen_integers(b, i, n[0])) for row in rows for i in row]
+def _lanes_below_length_intrinsic(name: str, length: str, groups: str) -> Any:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
+            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [b.icmp_signed("<", *widen_llvm_integers(b, i, n[0])) for row in rows for i in row]
 
-        return lanes_type(types.boolean, int(length) * int(groups)), generate
+        return numba_type_of_lanes(types.boolean, int(length) * int(groups)), generate_nvvm
 
-    return lane_intrinsic(name, 4, rule)
+    return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
 
 
 def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
     """Combine the halves of the lanes until `until` are left."""
 
-    def rule(t: Any) -> tuple[Any, Codegen]:
-        dtype = SHORT[element_type(t)]
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+        dtype = SHORT[lane_element_type(t)]
 
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
             while len(lanes) > int(until):
                 half = len(lanes) // 2
                 lanes = [ROWS[op].emit(b, dtype, x, y) for x, y in zip(lanes[:half], lanes[half:], strict=True)]
             return lanes
 
-        return lanes_type(element_type(t), min(int(until), lane_count(t))), generate
+        return numba_type_of_lanes(lane_element_type(t), min(int(until), lane_count(t))), generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
 def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
     """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
 
-    def rule(t: Any, among: Any) -> tuple[Any, Codegen]:
-        dtype = SHORT[element_type(t)]
+    def numba_typing_rule(t: Any, among: Any) -> tuple[Any, Codegen]:
+        dtype = SHORT[lane_element_type(t)]
 
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
             (x,) = lanes
             for offset in (16, 8, 4, 2, 1):
-                joined = ROWS[op].emit(b, dtype, x, warp_exchange(b, "bfly", x, ir.Constant(I32, offset)))
+                joined = ROWS[op].emit(b, dtype, x, exchange_lanes_of_warp(b, "bfly", x, ir.Constant(I32, offset)))
                 x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
             return [x]
 
-        return element_type(t), generate
+        return lane_element_type(t), generate_nvvm
 
-    return lane_intrinsic(name, 2, rule)
+    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
-def _special_register_intrinsic(name: str, special: str) -> Any:
-    def rule() -> tuple[Any, Codegen]:
+def _cuda_special_register_intrinsic(name: str, special: str) -> Any:
+    def numba_typing_rule() -> tuple[Any, Codegen]:
         return types.int32, lambda b: [call_register(b, special)]
 
-    return lane_intrinsic(name, 0, rule)
+    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
 def _barrier_intrinsic(name: str) -> Any:
-    def rule() -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder) -> list[Value]:
-            call_external(b, "llvm.nvvm.barrier0", ir.VoidType())
+    def numba_typing_rule() -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
+            call_external_nvvm_function(b, "llvm.nvvm.barrier0", ir.VoidType())
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 0, rule)
+    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
 def _cluster_barrier_intrinsic(name: str) -> Any:
     """cluster_barrier(): all threads of the cluster wait for each other, and see what each has written."""
 
-    def rule() -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder) -> list[Value]:
+    def numba_typing_rule() -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
             for text in ("barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;"):
                 b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "~{memory}", side_effect=True), [])
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 0, rule)
+    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
-def _lane_part_intrinsic(name: str, number: str, among: str) -> Any:
-    def rule(t: Any) -> tuple[Any, Codegen]:
+def _part_of_lanes_intrinsic(name: str, number: str, among: str) -> Any:
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
         kinds = list(t) if isinstance(t, types.BaseTuple) else [t]
         count = len(kinds) // int(among)
         first = int(number) * count
 
-        def generate(b: ir.IRBuilder, items: Sequence[Value]) -> Sequence[Value]:
+        def generate_nvvm(b: ir.IRBuilder, items: Sequence[Value]) -> Sequence[Value]:
             return items[first : first + count]
 
-        return lanes_type(kinds[first], count), generate
+        return numba_type_of_lanes(kinds[first], count), generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
-def _array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
+def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
     """A C-contiguous array of numba.cuda's from an address and its lengths."""
     halves = {"f16": types.float16, "c64": types.complex64, "c128": types.complex128}
     kind = types.Array(halves.get(dtype) or NUMBA[dtype], int(ndim), "C")
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(context: Any, b: ir.IRBuilder, address: Any, *lengths: Any) -> list[Value]:
             array = context.make_array(kind)(context, b)
             itemsize = context.get_abi_sizeof(context.get_data_type(kind.dtype))
             strides = [ir.Constant(LLVM["i64"], itemsize)]
@@ -293,19 +293,19 @@ def _array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
             for (n,) in lengths:
                 count = b.mul(count, n)
             for field, values in items.items():
-                setattr(array, field, _pack_values(b, values))
+                setattr(array, field, _pack_llvm_values(b, values))
             array.data = b.inttoptr(address[0], array.data.type)
             array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
             array.meminfo = ir.Constant(array.meminfo.type, None)
             array.parent = ir.Constant(array.parent.type, None)
             return [array._getvalue()]
 
-        return kind, generate
+        return kind, generate_nvvm
 
-    return lane_intrinsic(name, 1 + int(ndim), rule, in_context=True)
+    return make_numba_lane_intrinsic(name, 1 + int(ndim), numba_typing_rule, in_context=True)
 
 
-def _pack_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
+def _pack_llvm_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
     result = ir.Constant(ir.ArrayType(LLVM["i64"], len(values)), ir.Undefined)
     for k, value in enumerate(values):
         result = b.insert_value(result, value, k)
@@ -319,14 +319,14 @@ def _index_arithmetic_intrinsic(name: str) -> Any:
         "least": lambda b, x, y: b.select(b.icmp_signed("<", x, y), x, y),
     }
 
-    def rule(x: Any, y: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
-            return [methods[name](b, *widen_integers(b, x[0], y[0]))]
+    def numba_typing_rule(x: Any, y: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
+            return [methods[name](b, *widen_llvm_integers(b, x[0], y[0]))]
 
-        wide = types.int64 in (element_type(x), element_type(y))
-        return types.int64 if wide else types.int32, generate
+        wide = types.int64 in (lane_element_type(x), lane_element_type(y))
+        return types.int64 if wide else types.int32, generate_nvvm
 
-    return lane_intrinsic(name, 2, rule)
+    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
 _DTYPE = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16)"
@@ -334,29 +334,29 @@ _CELL = "(b1|[iu](?:8|16|32|64)|f(?:16|32|64)|bf16|c(?:64|128)(?:re|im)?)"
 _PATTERNS = tuple(
     (re.compile(pattern), make)
     for pattern, make in (
-        (f"{_DTYPE}_from_{_DTYPE}", _conversion_intrinsic),
-        (f"{_DTYPE}_bits_{_DTYPE}", _bitcast_intrinsic),
-        (r"window_(\d+)x(\d+)_(\d+)", _window_intrinsic),
+        (f"{_DTYPE}_from_{_DTYPE}", _dtype_conversion_intrinsic),
+        (f"{_DTYPE}_bits_{_DTYPE}", _bitcast_lanes_intrinsic),
+        (r"window_(\d+)x(\d+)_(\d+)", _shifted_window_of_lanes_intrinsic),
         (r"lanes_(\d+)x(\d+)", _lane_numbers_intrinsic),
-        (r"below_(\d+)x(\d+)", _below_length_intrinsic),
+        (r"below_(\d+)x(\d+)", _lanes_below_length_intrinsic),
         (rf"load(v?)_{_CELL}_(\d+)x(\d+)(_if)?", load_intrinsic),
         (rf"gather(v?)_{_CELL}_(\d+)x(\d+)(_if)?", gather_intrinsic),
-        ("report", report_intrinsic),
+        ("report", report_bad_index_intrinsic),
         (rf"store(v?)_{_CELL}_(\d+)x(\d+)(_if)?", store_intrinsic),
         (rf"shared_{_DTYPE}_(\d+)", shared_memory_intrinsic),
         (rf"sload_{_DTYPE}_(\d+)", shared_load_intrinsic),
         (rf"sstore_{_DTYPE}_(\d+)", shared_store_intrinsic),
         (rf"sget_{_DTYPE}_(\d+)x(\d+)", shared_gather_intrinsic),
         (rf"sput_{_DTYPE}_(\d+)x(\d+)", shared_scatter_intrinsic),
-        (r"part_(\d+)_(\d+)", _lane_part_intrinsic),
-        (rf"array_{_CELL}_(\d+)", _array_view_intrinsic),
+        (r"part_(\d+)_(\d+)", _part_of_lanes_intrinsic),
+        (rf"array_{_CELL}_(\d+)", _numba_array_view_intrinsic),
         ("lo|hi", _half_conversion_intrinsic),
-        (r"repeat_(\d+)", _repeat_intrinsic),
+        (r"repeat_(\d+)", _repeat_lanes_intrinsic),
         (r"fold_(\w+?)_(\d+)", _lane_fold_intrinsic),
         (r"warp_(\w+)", _warp_butterfly_intrinsic),
-        ("shuffle_(xor|up|idx)", shuffle_intrinsic),
-        (r"match_(\d+)", match_intrinsic),
-        ("ballot", ballot_intrinsic),
+        ("shuffle_(xor|up|idx)", warp_shuffle_intrinsic),
+        (r"match_(\d+)", warp_match_intrinsic),
+        ("ballot", warp_ballot_intrinsic),
         ("sync_warp", sync_warp_intrinsic),
         ("(s|g)(add|max)_([iu](?:32|64))", atomic_intrinsic),
         ("peek_u64", atomic_read_intrinsic),
@@ -364,7 +364,7 @@ _PATTERNS = tuple(
         ("barrier", _barrier_intrinsic),
         ("cluster_barrier", _cluster_barrier_intrinsic),
         ("udiv|urem|least", _index_arithmetic_intrinsic),
-        ("prefer_(?:argmax|argmin)", _preference_intrinsic),
+        ("prefer_(?:argmax|argmin)", _argmin_or_argmax_preference_intrinsic),
     )
 )
 _REGISTERS = {
@@ -376,7 +376,7 @@ _CONSTANTS = {"inf": float("inf"), "nan": float("nan")}
 
 
 @cache
-def resolve_kernel_name(name: str, fastmath: bool = False) -> Any:
+def resolve_name_in_kernel_text(name: str, fastmath: bool = False) -> Any:
     """What `name` stands for in kernel text. Raises KeyError for a name outside the vocabulary.
 
     fastmath: leave all roundings to the compiler."""
@@ -387,7 +387,7 @@ def resolve_kernel_name(name: str, fastmath: bool = False) -> Any:
     if name in _CONSTANTS:
         return _CONSTANTS[name]
     if name in _REGISTERS:
-        return _special_register_intrinsic(name, _REGISTERS[name])
+        return _cuda_special_register_intrinsic(name, _REGISTERS[name])
     for pattern, make in _PATTERNS:
         if match := pattern.fullmatch(name):
             return make(name, *match.groups())

@@ -11,96 +11,100 @@ from typing import Any
 
 from llvmlite import ir
 
-from .lanes import NUMBA, Codegen, element_type, lane_count, lane_intrinsic, lanes_type, types
+from .lanes import NUMBA, Codegen, lane_count, lane_element_type, make_numba_lane_intrinsic, numba_type_of_lanes, types
 from .loads_and_stores import ElementCell
-from .primitives import I1, I32, I64, Value, call_external
+from .primitives import I1, I32, I64, Value, call_external_nvvm_function
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
 FULL, CLAMP = ir.Constant(I32, -1), ir.Constant(I32, 31)
 
 
-def warp_exchange(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = CLAMP) -> Value:
+def exchange_lanes_of_warp(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = CLAMP) -> Value:
     """x of another lane of the warp, by `shfl.sync` of a kind (bfly, up, idx); 64-bit values go in two halves."""
     bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(x.type) or x.type.width
 
-    def word(x: Value) -> Value:
+    def exchange_32_bit_word(x: Value) -> Value:
         pair = ir.LiteralStructType([I32, I1])
         mode = ir.Constant(I32, {"up": 1, "bfly": 3, "idx": 0}[kind])
-        return b.extract_value(call_external(b, "llvm.nvvm.shfl.sync.i32", pair, FULL, mode, x, which, clamp), 0)
+        return b.extract_value(
+            call_external_nvvm_function(b, "llvm.nvvm.shfl.sync.i32", pair, FULL, mode, x, which, clamp), 0
+        )
 
     whole = b.bitcast(x, ir.IntType(bits))
     if bits == 64:
-        low, high = (word(b.trunc(part, I32)) for part in (whole, b.lshr(whole, ir.Constant(I64, 32))))
+        low, high = (exchange_32_bit_word(b.trunc(part, I32)) for part in (whole, b.lshr(whole, ir.Constant(I64, 32))))
         moved = b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), ir.Constant(I64, 32)))
     else:
-        moved = word(whole) if bits == 32 else b.trunc(word(b.zext(whole, I32)), whole.type)
+        moved = (
+            exchange_32_bit_word(whole) if bits == 32 else b.trunc(exchange_32_bit_word(b.zext(whole, I32)), whole.type)
+        )
     return b.bitcast(moved, x.type)
 
 
-def _narrow_to_32_bits(b: ir.IRBuilder, x: Value) -> Value:
+def _narrow_lane_to_32_bits(b: ir.IRBuilder, x: Value) -> Value:
     return x if x.type == I32 else b.trunc(x, I32)
 
 
-def shuffle_intrinsic(name: str, kind: str) -> Any:
+def warp_shuffle_intrinsic(name: str, kind: str) -> Any:
     """shuffle_xor(x, o), shuffle_up(x, o), shuffle_idx(x, lane): of each lane of the value."""
     clamp = ir.Constant(I32, 0) if kind == "up" else CLAMP
     shfl = {"xor": "bfly"}.get(kind, kind)
 
-    def rule(t: Any, which: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, lanes: Sequence[Value], which: Sequence[Value]) -> list[Value]:
-            by = _narrow_to_32_bits(b, which[0])
-            return [warp_exchange(b, shfl, x, by, clamp) for x in lanes]
+    def numba_typing_rule(t: Any, which: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], which: Sequence[Value]) -> list[Value]:
+            by = _narrow_lane_to_32_bits(b, which[0])
+            return [exchange_lanes_of_warp(b, shfl, x, by, clamp) for x in lanes]
 
-        return lanes_type(element_type(t), lane_count(t)), generate
+        return numba_type_of_lanes(lane_element_type(t), lane_count(t)), generate_nvvm
 
-    return lane_intrinsic(name, 2, rule)
+    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
-def match_intrinsic(name: str, bits: str) -> Any:
+def warp_match_intrinsic(name: str, bits: str) -> Any:
     """match_8(x): the lanes of the warp whose u32 has the same lowest 8 bits, as the bits of a u32. One ballot for each
-    bit: on an H200 that is faster than the instruction `match_intrinsic` (a sort of 2^26 keys takes 2.5 ms instead of
+    bit: on an H200 that is faster than the instruction `match` (a sort of 2^26 keys takes 2.5 ms instead of
     2.9)."""
 
-    def rule(t: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value]) -> list[Value]:
             peers: Value = FULL
             for k in range(int(bits)):
                 bit = b.trunc(b.lshr(x[0], ir.Constant(I32, k)), I1)
-                votes = call_external(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
+                votes = call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, bit)
                 peers = b.and_(peers, b.select(bit, votes, b.not_(votes)))
             return [peers]
 
-        return types.uint32, generate
+        return types.uint32, generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
-def ballot_intrinsic(name: str) -> Any:
+def warp_ballot_intrinsic(name: str) -> Any:
     """ballot(c): for which lanes of the warp c holds, as the bits of a u32."""
 
-    def rule(t: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
-            return [call_external(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
+    def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, c: Sequence[Value]) -> list[Value]:
+            return [call_external_nvvm_function(b, "llvm.nvvm.vote.ballot.sync", I32, FULL, c[0])]
 
-        return types.uint32, generate
+        return types.uint32, generate_nvvm
 
-    return lane_intrinsic(name, 1, rule)
+    return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
 def sync_warp_intrinsic(name: str) -> Any:
     """sync_warp(): what the warp's lanes have written to shared memory is seen by all of them."""
 
-    def rule() -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder) -> list[Value]:
-            call_external(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
+    def numba_typing_rule() -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
+            call_external_nvvm_function(b, "llvm.nvvm.bar.warp.sync", ir.VoidType(), FULL)
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 0, rule)
+    return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
-def _element_address(b: ir.IRBuilder, cell: ElementCell, base: Value, number: Value) -> Value:
+def _address_of_atomic_element(b: ir.IRBuilder, cell: ElementCell, base: Value, number: Value) -> Value:
     return cell._element_pointer(b, base, number, cell.storage)
 
 
@@ -110,39 +114,39 @@ def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
     cell = ElementCell(dtype, SHARED if where == "s" else GLOBAL)
     op = "umax" if op == "max" and dtype[0] == "u" else op
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-            return [b.atomic_rmw(op, _element_address(b, cell, base[0], number[0]), x[0], "monotonic")]
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
+            return [b.atomic_rmw(op, _address_of_atomic_element(b, cell, base[0], number[0]), x[0], "monotonic")]
 
-        return NUMBA[dtype], generate
+        return NUMBA[dtype], generate_nvvm
 
-    return lane_intrinsic(name, 3, rule)
+    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
 
 
 def atomic_read_intrinsic(name: str) -> Any:
     """peek_u64(p, i): the word as it is now."""
     cell = ElementCell("u64", GLOBAL)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
-            pointer = b.ptrtoint(_element_address(b, cell, base[0], number[0]), I64)
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
+            pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
             asm = ir.InlineAsm(
                 ir.FunctionType(I64, [I64]), "ld.relaxed.gpu.global.u64 $0, [$1];", "=l,l", side_effect=True
             )
             return [b.call(asm, [pointer])]
 
-        return NUMBA["u64"], generate
+        return NUMBA["u64"], generate_nvvm
 
-    return lane_intrinsic(name, 2, rule)
+    return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
 def atomic_write_intrinsic(name: str) -> Any:
     """post_u64(p, i, x): the word is x from now on."""
     cell = ElementCell("u64", GLOBAL)
 
-    def rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        def generate(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
-            pointer = b.ptrtoint(_element_address(b, cell, base[0], number[0]), I64)
+    def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
+        def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:
+            pointer = b.ptrtoint(_address_of_atomic_element(b, cell, base[0], number[0]), I64)
             asm = ir.InlineAsm(
                 ir.FunctionType(ir.VoidType(), [I64, I64]),
                 "st.relaxed.gpu.global.u64 [$0], $1;",
@@ -152,6 +156,6 @@ def atomic_write_intrinsic(name: str) -> Any:
             b.call(asm, [pointer, x[0]])
             return []
 
-        return types.void, generate
+        return types.void, generate_nvvm
 
-    return lane_intrinsic(name, 3, rule)
+    return make_numba_lane_intrinsic(name, 3, numba_typing_rule)

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....core.errors import CompileError, KernelGraphError, OutOfMemory
-from ....engine.engine import thread_count
+from ....engine.engine import engine_thread_count
 from .driver import Driver
-from .early_start import query_gpu_properties, start_context
+from .early_start import query_gpu_properties, start_cuda_context_early
 
 INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
 OLDEST_DRIVER = (12, 0)
@@ -47,7 +47,7 @@ class GpuContext:
         if self.driver.version() < OLDEST_DRIVER:
             had, need = (".".join(map(str, v)) for v in (self.driver.version(), OLDEST_DRIVER))
             raise DeviceNotFound(f"the NVIDIA driver is for CUDA {had}; kernelgraph needs one for {need} or newer")
-        starting = start_context(index)
+        starting = start_cuda_context_early(index)
         try:
             self.core: Any = import_module("cuda.core")
         except ImportError as error:
@@ -136,7 +136,7 @@ class GpuContext:
     @property
     def copy_threads(self) -> int:
         """How many threads help with large copies."""
-        return min(12, thread_count() - 1)
+        return min(12, engine_thread_count() - 1)
 
     def pinned(self, nbytes: int) -> Any:
         """Page-locked host memory; `int(memory.handle)` is its address."""

@@ -1,6 +1,7 @@
 """The driver calls of the hot path: handles and addresses in as integers, result codes out.
 
-They go through `native_calls`, or where that is not to be had through ctypes, which costs the host 0.3 us more a call.
+They go through `native_driver_calls`, or where that is not to be had through ctypes, which costs the host 0.3 us more a
+call.
 
 What happens once (contexts, streams) goes through cuda-core; see `driver.context.py`. Graphs are captured, and kernels
 loaded and unloaded: the functions for that are here too.
@@ -13,7 +14,7 @@ import sys
 from ctypes import addressof, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from .native_calls import native_calls
+from .native_calls import native_driver_calls
 
 SUCCESS, OUT_OF_MEMORY, NOT_READY = 0, 2, 600
 CAPTURING = 1
@@ -73,7 +74,7 @@ class Driver:
             found = function(name, *parameters)
             return found if calls is None else calls.function(found, long)
 
-        calls = native_calls()
+        calls = native_driver_calls()
         self.launch = quick("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
         self.record = quick("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
         self.wait = quick("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
@@ -83,7 +84,7 @@ class Driver:
         self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
         asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
         # stream -> 0 for no; or a result code
-        self.is_capturing = calls.status_function(asked) if calls else _status_function(asked)
+        self.is_capturing = calls.status_function(asked) if calls else _ctypes_driver_status_function(asked)
         self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
@@ -246,11 +247,11 @@ class Driver:
         return ": ".join(words) or f"CUDA error {code}"
 
 
-def _status_function(function: Any) -> Any:
+def _ctypes_driver_status_function(function: Any) -> Any:
     """As `Native.status_function`, by ctypes."""
 
-    def read_status(handle: int) -> int:
+    def read_driver_status(handle: int) -> int:
         answer = c_int(0)
         return int(function(handle, byref(answer)) or answer.value)
 
-    return read_status
+    return read_driver_status

@@ -92,6 +92,6 @@ class EventPool:
         return event
 
 
-def is_context_lost(code: int) -> bool:
+def is_cuda_context_lost(code: int) -> bool:
     """Whether a result code means that the context cannot be used any more."""
     return code in LOST

@@ -21,7 +21,7 @@ class NativeDriverCalls:
     """The functions of `driver.words`. Raises CompileError where they cannot be built."""
 
     def __init__(self) -> None:
-        if not native_callable.is_bytes_layout_as_expected():
+        if not native_callable.machine_code_can_read_bytes_objects():
             raise CompileError("this Python has no place for them")
         sources = [word_language.module_source_text(m) for m in (word_language, native_callable, w)]
         self._code = llvm_jit.compile_llvm_ir_lazily(
@@ -29,21 +29,23 @@ class NativeDriverCalls:
             lambda: word_language.translate_words_to_llvm([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )
-        self._python = [_python_function_address(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
+        self._python = [_address_of_ctypes_function(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
         self._prepare = self._code.function("prepare", ctypes.c_int64, ctypes.c_uint64)
 
     def function(self, found: Any, takes_long: bool) -> Callable[..., int]:
         """A ctypes function of at most four integers (a pointer is one) that gives a result code, as a quick one.
 
         takes_long: the interpreter lock is given back during the call."""
-        words = [*self._python, _python_function_address(found), int(takes_long)]
-        return native_callable.make_builtin_function(self._code.functions["call"], words, (self._code, found))
+        words = [*self._python, _address_of_ctypes_function(found), int(takes_long)]
+        return native_callable.make_builtin_from_machine_code(self._code.functions["call"], words, (self._code, found))
 
     def status_function(self, found: Any) -> Callable[[int], int]:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
-        words = [*self._python, _python_function_address(found)]
-        return native_callable.make_builtin_function(self._code.functions["call_status"], words, (self._code, found))
+        words = [*self._python, _address_of_ctypes_function(found)]
+        return native_callable.make_builtin_from_machine_code(
+            self._code.functions["call_status"], words, (self._code, found)
+        )
 
     def launch_one_node(
         self, handles: dict[int, int], rows: Sequence[tuple[int, int]], held: Any
@@ -59,17 +61,17 @@ class NativeDriverCalls:
             record[w.ROWS // 8 + 2 * i], record[w.ROWS // 8 + 2 * i + 1] = which, add
         self._prepare(ctypes.addressof(record))
         words = [*self._python, ctypes.addressof(record)]
-        return native_callable.make_builtin_function(
+        return native_callable.make_builtin_from_machine_code(
             self._code.functions["launch_one_node"], words, (self._code, record, held)
         )
 
 
-def _python_function_address(function: Any) -> int:
+def _address_of_ctypes_function(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @cache
-def native_calls() -> NativeDriverCalls | None:
+def native_driver_calls() -> NativeDriverCalls | None:
     """The process' functions, or None where they cannot be built: then ctypes serves."""
     try:
         return NativeDriverCalls()

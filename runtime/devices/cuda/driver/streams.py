@@ -33,7 +33,7 @@ class CapturedEvent(CudaEvent):
             raise self.error
 
 
-def record_captured_event(device: Any, stream: int) -> CapturedEvent:
+def record_event_on_captured_stream(device: Any, stream: int) -> CapturedEvent:
     """An event that is recorded on a stream that somebody captures."""
     event: CapturedEvent = device.events.take(stream, CapturedEvent)
     if code := device.context.driver.record(event.handle, stream):
@@ -68,7 +68,7 @@ class CudaStream:
         if not graph:
             after.append((ENTRY, self._device.events.record(self.handle)))
             return ()
-        event = record_captured_event(self._device, self.handle)
+        event = record_event_on_captured_stream(self._device, self.handle)
         event.graph = graph
         after.append((ENTRY, event))
         return (event,)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....core.errors import CompileError
-from ....interpret.control_flow import argument_value, bind_loop_addresses, branch_bodies
+from ....interpret.control_flow import bind_branch_addresses, bind_loop_addresses, task_argument_value
 from ....program.control_flow import FRESH, Branch, Loop, Rotation, control_flow_arguments
 from ....program.plan import Launch, Plan
 from ....program.program import Kernel, Pointer, Scalar, Task, control_flow_bodies
@@ -32,18 +32,18 @@ from ..modules.predicated_kernels import (  # fmt: skip
     FLAGS,
     LEAVES,
     LaunchGuard,
-    begin_flags_task,
-    guard_always,
-    guard_first_flag,
-    guard_flags_up_to,
-    has_advancing_form,
-    has_guarded_form,
-    make_advance_task,
-    make_count_task,
-    make_guarded_task,
-    selected_copies_task,
+    kernel_has_advancing_form,
+    kernel_has_predicated_form,
+    make_flag_initialization_task,
+    make_iteration_advance_task,
+    make_loop_count_task,
+    make_predicated_kernel_task,
+    make_selected_copies_task,
+    predicate_always_true,
+    predicate_on_first_flag,
+    predicate_on_flags_up_to,
 )
-from ..modules.ptx_kernels import make_copy_task
+from ..modules.ptx_kernels import make_ptx_copy_task
 from .nodes import NodeSequence
 
 ROUND = 16  # launches of a body of several iterations, at most
@@ -62,7 +62,7 @@ class GraphBody:
         self.wholes: list[ControlFlowGraph] = [runner.whole for task, runner in self.steps if control_flow_bodies(task)]
         self.library = any(isinstance(r, LIBRARY) for _, r in self.steps) or any(w.library for w in self.wholes)
         self.looks = len(self.steps) <= MOST_LOOK and all(
-            _reads_iteration_numbers(task, runner) for task, runner in self.steps
+            _task_reads_iteration_numbers(task, runner) for task, runner in self.steps
         )
         self._device, self._numbers = device, len(plan.program.scalars)
         self._looking: list[Any] = []
@@ -87,7 +87,7 @@ class GraphBody:
         """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at an iteration.
         Raises CompileError."""
         if moved is not None:
-            self._turned = [_argument_strides(task, moved) for task, _ in self.steps]
+            self._turned = [_argument_strides_of_iterations(task, moved) for task, _ in self.steps]
         if self.looks:
             tasks = [self._plan_task_node(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
             self._device.load([task.kernel for task in tasks if task is not None])  # at once
@@ -101,8 +101,8 @@ class GraphBody:
     def _plan_task_node(self, number: int, task: Task, runner: Any) -> Task | None:
         if control_flow_bodies(task):
             return None
-        own = make_copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
-        return make_guarded_task(own, self._numbers, self._turned[number])
+        own = make_ptx_copy_task([runner.row], self._device.properties) if isinstance(runner, CopyStep) else task
+        return make_predicated_kernel_task(own, self._numbers, self._turned[number])
 
     def add(
         self,
@@ -118,7 +118,7 @@ class GraphBody:
                 self.add(nodes, addresses, numbers, None, flags)
             return
         for i, (task, runner) in enumerate(self.steps):
-            looks = guard or (guard_always(flags) if flags and any(self._turned[i]) else None)
+            looks = guard or (predicate_always_true(flags) if flags and any(self._turned[i]) else None)
             if control_flow_bodies(task):
                 runner.whole.add(nodes, addresses, numbers, guard)
             elif looks is None:
@@ -127,13 +127,13 @@ class GraphBody:
                 nodes.run(self._looking[i], addresses, [*numbers, *looks.words])
 
 
-def _reads_iteration_numbers(task: Task, runner: Any) -> bool:
+def _task_reads_iteration_numbers(task: Task, runner: Any) -> bool:
     if control_flow_bodies(task):
         return not runner.whole.counted or all(part.looks for part in runner.whole.parts)
-    return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and has_guarded_form(task.kernel))
+    return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and kernel_has_predicated_form(task.kernel))
 
 
-def _argument_strides(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
+def _argument_strides_of_iterations(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
     """What each argument changes by at an iteration."""
     return tuple(
         moved.get(a.buffer, 0) if isinstance(a, Pointer) else int(isinstance(a, Scalar) and a.index == 0)
@@ -153,7 +153,9 @@ class ControlFlowGraph:
         self.library: bool = any(part.library for part in self.parts)
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
         self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
-        self._moved = _moving_buffers(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
+        self._moved = (
+            _buffers_moving_with_iterations(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
+        )
         self.alone: str | None = self._why_host_must_continue() if isinstance(task.kernel, Loop) else None
         self.refusal = self._why_not_in_graph()
         if self.refusal is None:
@@ -181,13 +183,13 @@ class ControlFlowGraph:
             outputs = loop.body.program.outputs
             if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
                 return "its condition is a value that it carries"
-            if any(loop.moves) or uses_iteration_number(loop.body):
+            if any(loop.moves) or body_uses_iteration_number(loop.body):
                 return "its turns use their number"
         else:
             for task, runner in part.steps:
                 touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
-                able = part.looks and isinstance(runner, KernelStep) and has_advancing_form(task.kernel)  # type: ignore[arg-type]
-                if not able and (touched or any(_argument_strides(task, self._moved))):
+                able = part.looks and isinstance(runner, KernelStep) and kernel_has_advancing_form(task.kernel)  # type: ignore[arg-type]
+                if not able and (touched or any(_argument_strides_of_iterations(task, self._moved))):
                     return f"{task.name} uses the number of the turn"
         rotation = loop.rotation
         round_, start = len(rotation.held) - rotation.lead, rotation.held[rotation.lead]
@@ -195,7 +197,7 @@ class ControlFlowGraph:
         if (
             round_ >= FLAGS
             or (len(rotation.held) >= FLAGS and not own)
-            or (self.counted and _results_overlap_places(rotation))
+            or (self.counted and _loop_results_overlap(rotation))
         ):
             return "its carried values change places in too many ways"
         return None
@@ -221,17 +223,17 @@ class ControlFlowGraph:
     def _add_branch_nodes(
         self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
     ) -> None:
-        flag, *bodies = branch_bodies(self._task, addresses, scalars)
+        flag, *bodies = bind_branch_addresses(self._task, addresses, scalars)
         flags = nodes.flags()
-        nodes.launch(begin_flags_task(flags, flag, guard))
+        nodes.launch(make_flag_initialization_task(flags, flag, guard))
         for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
-            part.add(nodes, places, numbers, guard_first_flag(flags, value))
+            part.add(nodes, places, numbers, predicate_on_first_flag(flags, value))
 
     def iterations(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
         """The number of iterations; None where it is in memory."""
         count = control_flow_arguments(self._task).count
         assert count is not None
-        return None if isinstance(count, Pointer) else max(0, int(argument_value(count, addresses, scalars)))
+        return None if isinstance(count, Pointer) else max(0, int(task_argument_value(count, addresses, scalars)))
 
     def _unrolls_iterations(self, iterations: int | None, guard: LaunchGuard | None) -> bool:
         """Whether iterations become nodes one after another. What adds up by a guard's block needs a block of its
@@ -244,7 +246,7 @@ class ControlFlowGraph:
         self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
     ) -> None:
         """One iteration after another: there is nothing to decide."""
-        places = bind_loop_addresses(self._task, addresses, scalars, _refuse_memory_read)
+        places = bind_loop_addresses(self._task, addresses, scalars, _refuse_device_memory_read)
         for number in range(places.count):
             self.parts[0].add(nodes, places.buffers_of_iteration(number), [number, *places.numbers], guard)
         self._add_copies(nodes, places.result_copies(places.count), guard)
@@ -257,25 +259,25 @@ class ControlFlowGraph:
         first, end = self._add_iterations(places.loop)
         lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.iterations(addresses, scalars)
         count = control_flow_arguments(self._task).count
-        source = argument_value(count, addresses, scalars) if count is not None and number is None else 0
-        nodes.launch(make_count_task(flags, source, number or 0, guard))
+        source = task_argument_value(count, addresses, scalars) if count is not None and number is None else 0
+        nodes.launch(make_loop_count_task(flags, source, number or 0, guard))
         if first:
             self._add_copies(nodes, places.initial_copies(first), guard)
 
-        def iteration(number: int, looks: bool) -> None:
-            holds = guard_flags_up_to(flags, number - first) if looks else None
+        def add_loop_iteration(number: int, looks: bool) -> None:
+            holds = predicate_on_flags_up_to(flags, number - first) if looks else None
             part.add(
                 nodes, places.buffers_of_iteration(number, 0, first), [number - first, *places.numbers], holds, flags
             )
 
         for number in range(first, lead):
-            iteration(number, True)
-        with nodes.only(WHILE, guard_flags_up_to(flags, end - 1 - first)):
+            add_loop_iteration(number, True)
+        with nodes.only(WHILE, predicate_on_flags_up_to(flags, end - 1 - first)):
             for number in range(lead, end):
-                iteration(number, False)
-            nodes.launch(make_advance_task(flags, end - lead))
+                add_loop_iteration(number, False)
+            nodes.launch(make_iteration_advance_task(flags, end - lead))
         for number in range(lead, end - 1):
-            iteration(number, True)
+            add_loop_iteration(number, True)
         self._add_result_copies(nodes, flags, [places.result_copies(number) for number in range(first, end)])
 
     def _add_while_loop(
@@ -284,18 +286,18 @@ class ControlFlowGraph:
         part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
         first, end = self._add_iterations(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
-        nodes.launch(begin_flags_task(flags, places.flag_address(0), guard))
+        nodes.launch(make_flag_initialization_task(flags, places.flag_address(0), guard))
         if first:
             self._add_copies(nodes, places.initial_copies(first), guard)
 
-        def iteration(number: int, guard: LaunchGuard | None) -> None:
+        def add_while_iteration(number: int, guard: LaunchGuard | None) -> None:
             part.add(nodes, places.buffers_of_iteration(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
-            iteration(number, guard_flags_up_to(flags, number - first))
-        with nodes.only(WHILE, guard_flags_up_to(flags, end - first)):
+            add_while_iteration(number, predicate_on_flags_up_to(flags, number - first))
+        with nodes.only(WHILE, predicate_on_flags_up_to(flags, end - first)):
             for number in range(lead, end):
-                iteration(number, None if number == lead else guard_flags_up_to(flags, number - first))
+                add_while_iteration(number, None if number == lead else predicate_on_flags_up_to(flags, number - first))
         self._add_result_copies(
             nodes, flags, [places.result_copies(number, flags + FLAGS) for number in range(first, end + 1)]
         )
@@ -310,7 +312,7 @@ class ControlFlowGraph:
                 ends[row] = ends.get(row, 0) | 1 << number
         masked = [(*row, mask) for row, mask in ends.items()]
         for i in range(0, len(masked), LEAVES):
-            nodes.launch(selected_copies_task(flags, masked[i : i + LEAVES], self._device.properties))
+            nodes.launch(make_selected_copies_task(flags, masked[i : i + LEAVES], self._device.properties))
 
     def _add_iterations(self, loop: Loop) -> tuple[int, int]:
         """The first iteration of the rotation that there is, which may be one whose buffers the initial values are
@@ -329,19 +331,19 @@ class ControlFlowGraph:
         for i in range(0, len(rows), LEAVES):
             some = rows[i : i + LEAVES]
             places = [(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)]
-            task = make_copy_task(places, self._device.properties)
-            step = self._device.step(task if guard is None else make_guarded_task(task, 0))
+            task = make_ptx_copy_task(places, self._device.properties)
+            step = self._device.step(task if guard is None else make_predicated_kernel_task(task, 0))
             nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
 
 
-def _moving_buffers(loop: Loop) -> dict[int, int]:
+def _buffers_moving_with_iterations(loop: Loop) -> dict[int, int]:
     """The buffers of a body that move on at each iteration, and the bytes."""
     program, carried = loop.body.program, len(loop.follows)
     buffers = (*program.inputs[carried:], *program.outputs[loop.follows.count(FRESH) :])
     return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
 
 
-def _results_overlap_places(rotation: Rotation) -> bool:
+def _loop_results_overlap(rotation: Rotation) -> bool:
     """Whether the results of some iteration lie in each other's places, so that they cannot be copied at once."""
     for held in rotation.held:
         carried = len(held)
@@ -351,10 +353,10 @@ def _results_overlap_places(rotation: Rotation) -> bool:
     return False
 
 
-def uses_iteration_number(body: Plan) -> bool:
+def body_uses_iteration_number(body: Plan) -> bool:
     """Whether some argument is the number of the iteration."""
     return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
 
 
-def _refuse_memory_read(address: int) -> int:
+def _refuse_device_memory_read(address: int) -> int:
     raise AssertionError(f"the number of turns is in memory, at {address:#x}")

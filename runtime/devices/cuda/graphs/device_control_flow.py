@@ -10,7 +10,7 @@ from typing import Any
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from .conditional_nodes import ControlFlowGraph
-from .nodes import DEPTH, NodeSequence, capture_nodes, require_success
+from .nodes import DEPTH, NodeSequence, capture_nodes_into_cuda_graph, require_driver_success
 
 GRAPHS = 16  # of one loop or branch: calls in flight bring different addresses
 
@@ -27,11 +27,11 @@ class GraphExecutable:
         """In the order of a stream. Raises Refused."""
         record, own = device.events.record, self.stream or stream
         if own != stream:
-            require_success(self._driver.wait(own, record(stream).handle, 0))
-        require_success(self._driver.launch_graph(self.handle, own))
+            require_driver_success(self._driver.wait(own, record(stream).handle, 0))
+        require_driver_success(self._driver.launch_graph(self.handle, own))
         self.last = record(own)
         if own != stream:
-            require_success(self._driver.wait(stream, self.last.handle, 0))
+            require_driver_success(self._driver.wait(stream, self.last.handle, 0))
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
@@ -76,7 +76,9 @@ class DeviceControlFlow:
         nodes = self._capture_nodes(addresses, scalars)
         self._device.captures.keep(graph, nodes.kept)
         with graphs.lock:
-            capture_nodes(self._device, nodes.nodes, [stream, *graphs.bodies.capturing((False,) * DEPTH)])
+            capture_nodes_into_cuda_graph(
+                self._device, nodes.nodes, [stream, *graphs.bodies.capturing((False,) * DEPTH)]
+            )
 
     def _instantiate_graph(self, addresses: Sequence[int], scalars: Sequence[Any]) -> GraphExecutable:
         nodes, driver, graphs = self._capture_nodes(addresses, scalars), self._driver, self._device.graphs
@@ -88,19 +90,19 @@ class DeviceControlFlow:
             graph = self._capture_into_graph(nodes, streams)
             code, handle = driver.instantiate(graph)
             driver.destroy_graph(graph)
-        require_success(code)
+        require_driver_success(code)
         return GraphExecutable(driver, handle, nodes.kept, lane.stream if self._whole.library else 0)
 
     def _capture_into_graph(self, nodes: NodeSequence, streams: Sequence[int]) -> int:
         driver = self._driver
-        require_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
+        require_driver_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
         try:
-            capture_nodes(self._device, nodes.nodes, streams)
+            capture_nodes_into_cuda_graph(self._device, nodes.nodes, streams)
         except BaseException:
             code, graph = driver.end_capture(streams[0])
             if graph:
                 driver.destroy_graph(graph)
             raise
         code, graph = driver.end_capture(streams[0])
-        require_success(code)
+        require_driver_success(code)
         return int(graph)

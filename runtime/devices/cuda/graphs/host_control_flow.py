@@ -20,9 +20,9 @@ from ....program.plan import Launch, Plan
 from ....program.program import Pointer, Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import HostStep
-from .conditional_nodes import ControlFlowGraph, uses_iteration_number
+from .conditional_nodes import ControlFlowGraph, body_uses_iteration_number
 from .device_control_flow import DeviceControlFlow, GraphExecutable
-from .nodes import DriverRefusal, require_success
+from .nodes import DriverRefusal, require_driver_success
 
 GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of iterations
 GRAPHS = 6  # of iterations, of one loop
@@ -45,7 +45,7 @@ class ControlStep:
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
         known = counted and not isinstance(control_flow_arguments(task).count, Pointer)
-        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or uses_iteration_number(loop.body))
+        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or body_uses_iteration_number(loop.body))
         whole, waits = self.whole, any(body.waits for body in self._bodies)
         able = whole.refusal is None and not (known and (even or whole.alone))
         self._decided = DeviceControlFlow(device, whole) if able else None
@@ -130,7 +130,7 @@ class ControlStep:
             stream = graphs.capturing() if lane is None else lane.capturing((False,))[0]
             if lane is not None:
                 self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
-            require_success(driver.begin_capture(stream, CAPTURE_RELAXED))
+            require_driver_success(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
                 iteration = self._bodies[0].iteration(stream)
                 for _ in range(copies):
@@ -138,10 +138,10 @@ class ControlStep:
                         iteration(row, [0, *numbers])
             finally:
                 code, graph = driver.end_capture(stream)
-        require_success(code)
+        require_driver_success(code)
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
-        require_success(code)
+        require_driver_success(code)
         return GraphExecutable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
 
 
@@ -155,13 +155,13 @@ class _Body:
     def iteration(self, stream: int) -> RunIteration:
         order = self.order
 
-        def iteration(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
+        def run_body_iteration(addresses: Sequence[int], numbers: Sequence[Any]) -> None:
             for runner in order:
                 code = runner(addresses, numbers, stream)
                 if code != SUCCESS:
                     raise DriverRefusal(code)
 
-        return iteration
+        return run_body_iteration
 
 
 class _LoopDevice:
@@ -172,8 +172,8 @@ class _LoopDevice:
 
     def _read(self, address: int, nbytes: int) -> int:
         word = ctypes.c_int64(0)
-        require_success(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
-        require_success(self._driver.synchronize_stream(self._stream))
+        require_driver_success(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
+        require_driver_success(self._driver.synchronize_stream(self._stream))
         return word.value
 
     def integer(self, address: int) -> int:
@@ -184,7 +184,7 @@ class _LoopDevice:
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         if nbytes:
-            require_success(self._driver.on_device(target, source, nbytes, self._stream))
+            require_driver_success(self._driver.on_device(target, source, nbytes, self._stream))
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int) -> int:
         return self._step.repeat(rows, numbers, times, self._stream)

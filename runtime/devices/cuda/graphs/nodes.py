@@ -9,7 +9,7 @@ from typing import Any
 from ....core.frozen import dataclass, field
 from ....program.program import Task
 from ..driver.driver import SUCCESS, WHILE
-from ..modules.predicated_kernels import FLAGS_BYTES, LaunchGuard, make_decide_task
+from ..modules.predicated_kernels import FLAGS_BYTES, LaunchGuard, make_set_graph_condition_task
 
 DEPTH = 8  # conditional nodes within each other
 MOST_LAUNCHES = 4096  # of one graph
@@ -27,7 +27,7 @@ class GraphTooLarge(Exception):
     """A graph would have too many nodes, or too many within each other; the message says which."""
 
 
-def require_success(code: int) -> None:
+def require_driver_success(code: int) -> None:
     if code != SUCCESS:
         raise DriverRefusal(code)
 
@@ -81,7 +81,9 @@ class NodeSequence:
         """What is added within is for an `ConditionalNode`."""
         if len(self._within) > DEPTH:
             raise GraphTooLarge(f"more than {DEPTH} loops and branches within each other")
-        self.kept.append(self._device.step(make_decide_task(guard, 0)))  # whose kernel `capture_nodes` needs
+        self.kept.append(
+            self._device.step(make_set_graph_condition_task(guard, 0))
+        )  # whose kernel `capture_nodes_into_cuda_graph` needs
         made = ConditionalNode(kind, guard)
         self._within[-1].append(made)
         self._within.append(made.nodes)
@@ -89,25 +91,27 @@ class NodeSequence:
         self._within.pop()
 
 
-def capture_nodes(device: Any, nodes: Sequence[LaunchNode | ConditionalNode], streams: Sequence[int]) -> None:
+def capture_nodes_into_cuda_graph(
+    device: Any, nodes: Sequence[LaunchNode | ConditionalNode], streams: Sequence[int]
+) -> None:
     """Add nodes to the graph that the first stream is captured into. The others are for what is within. Raises
     Refused, and what libraries raise."""
     driver, stream = device.context.driver, streams[0]
     for node in nodes:
         if isinstance(node, LaunchNode):
-            require_success(node.runner(node.addresses, node.numbers, stream))
+            require_driver_success(node.runner(node.addresses, node.numbers, stream))
             continue
         code, handle = driver.conditional_handle(stream)
-        require_success(code)
-        decide = device.step(make_decide_task(node.guard, handle))
-        require_success(decide((), (), stream))
+        require_driver_success(code)
+        decide = device.step(make_set_graph_condition_task(node.guard, handle))
+        require_driver_success(decide((), (), stream))
         code, body = driver.add_conditional(stream, handle, node.kind)
-        require_success(code)
-        require_success(driver.capture_into(streams[1], body))
+        require_driver_success(code)
+        require_driver_success(driver.capture_into(streams[1], body))
         try:
-            capture_nodes(device, node.nodes, streams[1:])
+            capture_nodes_into_cuda_graph(device, node.nodes, streams[1:])
             if node.kind == WHILE:
-                require_success(decide((), (), streams[1]))
+                require_driver_success(decide((), (), streams[1]))
         finally:
             code, _ = driver.end_capture(streams[1])
-        require_success(code)
+        require_driver_success(code)

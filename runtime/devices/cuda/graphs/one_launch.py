@@ -18,7 +18,7 @@ from typing import Any
 from ..driver import words as w
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
-from ..driver.native_calls import native_calls
+from ..driver.native_calls import native_driver_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
 
@@ -61,7 +61,7 @@ class OneNodeGraph:
             w.UPDATE: driver.address("cuGraphExecKernelNodeSetParams_v2"), w.LAUNCH: driver.address("cuGraphLaunch"),
             w.RECORD: driver.address("cuEventRecord"), w.BLOCK: node.block,
         }  # fmt: skip
-        calls = native_calls()
+        calls = native_driver_calls()
         assert calls is not None
         self.launch = calls.launch_one_node(handles, node.rows, node)
 
@@ -80,7 +80,7 @@ class OneNodeGraph:
             self._driver.destroy_graph(self._graph)
 
 
-def make_one_launch_call(
+def make_one_node_graph_call(
     device: Any, step: KernelStep, order: Sequence[int], cost: float, lock: Any, labels: tuple[str, ...]
 ) -> Start | None:
     """f(after, caller, *addresses): launches the plan where that takes nothing but a launch, and gives the event of its
@@ -88,7 +88,7 @@ def make_one_launch_call(
     the handle of somebody's stream to launch on, which is not being captured; 0 for one of the device's.
     order: whose addresses, all that the plan has. cost: of the launch, in us. lock: of `step`. labels: the names of its
     steps, for errors."""
-    if native_calls() is None or step.empty or step.numbers:
+    if native_driver_calls() is None or step.empty or step.numbers:
         return None
     clock, events, free = device.clock, device.events, device.events.free
     streams = device.take_common_streams(2 + int(cost / CALL_US))
@@ -99,13 +99,13 @@ def make_one_launch_call(
     turns: Iterator[OneNodeGraph | None] = repeat(None)
     plain = PLAIN
 
-    def start(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
+    def start_one_node_graph(after: Sequence[CudaEvent], caller: int, *addresses: int) -> CudaEvent | None:
         if caller:
             node = callers.get(caller)
         else:
-            node = (nodes.get(after[-1].stream) or following(after)) if after else next(turns)
+            node = (nodes.get(after[-1].stream) or graph_of_followed_stream(after)) if after else next(turns)
         if node is None or clock.end is not None:
-            more(after, caller, addresses)
+            make_graphs_when_due(after, caller, addresses)
             return None
         if not alone:  # the default stream is that of the current GPU
             enter()
@@ -125,12 +125,12 @@ def make_one_launch_call(
         remember_launch((event, labels))
         return event
 
-    def following(after: Sequence[CudaEvent]) -> OneNodeGraph | None:
+    def graph_of_followed_stream(after: Sequence[CudaEvent]) -> OneNodeGraph | None:
         """That of a stream of the device's that is to be followed: the events of it cost nothing."""
         common = [event.stream for event in after if device.is_common_stream(event.stream)]
         return nodes.get(common[-1]) if common else next(turns)
 
-    def more(after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> None:
+    def make_graphs_when_due(after: Sequence[CudaEvent], caller: int, addresses: Sequence[int]) -> None:
         """Makes the graphs, once it is their time; that of another stream where a call has to follow that."""
         nonlocal plain, turns
         plain -= 1
@@ -154,4 +154,4 @@ def make_one_launch_call(
         if nodes and not isinstance(turns, cycle):
             turns = cycle(list(nodes.values()))
 
-    return start
+    return start_one_node_graph

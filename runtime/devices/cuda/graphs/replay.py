@@ -22,7 +22,7 @@ from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..driver.events import CudaEvent
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
-from ..modules.ptx_kernels import COPIES, WORDS, make_copy_task, pointer_table_task
+from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
@@ -32,7 +32,7 @@ WARM_CALLS = 1  # walked on streams first, so that libraries are loaded before a
 FIXED = (MatmulStep, MatmulSequenceStep)  # their pointers cannot be changed in a graph
 
 
-def is_replayable(runners: Sequence[Any], plan: Plan) -> bool:
+def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
     """Whether a graph can do the plan; what only the host can do (None) it cannot."""
     known = None not in runners and all(
         isinstance(r, (KernelStep, BatchedMatmulStep, CopyStep, *FIXED)) for r in runners if not r.empty
@@ -41,15 +41,15 @@ def is_replayable(runners: Sequence[Any], plan: Plan) -> bool:
     return known and written.isdisjoint(b for b in plan.program.inputs if b not in plan.program.outputs)
 
 
-def is_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
+def is_graph_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
     """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
     busy = [r for r in runners if not r.empty]
-    outer = caller_buffers(plan)
+    outer = input_and_output_buffers(plan)
     updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
     return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
 
 
-def caller_buffers(plan: Plan) -> frozenset[int]:
+def input_and_output_buffers(plan: Plan) -> frozenset[int]:
     """The buffers that a call brings: inputs and outputs."""
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
 
@@ -61,7 +61,7 @@ class PlanReplay:
         self._device, self._plan, self._notes = device, executable.plan, executable.notes
         self._driver = device.context.driver
         self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
-        outer = caller_buffers(self._plan)
+        outer = input_and_output_buffers(self._plan)
         outputs = frozenset(self._plan.program.outputs)
         fixed = frozenset[int]().union(*(r.buffers for r in executable.runners if isinstance(r, FIXED))) & outer
         self._slots = sorted(fixed & outputs)  # outer buffers whose place in the graph is a slot
@@ -158,7 +158,9 @@ class PlanReplay:
         for b, slot in zip(self._slots, slots, strict=True):
             base[b] = slot.address
         tables = [
-            self._device.step(pointer_table_task(Pointer(count + len(slots) + i), words[start : start + WORDS]))
+            self._device.step(
+                make_ptx_pointer_table_task(Pointer(count + len(slots) + i), words[start : start + WORDS])
+            )
             for i, start in enumerate(range(0, len(words), WORDS))
         ]
         addresses = self._graph_buffer_addresses(base, memories)
@@ -219,22 +221,22 @@ class PlanReplay:
         early, moments = self._early_output_events(), dict[int, int]()
         recorded: list[CudaEvent] = []
 
-        def launch(step: Any, stream: int) -> None:
+        def capture_launch(step: Any, stream: int) -> None:
             self._check_code(step(addresses, scalars, stream), "capturing")
             if isinstance(step, KernelStep) and (step.buffers & outer or step.numbers):
                 code, node = driver.captured_node(stream)
                 self._check_code(code, "finding a captured kernel")
                 nodes.append((step, node))
 
-        def record(stream: int) -> CudaEvent:
+        def capture_event_record(stream: int) -> CudaEvent:
             event = events.take(stream)
             recorded.append(event)  # until the capture is over
             self._check_code(driver.record(event.handle, stream), "capturing an event")
             return event  # type: ignore[no-any-return]
 
         for step in before:
-            launch(step, first)
-        begun = record(first)
+            capture_launch(step, first)
+        begun = capture_event_record(first)
         for stream in others:
             self._check_code(driver.wait(stream, begun.handle, 0), "forking a capture")
         starts = {}
@@ -247,7 +249,7 @@ class PlanReplay:
             if isinstance(step, Wait):
                 self._check_code(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
             elif isinstance(step, Record):
-                marks[step.event] = record(stream)
+                marks[step.event] = capture_event_record(stream)
                 if step.event in early:
                     code, node = driver.captured_node(stream)
                     if code == SUCCESS:
@@ -257,11 +259,11 @@ class PlanReplay:
                 if isinstance(runner, BatchedMatmulStep):
                     runner.enqueue(starts[id(runner)], stream)
                 else:
-                    launch(runner, stream)
+                    capture_launch(runner, stream)
         for stream in others:
-            self._check_code(driver.wait(first, record(stream).handle, 0), "joining a capture")
+            self._check_code(driver.wait(first, capture_event_record(stream).handle, 0), "joining a capture")
         for step in behind:
-            launch(step, first)
+            capture_launch(step, first)
         return nodes, moments
 
     def _early_output_events(self) -> set[int]:
@@ -282,7 +284,7 @@ class PlanReplay:
         return [self._copy_runner(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
 
     def _copy_runner(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
-        return self._device.step(make_copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
+        return self._device.step(make_ptx_copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
 
     def _new_completion_events(self, instance: GraphInstance) -> dict[int, CudaEvent]:
         """New events for the instance's moments, by completion event of the plan."""

@@ -63,7 +63,7 @@ class CublasLt:
     def can(self, call: GemmCall) -> bool:
         """Whether the library does it, however its arrays are aligned. Algorithms for arrays that are aligned but for
         their offsets are put to the trial."""
-        usual = tuple(_alignment_of_address(offset) for offset in call.offsets)
+        usual = tuple(_gemm_alignment_of_address(offset) for offset in call.offsets)
         with self._lock:
             return None not in (
                 self._form_of_call(call, usual, True),
@@ -74,7 +74,7 @@ class CublasLt:
         """Enqueue it; addresses of B, A, C and the bias. False where its relu is still to be done. Raises what the
         bindings raise."""
         with self._lock:
-            form = self._form_of_call(call, tuple(map(_alignment_of_address, addresses)))
+            form = self._form_of_call(call, tuple(map(_gemm_alignment_of_address, addresses)))
             assert form is not None, "less than `can` has asked for"
             self._enqueue_matmul(form, addresses, workspace, stream)
         return form.whole
@@ -84,7 +84,7 @@ class CublasLt:
         b, a, c, *bias = addresses
         if bias and bias[0] != form.bias.value:
             form.bias.value = bias[0]
-            _set_attribute(self._lib.matmul_desc_set_attribute, form.product, BIAS, form.bias)
+            _set_cublaslt_attribute(self._lib.matmul_desc_set_attribute, form.product, BIAS, form.bias)
         matrix_b, matrix_a, matrix_c = form.matrices
         alpha = ctypes.addressof(form.scales)
         self._lib.matmul(
@@ -125,15 +125,15 @@ class CublasLt:
         return self._verdicts.get(key, False)
 
     def _try_algorithm(self, call: GemmCall, algorithm: Any) -> tuple[GemmCall, Enqueue]:
-        def enqueue(addresses: tuple[int, ...], workspace: Any, stream: int) -> None:
-            product, matrices = self._make_descriptors(call, tuple(map(_alignment_of_address, addresses)))
+        def enqueue_trial_matmul(addresses: tuple[int, ...], workspace: Any, stream: int) -> None:
+            product, matrices = self._make_descriptors(call, tuple(map(_gemm_alignment_of_address, addresses)))
             form = LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
             try:
                 self._enqueue_matmul(form, addresses, workspace, stream)
             finally:
                 self._destroy_descriptors(product, matrices)
 
-        return call, enqueue
+        return call, enqueue_trial_matmul
 
     def _make_form(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
         """With the first of the library's choices that is right; None where there is none."""
@@ -150,16 +150,16 @@ class CublasLt:
         lib, (kind, compute, _) = self._lib, call.types
         product = lib.matmul_desc_create(compute, FLOAT32)
         for name, operation in zip((TRANSPOSE_A, TRANSPOSE_B), call.operations, strict=True):
-            _set_attribute(lib.matmul_desc_set_attribute, product, name, INT32(operation))
+            _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, name, INT32(operation))
         parts = sum(EPILOGUES[part] for part in call.epilogue)
-        _set_attribute(lib.matmul_desc_set_attribute, product, EPILOGUE, INT32(parts or NO_EPILOGUE))
+        _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, EPILOGUE, INT32(parts or NO_EPILOGUE))
         for aligned in alignments[3:] if "bias" in call.epilogue else ():  # any address tells how a bias is aligned
-            _set_attribute(lib.matmul_desc_set_attribute, product, BIAS, UINT64(aligned))
+            _set_cublaslt_attribute(lib.matmul_desc_set_attribute, product, BIAS, UINT64(aligned))
         matrices = []
         for (rows, columns), leading, stride in zip(call.stored_shapes, call.leading, call.strides, strict=True):
             matrix = lib.matrix_layout_create(kind, rows, columns, leading)
-            _set_attribute(lib.matrix_layout_set_attribute, matrix, BATCH, INT32(call.batch))
-            _set_attribute(lib.matrix_layout_set_attribute, matrix, STRIDE, INT64(stride))
+            _set_cublaslt_attribute(lib.matrix_layout_set_attribute, matrix, BATCH, INT32(call.batch))
+            _set_cublaslt_attribute(lib.matrix_layout_set_attribute, matrix, STRIDE, INT64(stride))
             matrices.append(matrix)
         return product, (matrices[0], matrices[1], matrices[2])
 
@@ -169,10 +169,10 @@ class CublasLt:
         """The library's choices, what it holds to be the fastest first."""
         lib, (b, a, c) = self._lib, matrices
         wanted = lib.matmul_preference_create()
-        _set_attribute(lib.matmul_preference_set_attribute, wanted, WORKSPACE, UINT64(self._workspace))
-        _set_attribute(lib.matmul_preference_set_attribute, wanted, REDUCTIONS, UINT32(SUMS_IN_FLOAT32))
+        _set_cublaslt_attribute(lib.matmul_preference_set_attribute, wanted, WORKSPACE, UINT64(self._workspace))
+        _set_cublaslt_attribute(lib.matmul_preference_set_attribute, wanted, REDUCTIONS, UINT32(SUMS_IN_FLOAT32))
         for name, nbytes in zip(ALIGNMENTS, (*alignments[:3], alignments[2]), strict=True):
-            _set_attribute(lib.matmul_preference_set_attribute, wanted, name, UINT32(nbytes))
+            _set_cublaslt_attribute(lib.matmul_preference_set_attribute, wanted, name, UINT32(nbytes))
         found, count = np.zeros(CHOICES, lib.matmul_heuristic_result_dtype), ctypes.c_int(0)
         try:
             lib.matmul_algo_get_heuristic(
@@ -190,9 +190,9 @@ class CublasLt:
             self._lib.matrix_layout_destroy(matrix)
 
 
-def _alignment_of_address(address: int) -> int:
+def _gemm_alignment_of_address(address: int) -> int:
     return min(ALIGNED, address & -address or ALIGNED)
 
 
-def _set_attribute(setter: Any, descriptor: int, name: int, value: Any) -> None:
+def _set_cublaslt_attribute(setter: Any, descriptor: int, name: int, value: Any) -> None:
     setter(descriptor, name, ctypes.addressof(value), ctypes.sizeof(value))

@@ -26,19 +26,21 @@ def shrink_gemm_call(call: GemmCall) -> GemmCall:
     gaps = [(ld - rows) % SMALL for ld, (rows, _) in zip(call.leading, call.stored_shapes, strict=True)]
     b, a, c = (rows + gap for gap, (rows, _) in zip(gaps, made.stored_shapes, strict=True))
     made = replace(made, leading=(b, a, c))
-    b, a, c = (n * bool(stride) for n, stride in zip(_matrix_lengths(made), call.strides, strict=True))
+    b, a, c = (n * bool(stride) for n, stride in zip(_gemm_matrix_lengths(made), call.strides, strict=True))
     return replace(made, strides=(b, a, c))
 
 
-def _matrix_lengths(call: GemmCall) -> list[int]:
+def _gemm_matrix_lengths(call: GemmCall) -> list[int]:
     """Elements of a matrix of B, of A and of C, with its gaps."""
     return [ld * columns for ld, (_, columns) in zip(call.leading, call.stored_shapes, strict=True)]
 
 
-def relu_keeps_nan(driver: Driver, allocate: Callable[[int], Any], stream: int, call: GemmCall, launch: Launch) -> bool:
+def gemm_relu_keeps_nan(
+    driver: Driver, allocate: Callable[[int], Any], stream: int, call: GemmCall, launch: Launch
+) -> bool:
     """Whether a product of NaN is NaN everywhere. call: a small one. Waits for the stream."""
     n, m, _ = call.shape
-    b, a, c = (call.itemsize * call.batch * length for length in _matrix_lengths(call))
+    b, a, c = (call.itemsize * call.batch * length for length in _gemm_matrix_lengths(call))
     host = [np.zeros(b, np.uint8), np.full(a, 0xFF, np.uint8), np.zeros(c, np.uint8)]
     host += [np.zeros(call.itemsize * n, np.uint8)] * (len(call.offsets) - 3)  # a bias
     memories = [allocate(array.nbytes) for array in host]

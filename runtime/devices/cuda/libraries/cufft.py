@@ -46,7 +46,9 @@ class FftTransform:
     scale: float
 
 
-def fft_transform_of_call(name: str, options: Mapping[str, Any], source: Region, target: Region) -> FftTransform | None:
+def cufft_transform_of_call(
+    name: str, options: Mapping[str, Any], source: Region, target: Region
+) -> FftTransform | None:
     """The transform that a call of `np.fft.NAME` is; None where cuFFT cannot do it as it is."""
     kind = (source.dtype, target.dtype)
     if name not in _NAMES or kind not in _KINDS or 0 in (*source.shape, *target.shape):
@@ -121,13 +123,13 @@ class FftStep:
         return math.prod(region.shape) * region.itemsize
 
 
-def make_fft_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, BlasHandles, Task], FftStep | None]:
+def make_cufft_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, BlasHandles, Task], FftStep | None]:
     """What makes the step of a call of `np.fft.NAME` with these options."""
 
-    def make(driver: Driver, blas: BlasHandles, task: Task) -> FftStep | None:
+    def make_cufft_step_of_task(driver: Driver, blas: BlasHandles, task: Task) -> FftStep | None:
         (source,), (target,) = task.reads, task.writes
-        transform = fft_transform_of_call(name, options, source, target)
+        transform = cufft_transform_of_call(name, options, source, target)
         too_many = 2 * math.prod(target.shape) >= 1 << 31 or max(transform.lengths if transform else (0,)) >= 1 << 31
         return None if transform is None or too_many else FftStep(driver, blas, transform, source, target)
 
-    return make
+    return make_cufft_step_of_task

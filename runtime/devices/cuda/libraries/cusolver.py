@@ -111,7 +111,7 @@ Do = Callable[
 ]
 
 
-def _factor_transpose(work: SolverWorkspace, n: int, source: int) -> tuple[int, int]:
+def _lu_factors_of_transpose_on_gpu(work: SolverWorkspace, n: int, source: int) -> tuple[int, int]:
     """(LU factors of the transpose, pivots)."""
     factors, pivots = work.matrix_memory("factors", n * n), work.memory("pivots", 8 * n)
     work.copy(factors, source, n * n)
@@ -130,7 +130,7 @@ def _solve_on_gpu(
     _: Any,
 ) -> None:
     n, k = reads[0].shape[0], math.prod(reads[1].shape[1:])
-    factors, pivots = _factor_transpose(work, n, a[0])
+    factors, pivots = _lu_factors_of_transpose_on_gpu(work, n, a[0])
     columns = out[0] if k == 1 else work.matrix_memory("columns", n * k)
     if k == 1:
         work.copy(columns, a[1], n)
@@ -153,7 +153,7 @@ def _inverse_on_gpu(
     _: Any,
 ) -> None:
     n = reads[0].shape[0]
-    factors, pivots = _factor_transpose(work, n, a[0])
+    factors, pivots = _lu_factors_of_transpose_on_gpu(work, n, a[0])
     work.copy(out[0], work.blas.solver.identity(work.driver, work.dtype, n, work.stream), n * n)
     handle, parameters = work.blas.solver.handle(work.stream)
     work.cusolver.xgetrs(

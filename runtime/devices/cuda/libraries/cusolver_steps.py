@@ -31,8 +31,8 @@ class SolverStep:
         """stack: axes that number the matrices."""
         self._driver, self._blas, self._do, self._options, self._count = driver, blas, do, options, count
         self._all = *task.reads, *task.writes
-        self._reads = [_region_of_one_matrix(r, stack) for r in task.reads]
-        self._writes = [_region_of_one_matrix(r, stack) for r in task.writes]
+        self._reads = [_region_of_one_solver_matrix(r, stack) for r in task.reads]
+        self._writes = [_region_of_one_solver_matrix(r, stack) for r in task.writes]
         self._steps = [math.prod(r.shape) * r.itemsize for r in (*self._reads, *self._writes)]
         self.buffers = frozenset(r.buffer for r in self._all)
         self._work: dict[int, SolverWorkspace] = {}
@@ -48,15 +48,17 @@ class SolverStep:
         return SUCCESS
 
 
-def _region_of_one_matrix(region: Region, stack: int) -> Region:
+def _region_of_one_solver_matrix(region: Region, stack: int) -> Region:
     r = region
     return Region(r.buffer, r.offset, r.shape[stack:], r.strides[stack:], r.itemsize, r.dtype)
 
 
-def make_solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, BlasHandles, Task], SolverStep | None]:
+def make_cusolver_step(
+    name: str, options: Mapping[str, Any]
+) -> Callable[[Driver, BlasHandles, Task], SolverStep | None]:
     """What makes the step of a call of `np.linalg.NAME` with these options."""
 
-    def make(driver: Driver, blas: BlasHandles, task: Task) -> SolverStep | None:
+    def make_cusolver_step_of_task(driver: Driver, blas: BlasHandles, task: Task) -> SolverStep | None:
         reads, every = task.reads, (*task.reads, *task.writes)
         shape, stack = reads[0].shape, len(reads[0].shape) - 2
         results = {"svd": 3 if options.get("compute_uv", True) else 1}.get(name, len(task.writes))
@@ -79,4 +81,4 @@ def make_solver_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver,
             return None
         return SolverStep(driver, blas, task, many, options, 0, 1)
 
-    return make
+    return make_cusolver_step_of_task

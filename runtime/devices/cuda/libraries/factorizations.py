@@ -45,7 +45,7 @@ def qr_on_gpu(
     """(Q, R), or Q alone."""
     (m, n), columns = reads[0].shape, writes[0].shape[1]
     k = min(m, n)
-    given, tau = _householder_qr(work, m, n, a[0], m * max(n, columns))
+    given, tau = _householder_qr_on_gpu(work, m, n, a[0], m * max(n, columns))
     if len(out) > 1:
         work.turned(out[1], given, n, columns, lead=m)
     kind = "ungqr" if work.kind != work.real else "orgqr"
@@ -67,12 +67,12 @@ def qr_upper_on_gpu(
 ) -> None:
     """R alone."""
     m, n = reads[0].shape
-    given, _tau = _householder_qr(work, m, n, a[0], m * n)
+    given, _tau = _householder_qr_on_gpu(work, m, n, a[0], m * n)
     work.turned(out[0], given, n, min(m, n), lead=m)
     work.failed()
 
 
-def _householder_qr(work: SolverWorkspace, m: int, n: int, source: int, count: int) -> tuple[int, int]:
+def _householder_qr_on_gpu(work: SolverWorkspace, m: int, n: int, source: int, count: int) -> tuple[int, int]:
     """(R above, reflections below; their factors), columns first, in memory of `count` elements."""
     given, tau = work.matrix_memory("given", count), work.matrix_memory("tau", min(m, n))
     work.turned(given, source, m, n)
@@ -91,7 +91,7 @@ FACTORS: dict[str, Do] = {
 # many matrices
 
 
-def _pointer_table(work: SolverWorkspace, name: str, first: int, count: int, step: int) -> int:
+def _matrix_pointer_table_on_gpu(work: SolverWorkspace, name: str, first: int, count: int, step: int) -> int:
     """The address of a table of addresses."""
     table = first + step * np.arange(count, dtype=np.uint64)
     address = work.memory(name, table.nbytes)
@@ -100,25 +100,28 @@ def _pointer_table(work: SolverWorkspace, name: str, first: int, count: int, ste
     return address
 
 
-def _matrix_counts(reads: Sequence[Region]) -> tuple[int, int, int]:
+def _solver_matrix_counts(reads: Sequence[Region]) -> tuple[int, int, int]:
     """The rows of a matrix, how many matrices there are, and the elements of all."""
     n, size = reads[0].shape[-1], math.prod(reads[0].shape)
     return n, size // (n * reads[0].shape[-2]), size
 
 
-def _batched_lu_factors(
+def _batched_lu_factors_on_gpu(
     work: SolverWorkspace, reads: Sequence[Region], factors: int, source: int, pivots: int
 ) -> tuple[int, int]:
     """LU factors of the transposes: (the table of them, what is said of each)."""
-    n, count, size = _matrix_counts(reads)
+    n, count, size = _solver_matrix_counts(reads)
     work.copy(factors, source, size)
-    table, infos = _pointer_table(work, "a", factors, count, n * n * work.itemsize), work.memory("infos", 4 * count)
+    table, infos = (
+        _matrix_pointer_table_on_gpu(work, "a", factors, count, n * n * work.itemsize),
+        work.memory("infos", 4 * count),
+    )
     handle = work.blas.handle(work.stream)
     getattr(work.cublas, f"{work.letter}getrf_batched")(handle, n, table, n, pivots, infos, count)
     return table, infos
 
 
-def _check_batched_infos(work: SolverWorkspace, infos: int, count: int, words: str) -> None:
+def _check_batched_cusolver_infos(work: SolverWorkspace, infos: int, count: int, words: str) -> None:
     found = np.empty(count, np.int32)
     code = int(work.driver.to_host(found.ctypes.data, infos, found.nbytes, work.stream))
     if code := code or int(work.driver.synchronize_stream(work.stream)):
@@ -136,16 +139,16 @@ def batched_lu_on_gpu(
     _: Any,
 ) -> None:
     pivots = out[1] if len(out) > 1 else work.memory("pivots", 4 * math.prod(reads[0].shape[:-1]))
-    _batched_lu_factors(work, reads, out[0], a[0], pivots)
+    _batched_lu_factors_on_gpu(work, reads, out[0], a[0], pivots)
     work.failed()
 
 
-def _require_nonsingular_lu(work: SolverWorkspace, reads: Sequence[Region], source: int) -> tuple[int, int, int]:
+def _nonsingular_lu_factors_on_gpu(work: SolverWorkspace, reads: Sequence[Region], source: int) -> tuple[int, int, int]:
     """(Table of LU factors, pivots, what is said of each) of matrices none of which is singular."""
-    n, count, size = _matrix_counts(reads)
+    n, count, size = _solver_matrix_counts(reads)
     pivots = work.memory("pivots", 4 * n * count)
-    table, infos = _batched_lu_factors(work, reads, work.matrix_memory("factors", size), source, pivots)
-    _check_batched_infos(work, infos, count, "Singular matrix")
+    table, infos = _batched_lu_factors_on_gpu(work, reads, work.matrix_memory("factors", size), source, pivots)
+    _check_batched_cusolver_infos(work, infos, count, "Singular matrix")
     return table, pivots, infos
 
 
@@ -157,8 +160,11 @@ def batched_inverse_on_gpu(
     out: Sequence[int],
     _: Any,
 ) -> None:
-    (n, count, _size), (table, pivots, infos) = _matrix_counts(reads), _require_nonsingular_lu(work, reads, a[0])
-    results = _pointer_table(work, "b", out[0], count, n * n * work.itemsize)
+    (n, count, _size), (table, pivots, infos) = (
+        _solver_matrix_counts(reads),
+        _nonsingular_lu_factors_on_gpu(work, reads, a[0]),
+    )
+    results = _matrix_pointer_table_on_gpu(work, "b", out[0], count, n * n * work.itemsize)
     handle = work.blas.handle(work.stream)
     getattr(work.cublas, f"{work.letter}getri_batched")(handle, n, table, n, pivots, results, n, infos, count)
     work.failed()
@@ -173,9 +179,12 @@ def batched_solve_on_gpu(
     _: Any,
 ) -> None:
     """With one column for each matrix."""
-    (n, count, _size), (table, pivots, _infos) = _matrix_counts(reads), _require_nonsingular_lu(work, reads, a[0])
+    (n, count, _size), (table, pivots, _infos) = (
+        _solver_matrix_counts(reads),
+        _nonsingular_lu_factors_on_gpu(work, reads, a[0]),
+    )
     work.copy(out[0], a[1], n * count)
-    results, wrong = _pointer_table(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
+    results, wrong = _matrix_pointer_table_on_gpu(work, "b", out[0], count, n * work.itemsize), ctypes.c_int(0)
     getattr(work.cublas, f"{work.letter}getrs_batched")(
         work.blas.handle(work.stream), TRANSPOSED, n, 1, table, n, pivots, results, n, ctypes.addressof(wrong), count
     )
@@ -191,12 +200,15 @@ def batched_cholesky_on_gpu(
     _: Any,
 ) -> None:
     """The other triangles keep what they had."""
-    n, count, size = _matrix_counts(reads)
+    n, count, size = _solver_matrix_counts(reads)
     work.copy(out[0], a[0], size)
-    table, infos = _pointer_table(work, "a", out[0], count, n * n * work.itemsize), work.memory("infos", 4 * count)
+    table, infos = (
+        _matrix_pointer_table_on_gpu(work, "a", out[0], count, n * n * work.itemsize),
+        work.memory("infos", 4 * count),
+    )
     handle, _parameters = work.blas.solver.handle(work.stream)
     getattr(work.cusolver, f"{work.letter}potrf_batched")(handle, UPPER, n, table, n, infos, count)
-    _check_batched_infos(work, infos, count, "Matrix is not positive definite")
+    _check_batched_cusolver_infos(work, infos, count, "Matrix is not positive definite")
 
 
 def batched_eigh_on_gpu(
@@ -208,7 +220,7 @@ def batched_eigh_on_gpu(
     options: Any,
 ) -> None:
     """Eigenvalues, and conjugated eigenvectors as rows if they are wanted."""
-    n, count, size = _matrix_counts(reads)
+    n, count, size = _solver_matrix_counts(reads)
     wanted, which = int(len(out) > 1), LOWER if options.get("UPLO", "L") == "U" else UPPER
     vectors, infos = out[1] if wanted else work.matrix_memory("vectors", size), work.memory("infos", 4 * count)
     work.copy(vectors, a[0], size)
@@ -225,7 +237,7 @@ def batched_eigh_on_gpu(
         host = work.tables[f"workspace {start}"] = ctypes.create_string_buffer(max(16, on_host))
         memory = work.memory("workspace", on_device)
         run(*given, memory, on_device, ctypes.addressof(host), on_host, infos + 4 * start, number)
-    _check_batched_infos(work, infos, count, "Eigenvalues did not converge")
+    _check_batched_cusolver_infos(work, infos, count, "Eigenvalues did not converge")
 
 
 def batched_svd_on_gpu(
@@ -238,7 +250,7 @@ def batched_svd_on_gpu(
 ) -> None:
     """Singular values; or conjugated left singular vectors as rows, these, and right ones, all that there are. Vectors
     that nobody wants need memory too: cuSOLVER writes there."""
-    n, count, size = _matrix_counts(reads)
+    n, count, size = _solver_matrix_counts(reads)
     m = reads[0].shape[-2]
     given, infos = work.matrix_memory("given", size), work.memory("infos", 4 * count)
     work.copy(given, a[0], size)
@@ -255,7 +267,7 @@ def batched_svd_on_gpu(
     first = (handle, 1, n, m, given, n, values, right, n, left, m)  # of the transposes: the other way round
     words = getattr(work.cusolver, f"{name}_buffer_size")(*first, jacobi, count)
     getattr(work.cusolver, name)(*first, work.matrix_memory("workspace", words), words, infos, jacobi, count)
-    _check_batched_infos(work, infos, count, "SVD did not converge")
+    _check_batched_cusolver_infos(work, infos, count, "SVD did not converge")
 
 
 # by name: the function, how many matrices are worth it, and the longest axis that it does

@@ -58,7 +58,7 @@ class GemmCall:
         return kind, TF32 if self.tf32 else compute, scale
 
 
-def gemm_calls_of_task(task: Task) -> tuple[GemmCall, ...] | None:
+def cublas_calls_of_matmul_task(task: Task) -> tuple[GemmCall, ...] | None:
     """The calls that do a matmul task (none where there is nothing to do); None where cuBLAS cannot do it."""
     (a, b, *bias), (c,) = task.reads, task.writes
     if c.dtype not in _TYPES or any(r.dtype != c.dtype for r in task.reads):
@@ -66,13 +66,13 @@ def gemm_calls_of_task(task: Task) -> tuple[GemmCall, ...] | None:
     if 0 in c.shape:
         return ()
     attrs = dict(task.kernel.attrs) if isinstance(task.kernel, Library) else {}
-    a, b, c = _merge_batch_into_rows(a, b, c)
+    a, b, c = _merge_gemm_batch_into_rows(a, b, c)
     m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
-    sides = (_transpose_operation(b), _transpose_operation(a), _transpose_operation(c))
+    sides = (_cublas_transpose_operation(b), _cublas_transpose_operation(a), _cublas_transpose_operation(c))
     if sides[0] is None or sides[1] is None or sides[2] is None or sides[2][0] != NO_TRANSPOSE:
         return None
     found = []
-    axes, inner = _batch_axes(a, b, c)
+    axes, inner = _gemm_batch_axes(a, b, c)
     for index in product(*(range(n) for n, _ in axes)):
         moved = [sum(i * strides[r] for i, (_, strides) in zip(index, axes, strict=True)) for r in range(3)]
         offsets = (*(r.offset + by for r, by in zip((b, a, c), moved, strict=True)), *(r.offset for r in bias))
@@ -92,10 +92,10 @@ def gemm_calls_of_task(task: Task) -> tuple[GemmCall, ...] | None:
     return tuple(found)
 
 
-def _merge_batch_into_rows(a: Region, b: Region, c: Region) -> tuple[Region, Region, Region]:
+def _merge_gemm_batch_into_rows(a: Region, b: Region, c: Region) -> tuple[Region, Region, Region]:
     """A and C with the batch axes along which B repeats as more rows, where these follow each other in memory."""
-    while len(a.shape) == len(c.shape) > 2 and a.shape[-3] == c.shape[-3] and not _batch_stride(b, -3):
-        taller = _join_last_batch(a), _join_last_batch(c)
+    while len(a.shape) == len(c.shape) > 2 and a.shape[-3] == c.shape[-3] and not _gemm_batch_stride(b, -3):
+        taller = _join_last_gemm_batch_axis(a), _join_last_gemm_batch_axis(c)
         if taller[0] is None or taller[1] is None:
             break
         b = replace(b, shape=(*b.shape[:-3], *b.shape[-2:]), strides=(*b.strides[:-3], *b.strides[-2:]))
@@ -103,7 +103,7 @@ def _merge_batch_into_rows(a: Region, b: Region, c: Region) -> tuple[Region, Reg
     return a, b, c
 
 
-def _join_last_batch(r: Region) -> Region | None:
+def _join_last_gemm_batch_axis(r: Region) -> Region | None:
     """The matrices of the last batch axis as one, if its rows are evenly spaced."""
     (n, m, columns), (outer, row, column) = r.shape[-3:], r.strides[-3:]
     if n != 1 and m != 1 and outer != row * m:
@@ -112,7 +112,7 @@ def _join_last_batch(r: Region) -> Region | None:
     return replace(r, shape=(*r.shape[:-3], n * m, columns), strides=strides)
 
 
-def _transpose_operation(region: Region) -> tuple[int, int] | None:
+def _cublas_transpose_operation(region: Region) -> tuple[int, int] | None:
     """(operation, leading dimension) of a row-major matrix seen as its column-major transpose; None if it has none."""
     rows, columns = region.shape[-2:]
     row, column = (s // region.itemsize for s in region.strides[-2:])
@@ -126,13 +126,13 @@ def _transpose_operation(region: Region) -> tuple[int, int] | None:
 Batch = tuple[int, tuple[int, int, int]]  # length, strides in bytes of B, A, C
 
 
-def _batch_axes(a: Region, b: Region, c: Region) -> tuple[list[Batch], Batch]:
+def _gemm_batch_axes(a: Region, b: Region, c: Region) -> tuple[list[Batch], Batch]:
     """The batch axes to loop over, and the one that cuBLAS steps along; axes that all walk as one are joined."""
     joined: list[Batch] = []
     for axis in range(len(c.shape) - 2):
         if c.shape[axis] == 1:
             continue
-        strides = tuple(_batch_stride(r, axis - len(c.shape)) for r in (b, a, c))
+        strides = tuple(_gemm_batch_stride(r, axis - len(c.shape)) for r in (b, a, c))
         if joined and all(p == s * c.shape[axis] for p, s in zip(joined[-1][1], strides, strict=True)):
             joined[-1] = (joined[-1][0] * c.shape[axis], strides)  # type: ignore[assignment]
         else:
@@ -143,6 +143,6 @@ def _batch_axes(a: Region, b: Region, c: Region) -> tuple[list[Batch], Batch]:
     return joined[:longest] + joined[longest + 1 :], joined[longest]
 
 
-def _batch_stride(region: Region, axis: int) -> int:
+def _gemm_batch_stride(region: Region, axis: int) -> int:
     """Bytes along a batch axis counted from the end; 0 where the region repeats."""
     return 0 if -axis > len(region.shape) or region.shape[axis] == 1 else region.strides[axis]

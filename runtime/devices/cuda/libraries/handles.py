@@ -11,7 +11,7 @@ import numpy as np
 
 from ..driver.driver import Driver
 from .cublaslt import CublasLt, Enqueue
-from .cublaslt_nan_probe import relu_keeps_nan
+from .cublaslt_nan_probe import gemm_relu_keeps_nan
 from .gemm import GemmCall
 
 WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
@@ -105,7 +105,7 @@ class BlasHandles:
         self._trials = self._trials or self._new_stream()
         self.handle(self._trials)
         workspace, stream = self._handles[self._trials][1], self._trials
-        return relu_keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
+        return gemm_relu_keeps_nan(self._driver, self.allocate, stream, call, lambda at: enqueue(at, workspace, stream))
 
     def run(self, call: GemmCall, addresses: tuple[int, ...], stream: int) -> bool:
         """Enqueue one product; addresses of the buffers of B, A, C and a bias. False where it is a relu short of its

@@ -12,10 +12,10 @@ from typing import Any
 
 from ....program.program import Library, Pointer, Region, Task, packed_members
 from ..driver.driver import SUCCESS, Driver
-from ..modules.ptx_kernels import WORDS, make_relu_task, pointer_table_task
-from .cufft import make_fft_step
-from .cusolver_steps import make_solver_step
-from .gemm import GemmCall, gemm_calls_of_task
+from ..modules.ptx_kernels import WORDS, make_ptx_pointer_table_task, make_ptx_relu_task
+from .cufft import make_cufft_step
+from .cusolver_steps import make_cusolver_step
+from .gemm import GemmCall, cublas_calls_of_matmul_task
 from .handles import BlasHandles
 
 Load = Callable[[Task], Any]
@@ -30,7 +30,7 @@ class MatmulStep:
         (a, b, *bias), (c,) = task.reads, task.writes
         self._blas, self._calls = blas, tuple(calls)
         self._relus: list[Any] = [
-            loaded(_relu_after_gemm(c.buffer, call)) if "relu" in call.epilogue else None for call in calls
+            loaded(_relu_step_after_gemm(c.buffer, call)) if "relu" in call.epilogue else None for call in calls
         ]
         self._places = (b.buffer, a.buffer, c.buffer, *(r.buffer for r in bias))
         self.buffers = frozenset(self._places)
@@ -44,11 +44,11 @@ class MatmulStep:
         return SUCCESS
 
 
-def _relu_after_gemm(buffer: int, call: GemmCall) -> Task:
+def _relu_step_after_gemm(buffer: int, call: GemmCall) -> Task:
     """What is left to do of an epilogue."""
     n, m, _ = call.shape
     strides = (call.strides[2] * call.itemsize, call.leading[2] * call.itemsize)
-    return make_relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
+    return make_ptx_relu_task(call.dtype, Pointer(buffer, call.offsets[2]), (call.batch, m, n), strides)
 
 
 class BatchedMatmulStep:
@@ -70,7 +70,7 @@ class BatchedMatmulStep:
         if stream not in self._tables:
             self._tables[stream] = self._blas.allocate(8 * len(self.pointers))
         if self._writer is None:
-            self._writer = self._loaded(pointer_table_task(Pointer(self.last), self.pointers))
+            self._writer = self._loaded(make_ptx_pointer_table_task(Pointer(self.last), self.pointers))
         table = self._tables[stream].address
         if code := int(self._writer([*addresses[: self.last], table], (), stream)):
             return code
@@ -117,7 +117,7 @@ class CopyStep:
         return SUCCESS if self.empty else int(self._copy(addresses[t] + to, addresses[s] + from_, self._nbytes, stream))
 
 
-def _is_contiguous_region(region: Region) -> bool:
+def _is_region_copyable_at_once(region: Region) -> bool:
     expected = region.itemsize
     for n, stride in reversed(list(zip(region.shape, region.strides, strict=True))):
         if n > 1 and stride != expected:
@@ -126,18 +126,18 @@ def _is_contiguous_region(region: Region) -> bool:
     return True
 
 
-def make_library_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
+def make_gpu_library_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
     """The step that does a library task on the GPU; None where the host has to. loaded: the step of a kernel task."""
     assert isinstance(task.kernel, Library)
     maker = _NATIVE.get(task.kernel.name)
     return maker(driver, blas, task, loaded) if maker else None
 
 
-def _make_matmul_step(
+def _make_cublas_matmul_step(
     driver: Driver, blas: BlasHandles, task: Task, loaded: Load
 ) -> MatmulStep | BatchedMatmulStep | MatmulSequenceStep | None:
     parts = packed_members(task)
-    found = [gemm_calls_of_task(part) for part in parts]
+    found = [cublas_calls_of_matmul_task(part) for part in parts]
     if any(calls is None or not all(map(blas.can, calls)) for calls in found):
         return None
     steps = [(calls or (), part) for calls, part in zip(found, parts, strict=True)]
@@ -148,13 +148,17 @@ def _make_matmul_step(
     return MatmulSequenceStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
 
 
-def _make_copy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> CopyStep | None:
+def _make_gpu_copy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> CopyStep | None:
     (source,), (target,) = task.reads, task.writes
     same = source.dtype == target.dtype and source.shape == target.shape
-    return CopyStep(driver, task) if same and _is_contiguous_region(source) and _is_contiguous_region(target) else None
+    return (
+        CopyStep(driver, task)
+        if same and _is_region_copyable_at_once(source) and _is_region_copyable_at_once(target)
+        else None
+    )
 
 
-def _make_numpy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
+def _make_gpu_step_of_numpy_call(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
     """A function of NumPy's that a library of the GPU has, all of its results wanted (or values without their vectors)
     and its arrays contiguous."""
     assert isinstance(task.kernel, Library)
@@ -168,14 +172,14 @@ def _make_numpy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load
         maker is None
         or len(packed_members(task)) > 1
         or parts != tuple(range(len(task.writes)))
-        or not _is_regular_batch(task)
+        or not _is_evenly_spaced_gemm_batch(task)
     ):
         return None
     return maker(name, dict(attrs["options"]))(driver, blas, task)
 
 
-def _is_regular_batch(task: Task) -> bool:
-    return all(_is_contiguous_region(region) for region in (*task.reads, *task.writes))
+def _is_evenly_spaced_gemm_batch(task: Task) -> bool:
+    return all(_is_region_copyable_at_once(region) for region in (*task.reads, *task.writes))
 
 
 # by the function and the one result that is wanted of it: that which gives no other
@@ -185,9 +189,9 @@ _VALUES: dict[tuple[str, Any], str] = {
     ("svd", (1,)): "svdvals",
     ("svd_whole", (1,)): "svdvals",
 }
-_MODULES: dict[str, Any] = {"fft": make_fft_step, "linalg": make_solver_step}
+_MODULES: dict[str, Any] = {"fft": make_cufft_step, "linalg": make_cusolver_step}
 _NATIVE: dict[str, Callable[[Driver, BlasHandles, Task, Load], Any]] = {
-    "matmul": _make_matmul_step,
-    "copy": _make_copy_step,
-    "host": _make_numpy_step,
+    "matmul": _make_cublas_matmul_step,
+    "copy": _make_gpu_copy_step,
+    "host": _make_gpu_step_of_numpy_call,
 }

@@ -61,8 +61,8 @@ class PinnedPool:
     """Memory that NumPy arrays are made over, recycled."""
 
     def __init__(self, context: Any) -> None:
-        self.pool = DevicePool(context.pinned, _free_pinned_buffer, lambda: None)
-        self._most = min(MOST, _physical_memory_bytes() // 4)
+        self.pool = DevicePool(context.pinned, _free_pinned_memory, lambda: None)
+        self._most = min(MOST, _physical_memory_for_pinned_pool() // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """An uninitialised array in page-locked memory. Raises OutOfMemory."""
@@ -89,13 +89,13 @@ class _ArrayInterfaceHolder:
         self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (block.address, False), "version": 3}
 
 
-def _free_pinned_buffer(buffer: Any) -> None:
+def _free_pinned_memory(buffer: Any) -> None:
     close = getattr(buffer, "close", None)
     if close is not None:
         close()
 
 
-def _physical_memory_bytes() -> int:
+def _physical_memory_for_pinned_pool() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....core.errors import OutOfMemory
-from ....core.host_pool import MemoryLimit, class_size
+from ....core.host_pool import MemoryLimit, pool_size_class_bytes
 
 ALIGNMENT = 256
 SLAB, LARGEST_SLAB = 4 << 20, 64 << 20  # they grow with what is in use: the driver takes 0.3 ms for each
@@ -86,7 +86,7 @@ class DevicePool:
     def _size_class_of(self, nbytes: int) -> int:
         if not 0 <= nbytes < 1 << 62:
             raise OutOfMemory(f"{nbytes} bytes are no size")
-        size = class_size(max(nbytes, ALIGNMENT))
+        size = pool_size_class_bytes(max(nbytes, ALIGNMENT))
         size += -size % ALIGNMENT
         with self._lock:
             self._free.setdefault(size, [])

@@ -40,13 +40,13 @@ class KernelStep:
         count = len(task.arguments)
         self._block = ctypes.create_string_buffer(SLOT * max(1, count))
         start = ctypes.addressof(self._block)
-        self._slots = _argument_slots(start, count)
+        self._slots = _kernel_argument_block_slots(start, count)
         pointers = [a for a in task.arguments if isinstance(a, Pointer)]
         if list(task.arguments[: len(pointers)]) != pointers:
             raise CompileError(f"task {task.name}: pointers must come before numbers")
         self._picks = tuple((p.buffer, p.offset) for p in pointers)
         self._pack = Struct(f"={len(pointers)}Q").pack_into
-        self._pick = _address_picker(self._picks)
+        self._pick = _kernel_address_picker(self._picks)
         self._scalars: list[tuple[int, int, str]] = []
         for i, argument in enumerate(task.arguments):
             if isinstance(argument, Int | Constant):
@@ -68,7 +68,7 @@ class KernelStep:
             return SUCCESS
         self._pack(self._block, 0, *self._pick(addresses))
         for offset, index, dtype in self._scalars:
-            write_scalar(self._block, offset, scalars[index], dtype)
+            write_kernel_scalar_argument(self._block, offset, scalars[index], dtype)
         self._config.stream = stream
         code: int = self.call(self.address, self._handle, self.parameters, 0)
         return code
@@ -76,7 +76,7 @@ class KernelStep:
     def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> KernelNodeArguments:
         """The launch in a graph. kept: addresses; moved: the buffers that come with a call, and their places there."""
         block = ctypes.create_string_buffer(self._block.raw, len(self._block))
-        slots = _argument_slots(ctypes.addressof(block), len(self._slots))
+        slots = _kernel_argument_block_slots(ctypes.addressof(block), len(self._slots))
         parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
         picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
         return KernelNodeArguments(handle, block, parameters, slots, self._pack, picks, self._scalars)
@@ -104,7 +104,7 @@ class KernelNodeArguments:
                 if place is None:
                     extra.append(address)
                 numbers.append(count + len(extra) - 1 if place is None else place)
-            self._pick = _address_picker([(n, 0) for n in numbers])
+            self._pick = _kernel_address_picker([(n, 0) for n in numbers])
         else:
             self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
 
@@ -115,24 +115,24 @@ class KernelNodeArguments:
             return False
         self._pack(self._block, 0, *(values[0] if self._scalars else values))
         for offset, index, dtype in self._scalars:
-            write_scalar(self._block, offset, scalars[index], dtype)
+            write_kernel_scalar_argument(self._block, offset, scalars[index], dtype)
         self._known = values
         return True
 
 
-def _argument_slots(start: int, count: int) -> Any:
+def _kernel_argument_block_slots(start: int, count: int) -> Any:
     """The addresses of a block's arguments."""
     return (ctypes.c_void_p * max(1, count))(*(start + SLOT * i for i in range(count)))
 
 
-def _address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _kernel_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function from the buffers' addresses to those at (buffer, offset)."""
     if len(picks) > 1 and not any(offset for _, offset in picks):
         return itemgetter(*(buffer for buffer, _ in picks))
     return lambda addresses: [addresses[b] + o for b, o in picks]
 
 
-def pack_member_arguments(task: Task) -> Task:
+def pack_member_kernel_arguments(task: Task) -> Task:
     """A packed task with the pointers of all members before their numbers, as `packed_ptx` reads them."""
     parts = packed_members(task)
     if len(parts) == 1:
@@ -144,7 +144,7 @@ def pack_member_arguments(task: Task) -> Task:
     return replace(task, arguments=tuple(sorted(arguments, key=lambda a: not isinstance(a, Pointer))))
 
 
-def write_scalar(block: Any, offset: int, value: Any, dtype: str) -> None:
+def write_kernel_scalar_argument(block: Any, offset: int, value: Any, dtype: str) -> None:
     """A number as `dtype` (NumPy's conversion where Python's is not exact enough)."""
     try:
         Struct("=" + _FORMATS[dtype]).pack_into(block, offset, value)

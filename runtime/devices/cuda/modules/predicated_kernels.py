@@ -16,11 +16,11 @@ from ....core.errors import CompileError
 from ....core.frozen import dataclass, replace
 from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
-from .launch import pack_member_arguments
-from .ptx_kernels import COPY, HEAD, THREADS, blocks_of_copy
+from .launch import pack_member_kernel_arguments
+from .ptx_kernels import COPY, HEAD, THREADS, thread_blocks_of_copy
 
 FLAGS, FLAGS_BYTES = 8, 24  # of a block
-LEAVES = 100  # rows of `selected_copies_task`: 4 KiB of parameters are the least that every GPU takes
+LEAVES = 100  # rows of `make_selected_copies_task`: 4 KiB of parameters are the least that every GPU takes
 _ONES = 0x0101010101010101
 _WORD = (1 << 64) - 1
 
@@ -38,17 +38,17 @@ class LaunchGuard:
         return self.address, self.mask, self.want
 
 
-def guard_flags_up_to(flags: int, number: int) -> LaunchGuard:
+def predicate_on_flags_up_to(flags: int, number: int) -> LaunchGuard:
     """The flags 0 to `number` of a block are all true."""
     mask = _WORD >> 8 * (FLAGS - 1 - number)
     return LaunchGuard(flags, mask, _ONES & mask)
 
 
-def guard_always(flags: int) -> LaunchGuard:
+def predicate_always_true(flags: int) -> LaunchGuard:
     return LaunchGuard(flags, 0, 0)
 
 
-def guard_first_flag(flags: int, value: bool) -> LaunchGuard:
+def predicate_on_first_flag(flags: int, value: bool) -> LaunchGuard:
     return LaunchGuard(flags, 0xFF, int(value))
 
 
@@ -76,7 +76,7 @@ _BLOCK = re.compile(r"arguments\[(\d+)\]")
 _BITS = {"%rd": 64, "%r": 32, "%rs": 16}
 
 
-def add_guard_to_ptx(ptx: str, kernel: Kernel) -> str:
+def add_predicate_to_ptx(ptx: str, kernel: Kernel) -> str:
     """A kernel's text with three more parameters: the words of a guard."""
     head, entry, rest = ptx.partition(f".visible .entry {kernel.name}(")
     parameters, _, rest = rest.partition(")")
@@ -90,15 +90,15 @@ def add_guard_to_ptx(ptx: str, kernel: Kernel) -> str:
         parameters = parameters.rstrip() + "".join(f",\n\t.param .u64 {name}" for name in names) + "\n"
     look = _GUARD.format(address=names[0], mask=names[1], want=names[2])
     if moves := dict(kernel.options).get("turned"):
-        look, body = look + _TURN, _advance_parameters(body, moves, kernel.name)
+        look, body = look + _TURN, _advance_ptx_parameters(body, moves, kernel.name)
     return f"{head}{entry}{parameters}){bounds}{{{look}{body}"
 
 
-def _advance_parameters(body: str, moves: Sequence[int], name: str) -> str:
+def _advance_ptx_parameters(body: str, moves: Sequence[int], name: str) -> str:
     """moves: what each parameter changes by at an iteration. Functions that the kernel calls have parameters too."""
     loads = re.compile(rf"ld\.param\.\w+\s+(%\w+), \[{name}_param_(\d+)\];")
 
-    def load(match: re.Match[str]) -> str:
+    def load_advanced_parameter(match: re.Match[str]) -> str:
         move, bits = moves[int(match[2])], _BITS.get(match[1].rstrip("0123456789"))
         if not move:
             return match[0]
@@ -109,27 +109,27 @@ def _advance_parameters(body: str, moves: Sequence[int], name: str) -> str:
     read = re.findall(rf"{name}_param_(\d+)\b", body)
     if any(m and read.count(str(k)) != [n for _, n in loads.findall(body)].count(str(k)) for k, m in enumerate(moves)):
         raise CompileError(f"kernel {name} reads its parameters in a way that cannot be turned", name)
-    return loads.sub(load, body)
+    return loads.sub(load_advanced_parameter, body)
 
 
-def has_advancing_form(kernel: Kernel) -> bool:
+def kernel_has_advancing_form(kernel: Kernel) -> bool:
     """Whether there is a turned form: of one member alone."""
     options = dict(kernel.options)
-    return has_guarded_form(kernel) and "packed" not in options and "ptx" not in options
+    return kernel_has_predicated_form(kernel) and "packed" not in options and "ptx" not in options
 
 
-def has_guarded_form(kernel: Kernel) -> bool:
+def kernel_has_predicated_form(kernel: Kernel) -> bool:
     """Whether there is a guarded form: not of C++."""
     return dict(kernel.options).get("own") != "c++"
 
 
-def make_guarded_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
+def make_predicated_kernel_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
     """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others.
 
     moves: what each argument changes by at an iteration, where the guard's word is of a block of flags."""
     assert isinstance(task.kernel, Kernel)
     words = (Scalar(numbers + i, "uint64") for i in range(3))
-    whole = pack_member_arguments(task)
+    whole = pack_member_kernel_arguments(task)
     more = (("guarded", True), *((("turned", moves),) if any(moves) else ()))
     kernel = replace(task.kernel, options=(*task.kernel.options, *more))
     return replace(whole, kernel=kernel, arguments=(*whole.arguments, *words))
@@ -243,46 +243,46 @@ setp.eq.u64 %p, %rd10, 0;
 
 
 @cache
-def _ptx_kernel(name: str, text: str, words: int) -> Kernel:
+def _make_ptx_kernel(name: str, text: str, words: int) -> Kernel:
     head = HEAD.replace(".visible", _DECLARED + ".visible") if name == "decide" else HEAD
     text = (head + text).format(name=name, nbytes=8 * words)
     return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name),))
 
 
-def begin_flags_task(flags: int, byte: int, guard: LaunchGuard | None) -> Task:
+def make_flag_initialization_task(flags: int, byte: int, guard: LaunchGuard | None) -> Task:
     """The first flag becomes whether the byte is not 0, or neither if the guard fails; all others become true."""
-    words = (flags, byte, *(guard or guard_always(flags)).words)
-    return Task("begin", _ptx_kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
+    words = (flags, byte, *(guard or predicate_always_true(flags)).words)
+    return Task("begin", _make_ptx_kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
 
 
-def make_count_task(flags: int, source: int, number: int, guard: LaunchGuard | None) -> Task:
+def make_loop_count_task(flags: int, source: int, number: int, guard: LaunchGuard | None) -> Task:
     """A loop of the number of iterations that is at `source`, or without one of `number`; none if the guard fails."""
-    words = (flags, source, number, *(guard or guard_always(flags)).words)
-    return Task("count", _ptx_kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
+    words = (flags, source, number, *(guard or predicate_always_true(flags)).words)
+    return Task("count", _make_ptx_kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
 
 
-def make_advance_task(flags: int, iterations: int) -> Task:
-    return Task("advance", _ptx_kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
+def make_iteration_advance_task(flags: int, iterations: int) -> Task:
+    return Task("advance", _make_ptx_kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
 
 
-def make_decide_task(guard: LaunchGuard, handle: int) -> Task:
-    return Task("decide", _ptx_kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
+def make_set_graph_condition_task(guard: LaunchGuard, handle: int) -> Task:
+    return Task("decide", _make_ptx_kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
 
 
 @cache
-def _selected_copies_kernel(rows: int) -> Kernel:
+def _selected_copies_ptx_kernel(rows: int) -> Kernel:
     name, sizes = f"leave_{rows}", 8 + 16 * rows
     text = HEAD + COPY.replace("{check}", _EXIT)
     text = text.format(name=name, nbytes=8 + 32 * rows, first=8, sizes=sizes, masks=sizes + 8 * rows)
     return Kernel(name, "cuda", text, ("i64",) * (1 + 4 * rows), (("ptx", "leave"),))
 
 
-def selected_copies_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
+def make_selected_copies_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes, mask), where bit i of the mask says whether to copy if flag i is the first that
     is not true."""
     places = (Int(address) for target, source, _, _ in rows for address in (target, source))
     numbers = (*(Int(n) for _, _, n, _ in rows), *(Int(mask) for *_, mask in rows))
-    blocks = blocks_of_copy(max(n for _, _, n, _ in rows), gpu)
+    blocks = thread_blocks_of_copy(max(n for _, _, n, _ in rows), gpu)
     arguments = (Int(flags), *places, *numbers)
-    kernel, grid = _selected_copies_kernel(len(rows)), (blocks, len(rows), 1)
+    kernel, grid = _selected_copies_ptx_kernel(len(rows)), (blocks, len(rows), 1)
     return Task("leave", kernel, arguments, (), (), grid=grid, block=(THREADS, 1, 1))

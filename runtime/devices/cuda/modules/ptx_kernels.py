@@ -159,7 +159,7 @@ def ptx_relu_kernel(dtype: str) -> Kernel:
     return Kernel(name, "cuda", text, ("ptr", *("i64",) * 5), (("ptx", name),))
 
 
-def make_relu_task(dtype: str, matrix: Pointer, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Task:
+def make_ptx_relu_task(dtype: str, matrix: Pointer, sizes: tuple[int, int, int], strides: tuple[int, int]) -> Task:
     """max(x, 0) in place, of `sizes` matrices, rows and columns, `strides` bytes from one to the next of the first two.
     NaN stays NaN."""
     matrices, rows, columns = sizes
@@ -184,21 +184,21 @@ def ptx_pointer_table_kernel(words: int) -> Kernel:
     return Kernel(name, "cuda", text, ("ptr",) * (words + 1), (("ptx", "table"),))
 
 
-def blocks_of_copy(nbytes: int, gpu: GpuProperties) -> int:
+def thread_blocks_of_copy(nbytes: int, gpu: GpuProperties) -> int:
     """Blocks of one copy."""
     return min(BLOCKS * gpu.multiprocessors, max(1, -(-nbytes // (16 * THREADS))))
 
 
-def make_copy_task(rows: Sequence[tuple[Pointer, Pointer, int]], gpu: GpuProperties) -> Task:
+def make_ptx_copy_task(rows: Sequence[tuple[Pointer, Pointer, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes), at most COPIES, none of which overlaps another."""
     pointers = tuple(p for target, source, _ in rows for p in (target, source))
     sizes = tuple(Int(n) for _, _, n in rows)
-    blocks = blocks_of_copy(max(n for _, _, n in rows), gpu)
+    blocks = thread_blocks_of_copy(max(n for _, _, n in rows), gpu)
     return Task("copies", ptx_copy_kernel(len(rows)), (*pointers, *sizes), (), (), grid=(blocks, len(rows), 1),
                 block=(THREADS, 1, 1))  # fmt: skip
 
 
-def pointer_table_task(table: Pointer, words: Sequence[Pointer]) -> Task:
+def make_ptx_pointer_table_task(table: Pointer, words: Sequence[Pointer]) -> Task:
     """The addresses, at most WORDS, one after another into the table."""
     kernel = ptx_pointer_table_kernel(len(words))
     return Task("pointers", kernel, (table, *words), (), (), block=(THREADS, 1, 1))

@@ -222,7 +222,7 @@ def test_products_are_not_contracted(tmp_path: Path) -> None:
 @pytest.fixture
 def _from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stays in memory."""
-    monkeypatch.setattr(cuda_compile, "_remember_cubins", lambda codes: None)
+    monkeypatch.setattr(cuda_compile, "_keep_cubins_in_memory", lambda codes: None)
     monkeypatch.setattr(cuda_compile, "_recent", {})
 
 
@@ -270,19 +270,21 @@ def test_elsewhere_gives_the_same() -> None:
     codes: dict[int, bytes] = {}
     counted: list[int] = []
     wrong = replace(kernels[0], source="no kernel")
-    cuda_compile._compile_in_helper_process([*kernels, wrong], CC, waiting, codes, lambda: counted.append(len(codes)))
+    cuda_compile._compile_cubins_in_helper_process(
+        [*kernels, wrong], CC, waiting, codes, lambda: counted.append(len(codes))
+    )
     assert counted == [1, 2]
     assert codes == dict(enumerate(compile_cubin(k, CC) for k in kernels)) and waiting.empty()
 
 
 def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """In threads and processes, as one by one; the first that is wrong is told, and no other is begun."""
-    monkeypatch.setattr(cuda_compile, "_usable_cores", lambda: 3)
+    monkeypatch.setattr(cuda_compile, "_cores_for_cuda_compilation", lambda: 3)
     monkeypatch.setattr(cuda_compile, "MANY", 2)
     kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
     assert cuda_compile._compile_cubins_in_parallel(kernels, CC) == [compile_cubin(k, CC) for k in kernels]
     wrong, begun = replace(kernels[0], source="THREADS = 1\ndef k(a0):\n    add(a0)\n" + "# the longest" * 1000), []
-    monkeypatch.setattr(cuda_compile, "_usable_cores", lambda: 1)
+    monkeypatch.setattr(cuda_compile, "_cores_for_cuda_compilation", lambda: 1)
     monkeypatch.setattr(cuda_compile, "compile_cubin", lambda k, cc: begun.append(k) or compile_cubin(k, cc))
     with pytest.raises(cuda_compile.CompileError, match="kernel k does not compile"):
         cuda_compile._compile_cubins_in_parallel([*kernels, wrong], CC)
@@ -294,10 +296,12 @@ def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
-    kernel, whole = cuda_kernel(nest), cuda_compile._compile_user_library
-    monkeypatch.setattr(cuda_compile, "_compile_user_library", lambda *a: pytest.fail("numba's own way"))
+    kernel, whole = cuda_kernel(nest), cuda_compile._compile_numba_library_with_user_functions
+    monkeypatch.setattr(
+        cuda_compile, "_compile_numba_library_with_user_functions", lambda *a: pytest.fail("numba's own way")
+    )
     short = compile_ptx(kernel, CC)
-    monkeypatch.setattr(cuda_compile, "_compile_user_library", whole)
+    monkeypatch.setattr(cuda_compile, "_compile_numba_library_with_user_functions", whole)
     monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end", None)
     assert compile_ptx(kernel, CC) == short
 

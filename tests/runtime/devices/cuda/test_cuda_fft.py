@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.devices.cuda.libraries.cufft import FORWARD, INVERSE, fft_transform_of_call
-from kernelgraph.runtime.devices.cuda.libraries.steps import make_library_step
+from kernelgraph.runtime.devices.cuda.libraries.cufft import FORWARD, INVERSE, cufft_transform_of_call
+from kernelgraph.runtime.devices.cuda.libraries.steps import make_gpu_library_step
 from kernelgraph.runtime.program.program import Library
 
 X = kg.spec((6, 8, 10), "f4")
@@ -26,7 +26,7 @@ def transform(call: Any, *specs: Any) -> Any:
     task = host_task(call, *specs)
     attrs = dict(task.kernel.attrs)
     name = attrs["function"].removeprefix("fft.")
-    return fft_transform_of_call(name, dict(attrs["options"]), task.reads[0], task.writes[0])
+    return cufft_transform_of_call(name, dict(attrs["options"]), task.reads[0], task.writes[0])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_stays_with_the_host(call: Any, spec: Any) -> None:
 
 
 def step(call: Any, *specs: Any) -> Any:
-    return make_library_step(None, None, host_task(call, *specs), None)  # type: ignore[arg-type]
+    return make_gpu_library_step(None, None, host_task(call, *specs), None)  # type: ignore[arg-type]
 
 
 def test_decompositions() -> None:

@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, shrink_gemm_call
-from kernelgraph.runtime.devices.cuda.libraries.gemm import gemm_calls_of_task
+from kernelgraph.runtime.devices.cuda.libraries.gemm import cublas_calls_of_matmul_task
 from kernelgraph.runtime.program.program import Library, Region, Task
 from tests.counts import examples
 from tests.runtime.cuda_calls import call, device_on, ready
@@ -85,7 +85,7 @@ def test_products_are_numpys(graph: Any, whole: bool) -> None:
 def test_a_small_product_is_as_the_large_one(graph: Any, dtype: str) -> None:
     """The same transposes, the same alignments, and leading dimensions that hold its columns."""
     for task in build_program(graph, "cuda").tasks:
-        for product in (gemm_calls_of_task(task) or ()) if task.name.startswith("matmul") else ():
+        for product in (cublas_calls_of_matmul_task(task) or ()) if task.name.startswith("matmul") else ():
             large = replace(
                 product, dtype=dtype, shape=(1000, 77, 3000), leading=tuple(ld + 3000 for ld in product.leading)
             )
@@ -103,5 +103,5 @@ def region(buffer: int, *shape: int) -> Region:
 
 def test_stacks_times_one_matrix_are_one_tall_product() -> None:
     task = Task("matmul", Library("matmul"), (), (region(0, 8, 9, 5), region(1, 5, 6)), (region(2, 8, 9, 6),))
-    (call,) = gemm_calls_of_task(task) or ()
+    (call,) = cublas_calls_of_matmul_task(task) or ()
     assert call.shape == (6, 72, 5) and call.batch == 1

@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule.batching import batch_matmuls, pack_small_launches
+from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
@@ -37,7 +37,7 @@ def _text_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can be replayed is."""
-    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: True)
+    monkeypatch.setattr(cuda, "is_graph_replay_worthwhile", lambda plan, runners: True)
 
 
 @settings(relaxed, max_examples=40)
@@ -143,7 +143,7 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
 
 def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
     graph = branches(3, 2, dtype="i4")
-    program = batch_matmuls(pipeline.build_program(graph, "cuda"), MACHINES["cuda"])
+    program = batch_matmul_tasks(pipeline.build_program(graph, "cuda"), MACHINES["cuda"])
     device = device_on(FakeContext(), replay=True)
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
     assert any("runs on the host" in note for note in executable.notes) and executable._replay is None

@@ -13,7 +13,11 @@ pytest.importorskip("numba_cuda", reason="needs the extra cuda")
 import kernelgraph as kg
 from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
 from kernelgraph.runtime.core.errors import CompileError
-from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, pack_ptx_members
+from kernelgraph.runtime.devices.cuda.compile.compile import (
+    compile_cubin,
+    compile_ptx,
+    pack_members_into_one_ptx_kernel,
+)
 from kernelgraph.runtime.devices.cuda.modules import predicated_kernels as g
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import ptx_copy_kernel
 from kernelgraph.runtime.program.device import H200
@@ -41,18 +45,18 @@ def test_the_forms_link(kernel: Kernel) -> None:
 
 def test_a_guard_comes_first_and_its_words_last(kernel: Kernel) -> None:
     plain = compile_ptx(kernel, CC)
-    text = g.add_guard_to_ptx(plain, kernel)
+    text = g.add_predicate_to_ptx(plain, kernel)
     parameters, _, body = text.partition(")")
     assert re.findall(r"_(guard|param)_(\d)", parameters)[-3:] == [("guard", "0"), ("guard", "1"), ("guard", "2")]
     assert body.index("%guarded ret") < body.index("_param_0")
-    packed = g.add_guard_to_ptx(pack_ptx_members(plain, kernel, 3), kernel)
+    packed = g.add_predicate_to_ptx(pack_members_into_one_ptx_kernel(plain, kernel, 3), kernel)
     (size,) = map(int, re.findall(r"arguments\[(\d+)\]\n", packed))
     assert size == 8 * (3 * len(kernel.signature) + 3) and f"[arguments+{size - 8}]" in packed
 
 
 def test_each_parameter_that_moves_is_moved_where_it_is_read(kernel: Kernel) -> None:
     moves = (0, 16, 0, -8, *[0] * (len(kernel.signature) - 4))
-    turned = g.add_guard_to_ptx(compile_ptx(kernel, CC), with_options(kernel, ("turned", moves)))
+    turned = g.add_predicate_to_ptx(compile_ptx(kernel, CC), with_options(kernel, ("turned", moves)))
     found = re.findall(r"_param_(\d+)\];\n\tmad\.lo\.s64 (%rd\d+), %turn64, (-?\d+), \2;", turned)
     assert {(int(k), int(move)) for k, _, move in found} == {(1, 16), (3, -8)}
 
@@ -72,15 +76,19 @@ def test_what_cannot_be_moved_is_refused(kernel: Kernel) -> None:
     for wrong in (floating, hidden):
         assert wrong != text
         with pytest.raises(CompileError, match="cannot be turned"):
-            g.add_guard_to_ptx(wrong, with_options(kernel, ("turned", (8,) * len(kernel.signature))))
+            g.add_predicate_to_ptx(wrong, with_options(kernel, ("turned", (8,) * len(kernel.signature))))
 
 
 def test_what_says_what_is_true_links() -> None:
-    guard = g.guard_flags_up_to(256, 3)
+    guard = g.predicate_on_flags_up_to(256, 3)
     assert guard.mask == 0xFFFFFFFF and guard.want == 0x01010101
-    tasks = [g.begin_flags_task(1, 2, guard), g.make_count_task(1, 2, 3, None), g.make_advance_task(1, 2),
-    g.make_decide_task(guard, 3),
-             g.selected_copies_task(1, [(1, 2, 3, 4)] * 3, H200)]  # fmt: skip
+    tasks = [
+        g.make_flag_initialization_task(1, 2, guard),
+        g.make_loop_count_task(1, 2, 3, None),
+        g.make_iteration_advance_task(1, 2),
+        g.make_set_graph_condition_task(guard, 3),
+        g.make_selected_copies_task(1, [(1, 2, 3, 4)] * 3, H200),
+    ]
     for task in tasks:
         assert isinstance(task.kernel, Kernel) and len(task.arguments) == len(task.kernel.signature)
         code = compile_cubin(task.kernel, CC)

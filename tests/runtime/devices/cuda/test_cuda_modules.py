@@ -75,7 +75,7 @@ def test_what_nothing_needs_is_unloaded_after_it_has_run(
     forgetful: None, monkeypatch: pytest.MonkeyPatch, replay: bool, seed: int
 ) -> None:
     """The GPU in memory refuses to unload what a launch that is to come, or a graph, has."""
-    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: True)
+    monkeypatch.setattr(cuda, "is_graph_replay_worthwhile", lambda plan, runners: True)
     device = device_on(FakeContext(seed), replay=replay)
     most, rng = 0, random.Random(seed)
     running: list[Any] = []
@@ -140,7 +140,7 @@ def whole(device: Any) -> bool:
 @pytest.mark.parametrize("form", range(4))
 def test_a_replay_keeps_the_kernels_of_its_graphs(forgetful: None, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
     """Those that copy, and that write tables of addresses, too."""
-    monkeypatch.setattr(cuda, "is_replay_worthwhile", lambda plan, runners: True)
+    monkeypatch.setattr(cuda, "is_graph_replay_worthwhile", lambda plan, runners: True)
     device = device_on(FakeContext(), replay=True)
     program = forms(pipeline.build_program(branches(3, 3), "cuda"))[form]
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernelgraph.runtime.devices.cuda.libraries.cusolver_steps import make_solver_step
-from kernelgraph.runtime.devices.cuda.libraries.steps import make_library_step
+from kernelgraph.runtime.devices.cuda.libraries.cusolver_steps import make_cusolver_step
+from kernelgraph.runtime.devices.cuda.libraries.steps import make_gpu_library_step
 from kernelgraph.runtime.program.program import Library, Region, Task
 
 
@@ -21,7 +21,9 @@ def region(shape: tuple[int, ...], dtype: str = "float64") -> Region:
 
 def step(name: str, reads: list[Region], writes: list[Region], **options: Any) -> Any:
     driver: Any = None
-    return make_solver_step(name, options)(driver, driver, Task(name, Library("host"), (), tuple(reads), tuple(writes)))
+    return make_cusolver_step(name, options)(
+        driver, driver, Task(name, Library("host"), (), tuple(reads), tuple(writes))
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,4 +84,4 @@ def test_values_without_their_vectors(function: str, parts: Any, shapes: Any, fo
     attrs = (("function", f"linalg.{function}"), ("options", ()), ("parts", parts))
     task = Task(function, Library("host", attrs), (), (region((70, 70)),), tuple(map(region, shapes)))
     anything: Any = None
-    assert (make_library_step(anything, anything, task, anything) is not None) == found
+    assert (make_gpu_library_step(anything, anything, task, anything) is not None) == found

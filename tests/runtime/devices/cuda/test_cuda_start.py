@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_once_for_each_gpu(asked: list[Any]) -> None:
-    threads = [early_start.start_context(index) for index in (0, 0, 1)]
+    threads = [early_start.start_cuda_context_early(index) for index in (0, 0, 1)]
     for thread in threads:
         thread.join()
     assert threads[0] is threads[1]
@@ -46,7 +46,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     monkeypatch.setattr(ctypes, "CDLL", none)
     failed: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    early_start.start_context(0).join()
+    early_start.start_cuda_context_early(0).join()
     assert not asked and not failed
 
 
