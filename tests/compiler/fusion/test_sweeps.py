@@ -20,7 +20,7 @@ from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.cuda.launch_shape import _most_words_alive, choose_launch_shape
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.program.program import Kernel
-from kernelgraph.runtime.program.work import union_bytes
+from kernelgraph.runtime.program.work import union_bytes_of_regions
 from tests.compiler.device_calls import on_device
 from tests.compiler.targets.cpu.test_compiled import compiled
 from tests.counts import examples
@@ -177,4 +177,7 @@ def test_pieces_of_a_long_reduction_are_alike(rows: int) -> None:
     """What was left over of the rows was once the work of one block."""
     program = pipeline.build_program(graph_of(stencil_energy, (rows + 2, 1026)), "cuda")
     first, *rest = [t for t in program.tasks if "_part" in t.name]
-    assert all(union_bytes(t.writes) / t.grid[0] <= 1.01 * union_bytes(first.writes) / first.grid[0] for t in rest)
+    assert all(
+        union_bytes_of_regions(t.writes) / t.grid[0] <= 1.01 * union_bytes_of_regions(first.writes) / first.grid[0]
+        for t in rest
+    )
