@@ -91,7 +91,7 @@ ALLOWED: dict[str, str] = {
         "compiler compiler/core compiler/fusion compiler/graph compiler/lowering compiler/ops compiler/passes "
         "compiler/targets runtime/core"
     ),
-    "compiler/sequential": "compiler/core compiler/kernel runtime/core runtime/program",
+    "compiler/sequential": "compiler/core compiler/kernel compiler/ops runtime/core runtime/program",
     "compiler/targets": (
         "compiler/core compiler/kernel compiler/sequential compiler/targets/cpu compiler/targets/cuda "
         "compiler/targets/cuda/algorithms runtime/codegen runtime/core runtime/program runtime/schedule"

@@ -117,7 +117,7 @@ class Walks:
         for first in sorted(path.calls, reverse=True):
             if any(r.number in parts for r in path.calls[first].results.values()):
                 _pull_call(builder, path.calls[first], path.rules[first], builder.lines[first], parts)
-        return [_summed(builder, parts, v) for v in inputs]
+        return [_summed(builder, parts, v, path.masks) for v in inputs]
 
     def push_forward(
         self,
@@ -141,12 +141,15 @@ class Walks:
         return [v.number in path.flows for v in outputs]
 
 
-def _summed(builder: GraphBuilder, parts: dict[int, list[Part]], value: Value) -> Maybe:
-    """The cotangent of a node, if any has come."""
+def _summed(builder: GraphBuilder, parts: dict[int, list[Part]], value: Value, masks: dict[int, Value]) -> Maybe:
+    """The cotangent of a node, if any has come; it is under a mask that all of its parts are under."""
     found = parts.get(value.number)
     if not found:
         return None
     result = total(builder, found, value)
+    mask = masks.get(found[0].value.number)
+    if mask is not None and mask.shape == value.shape and all(masks.get(p.value.number) == mask for p in found):
+        masks[result.number] = mask
     parts[value.number] = [whole(result)]
     return result
 
@@ -162,7 +165,11 @@ def _pull_call(builder: GraphBuilder, call: Call, rule: Rule, line: str, parts: 
             for part in _merged(builder, parts[call.result.number], call.result):
                 parts.setdefault(call.args[0].number, []).append(rule.lift(call, part))
             return
-        cts = {part: ct for part, value in call.results.items() if (ct := _summed(builder, parts, value)) is not None}
+        cts = {
+            part: ct
+            for part, value in call.results.items()
+            if (ct := _summed(builder, parts, value, call.masks)) is not None
+        }
         for arg, found in zip(call.args, _cotangents(rule, call, cts), strict=True):
             if found is not None:
                 parts.setdefault(arg.number, []).append(found if isinstance(found, Part) else whole(found))

@@ -281,10 +281,17 @@ def _gelu(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
 
 GELU = bounded(_gelu)
 WHERE = bounded(None, lambda t, c, a, b, r: where(c, t, 0.0), lambda t, c, a, b, r: where(c, 0.0, t))
+
+
+def _raised(t: Term, x: Term, low: Term, high: Term, r: Term) -> Term:
+    """What goes on to the maximum of which a clip is the minimum with the upper bound."""
+    return _chosen(t, x.map("maximum", low), high, r)
+
+
 CLIP = bounded(
-    lambda t, x, low, high, r: where(equal(x, r), t, 0.0),
-    lambda t, x, low, high, r: where(equal(x, r), 0.0, where(equal(low, r), t, 0.0)),
-    lambda t, x, low, high, r: where(equal(x, r), 0.0, where(equal(low, r), 0.0, where(equal(high, r), t, 0.0))),
+    lambda t, x, low, high, r: _chosen(_raised(t, x, low, high, r), x, low, x.map("maximum", low)),
+    lambda t, x, low, high, r: _chosen(_raised(t, x, low, high, r), low, x, x.map("maximum", low)),
+    lambda t, x, low, high, r: _chosen(t, high, x.map("maximum", low), r),
 )
 REAL = bounded(lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: pair(t, 0)),))
 IMAG = Partials((None,), (Pair(lambda t, x, r: imag(t), lambda t, x, r: pair(0, t)),), True)

@@ -20,7 +20,7 @@ from ..kernel.body_builder import KernelValue
 from .body import RoutineBody
 from .dead_code import without_dead_code
 from .form import Block, Fold, For, If, Let, Memory, Routine, Set, Stop, Store, While, blocks_of
-from .partials import NoDerivative, parts
+from .partials import NoDerivative, is_bounded, operation_of, part_of_change
 from .writer import RoutineWriter, Values, check_derivable, is_float
 
 LARGEST = 1 << 27  # elements of a tape
@@ -43,15 +43,15 @@ class Backwards:
 
 
 @lru_cache(16)
-def backwards(routine: Routine) -> Backwards:
-    """The routines for cotangents. Raises NoDerivative."""
+def backwards(routine: Routine, ieee: bool = False) -> Backwards:
+    """The routines for cotangents. ieee: as of `ReverseOptions`. Raises NoDerivative."""
     check_derivable(routine)
     reads = {a for s in _folds(routine.body) for a in _loads(s.body)}
     undone = reads - {i for i, a in enumerate(routine.arrays) if a.role == "in"}
     wanted: set[Any] | None = None
     while True:
         tape = _Tape(wanted)
-        back = _Back(routine, tape, undone)
+        back = _Back(routine, tape, undone, ieee)
         back.run()
         if wanted is not None:
             break
@@ -210,9 +210,10 @@ class _Level:
 class _Back(RoutineWriter):
     """The routine backwards."""
 
-    def __init__(self, routine: Routine, tape: _Tape, undone: set[int]) -> None:
+    def __init__(self, routine: Routine, tape: _Tape, undone: set[int], ieee: bool) -> None:
         super().__init__(routine)
-        self.variables = []
+        self.variables, self.ieee = [], ieee
+        self.masks: dict[int, KernelValue] = {}  # of a cotangent, by number: where it may be other than zero
         self.tape, self.undone, self.ranges = tape, undone, _Ranges()
         self.outputs = tuple(i for i, a in enumerate(routine.arrays) if is_float(a.dtype))
         self.primals = tuple(i for i, a in enumerate(routine.arrays) if a.role == "in" or i in undone)
@@ -238,7 +239,12 @@ class _Back(RoutineWriter):
         level = next(x for x in reversed(self.levels) if number in x.own)
         if level is self.levels[-1]:
             before = level.cotangents.get(number)
-            level.cotangents[number] = value if before is None else before + value
+            if before is not None:
+                masks = [self.masks.get(v.numbers[0]) for v in (before, value)]
+                value = before + value
+                if masks[0] is not None and masks[1] is not None and masks[0].numbers == masks[1].numbers:
+                    self.masks[value.numbers[0]] = masks[0]
+            level.cotangents[number] = value
             return
         if number not in level.sums:
             level.sums[number] = self.variable(value.dtype)
@@ -342,11 +348,27 @@ class _Back(RoutineWriter):
             if is_float(source.dtype):
                 self.add(instr.args[0], ct.cast(source.dtype))
         elif instr.op != "const":
-            args = [env[a] for a in instr.args]
-            for which, a in enumerate(instr.args):
-                part = parts(instr.op, ct, which, args, env[s.number])
+            row, mask = operation_of(s, env), self.masks.get(ct.numbers[0])
+            args = [env[a] for a in row.args]
+            for which, a in enumerate(row.args):
+                part = part_of_change(row.name, ct, which, args, env[s.number])
                 if part is not None:
-                    self.add(a, part)
+                    self.add(a, self.under_mask(row.name, args[0], which, part, mask))
+
+    def under_mask(
+        self, row: str, condition: KernelValue, place: int, part: KernelValue, mask: KernelValue | None
+    ) -> KernelValue:
+        """Nothing comes back from what a `where` has not taken, be the factor infinite; unless IEEE's products are
+        asked for."""
+        if self.ieee:
+            return part
+        if row == "where":
+            mask = condition if place == 1 else ~condition
+        elif mask is not None and not is_bounded(row):
+            part = self.body.select(mask, part, part.const(0))
+        if mask is not None:
+            self.masks[part.numbers[0]] = mask
+        return part
 
     def back_fold(self, s: Fold, ct: KernelValue, env: Values, around: tuple[Counter, ...]) -> None:
         if s.combine != "sum":

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...runtime.core.frozen import replace
 from ...runtime.program.user_function import UserFunction
-from ..core.types import INT64, DType, real_dtype
+from ..core.types import FLOAT32, FLOAT64, INT64, DType, real_dtype
 from ..kernel.body_builder import KernelBody, KernelValue
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Set, Statement, Stop, Store, blocks_of
+from .form import Block, Fold, For, If, Let, RowResult, Set, Statement, Stop, Store, blocks_of
 
 _IMPURE = frozenset({"load", "get"})
 
@@ -56,6 +57,29 @@ class RoutineBody(KernelBody):
         """A new number for a value that a statement other than Let gives."""
         self._instrs.append(Instr("value", dtype))
         return KernelValue(self, (len(self._instrs) - 1,), dtype)
+
+    def apply(
+        self, op: Any, args: Iterable[KernelValue], dtype: DType, attrs: Mapping[str, Any] | None = None
+    ) -> KernelValue:
+        values = list(args)
+        if attrs:
+            return super().apply(op, values, dtype, attrs)
+        with self.result_of(op.name, values) as result:
+            result.append(super().apply(op, values, dtype))
+        return result[0]
+
+    @contextmanager
+    def result_of(self, row: str, args: Sequence[KernelValue]) -> Iterator[list[KernelValue]]:
+        """While a row is written on arguments; its result is to be appended to the list. That gets to know its row
+        where it is a new value, and all are of one dtype of floats."""
+        first, result = len(self._instrs), list[KernelValue]()
+        yield result
+        (value,), statements = result, self.scopes[-1].statements
+        if value.dtype not in (FLOAT32, FLOAT64) or any(a.dtype.kind in "fc" and a.dtype != value.dtype for a in args):
+            return
+        last = statements[-1] if statements else None
+        if isinstance(last, Let) and first <= last.number == value.numbers[0]:
+            statements[-1] = replace(last, row=RowResult(row, tuple([a.numbers[0] for a in args])))
 
     def load_element(self, array: int, dtype: DType, place: KernelValue) -> KernelValue:
         if dtype.kind == "c":

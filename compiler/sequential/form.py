@@ -20,15 +20,24 @@ ERROR_WORDS = 2  # what a routine that can fail writes: the number of the check 
 
 
 @dataclass(frozen=True, slots=True)
+class RowResult:
+    """The row of the op table that a value is a result of, and the values that it is of."""
+
+    name: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """Value `number` is what an instruction gives.
 
     Beside primitives: `const`; `number`, attr = which of the routine's numbers; `load`, attr = array, args = (place,);
-    `get`, attr = variable.
+    `get`, attr = variable. row: what it is a result of, which says its derivative; it may be left out.
     """
 
     number: int
     instr: Instr
+    row: RowResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +206,7 @@ def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[in
             return replace(s, variable=own[s.variable])
         if isinstance(s, Let) and s.instr.op in ("load", "get"):
             number = (new if s.instr.op == "load" else own)[s.instr.attr]
-            return Let(s.number, replace(s.instr, attr=number))
+            return replace(s, instr=replace(s.instr, attr=number))
         if isinstance(s, (For, Fold)):
             return replace(s, body=moved(s.body))
         if isinstance(s, If):

@@ -1,78 +1,41 @@
-"""The derivatives of primitives: what a change of each argument adds to the result, of a routine's values.
+"""The derivatives of a routine's values: those of the op table's rows, written in primitives.
 
-A formula is linear in its first operand `t`. It serves both ways: the change of the argument gives the result's, and
-the result's cotangent the argument's.
+A value that is the result of a row knows it (`Let.row`), and has that row's derivative; what a primitive alone gives
+has that of the row which means the same.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Collection
+from typing import Any
 
 from ..kernel.body_builder import KernelValue
+from ..ops.derivatives import Partials, Term, Zero
+from ..ops.table import OPS
+from .body import RoutineBody
+from .form import Let, RowResult
 
-V: TypeAlias = KernelValue
-Formula: TypeAlias = Callable[..., KernelValue]  # (t, *arguments, result)
-
-
-def choose(c: V, a: V, b: V) -> V:
-    return c.body.select(c, a, b)
-
-
-def zero(like: V) -> V:
-    return like.const(0)
-
-
-def _sign(t: V, x: V, r: V) -> V:
-    return choose(x < 0, -t, choose(x > 0, t, zero(t)))
-
-
-def _extreme(t: V, x: V, y: V, r: V) -> V:
-    """All of it where this argument is the result, half where both are."""
-    return choose(x.eq(r), choose(x.eq(y), t * 0.5, t), zero(t))
-
-
-def _base(t: V, x: V, y: V, r: V) -> V:
-    one = y.const(1)
-    return t * choose(y.eq(0), zero(t), y * x.pow(choose(y.eq(0), one, y - 1)))
-
-
-def _exponent(t: V, x: V, y: V, r: V) -> V:
-    return t * r * choose(x.eq(0), x.const(1), x).log()
-
-
-NONE: tuple[Formula | None, ...] = (None, None, None)
-
-# primitive -> a formula for each argument; None: the result does not follow it
-PARTIALS: dict[str, tuple[Formula | None, ...]] = {
-    "add": (lambda t, x, y, r: t, lambda t, x, y, r: t),
-    "sub": (lambda t, x, y, r: t, lambda t, x, y, r: -t),
-    "mul": (lambda t, x, y, r: t * y, lambda t, x, y, r: t * x),
-    "div": (lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r),
-    "neg": (lambda t, x, r: -t,),
-    "select": (None, lambda t, c, a, b, r: choose(c, t, zero(t)), lambda t, c, a, b, r: choose(c, zero(t), t)),
-    "abs": (_sign,),
-    "sqrt": (lambda t, x, r: t * 0.5 / r,),
-    "maximum": (_extreme, lambda t, x, y, r: _extreme(t, y, x, r)),
-    "minimum": (_extreme, lambda t, x, y, r: _extreme(t, y, x, r)),
-    "exp": (lambda t, x, r: t * r,),
-    "exp2": (lambda t, x, r: t * r * math.log(2),),
-    "expm1": (lambda t, x, r: t * (r + 1),),
-    "log": (lambda t, x, r: t / x,),
-    "log2": (lambda t, x, r: t / (x * math.log(2)),),
-    "log10": (lambda t, x, r: t / (x * math.log(10)),),
-    "log1p": (lambda t, x, r: t / (x + 1),),
-    "sin": (lambda t, x, r: t * x.cos(),),
-    "cos": (lambda t, x, r: -t * x.sin(),),
-    "tan": (lambda t, x, r: t * (r * r + 1),),
-    "sinh": (lambda t, x, r: t * x.cosh(),),
-    "cosh": (lambda t, x, r: t * x.sinh(),),
-    "tanh": (lambda t, x, r: t * (1 - r * r),),
-    "atan": (lambda t, x, r: t / (x * x + 1),),
-    "hypot": (lambda t, x, y, r: t * x / r, lambda t, x, y, r: t * y / r),
-    "pow": (_base, _exponent),
-    **dict.fromkeys(("floor", "ceil", "trunc", "rint", *("lt", "le", "gt", "ge", "eq", "ne")), NONE),
+_NAMES = (
+    "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh cbrt erf erfc lgamma hypot fmod copysign "
+    "floor ceil trunc rint maximum minimum"
+)
+# primitive -> the row that means the same
+_ROWS = {name: name for name in _NAMES.split()} | {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "neg": "negative",
+    "select": "where",
+    "abs": "absolute",
+    "pow": "power",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
 }
 
 
@@ -80,13 +43,50 @@ class NoDerivative(Exception):
     """A routine's derivative is not known. The text says why."""
 
 
-def parts(op: str, t: Any, place: int, args: list[V], result: V) -> V | None:
-    """What argument `place` of a primitive has to do with `t`; None: nothing. Raises NoDerivative."""
+class _TermBuilder:
+    """What the terms of a formula are written with: rows, in a routine."""
+
+    def __init__(self, body: RoutineBody) -> None:
+        self.body = body
+
+    def map(self, op: str, *operands: Any) -> KernelValue:
+        values = [x for x in operands if isinstance(x, KernelValue)]
+        like = next((v for v in reversed(values) if v.dtype.kind == "f"), values[-1])
+        args = [x if isinstance(x, KernelValue) else self.body.const(x, like.dtype) for x in operands]
+        with self.body.result_of(op, args) as result:
+            result.append(OPS[op].expand(self.body, *args))
+        return result[0]
+
+    def const(self, value: Any, dtype: Any) -> KernelValue:
+        return self.body.const(value, dtype)
+
+
+def operation_of(s: Let, known: Collection[int]) -> RowResult:
+    """The row that a value is a result of, and its arguments. known: the values that there are. The name is that of a
+    primitive where there is no row."""
+    if s.row is not None and all(a in known for a in s.row.args):
+        return s.row
+    return RowResult(_ROWS.get(s.instr.op, s.instr.op), s.instr.args)
+
+
+def is_bounded(name: str) -> bool:
+    """Whether the partial derivatives of a row are finite wherever its arguments are."""
+    row = OPS[name].derivative if name in OPS else None
+    return isinstance(row, Partials) and row.bounded
+
+
+def part_of_change(name: str, t: KernelValue, place: int, args: list[KernelValue], result: KernelValue) -> Any:
+    """What argument `place` of a row has to do with `t`, a change of it or the result's cotangent: linear in that, and
+    None for nothing. Raises NoDerivative."""
     if args[place].dtype.kind != "f":
         return None
-    if op == "cast":
-        raise AssertionError("a cast converts, which way is the caller's")
-    if op not in PARTIALS:
-        raise NoDerivative(f"the derivative of {op} is not known in a recorded loop")
-    formula = PARTIALS[op][place]
-    return None if formula is None else formula(t, *args, result)
+    derivative = OPS[name].derivative if name in OPS else None
+    if isinstance(derivative, Zero):
+        return None
+    if not isinstance(derivative, Partials):
+        raise NoDerivative(f"the derivative of {name} is not known in a recorded loop")
+    formula: Any = derivative.formulas[place]
+    if formula is None:
+        return None
+    builder = _TermBuilder(t.body)  # type: ignore[arg-type]
+    return formula(*(Term(builder, v) for v in (t, *args, result))).value

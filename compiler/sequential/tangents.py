@@ -5,45 +5,105 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..kernel.body_builder import KernelValue
-from .form import Block, Fold, For, If, Let, Routine, Set, Store, While
-from .partials import NoDerivative, parts
+from .form import Block, Fold, For, If, Let, Routine, Set, Store, While, blocks_of
+from .partials import NoDerivative, operation_of, part_of_change
 from .writer import RoutineWriter, Values, check_derivable, is_float
 
 
 @lru_cache(16)
-def with_tangents(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
-    """The routine that also computes what changes of its floats make; after its arrays come those of the changes, of
-    the arrays that are given. Raises NoDerivative."""
+def with_tangents(routine: Routine, moving: frozenset[int] | None = None) -> tuple[Routine, tuple[int, ...]]:
+    """The routine that also computes what changes of its floats make; after its arrays come those of the changes.
+
+    moving: the arrays whose beginnings change; None for all of floats. Also given: the arrays that have changes, those
+    that follow these. Raises NoDerivative."""
     check_derivable(routine)
-    floats = tuple(i for i, a in enumerate(routine.arrays) if is_float(a.dtype))
-    writer = _Along(routine, {a: len(routine.arrays) + k for k, a in enumerate(floats)})
+    floats = {i for i, a in enumerate(routine.arrays) if is_float(a.dtype)}
+    memory = _following_memory(routine, floats if moving is None else floats & moving)
+    changing = tuple(sorted(n for kind, n in memory if kind == "load"))
+    writer = _Along(routine, memory, {a: len(routine.arrays) + k for k, a in enumerate(changing)})
     writer.block({}, {}, routine.body)
-    arrays = (*routine.arrays, *(routine.arrays[i] for i in floats))
+    arrays = (*routine.arrays, *(routine.arrays[i] for i in changing))
     found = writer.finished(arrays, {i for i, a in enumerate(arrays) if a.role == "temp"})
-    return found, floats
+    return found, changing
+
+
+def _following_memory(routine: Routine, moving: set[int]) -> set[tuple[str, int]]:
+    """The arrays, as ("load", number), and variables, as ("get", number), that follow these arrays."""
+    memory = {("load", a) for a in moving}
+    follows = set[int]()
+    size = -1
+    while size != len(memory) + len(follows):
+        size = len(memory) + len(follows)
+        _follow(routine.body, memory, follows)
+    return memory
+
+
+def _follow(block: Block, memory: set[tuple[str, int]], follows: set[int]) -> None:
+    for s in block:
+        if isinstance(s, Let):
+            here = (s.instr.op, s.instr.attr) in memory or any(a in follows for a in s.instr.args)
+            if is_float(s.instr.dtype) and here:
+                follows.add(s.number)
+        elif isinstance(s, Store) and s.value in follows:
+            memory.add(("load", s.array))
+        elif isinstance(s, Set) and s.value in follows:
+            memory.add(("get", s.variable))
+        for inner in blocks_of(s):
+            _follow(inner, memory, follows)
+        if isinstance(s, Fold) and s.value in follows:
+            follows.add(s.number)
+
+
+def _changing_values(routine: Routine) -> set[int]:
+    """The values whose changes reach memory, a variable or a sum: those within a row do not."""
+    lets: dict[int, Let] = {}
+    known, todo = set[int](), list[int]()
+
+    def collect(block: Block) -> None:
+        for s in block:
+            if isinstance(s, Let):
+                lets[s.number] = s
+            elif isinstance(s, (Store, Set, Fold)):
+                todo.append(s.value)
+            known.update({s.number} if isinstance(s, (Let, Fold)) else ())
+            known.update({s.index} if isinstance(s, (For, Fold)) else ())
+            for inner in blocks_of(s):
+                collect(inner)
+
+    collect(routine.body)
+    found = set[int]()
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo += operation_of(lets[number], known).args if number in lets else ()
+    return found
 
 
 class _Along(RoutineWriter):
-    def __init__(self, routine: Routine, twin: dict[int, int]) -> None:
+    def __init__(self, routine: Routine, memory: set[tuple[str, int]], twin: dict[int, int]) -> None:
         super().__init__(routine)
-        self.twin = twin
-        self.twins = {v: self.variable(d) for v, d in enumerate(routine.variables) if is_float(d)}
+        self.twin, self.changing = twin, _changing_values(routine)
+        self.twins = {v: self.variable(d) for v, d in enumerate(routine.variables) if ("get", v) in memory}
 
     def tangent(self, s: Let, env: Values, changes: Values) -> KernelValue | None:
         instr, body = s.instr, self.body
-        if not is_float(instr.dtype) or instr.op == "const":
+        if not is_float(instr.dtype) or instr.op == "const" or s.number not in self.changing:
             return None
         if instr.op == "load":
-            return body.load_element(self.twin[instr.attr], instr.dtype, env[instr.args[0]])
+            twin = self.twin.get(instr.attr)
+            return None if twin is None else body.load_element(twin, instr.dtype, env[instr.args[0]])
         if instr.op == "get":
-            return body.get(self.twins[instr.attr], instr.dtype)
+            twin = self.twins.get(instr.attr)
+            return None if twin is None else body.get(twin, instr.dtype)
         if instr.op == "cast":
             found = changes.get(instr.args[0])
             return None if found is None else found.cast(instr.dtype)
-        args, total = [env[a] for a in instr.args], None
-        for place, a in enumerate(instr.args):
+        row, total = operation_of(s, env), None
+        args = [env[a] for a in row.args]
+        for place, a in enumerate(row.args):
             if a in changes:
-                part = parts(instr.op, changes[a], place, args, env[s.number])
+                part = part_of_change(row.name, changes[a], place, args, env[s.number])
                 total = part if total is None else total if part is None else total + part
         return total
 
@@ -96,7 +156,7 @@ class _Along(RoutineWriter):
 
     def fold(self, s: Fold, env: Values, changes: Values) -> None:
         env[s.number] = self.fold_again(s, env)
-        if not is_float(s.dtype):
+        if not is_float(s.dtype) or s.number not in self.changing:
             return
         if s.combine != "sum":
             raise NoDerivative(f"the derivative of the reduction {s.combine} is not known in a recorded loop")

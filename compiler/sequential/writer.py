@@ -48,7 +48,11 @@ class RoutineWriter:
             return self.body.get(instr.attr, instr.dtype)
         if instr.op == "cast":
             return args[0].cast(instr.dtype)
-        return self.body.emit(instr.op, *args, dtype=instr.dtype)
+        if s.row is None or any(a not in env for a in s.row.args):
+            return self.body.emit(instr.op, *args, dtype=instr.dtype)
+        with self.body.result_of(s.row.name, [env[a] for a in s.row.args]) as result:
+            result.append(self.body.emit(instr.op, *args, dtype=instr.dtype))
+        return result[0]
 
     def variable(self, dtype: DType) -> int:
         self.variables.append(dtype)

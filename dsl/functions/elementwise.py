@@ -37,6 +37,7 @@ from ..trace.items import wrap_integer_to_dtype
 from ..trace.memory_layout import CopyLayout, has_one_dense_layout
 from ..trace.number_kinds import result_kinds, with_other_kinds
 from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
+from ..trace.trace import current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
@@ -328,6 +329,16 @@ def _clip_function(
         new = old
     low, high = (None if bound is _MISSING else bound for bound in new)
     return clip(to_traced_array(a) if type(a) in _WEAK else a, low, high, out, dtype=dtype)
+
+
+def root_of_squares(squares: Tracer, function: Callable[[Tracer], Tracer] | None = None) -> Tracer:
+    """The root of a sum of squares, or another function of it that is 0 at 0; where it is differentiated all of its
+    derivatives at 0 are 0, as PyTorch's are: one of those that it has around there."""
+    result = apply("sqrt", squares) if function is None else function(squares)
+    trace = current_trace()
+    if trace is None or not trace.deriving:
+        return result
+    return apply("where", apply("equal", squares, 0), 0.0, result)
 
 
 @implements(method="clip")

@@ -11,7 +11,7 @@ from ..core.errors import ShapeError
 from ..trace.dispatch import implements
 from ..trace.operands import to_axes, to_traced_array
 from ..trace.tracer import Tracer
-from .elementwise import apply
+from .elementwise import apply, root_of_squares
 from .host_calls import require_known_option
 from .linalg import svdvals
 from .reductions import max, min, squared_magnitude, sum
@@ -26,7 +26,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
         a = cast(a, FLOAT64)
     axes = to_axes(axis, a.ndim)
     if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
+        return root_of_squares(sum(_squares(a), axes, None, None, keepdims))
     if len(axes) == 1:
         return _vector_norm(a, ord, axes, keepdims)
     if len(axes) == 2:
@@ -40,7 +40,7 @@ def _squares(a: Tracer) -> Tracer:
 
 def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
     if ord is None or ord == 2:
-        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
+        return root_of_squares(sum(_squares(a), axes, None, None, keepdims))
     if isinstance(ord, str):
         raise ShapeError(f"Invalid norm order '{ord}' for vectors")
     size = apply("absolute", a)
@@ -52,12 +52,13 @@ def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> 
         return sum(cast(apply("not_equal", a, 0), size.dtype), axes, None, None, keepdims)
     if ord == 1:
         return sum(size, axes, None, None, keepdims)
-    return apply("power", sum(apply("power", size, ord), axes, None, None, keepdims), 1 / ord)
+    powers = sum(apply("power", size, ord), axes, None, None, keepdims)
+    return root_of_squares(powers, lambda x: apply("power", x, 1 / ord)) if ord > 0 else apply("power", powers, 1 / ord)
 
 
 def _matrix_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
     if ord in (None, "f", "fro"):
-        return apply("sqrt", sum(_squares(a), axes, None, None, keepdims))
+        return root_of_squares(sum(_squares(a), axes, None, None, keepdims))
     matrices = moveaxis(a, axes, (-2, -1))
     if ord in _BY_SVD:
         result = _BY_SVD[ord](svdvals(matrices), -1)

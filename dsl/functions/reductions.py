@@ -27,7 +27,7 @@ from ..trace.operands import (
     traced_length,
 )
 from ..trace.tracer import Tracer
-from .elementwise import apply, fitting_mask
+from .elementwise import apply, fitting_mask, root_of_squares
 from .host_calls import assign_to_converted_out
 from .views import broadcast_to, cast, diagonal, reshape
 
@@ -242,7 +242,7 @@ def root_of_variance(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
 
     @functools.wraps(variance)
     def function(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any) -> Tracer:
-        result = apply("sqrt", variance(a, axis, dtype, None, *rest, **options))
+        result = root_of_squares(variance(a, axis, dtype, None, *rest, **options))
         return result if out is None else assign_array(out, result)
 
     return function

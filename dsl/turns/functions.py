@@ -291,7 +291,11 @@ def recorded_norm(recorder: Recorder, x: Any, ord: Any = None, axis: Any = None,
     if not isinstance(a, LoopArray) or a.ndim != 1 or ord not in (None, 2) or axis not in (None, 0) or keepdims:
         raise LoopNotRecordable("np.linalg.norm with these arguments")
     a = a if a.dtype.kind == "f" else astype(recorder, a, np.float64)
-    return recorder.map("sqrt", matmul(recorder, a, a))
+    squares = matmul(recorder, a, a)
+    found = recorder.map("sqrt", squares)
+    if not recorder.trace.deriving:
+        return found
+    return recorder.map("where", recorder.map("equal", squares, 0), 0.0, found)  # as `root_of_squares`
 
 
 # shapes

@@ -23,7 +23,7 @@ def _given(routine: Routine) -> list[int]:
 
 def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     routine: Routine = call.attr("routine")
-    made: Backwards = backwards(routine)
+    made: Backwards = backwards(routine, call.walks.options.ieee)
     builder = call.builder
     results = builder.sequential(made.forward, call.args)
     at_end = dict(zip(_written(made.forward), results, strict=True))
@@ -49,8 +49,8 @@ def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
 
 def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     routine: Routine = call.attr("routine")
-    made, floats = with_tangents(routine)
     moving = dict(zip(_given(routine), tangents, strict=True))
+    made, floats = with_tangents(routine, frozenset(i for i, t in moving.items() if t is not None))
     more = [
         zeros(call.builder, arg) if (t := moving[i]) is None else t
         for i, arg in zip(_given(routine), call.args, strict=True)

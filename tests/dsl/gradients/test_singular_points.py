@@ -1,0 +1,172 @@
+"""Derivatives where there is none, or several: forward mode, reverse mode and recorded loops give one and the same, by
+a convention that is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.compiler.core.types import FLOAT64
+from kernelgraph.compiler.ops.derivatives import Partials, Zero
+from kernelgraph.compiler.ops.table import OPS, resolve_loop_dtypes
+from tests.turn_programs import recorded
+
+Array = np.ndarray[Any, Any]
+POINTS = np.array([-2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0])
+# rows whose functions are not NumPy's, or are not known in a recorded loop
+APART = {"angle", "barrier", "complex", "conjugate", "frexp_mantissa", "frexp_exp", "imag", "ldexp", "modf_frac"}
+APART |= {"modf_int", "nan_to_num", "real", "where", "gelu", "sigmoid", "relu", "erf", "erfc", "lgamma"}
+APART |= {"stop_gradient", "spacing", "nextafter", "isnan", "isinf", "isfinite"}
+
+
+def rows(arity: int) -> dict[str, Callable[..., Any]]:
+    """NumPy's functions of real numbers that give such."""
+    return {
+        name: getattr(np, name)
+        for name, row in OPS.items()
+        if row.kind == "map" and row.arity == arity and name not in APART and hasattr(np, name)
+        if isinstance(row.derivative, Partials | Zero) and _is_of_floats(row)
+    }
+
+
+def _is_of_floats(row: Any) -> bool:
+    try:
+        return resolve_loop_dtypes(row, (FLOAT64,) * row.arity)[1] == FLOAT64
+    except TypeError:
+        return False
+
+
+def at_once(functions: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """Each function of a row of the arguments."""
+    return lambda *args: np.stack([f(*(a[k] for a in args)) for k, f in enumerate(functions.values())])
+
+
+def turn_by_turn(functions: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
+    def loop(*args: Any) -> Any:
+        found = np.zeros(args[0].shape)
+        for i in range(args[0].shape[1]):
+            for k, function in enumerate(functions.values()):
+                found[k, i] = function(*(a[k, i] for a in args))
+        return found
+
+    return loop
+
+
+def both_modes(function: Callable[..., Any], args: tuple[Array, ...]) -> tuple[list[Array], list[Array]]:
+    """The partial derivatives in each argument, by forward mode and by reverse mode."""
+    ones = np.ones(args[0].shape)
+    forward = []
+    for k in range(len(args)):
+        tangents = [ones if i == k else None for i in range(len(args))]
+        push = kg.kernel_graph(lambda *a, t=tangents: kg.jvp(function, a, t)[1])
+        forward.append(np.asarray(push(*args)))
+    pull = kg.kernel_graph(lambda *a: kg.vjp(function, *a)[1](ones))
+    return forward, [np.asarray(found) for found in pull(*args)]
+
+
+@pytest.mark.parametrize("arity", [1, 2])
+def test_all_ways_to_a_derivative_agree_at_all_points(arity: int) -> None:
+    functions = rows(arity)
+    assert len(functions) > (30 if arity == 1 else 15)
+    args = tuple(np.tile(g.reshape(-1), (len(functions), 1)) for g in np.meshgrid(*[POINTS] * arity))
+    forward, reverse = both_modes(at_once(functions), args)
+    with recorded() as notes:
+        along, back = both_modes(turn_by_turn(functions), args)
+    assert not [reason for each in notes for reason in each.unrolled.values()]
+    for k in range(arity):
+        for found in (reverse[k], along[k], back[k]):
+            for name, one, other in zip(functions, forward[k], found, strict=True):
+                np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12, err_msg=f"{name}, argument {k}")
+
+
+ZERO, INF, NAN = np.zeros(2), np.inf, np.nan
+# function, arguments, the partial derivatives of the sum; who else has them
+CONVENTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
+    "absolute": (np.abs, (ZERO,), ([0, 0],)),  # PyTorch
+    "sign": (np.sign, (ZERO,), ([0, 0],)),  # JAX, PyTorch
+    "sqrt": (np.sqrt, (ZERO,), ([INF, INF],)),  # JAX, PyTorch
+    "hypot": (np.hypot, (ZERO, ZERO), ([0, 0], [0, 0])),
+    "arctan2": (np.arctan2, (ZERO, ZERO), ([NAN, NAN], [NAN, NAN])),  # JAX
+    "maximum": (np.maximum, ([1.0, 2], [1.0, 3]), ([0.5, 0], [0.5, 1])),  # JAX, PyTorch
+    "fmin": (np.fmin, ([1.0, 2], [1.0, 3]), ([0.5, 1], [0.5, 0])),
+    "max": (np.max, ([1.0, 3, 3],), ([0, 0.5, 0.5],)),  # JAX, PyTorch's amax
+    "clip": (lambda x: np.clip(x, -1, 1), ([-1.0, 1, 0, 2],), ([0.5, 0.5, 1, 0],)),  # JAX
+    "clip to one side": (lambda x: np.clip(x, None, 1), ([-1.0, 1, 2],), ([1, 0.5, 0],)),  # JAX
+    "clip to bounds of each": (
+        np.clip,
+        ([-1.0, 1, 2], [-1.0] * 3, [1.0] * 3),
+        ([0.5, 0.5, 0], [0.5, 0, 0], [0, 0.5, 1]),
+    ),
+    "power": (np.power, ([0.0] * 4, [0.0, 1, 2, 0.5]), ([0, 1, 0, INF], [0, 0, 0, 0])),  # PyTorch
+    "square": (lambda x: x**2, (ZERO,), ([0, 0],)),
+    "prod": (np.prod, ([0.0, 2, 3],), ([6, 0, 0],)),  # JAX, PyTorch
+    "prod of zeros": (np.prod, ([0.0, 0, 3],), ([0, 0, 0],)),  # JAX, PyTorch
+    "cumprod": (np.cumprod, ([2.0, 0, 3],), ([1, 8, 0],)),  # JAX, PyTorch
+    "norm": (np.linalg.norm, (ZERO,), ([0, 0],)),  # PyTorch
+    "norm of a matrix": (np.linalg.norm, (np.zeros((2, 2)),), (np.zeros((2, 2)),)),  # PyTorch
+    "norm of order 1": (lambda x: np.linalg.norm(x, 1), (ZERO,), ([0, 0],)),  # PyTorch
+    "norm of order 3": (lambda x: np.linalg.norm(x, 3), (ZERO,), ([0, 0],)),  # PyTorch
+    "norm of order inf": (lambda x: np.linalg.norm(x, np.inf), ([1.0, -1],), ([0.5, -0.5],)),  # JAX, PyTorch
+    "std": (np.std, ([1.0, 1],), ([0, 0],)),  # PyTorch
+    "relu": (kg.nn.relu, (ZERO,), ([0, 0],)),  # JAX, PyTorch
+    "logaddexp": (np.logaddexp, ([0.0, -INF], [0.0, -INF]), ([0.5, 1], [0.5, 1])),
+    "sort": (lambda x: np.sort(x) * [1, 2, 3], ([1.0, 1, 0],), ([2, 3, 1],)),  # JAX, PyTorch
+    "remainder": (np.remainder, ([2.0, 4], [2.0, 2]), ([1, 1], [-1, -2])),  # JAX, PyTorch
+}
+
+
+@pytest.mark.parametrize("name", CONVENTIONS)
+def test_conventions(name: str) -> None:
+    function, given, expected = CONVENTIONS[name]
+    args = [np.asarray(a, float) for a in given]
+    places = tuple(range(len(args)))
+    reverse = kg.grad(lambda *a: np.asarray(function(*a)).sum(), places)(*args)
+    for found, wanted in zip(reverse, expected, strict=True):
+        np.testing.assert_allclose(found, wanted)
+    for k in places:
+        unit = np.eye(args[k].size).reshape(-1, *args[k].shape)
+        rows = np.asarray(kg.vmap(pushed(function, args, k))(unit))
+        if np.isfinite(expected[k]).all():
+            np.testing.assert_allclose(rows.reshape(len(unit), -1).sum(1).reshape(args[k].shape), expected[k])
+
+
+def pushed(function: Callable[..., Any], args: list[Array], place: int) -> Callable[[Any], Any]:
+    """The tangent of a function, given that of one argument."""
+    return lambda t: kg.jvp(function, args, [t if i == place else None for i in range(len(args))])[1]
+
+
+def test_the_norm_in_a_recorded_loop() -> None:
+    def f(x: Any) -> Any:
+        found = np.zeros(x.shape[0])
+        for i in range(x.shape[0]):
+            found[i] = np.linalg.norm(x[i])
+        return found.sum()
+
+    with recorded() as notes:
+        found = kg.kernel_graph(lambda x: kg.grad(f)(x))(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    assert not [reason for each in notes for reason in each.unrolled.values()]
+    np.testing.assert_allclose(found, [[0, 0], [0.6, 0.8]])
+
+
+def test_what_a_where_does_not_take_in_a_recorded_loop() -> None:
+    """As in a graph: nothing comes back, but with ieee=True."""
+
+    def f(x: Any) -> Any:
+        found = np.zeros(x.shape[0])
+        for i in range(x.shape[0]):
+            root = np.sqrt(x[i])
+            found[i] = np.where(x[i] > 0, root * root + root / x[i], 0.0)
+        return found.sum()
+
+    x = np.array([-1.0, 0.0, 4.0])
+    expected = np.array([0, 0, 15 / 16])
+    np.testing.assert_allclose(kg.grad(f)(x), expected)
+    with recorded() as notes:
+        np.testing.assert_allclose(kg.kernel_graph(lambda x: kg.grad(f)(x))(x), expected)
+        ieee = np.asarray(kg.kernel_graph(lambda x: kg.grad(f, ieee=True)(x))(x))
+    assert not [reason for each in notes for reason in each.unrolled.values()]
+    assert np.isnan(ieee[:2]).all() and ieee[2] == expected[2]
