@@ -13,18 +13,19 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.settings import settings
-from ...runtime.engine.communicator import Communicator
-from ...runtime.program.world import World
+from ...runtime.engine.communicator import CONTENT_BYTES, Agreement, Communicator, agreement_on_one
+from ...runtime.program.world import JOINS, Host, World
 from ...runtime.worlds.alone import AloneWorld
 from ...runtime.worlds.threads import run_ranks_as_threads
 from ..array.devices import DeviceUnavailableError
-from ..core.errors import ArgumentsError, OptionError
+from ..core.errors import ArgumentsError, DTypeError, OptionError
 
 Result = TypeVar("Result")
 ENGINES = ("mpi", "alone")
@@ -121,38 +122,102 @@ def local_rank() -> int:
 
 def barrier() -> None:
     """Wait until all ranks are here. Raises RankError."""
-    communicator = current()
-    communicator.run(communicator.world.barrier, "kg.distributed.barrier()")
+    current().run(
+        agreement_on_one("kg.distributed.barrier()"), lambda _: None
+    )  # all have told what they are about to do
 
 
 def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
     """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
-    if op not in ("sum", "prod", "max", "min"):
-        raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
-    communicator, given = current(), np.ascontiguousarray(x)
+    communicator, array = current(), np.asarray(x)
+    dtype, agreement = _reduction(op, array.dtype, array.shape)
+    given = np.ascontiguousarray(array, dtype)
     result = np.empty_like(given)
-    doing = f"kg.distributed.all_reduce {op} of {given.dtype}{list(given.shape)}"
-    communicator.run(lambda: communicator.world.all_reduce(given, result, op), doing)
-    return result.reshape(np.shape(x))
+    if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
+        communicator.run(agreement, partial(_join_contents, JOINS[op], result), given.tobytes())
+    else:
+        communicator.run(agreement, lambda _: communicator.world.all_reduce(given, result, op))
+    return result.reshape(array.shape).astype(array.dtype, copy=False)
+
+
+@lru_cache(maxsize=512)
+def _reduction(op: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[np.dtype[Any], Agreement]:
+    """In which dtype arrays are joined, and what ranks agree on. float16 is joined as float32, bool as uint8, which MPI
+    has. Raises OptionError, DTypeError."""
+    if op not in JOINS:
+        raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
+    if dtype.kind not in ("iufb" if op in ("max", "min") else "iufc"):
+        raise DTypeError(f"a {op} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
+    wide = {"b": np.uint8, "f": np.float32}.get(dtype.kind) if dtype.itemsize <= 2 else None
+    found = dtype.newbyteorder("=") if wide is None else np.dtype(wide)
+    return found, agreement_on_one(f"kg.distributed.all_reduce {op}", dtype, shape)
+
+
+def _join_contents(join: np.ufunc, result: Host, contents: Host) -> None:
+    """In the order of the ranks: the same bits on each."""
+    every = contents[:, : result.nbytes].view(result.dtype)
+    join.reduce(every, 0, None, result.reshape(-1))
 
 
 def all_gather(x: Any) -> np.ndarray[Any, Any]:
     """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
-    communicator, given = current(), np.ascontiguousarray(x)
+    communicator, given = current(), _plain(x)
     result = np.empty((communicator.world.size, *given.shape), given.dtype)
-    doing = f"kg.distributed.all_gather of {given.dtype}{list(given.shape)}"
-    communicator.run(lambda: communicator.world.all_gather(given, result), doing)
+
+    def copied(contents: Host) -> None:
+        _bytes(result).reshape(len(contents), -1)[...] = contents[:, : given.nbytes]
+
+    _exchange(
+        communicator,
+        "kg.distributed.all_gather",
+        given,
+        copied,
+        lambda: communicator.world.all_gather(_bytes(given), _bytes(result)),
+    )
     return result.reshape((communicator.world.size, *np.shape(x)))
 
 
 def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
     """The array of one rank, on each; all have arrays of one shape and dtype. Raises PlanError, RankError."""
-    communicator, result = current(), np.array(x, order="C")
-    if not 0 <= root < communicator.world.size:
+    communicator, given = current(), _plain(x)
+    if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < communicator.world.size:
         raise OptionError(f"root={root!r} is none of the {communicator.world.size} ranks")
-    doing = f"kg.distributed.broadcast of {result.dtype}{list(result.shape)} from {root}"
-    communicator.run(lambda: communicator.world.broadcast(result.reshape(-1), root), doing)
-    return result
+    result = np.array(given)
+
+    def copied(contents: Host) -> None:
+        _bytes(result)[...] = contents[root, : given.nbytes]
+
+    _exchange(
+        communicator,
+        f"kg.distributed.broadcast from {root}",
+        given,
+        copied,
+        lambda: communicator.world.broadcast(_bytes(result), root),
+    )
+    return result.reshape(np.shape(x))
+
+
+def _plain(x: Any) -> Host:
+    """A C-contiguous array with at least one axis, whose bytes may travel. Raises DTypeError."""
+    given = np.ascontiguousarray(x)
+    if given.dtype.hasobject:
+        raise DTypeError(f"ranks exchange arrays of numbers; {given.dtype} holds objects of this process")
+    return given
+
+
+def _bytes(array: Host) -> Host:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _exchange(
+    communicator: Communicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
+) -> None:
+    """What a small array needs is in the message in which the ranks agree."""
+    agreement = agreement_on_one(name, given.dtype, given.shape)
+    if given.nbytes <= CONTENT_BYTES:
+        communicator.run(agreement, small, given.tobytes())
+    else:
+        communicator.run(agreement, lambda _: large())
 
 
 def shrink() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...runtime.engine.collective_calls import CollectiveCall
-from ...runtime.engine.communicator import Communicator, digest_of_collective_lines
+from ...runtime.engine.communicator import Communicator, agreement_on_one
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import device_named, name_of
@@ -136,7 +136,7 @@ class KVStore:
         if self._servers is not None:
             self._servers.barrier()
         elif self._ranks is not None:
-            self._ranks.run(self._ranks.world.barrier, "the store's barrier()")
+            self._ranks.run(agreement_on_one("the store's barrier()"), lambda _: None)
 
     def set_updater(self, updater: Updater, states: int = 0) -> None:
         """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for each
@@ -252,13 +252,13 @@ class KVStore:
         """The sum of all ranks' arrays, on its way."""
         narrow = joined.dtype if joined.dtype.itemsize == 2 and dtype_kind(joined.dtype) == "f" else None
         given = joined if narrow is None else joined.astype(np.float32)
-        doing = f"push of {key!r}, {joined.dtype}{list(joined.shape)}"
+        agreement = agreement_on_one(f"push of {key!r}", joined.dtype, joined.shape)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
         call = CollectiveCall(step, given._device, ranks.world)
-        agreed = ranks.agree([doing], digest_of_collective_lines([doing]), doing)
+        agreed = ranks.agree(agreement)
         before = [e for e in (agreed, given._event) if e is not None]
-        event = ranks.submit(partial(call.run, before, [given._memory], [target]), doing)
+        event = ranks.submit(partial(call.run, before, [given._memory], [target]), agreement.doing)
         track_memory((event,), (given._memory, target))
         result = Array(target, given._spec, given._device, event)
         return result if narrow is None else result.astype(narrow)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.engine.communicator import Communicator
+from ...runtime.engine.communicator import Communicator, agreement_on_one
 from ...runtime.program.device import Device
 from ..array.array import Array, on_device
 from ..array.devices import device_named, name_of, open_device, parse_device_name
@@ -139,9 +139,9 @@ class Sharded:
         if communicator is not None:
             own = np.ascontiguousarray(parts[0])
             every = np.empty((len(self.mesh), *own.shape), own.dtype)
-            doing = f"reading {self.dtype}{list(self.shape)}"
             raw, whole = own.reshape(-1).view(np.uint8), every.reshape(-1).view(np.uint8)
-            communicator.run(lambda: communicator.world.all_gather(raw, whole), doing)
+            agreement = agreement_on_one("reading", self.dtype, self.shape)
+            communicator.run(agreement, lambda _: communicator.world.all_gather(raw, whole))
             parts = list(every)
         return np.concatenate(parts, axis=self.axis)
 

@@ -16,7 +16,7 @@ from ..program.device import Device, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
 from .collective_calls import CollectiveCall, collective_lines_of_plan
-from .communicator import Communicator, digest_of_collective_lines
+from .communicator import Agreement, Communicator, agreement_on
 
 Prepare = Callable[[Device, Plan], Executable]
 Events = list[Event | None]
@@ -67,18 +67,21 @@ class ReadyCollective:
 
     call: CollectiveCall
     communicator: Communicator
-    name: str
+    doing: str
 
-    def start_after(self, agreed: Event | None, memories: Sequence[Any], events: Events) -> None:
+    def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> Event | None:
+        """agreed: the event when the ranks have, or on what they are to agree first. The event when they have."""
         step = self.call.step
-        before = [e for e in (agreed, *(events[v] for v in step.reads)) if e is not None]
+        agreement = agreed if isinstance(agreed, Agreement) else None
+        given = [events[v] for v in step.reads] if agreement else [agreed, *(events[v] for v in step.reads)]
+        before: list[Any] = [e for e in given if e is not None]
         blocks = [memories[v] for v in step.reads], [memories[v] for v in step.writes]
-        doing = f"{step.meaning} of {self.name}{f' ({step.line})' if step.line else ''}"
-        event = self.communicator.submit(partial(self.call.run, before, *blocks), doing)
+        event = self.communicator.submit(partial(self.call.run, before, *blocks), self.doing, agreement=agreement)
         for v in step.writes:
             events[v] = event
         if settings.engine == "sync":
             _wait_for_event_quietly(event)
+        return event if agreement is not None else agreed  # type: ignore[return-value]
 
 
 class MultiDeviceExecutable:
@@ -97,8 +100,8 @@ class MultiDeviceExecutable:
         self._executables: dict[tuple[int, int], Executable] = {}
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
-        self._lines = collective_lines_of_plan(plan)
-        self._digest = digest_of_collective_lines(self._lines)
+        self._collectives = bool(plan.collectives)
+        self._agreement = agreement_on(collective_lines_of_plan(plan), f"the collectives of {plan.name}")
         self._steps = [
             self._copy(step)
             if isinstance(step, CopyValue)
@@ -111,16 +114,18 @@ class MultiDeviceExecutable:
     def _collective(self, step: Collective) -> ReadyCollective:
         assert self._communicator is not None
         device = self._devices[self.plan.values[step.reads[0]].device]
-        return ReadyCollective(
-            CollectiveCall(step, device, self._communicator.world), self._communicator, self.plan.name
-        )
+        doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
+        return ReadyCollective(CollectiveCall(step, device, self._communicator.world), self._communicator, doing)
 
-    def _agree(self) -> Event | None:
-        """All ranks are about to run this plan. The first time nothing starts before they have said so."""
+    def _agree(self) -> Event | Agreement | None:
+        """All ranks are about to run this plan. The first time nothing starts before they have said so; later they say
+        so while the first part runs or, where there is none, with the first collective."""
         communicator = self._communicator
-        if communicator is None or not self.plan.collectives:
+        if communicator is None or not self._collectives:
             return None
-        agreed = communicator.agree(self._lines, self._digest, f"the collectives of {self.plan.name}")
+        if self._agreed and isinstance(self._steps[0], ReadyCollective):
+            return self._agreement
+        agreed = communicator.agree(self._agreement)
         if not self._agreed:
             agreed.wait()
             self._agreed = True
@@ -156,7 +161,7 @@ class MultiDeviceExecutable:
         try:
             for step, arena in zip(self._steps, arenas, strict=True):
                 if isinstance(step, ReadyCollective):
-                    step.start_after(agreed, memories, events)
+                    agreed = step.start_after(agreed, memories, events)
                 else:
                     step.start(memories, arena, scalars, events)
         except BaseException:  # what has started uses the memory

@@ -6,8 +6,10 @@ It is the event of a run that has no steps: whoever made the promise writes the 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
+from ..program.device import Event
 from . import unread_errors
 from .engine import Engine, allocate_aligned_words, engine_of_process
 from .run import FailedEvent, NativeRun, RunEvent
@@ -26,16 +28,35 @@ class _Record:
         self.gated = False
 
 
+Help = Callable[[Event], None]  # does what an event waits for, if whoever is to do it has not begun
+
+
+def _wait_alone(event: Event) -> None:
+    """Whoever waits for it does nothing else."""
+
+
+class _PromiseEvent(RunEvent):
+    """The event of a promise: who waits for it helps."""
+
+    __slots__ = ()
+
+    def wait(self) -> None:
+        if not self.query():
+            promise: Any = self.run.owner
+            promise.help(self)
+        super().wait()
+
+
 class Promise:
-    """event: what happens when `complete` is called, once."""
+    """event: what happens when `complete` is called, once. help: what whoever waits for it does first."""
 
-    __slots__ = ("_engine", "_run", "event")
+    __slots__ = ("_engine", "_run", "event", "help")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, help: Help = _wait_alone) -> None:
         free: list[Any] = []
-        self._engine = engine
+        self._engine, self.help = engine, help
         self._run = NativeRun(engine, _Record(), free, self)  # type: ignore[arg-type]
-        self.event = RunEvent(self._run, _EVENT, 0)
+        self.event = _PromiseEvent(self._run, _EVENT, 0)
         engine.runs[self._run.number] = self._run
 
     def host_step(self, task: int, addresses: Any, scalars: Any) -> None:
@@ -62,8 +83,8 @@ def make_failed_event(error: BaseException, unread: bool) -> FailedEvent:
 class PlainPromise:
     """The same where there is no native engine; its event is one of Python's."""
 
-    def __init__(self) -> None:
-        self.event = self
+    def __init__(self, help: Help = _wait_alone) -> None:
+        self.event, self.help = self, help
         self.failure: FailedEvent | None = None
         self._done = threading.Event()
 
@@ -79,11 +100,13 @@ class PlainPromise:
         self._done.wait()
 
     def wait(self) -> None:
+        self.help(self)
         self._done.wait()
         if self.failure is not None:
             self.failure.raise_error()
 
 
-def make_promise() -> Promise | PlainPromise:
+def make_promise(help: Help = _wait_alone) -> Promise | PlainPromise:
+    """help: see `Promise`."""
     engine = engine_of_process()
-    return PlainPromise() if engine is None or not engine.start() else Promise(engine)
+    return PlainPromise(help) if engine is None or not engine.start() else Promise(engine, help)

@@ -12,8 +12,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -62,15 +61,15 @@ class MPIWorld(World):
 
     # collectives
 
-    @contextmanager
-    def _collective(self, name: str) -> Iterator[None]:
+    def _meet(self, name: str, call: Callable[..., Any], *given: Any) -> None:
+        """Call one of MPI's collectives."""
         if self.failure is not None:
             raise RankError(*self.failure)
         self.count += 1
         self.doing = self.doing or name
         self._since = time.monotonic()
         try:
-            yield
+            call(*given)
         except MPI.Exception as error:
             self._since = 0.0
             self._fail_collective(error)
@@ -93,36 +92,32 @@ class MPIWorld(World):
         return tuple(sorted(MPI.Group.Translate_ranks(group, range(group.Get_size()), own)))
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        with self._collective("all_reduce"):
-            self._data.Allreduce(source, target, OPERATIONS[op])
+        self._meet("all_reduce", self._data.Allreduce, source, target, OPERATIONS[op])
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
-        with self._collective("reduce_scatter"):
-            self._data.Reduce_scatter_block(source, target, OPERATIONS[op])
+        self._meet("reduce_scatter", self._data.Reduce_scatter_block, source, target, OPERATIONS[op])
 
     def all_gather(self, source: Host, target: Host) -> None:
-        with self._collective("all_gather"):
-            self._data.Allgather(source, target)
+        self._meet("all_gather", self._data.Allgather, source, target)
 
     def all_to_all(self, source: Host, target: Host) -> None:
-        with self._collective("all_to_all"):
-            self._data.Alltoall(source, target)
+        self._meet("all_to_all", self._data.Alltoall, source, target)
 
     def broadcast(self, array: Host, root: int) -> None:
-        with self._collective("broadcast"):
-            self._data.Bcast(array, root)
+        self._meet("broadcast", self._data.Bcast, array, root)
 
     def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
-        with self._collective("permute"):
+        def sent() -> None:
             requests = [self._data.Irecv(target, a) for a, b in pairs if b == self.rank]
             if not requests:
                 target[...] = 0
             requests += [self._data.Isend(source, b) for a, b in pairs if a == self.rank]
             MPI.Request.Waitall(requests)
 
+        self._meet("permute", sent)
+
     def barrier(self) -> None:
-        with self._collective("barrier"):
-            self._data.Barrier()
+        self._meet("barrier", self._data.Barrier)
 
     # mail
 

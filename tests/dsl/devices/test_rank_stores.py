@@ -85,7 +85,7 @@ def test_ranks_that_push_different_keys_all_say_so() -> None:
 
     for error in on_ranks(2, run):
         assert isinstance(error, kg.PlanError)
-        assert "push of 'a', float32[4, 3]" in str(error) and "push of 'b', float32[4, 3]" in str(error)
+        assert "push of 'a' of float32[4, 3]" in str(error) and "push of 'b' of float32[4, 3]" in str(error)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,6 +50,64 @@ def error_of(run: Callable[[], Any]) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+DTYPES = ("f4", "f8", "f2", "i1", "u1", "i4", "u8", "c8", ">f4", "?")
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0,), (5, 41), (2, 3, 200)])
+def test_eager_collectives_of_small_and_large_arrays(shape: tuple[int, ...]) -> None:
+    """What travels with the digest and what does not is joined in the same way."""
+    size = 3
+
+    def made(rank: int, dtype: str) -> Any:
+        return np.array(np.random.default_rng(rank).integers(0, 2 if dtype == "?" else 4, shape)).astype(dtype)
+
+    def run() -> None:
+        own = kg.distributed.rank()
+        for dtype in DTYPES:
+            every = [made(r, dtype) for r in range(size)]
+            joins = {"max": np.maximum, "min": np.minimum, "sum": np.add, "prod": np.multiply}
+            for op in ["max", "min"] if dtype == "?" else ["sum", "prod"] if dtype == "c8" else joins:
+                got = kg.distributed.all_reduce(every[own], op)
+                want = functools.reduce(joins[op], every)
+                np.testing.assert_array_equal(got, want)
+                assert got.dtype == every[own].dtype and got.shape == shape
+            got = kg.distributed.all_gather(every[own])
+            np.testing.assert_array_equal(got, np.array(every))
+            assert got.dtype == every[own].dtype
+            got = kg.distributed.broadcast(every[own], 1)
+            np.testing.assert_array_equal(got, every[1])
+            assert got.dtype == every[own].dtype and got.shape == shape
+
+    on_ranks(size, run)
+
+
+def test_eager_collectives_of_what_makes_no_sense() -> None:
+    def run() -> list[str]:
+        calls = [
+            lambda: kg.distributed.all_reduce(np.ones(3, "?")),
+            lambda: kg.distributed.all_reduce(np.ones(3, "c8"), "max"),
+            lambda: kg.distributed.all_reduce(np.array(["a"])),
+            lambda: kg.distributed.all_gather(np.array([None])),
+            lambda: kg.distributed.all_reduce(1.0, "mean"),
+            lambda: kg.distributed.broadcast(1.0, 2),
+            lambda: kg.distributed.broadcast(1.0, True),
+        ]
+        return [f"{type(error).__name__}: {error}" for call in calls if (error := error_of(call))]
+
+    for texts in on_ranks(2, run):
+        wanted = (
+            "bool makes no",
+            "complex64 makes no",
+            "<U1 makes no",
+            "object holds",
+            "op='mean'",
+            "root=2",
+            "root=True",
+        )
+        assert [want in text for want, text in zip(wanted, texts, strict=True)] == [True] * 7
+        assert all("test_ranks.py:" in text for text in texts)
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -1,0 +1,93 @@
+"""Collectives come one after another, done by a thread or by whoever waits; small arrays go with the digest."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+from kernelgraph.runtime.core.errors import PlanError
+from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, Communicator, agreement_on_one
+from kernelgraph.runtime.program.world import Host, World
+from kernelgraph.runtime.worlds.alone import AloneWorld
+from kernelgraph.runtime.worlds.threads import run_ranks
+
+FIRST, SECOND = agreement_on_one("first"), agreement_on_one("second")
+
+
+def without_thread(world: World) -> Communicator:
+    """One whose thread does not come to its jobs."""
+    made = Communicator(world)
+    made._start = lambda: None  # type: ignore[method-assign]
+    return made
+
+
+def test_who_waits_does_what_nobody_has_begun() -> None:
+    communicator, done = without_thread(AloneWorld()), list[tuple[int, threading.Thread]]()
+    events = [communicator.submit(lambda i=i: done.append((i, threading.current_thread())), "job") for i in range(4)]
+    events[2].wait()
+    assert done == [(i, threading.current_thread()) for i in range(3)] and not events[3].query()
+    communicator.run(FIRST, lambda contents: done.append((9, threading.current_thread())))
+    assert [i for i, _ in done] == [0, 1, 2, 3, 9] and events[3].query()
+
+
+def test_who_waits_leaves_to_the_thread_what_it_has_begun() -> None:
+    communicator, begun, release = Communicator(AloneWorld()), threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def slow() -> None:
+        begun.set()
+        release.wait()
+        done.append(0)
+
+    event = communicator.submit(slow, "slow")
+    begun.wait()
+    after = communicator.submit(lambda: done.append(1), "after")
+    waiting = threading.Thread(target=after.wait)
+    waiting.start()
+    assert not done and not event.query()
+    release.set()
+    waiting.join()
+    assert done == [0, 1]
+    communicator.close(10)
+
+
+def test_contents_of_all_ranks() -> None:
+    def live(world: World) -> list[bytes]:
+        found: list[bytes] = []
+
+        def read(contents: Host) -> None:
+            found.extend(bytes(row) for row in contents)
+
+        Communicator(world).run(FIRST, read, bytes([world.rank]) * (CONTENT_BYTES - 1))
+        return found
+
+    for found in run_ranks(3, live):
+        assert found == [bytes([r]) * (CONTENT_BYTES - 1) + b"\0" for r in range(3)]
+
+
+def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
+    """The ranks tell each other their lines, and go on."""
+
+    def live(world: World) -> tuple[str, list[int]]:
+        communicator, done = without_thread(world), list[int]()
+        other = FIRST if world.rank else SECOND
+        event = communicator.submit(partial(done.append, 1), "job", agreement=other)
+        with pytest.raises(PlanError) as caught:
+            event.wait()
+        communicator.run(FIRST, lambda contents: done.append(2))
+        return str(caught.value), done
+
+    for rank, (text, done) in enumerate(run_ranks(2, live)):
+        lines = ["second", "first"]
+        assert f"rank {rank} comes to {lines[rank]}, rank {1 - rank} to {lines[1 - rank]}" in text and done == [2]
+
+
+@pytest.mark.parametrize("count", [1, 400])
+def test_a_digest_is_of_what_is_done_with_which_array(count: int) -> None:
+    one = agreement_on_one("sum", np.dtype("f4"), (count,))
+    assert one.doing == f"sum of float32[{count}]"
+    others = [agreement_on_one("sum", np.dtype("f8"), (count,)), agreement_on_one("max", np.dtype("f4"), (count,))]
+    assert one.digest not in [other.digest for other in others]
