@@ -12,7 +12,7 @@ from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, Communicator, agreement_on_one
 from kernelgraph.runtime.program.world import Host, World
 from kernelgraph.runtime.worlds.alone import AloneWorld
-from kernelgraph.runtime.worlds.threads import run_ranks
+from kernelgraph.runtime.worlds.threads import run_ranks_as_threads
 
 FIRST, SECOND = agreement_on_one("first"), agreement_on_one("second")
 
@@ -64,7 +64,7 @@ def test_contents_of_all_ranks() -> None:
         Communicator(world).run(FIRST, read, bytes([world.rank]) * (CONTENT_BYTES - 1))
         return found
 
-    for found in run_ranks(3, live):
+    for found in run_ranks_as_threads(3, live):
         assert found == [bytes([r]) * (CONTENT_BYTES - 1) + b"\0" for r in range(3)]
 
 
@@ -80,7 +80,7 @@ def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
         communicator.run(FIRST, lambda contents: done.append(2))
         return str(caught.value), done
 
-    for rank, (text, done) in enumerate(run_ranks(2, live)):
+    for rank, (text, done) in enumerate(run_ranks_as_threads(2, live)):
         lines = ["second", "first"]
         assert f"rank {rank} comes to {lines[rank]}, rank {1 - rank} to {lines[1 - rank]}" in text and done == [2]
 
