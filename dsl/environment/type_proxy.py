@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.object_state import is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace
 from .proxies import ProxyMetaclass, original_class
@@ -55,5 +56,7 @@ def kind_of(x: Any) -> Any:
     if kind.__module__.startswith(_OURS):
         return vars(kind).get(ORIGINAL) or x.__class__
     trace = current_trace()
-    # An object's stand-in may have a class of its own: all of them are the one that the class's name gives.
-    return kind if trace is None or trace.world is None else trace.world.proxy_of(original_class(kind))
+    if trace is None or trace.world is None:
+        return kind
+    original = original_class(kind)
+    return trace.world.proxy_of(original) if is_user_class(original) else original  # as the class's name gives it

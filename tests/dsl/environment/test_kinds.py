@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import types
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ class Order(enum.IntEnum):
 
 
 LAYER, SQUARE, PAIR = Layer(np.ones(3)), Square(2.0), Pair(1, 2.0)
+SPACE = types.SimpleNamespace(a=1.0)
 LAYERS = (Layer(Layer(1.0)), {"a": Layer(2.0)}, (Layer(3.0), (Layer(4.0),)))
 
 
@@ -66,6 +68,7 @@ PROBES: list[Any] = [
         LAYER.__class__ is type(LAYERS[2][0]) is LAYERS[0].__class__,
     ),
     lambda x, k, d: ({type(LAYER): 1, type(LAYERS[0]): 2, Layer: 3}, {Square: 4}[type(SQUARE)]),
+    lambda x, k, d: (type(SPACE) is types.SimpleNamespace, type(SPACE)(a=2).a, type(TABLE) is dict),
     lambda x, k, d: (type(Layer) is type, type(Square) is abc.ABCMeta, type(Order.TWO) is Order, type(int) is type),
     lambda x, k, d: (isinstance(Layer, type), isinstance(x, type), issubclass(abc.ABCMeta, type), type(type) is type),
     lambda x, k, d: (type(np.sin) is np.ufunc, type(helper).__name__, type(len).__name__, type(None), type(...)),
