@@ -38,6 +38,8 @@ def _exact_contents(value: Any, inside: tuple[int, ...]) -> Hashable:
         if isinstance(value, base):
             found = (exact_key(i, inside) for i in base.__iter__(value))
             return tuple(found) if base in (tuple, list) else frozenset(found)
+    if isinstance(value, slice):
+        return tuple(exact_key(part, inside) for part in (value.start, value.stop, value.step))
     if isinstance(value, dict):
         return tuple((exact_key(k, inside), exact_key(v, inside)) for k, v in dict_pairs(value))
     for number in _NUMBERS:

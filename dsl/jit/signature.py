@@ -119,7 +119,7 @@ class StaticArgument:
         if kind in ATOMS:
             self._exact: Hashable = (kind, value)
         else:
-            hash(value)
+            hash((value.start, value.stop, value.step) if kind is slice else value)  # Python 3.11 hashes no slices
             self._exact = exact_key(value)
         self._hash = hash(self._exact)
 

@@ -123,6 +123,20 @@ def _odd_strides(x: Any) -> Any:
     return records["x"]
 
 
+def test_slices_as_arguments() -> None:
+    """Python 3.11 has no hash of them."""
+    x = np.arange(10.0)
+    by_name = kg.kernel_graph(lambda x, i: x[i], device="cpu", static_argnames="i")
+    for f in (kg.kernel_graph(lambda x, i: x[i], device="cpu"), by_name):
+        for i in (slice(1, 3), slice(2, 8, 2), slice(None), slice(1, 3), slice(np.int64(1), 4), slice(None, None, -1)):
+            np.testing.assert_array_equal(f(x, i), x[i])
+    g = kg.kernel_graph(lambda x, d: x[d["rows"]], device="cpu")
+    for rows in ((slice(0, 2),), slice(0, 3)):
+        np.testing.assert_array_equal(g(x, {"rows": rows}), x[rows])
+    with pytest.raises(kg.ArgumentsError, match="no hash"):
+        by_name(x, slice(np.arange(2), 3))
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout(name: str) -> None:
     function = lambda x, s: (x + s, x * x.sum(), x.max(initial=-9), -x)  # noqa: E731
