@@ -142,6 +142,7 @@ def reduction_dtypes(graph: Graph, number: int) -> list[DType]:
 SHORTEST = 32  # of the innermost axis: less does not fill a warp
 WIDEST = 8  # shifts along it, in vectors
 ZIPPED = 8  # arrays
+WIDEST_ZIP = 8 * ZIPPED  # bytes from one element of such an array to its next
 
 
 def stencil_windows(

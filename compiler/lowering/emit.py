@@ -337,6 +337,7 @@ class KernelEmitter:
 
     def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         phases, literals = lift_constants(self.body.finish(), self.body.asked, len(self.scalars))
+        self.b.depends_on_constants |= bool(self.body.asked)
         self.scalars += [literal.dtype for literal in literals]
         self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
         parallel = self._collapse_axes(self.domain.parallel)

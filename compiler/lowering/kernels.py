@@ -44,6 +44,7 @@ class KernelBuilder:
     reduced: frozenset[int] = frozenset()
     inside: frozenset[int] = frozenset()
     buffers: list[Buffer] = field(default_factory=list)
+    depends_on_constants: bool = False  # whether its kernels depend on the values of constants
     reports: IndexErrorReports = field(init=False)
 
     def __post_init__(self) -> None:

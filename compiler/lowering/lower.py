@@ -18,6 +18,7 @@ from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target
 from .control_flow import PlanBody, lower_control_flow, node_region, refuse_loop_bodies
 from .custom_kernels import lower_custom_kernel
+from .equal_groups import EqualGroups
 from .kernels import KernelBuilder
 from .sequential import lower_sequential
 
@@ -47,18 +48,21 @@ class _ProgramLowering:
     fastmath: bool
     plan_body: PlanBody
     loose: frozenset[int]
+    equal: EqualGroups = field(init=False)
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
         home = _NodeLocations(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose)
         places, buffers = home.places, home.buffers
+        self.equal = EqualGroups(self.graph, places, self._lower_group)
         tasks: list[Task] = []
         for group in self.fusion.groups:
             if group.kind == "assembly":
                 continue
             lower = self._lower_kernel_group if group.kind == "kernel" else self._lower_library_group
             nodes = group.computes or group.stores
-            tasks.extend(replace(task, nodes=nodes) for task in lower(group, places, buffers))
+            made = lower(group, places, buffers)
+            tasks += [task if task.nodes == nodes else replace(task, nodes=nodes) for task in made]
         dtypes = tuple(self.graph.nodes[n].type.dtype.name for n in self.graph.numbers)
         return Program(
             tuple(buffers),
@@ -76,7 +80,22 @@ class _ProgramLowering:
         return joined_lines(lines)
 
     def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
-        builder = KernelBuilder(self.graph, group, places, self.fastmath, self.target)
+        line = self._user_lines_of_nodes(group.computes)
+        if any(self.graph.nodes[n].op == "gather" for n in group.computes):
+            tasks, builder = self._kernel_tasks(self.graph, group, places, buffers, line)
+            return builder.reports.around(tasks, self.target, line)
+        return self.equal.tasks_of(group, buffers, line)
+
+    def _lower_group(
+        self, graph: Graph, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]
+    ) -> tuple[list[Task], bool]:
+        tasks, builder = self._kernel_tasks(graph, group, places, buffers, "")
+        return tasks, builder.depends_on_constants
+
+    def _kernel_tasks(
+        self, graph: Graph, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer], line: str
+    ) -> tuple[list[Task], KernelBuilder]:
+        builder = KernelBuilder(graph, group, places, self.fastmath, self.target)
         model = self.target.model
         tasks = []
         for nest, accesses, extra in builder.nests(buffers):
@@ -88,7 +107,7 @@ class _ProgramLowering:
             writes = _unique_regions(a.region for a in accesses if a.role != "in")
             moved = union_bytes_of_regions(reads) + union_bytes_of_regions(writes)
             arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
-            name = "_".join(_op_names_of_group(self.graph, group)) + nest.suffix
+            name = "_".join(_op_names_of_group(graph, group)) + nest.suffix
             tasks.append(
                 Task(
                     name,
@@ -102,11 +121,11 @@ class _ProgramLowering:
                     grid=launch.grid,
                     block=launch.block,
                     cost=round(model.time(moved, nest.flops), 3),
-                    line=self._user_lines_of_nodes(group.computes),
+                    line=line,
                     flops=nest.flops,
                 )
             )
-        return builder.reports.around(tasks, self.target, self._user_lines_of_nodes(group.computes))
+        return tasks, builder
 
     def _lower_library_group(
         self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]

@@ -47,8 +47,8 @@ def union_bytes_of_regions(regions: Iterable[Region]) -> int:
 
 def _bytes_covered_by_parts(parts: list[tuple[int, int, int]]) -> int:
     """Of (low, high, bytes): for each run of parts that touch each other, the bytes, at most those between its ends."""
-    total = 0
-    low = high = size = 0
+    total = size = 0
+    low = high = min(parts)[0]
     for start, end, nbytes in sorted(parts):
         if start > high:
             total += min(size, high - low)
