@@ -136,6 +136,14 @@ _NUMPYS: dict[type[Exception], type[UserError]] = {
 }
 
 
+def is_raised_by_user(error: Exception) -> bool:
+    """Whether an error comes from a line of the user's itself, not from what that calls."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and is_user_file(trace.tb_frame.f_code.co_filename)
+
+
 def is_user_file(filename: str) -> bool:
     """Whether a code object's file is the user's: not this package's, NumPy's, Python's own or of an installed package
     (but for packages that decorate functions themselves)."""

@@ -212,6 +212,37 @@ def _reduce_columns(
     return write
 
 
+def _place_of(op: str) -> Callable[..., Any]:
+    def function(recorder: Recorder, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+        """Where a vector's least (greatest) element stands: the first one; of NaN the first of these."""
+        x = recorder.lift(a)
+        if not isinstance(x, LoopArray) or x.ndim != 1 or out is not None or keepdims not in (False, np._NoValue):
+            raise LoopNotRecordable(f"np.arg{op} with these arguments")
+        axes_of(axis, x.ndim)
+        if x.dtype.kind == "c":
+            raise LoopNotRecordable(f"np.arg{op} of complex numbers")
+        (n,) = x.expression.shape
+        if not n.is_at_least(1):
+            what = f"attempt to get arg{op} of an empty sequence"
+            recorder.fail_if(recorder.emit(n).eq(0), recorder.zero(), FixedError(ValueError, what))
+        recorder.materialize(x)
+        source = x.expression
+        best = record_elements_reduction(recorder, op, source, [0], x.dtype, x.dtype).value
+        beyond = recorder.emit(n)
+
+        def element(idx: Sequence[KernelValue]) -> KernelValue:
+            value = source.element(idx)
+            found: KernelValue = recorder.body.select(value.eq(best) | value.ne(value), idx[0], beyond)
+            return found
+
+        places = LazyElements(source.shape, INT64, element, source.leaves)
+        place = record_elements_reduction(recorder, "min", places, [0], INT64, INT64)
+        place.index = recorder.atom(place.value, (LinearExpression(0),), (n - 1,))
+        return place
+
+    return function
+
+
 def mean(
     recorder: Recorder, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False
 ) -> Any:
@@ -484,6 +515,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.max: _reduction("max"),
     np.any: _reduction("any"),
     np.all: _reduction("all"),
+    np.argmin: _place_of("min"),
+    np.argmax: _place_of("max"),
     np.mean: mean,
     np.dot: dot,
     np.vdot: dot,
@@ -551,6 +584,8 @@ def _transposed(recorder: Recorder, x: Any, *axes: Any) -> Any:
 
 METHODS: dict[str, Callable[..., Any]] = {
     **{name: _reduction(name) for name in ("sum", "prod", "min", "max", "any", "all")},
+    "argmin": _place_of("min"),
+    "argmax": _place_of("max"),
     "mean": mean,
     "dot": _dot_method,
     "transpose": _transposed,

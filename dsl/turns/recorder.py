@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...compiler.core.types import DType, real_dtype
+from ...compiler.core.types import BOOL, DType, real_dtype
+from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import Scope
 from ...compiler.sequential.form import For, If, While, blocks_of
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes_between_snapshots, restore_snapshot
 from ..control_flow.rewrite import VALUE
+from ..core.errors import is_raised_by_user
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import LoopArithmetic
@@ -23,11 +25,13 @@ from .independence import turns_are_apart
 from .iterables import LoopItems, axes_of_indices, items_of
 from .kinds import PLAIN, check_digits, grown_kinds, is_number, kinds_of, merged_kinds, zero_like
 from .linear import IntegerAtom, LinearExpression
-from .values import LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
+from .values import FixedError, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
 ATTEMPTS = 200  # at all loops of a nest together
+RAISED = object()  # in place of what a side gives that raises an error
+RAISABLE = (AssertionError, ValueError, RuntimeError, ArithmeticError, OverflowError, ZeroDivisionError, IndexError)
 CONSTANTS = (*PLAIN, str, type(None), bytes)
 Part = Callable[[], Any]
 
@@ -67,12 +71,14 @@ class LoopRecorder(LoopArithmetic):
         for part in (then, otherwise):
             before = state.take()
             with self.block() as scope:
-                given = part()
+                given = self._given_or_raised(part)
                 if isinstance(given, LoopArray) and given.section is None:
                     self.materialize(given)
             sides.append((scope, given, changes_between_snapshots(before, state.take())))
             restore_snapshot(before)
         (first, a, one), (second, b, two) = sides
+        if a is RAISED or b is RAISED:
+            return self._join_with_raised(flag, sides)
         pending = []
         for key in {**one, **two}:
             slot, old, _ = one.get(key) or two[key]
@@ -83,6 +89,40 @@ class LoopRecorder(LoopArithmetic):
         for slot, value in pending:
             slot.put(value())
         return result()
+
+    def _given_or_raised(self, part: Part) -> Any:
+        """What a side gives; RAISED where it raises an error of the user's, as a call that takes it then does."""
+        try:
+            return part()
+        except Exception as error:
+            said = all(type(x) is str for x in error.args) and len(error.args) < 2
+            if not said or type(error) not in RAISABLE or not is_raised_by_user(error):
+                raise
+            self.fail_if(self.body.const(True, BOOL), self.zero(), FixedError(type(error), *error.args))
+            return RAISED
+
+    def _join_with_raised(self, flag: KernelValue, sides: Sequence[tuple[Scope, Any, Any]]) -> Any:
+        """What goes on after a decision one side of which raises an error."""
+        going = [side for side in sides if side[1] is not RAISED]
+        if not going:
+            raise LoopNotRecordable("both sides of a decision raise an error")
+        ((scope, given, changed),) = going
+        pending = [(slot, self._kept(value, scope)) for slot, _, value in changed.values()]
+        result = self._kept(given, scope)
+        self.body.add(If(flag.numbers[0], *(tuple(side[0].statements) for side in sides)))
+        for slot, value in pending:
+            slot.put(value())
+        return result()
+
+    def _kept(self, x: Any, scope: Scope) -> Part:
+        """A value of a block, to be asked for after it."""
+        if not isinstance(x, LoopNumber):
+            return lambda: x
+        kinds = kinds_of(x)
+        variable = self.variable(kinds[0][0])
+        with self.body.block(scope):
+            self.body.set(variable, self.element_value(x, kinds[0][0]))
+        return lambda: self.read(variable, kinds)
 
     def _merged(self, a: Any, b: Any, first: Scope, second: Scope, name: str) -> Part:
         """What is `a` if the first block has run, else `b`: to be asked for after both."""

@@ -25,10 +25,10 @@ class FixedError:
     """Makes an error that is the same whatever the value."""
 
     kind: type[Exception]
-    text: str
+    text: str = ""
 
     def __call__(self, value: int) -> Exception:
-        return self.kind(self.text)
+        return self.kind(self.text) if self.text else self.kind()
 
 
 class ArrayStorage:

@@ -1,0 +1,42 @@
+"""Recorded loops whose turns raise errors as values decide, and that ask where the least element of a vector is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.turn_programs import recorded
+
+from .raising_programs import nearest, of_nothing, roots, steps
+
+
+def outcome(function: Callable[..., Any], x: Any, y: Any) -> tuple[str, Any]:
+    """The error in words, or the result."""
+    try:
+        return "", np.asarray(function(x, y))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", None
+
+
+@pytest.mark.parametrize("case", ["plain", "negative", "equal and NaN"])
+@pytest.mark.parametrize("program", [roots, steps, nearest, of_nothing], ids=lambda p: p.__name__)
+def test_gives_and_raises_what_numpy_does(program: Callable[..., Any], case: str) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.permutation(40).astype(float), rng.integers(0, 8 if case == "plain" else 10, 40).astype(float)
+    if case == "negative":
+        x -= 3
+    if case == "equal and NaN":
+        y[[13, 17]], x[4] = np.nan, x[3]
+    (a, b), (c, d) = ((x.copy(), y.copy()) for _ in range(2))
+    with recorded() as traces:
+        said, got = outcome(kg.kernel_graph(program, device="cpu"), a, b)
+    expected, want = outcome(program, c, d)
+    assert said == expected or (expected and expected in said)
+    for ours, theirs in ((got, want), (a, c), (b, d)):
+        np.testing.assert_array_equal(ours, theirs)
+    assert not [reason for trace in traces for reason in trace.unrolled.values()]
+    assert any(trace.recorded for trace in traces)
