@@ -8,6 +8,7 @@ array with zeros around it, and so is a stencil too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ....runtime.core.frozen import dataclass
 from ...core.types import INT64
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value
-from .call import zeros
+from .call import transposed, zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,43 @@ def total(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> Value:
 
 def _sum(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
     found = None
-    for value in values:
+    for value in _joined_products(builder, values):
         found = value if found is None else builder.map("add", found, value)
     return found
+
+
+TOGETHER = 64  # products that become one
+
+
+def _joined_products(builder: GraphBuilder, values: Sequence[Value]) -> list[Value]:
+    """a @ b + c @ d -> [a c] @ [b; d], where both are small beside the products: the gradient of a matrix that each
+    turn of a loop multiplies by is one product."""
+    alike: dict[tuple[tuple[int, ...], np.dtype[Any]], list[tuple[Value, Value]]] = {}
+    found: list[Value] = []
+    for value in values:
+        node = builder.nodes[value.number]
+        args = [builder.at(n) for n in node.args]
+        small = sum(a.type.size for a in args) <= value.type.size
+        plain = node.op == "matmul" and not node.attrs and all(len(a.shape) == 2 for a in args)
+        if small and plain and all(a.dtype == value.dtype for a in args):
+            alike.setdefault((value.shape, value.dtype), []).append((args[0], args[1]))
+        else:
+            found.append(value)
+    for pairs in alike.values():
+        for first in range(0, len(pairs), TOGETHER):
+            left, right = zip(*pairs[first : first + TOGETHER], strict=True)
+            found.append(builder.matmul(_side_by_side(builder, left, 1), _side_by_side(builder, right, 0)))
+    return found
+
+
+def _side_by_side(builder: GraphBuilder, values: Sequence[Value], axis: int) -> Value:
+    """Matrices joined, by their rows in memory where all are transposed."""
+    nodes = [builder.nodes[v.number] for v in values]
+    if len(values) == 1:
+        return values[0]
+    if all(node.op == "permute" for node in nodes):
+        return transposed(builder, builder.concat([builder.at(node.args[0]) for node in nodes], 1 - axis))
+    return builder.concat(values, axis)
 
 
 def _padded(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> list[Value]:

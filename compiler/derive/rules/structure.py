@@ -65,9 +65,19 @@ def _parts_of_concat(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     at = 0
     for arg, active in zip(call.args, call.active, strict=True):
         starts = tuple(at if i == axis else 0 for i in range(len(ct.shape)))
-        found.append(builder.slice(ct, starts, (1,) * len(starts), arg.shape) if active else None)
+        found.append(_box_of(builder, ct, starts, arg.shape, sum(call.active) == 1) if active else None)
         at += arg.shape[axis]
     return found
+
+
+def _box_of(builder: GraphBuilder, ct: Value, starts: tuple[int, ...], shape: tuple[int, ...], alone: bool) -> Value:
+    """Some elements; of a matrix product, where nobody wants others, the product of some rows and columns."""
+    node, steps = builder.nodes[ct.number], (1,) * len(starts)
+    if not alone or node.op != "matmul" or node.attrs or any(len(builder.at(n).shape) != 2 for n in node.args):
+        return builder.slice(ct, starts, steps, shape)
+    a, b = map(builder.at, node.args)
+    rows = builder.slice(a, (starts[0], 0), steps, (shape[0], a.shape[1]))
+    return builder.matmul(rows, builder.slice(b, (0, starts[1]), steps, (b.shape[0], shape[1])))
 
 
 def filled(call: Call, tangents: Sequence[Maybe]) -> list[Value]:

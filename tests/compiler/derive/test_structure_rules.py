@@ -10,10 +10,11 @@ import pytest
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.derive.derive import derive_reverse
 from kernelgraph.compiler.derive.rules.host import HOST_RULES
+from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.interpret.numpy_calls import HOST
 
-from .derivatives import check, graph_of
+from .derivatives import check, check_function, graph_of
 
 rng = np.random.default_rng(0)
 A, B = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
@@ -187,3 +188,47 @@ def test_a_host_call_s_results_are_one_operation() -> None:
     graph = graph_of(lambda g, v: g.host("cumsum", [v[0]], types, axis=0) * 2, [A])
     _, _, found = interpret_graph(derive_reverse(graph, [0], [0, 1]), [A, A, A])
     np.testing.assert_allclose(found, 2 * np.cumsum(A[::-1], 0)[::-1])
+
+
+def recurrent(turns: int, width: int, rows: int) -> Any:
+    """h = tanh([x_t h] @ w), for some turns; an x of each."""
+
+    def f(w: Any, xs: Any) -> Any:
+        h = np.zeros((rows, width))
+        for x in xs[:turns]:
+            h = np.tanh(np.concatenate([x, h], 1) @ w)
+        return h * h
+
+    return f
+
+
+@pytest.mark.parametrize(("turns", "width", "rows"), [(1, 3, 2), (4, 3, 1), (4, 5, 2), (3, 2, 9)])
+def test_products_of_turns_are_right(turns: int, width: int, rows: int) -> None:
+    check_function(
+        recurrent(turns, width, rows), 0.3 * rng.normal(size=(2 * width, width)), rng.normal(size=(turns, rows, width))
+    )
+
+
+def test_the_gradient_of_a_matrix_that_turns_multiply_by_is_one_product() -> None:
+    """And of the product with its transpose there is only the half that a turn before wants."""
+    turns, width, rows = 5, 8, 4
+    b = GraphBuilder("recurrent")
+    w, h = b.input(ArrayType((2 * width, width), np.dtype("f8"))), b.input(ArrayType((rows, width), np.dtype("f8")))
+    xs = [b.input(ArrayType((rows, width), np.dtype("f8"))) for _ in range(turns)]
+    for x in xs:
+        h = b.map("tanh", b.matmul(b.concat([x, h], 1), w))
+    products = [n.type.shape for n in derive_reverse(b.finish([h]), [0], [0]).nodes if n.op == "matmul"]
+    assert products.count((2 * width, width)) == 1
+    assert products.count((rows, width)) == turns + turns - 1  # forward and back
+    assert len(products) == 2 * turns
+
+
+@pytest.mark.parametrize("rows", [40, 3])
+def test_products_are_joined_where_what_they_take_is_small(rows: int) -> None:
+    b = GraphBuilder("sums")
+    w = b.input(ArrayType((8, 8), np.dtype("f8")))
+    xs = [b.input(ArrayType((rows, 8), np.dtype("f8"))) for _ in range(3)]
+    results = [b.matmul(x, w) for x in xs]
+    graph = derive_reverse(b.finish([b.map("add", b.map("add", *results[:2]), b.map("sin", results[2]))]), [0], [0])
+    backward = [n for n in graph.nodes if n.op == "matmul" and n.type.shape == (8, 8)]
+    assert len(backward) == (3 if rows == 40 else 1)
