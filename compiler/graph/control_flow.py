@@ -42,17 +42,34 @@ class _Bodies:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, slots=True)
+class KeptStates:
+    """What a loop that goes back through another one's iterations has of their states. passes: how often those are run,
+    on average; curve: (bytes, passes) for more states and for fewer, the most first."""
+
+    iterations: int
+    nbytes: int
+    passes: float
+    curve: tuple[tuple[int, float], ...]
+
+
+UNKNOWN_ITERATIONS = 100  # the guess for what a call decides
+
+
 @dataclass(frozen=True)
 class Loop(_Bodies):
     """body: its inputs are the carried values, the windows, the invariants; its outputs the new carried values, then
     what each iteration adds to the stacked results. count: the iterations, or None; flag: an iteration runs only while
-    carried value 0, a bool, is true."""
+    carried value 0, a bool, is true. expected: about how many there are where no count says it, for the cost model;
+    kept: of a loop that goes back through another one's iterations."""
 
     body: Graph
     carried: int
     windows: tuple[Window, ...] = ()
     count: int | None = None
     flag: bool = False
+    expected: float = UNKNOWN_ITERATIONS
+    kept: KeptStates | None = None
 
     __hash__ = _Bodies.__hash__
 
@@ -83,9 +100,12 @@ class Loop(_Bodies):
 
 @dataclass(frozen=True)
 class Branch(_Bodies):
-    """Two bodies with the same inputs, numbers and types of outputs; the first runs where the flag is true."""
+    """Two bodies with the same inputs, numbers and types of outputs; the first runs where the flag is true.
+
+    expected: the number of the one that is thought to run, for the cost model; None for the dearer one."""
 
     bodies: tuple[Graph, Graph]
+    expected: int | None = None
 
     __hash__ = _Bodies.__hash__
 

@@ -18,7 +18,6 @@ from ..layout.operands import ALIGNMENT, BufferLocation
 from ..passes.materialize import MemoryLayout
 
 PlanBody = Callable[[Graph, Sequence[MemoryLayout], frozenset[int]], Plan]
-UNKNOWN_ITERATIONS = 100  # the guess for what a call decides
 ITERATION_US = 0.1  # what an iteration costs beside its kernels
 
 
@@ -93,7 +92,7 @@ class _ControlFlowLowering:
         arguments += [*results, *pool] if node.flag else [*results, *results, *pool]
         arguments += [*others, *stacked, *self._new_workspace(planned.arena_bytes)]
         arguments += self._iteration_count(node) + self._number_arguments()
-        iterations = UNKNOWN_ITERATIONS if node.count is None else node.count
+        iterations = node.expected if node.count is None else node.count
         return self._make_task(
             f"{kernel}", kernel, arguments, iterations * (_predicted_plan_time(planned) + ITERATION_US)
         )
@@ -110,8 +109,9 @@ class _ControlFlowLowering:
         outputs = [self._result_region(i) for i in range(len(self.control.types))]
         workspace = self._new_workspace(max(first.arena_bytes, second.arena_bytes))
         arguments = [flag, *inputs, *outputs, *workspace, *self._number_arguments()]
-        cost = max(_predicted_plan_time(first), _predicted_plan_time(second)) + ITERATION_US
-        return self._make_task("branch", Branch((first, second)), arguments, cost)
+        costs, expected = [_predicted_plan_time(first), _predicted_plan_time(second)], self.control.expected
+        cost = max(costs) if expected is None else costs[expected]
+        return self._make_task("branch", Branch((first, second)), arguments, cost + ITERATION_US)
 
     def _make_task(self, name: str, kernel: Any, arguments: Sequence[Argument], cost: float) -> Task:
         reads, writes = tuple(dict.fromkeys(self.reads)), tuple(dict.fromkeys(self.writes))

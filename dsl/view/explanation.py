@@ -86,6 +86,7 @@ def _explanation_notes(inspection: CallInspection) -> Iterator[str]:
     if known:
         yield f"part of the key, since the trace needs the value: {', '.join(known)}"
     yield from inspection.segments[:1]
+    yield from _kept_states_lines(inspection)
     if len(inspection.options.devices) > 1:
         yield f"as on one device; how it is spread over several: {inspection.name}.device_plan(...)"
     graph = inspection.graph
@@ -104,6 +105,19 @@ def _explanation_notes(inspection: CallInspection) -> Iterator[str]:
     yield from dict.fromkeys(inspection.captured.rolled)
 
 
+def _kept_states_lines(inspection: CallInspection) -> Iterator[str]:
+    """Of each loop that goes back through another one's turns: how much it keeps, and what more and less would cost."""
+    graph = inspection.graph
+    for number, node in enumerate(graph.nodes):
+        control = node.attr("control") if node.op == "loop" and not node.attr("part") else None
+        if control is None or control.kept is None or not control.kept.nbytes:
+            continue
+        kept, line = control.kept, graph.lines[number].split(", ")[0] if graph.lines else "a loop"
+        others = ", ".join(f"{size(nbytes)}: {runs:.3g}" for nbytes, runs in kept.curve if nbytes != kept.nbytes)
+        text = f"{line}: back through {kept.iterations} turns with {size(kept.nbytes)} of states"
+        yield f"{text}, {kept.passes:.3g} runs of each" + (f" ({others})" if others else "")
+
+
 def full_explanation(inspection: CallInspection) -> list[str]:
     """The graph that fusion covers, its groups and cuts, how each was decided, and the plan."""
     captured, compiled = inspection.captured, inspection.compiled
@@ -115,7 +129,7 @@ def full_explanation(inspection: CallInspection) -> list[str]:
         lines.append(f"part of the key, since the trace needs the value: {', '.join(known)}")
     if captured.graph.numbers:
         lines.append(f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing")
-    lines += captured.rolled
+    lines += [*captured.rolled, *_kept_states_lines(inspection)]
     if inspection.segments:
         lines += [*inspection.segments, "the first part:"]
     lines += explain_decomposition(captured.graph, target_of_kind(inspection.device[0]), inspection.layouts)

@@ -7,7 +7,6 @@ cotangents of what the loop carries, and adds up those of what all turns share. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,15 @@ import numpy as np
 from ....runtime.core.frozen import dataclass
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
-from ...graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node, memory_argument_count
+from ...graph.control_flow import (
+    ITERATION,
+    UNKNOWN_ITERATIONS,
+    Loop,
+    Window,
+    add_body_scalar,
+    add_control_flow_node,
+    memory_argument_count,
+)
 from ...graph.graph import Graph, Value
 from ...ops.table import OPS
 from ..core.call import Call, differentiable, zeros
@@ -23,7 +30,7 @@ from ..core.inline import copied, transplant
 from ..core.kinds import Choice, Linear, Maybe, Rule
 from ..rules.assignment import add_at
 from .branch import with_zeros
-from .snapshots import Stretch, Turns
+from .snapshots import Stretch, Turns, kept_states, levels_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,8 @@ def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     arrays = [*stacks, *(call.args[i] for i in windows), *(cts[i] for i in seeded)]
     rows = [*(_rows(s, count) for s in stacks), *(_reversed(loop.windows[i - loop.carried], count) for i in windows)]
     rows += [_rows(cts[i], count) for i in seeded]
-    made = Loop(body, len(initial), tuple(rows), count)
+    state, saved = (sum(v.type.nbytes for v in values) for values in (parts.initial, back.saved))
+    made = Loop(body, len(initial), tuple(rows), count, kept=kept_states(count, state, saved, ()))
     args = [*initial, *arrays, *(call.args[i] for i in invariants), *parts.numbers]
     results = add_control_flow_node(builder, made, args)
     found: dict[int, Value] = dict(zip(back.state, results, strict=False))
@@ -364,17 +372,7 @@ def _unknown_turns(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     return _from_snapshots(call, cts, back, [], count, [pieces, pieces])
 
 
-def levels_within(budget: int, turns: int, state: int) -> list[int]:
-    """Into how many pieces so many turns are cut, and those again, until a piece is one turn: as few levels as keep no
-    more than so many bytes of states; the forward turns are gone through once more for each."""
-    for count in range(1, MOST_LEVELS + 1):
-        pieces = math.ceil(turns ** (1 / count))
-        if count * pieces * state <= budget:
-            break
-    return [pieces] * count
-
-
-MOST_LEVELS, LEAST_PIECES, MOST_PIECES = 6, 8, 128
+LEAST_PIECES, MOST_PIECES = 8, 128
 
 
 def _from_snapshots(
@@ -384,12 +382,16 @@ def _from_snapshots(
     initial = [cts.get(i) or zeros(builder, parts.initial[i]) for i in back.state]
     initial += [zeros(builder, call.args[i]) for i, _ in back.of_invariants]
     shared = [*parts.arrays, *parts.invariants, *(cts[i] for i in seeded)]
-    stretch = Stretch(parts.initial, initial, shared, builder.const(0, INT64), count)
+    known = parts.loop.count
+    expected, first = UNKNOWN_ITERATIONS if known is None else known, builder.const(0, INT64)
+    stretch = Stretch(parts.initial, initial, shared, first, count, expected, known is not None)
     turns = back.turns(shared)
-    if parts.loop.count is not None and len(parts.loop.types) == parts.loop.carried:
+    if known is not None and len(parts.loop.types) == parts.loop.carried:
+        state, saved = (sum(v.type.nbytes for v in values) for values in (parts.initial, back.saved))
         ends, kept = turns.snapshots(builder, stretch, parts.numbers, levels[0])  # which is the forward loop as well
         call.replaced.update((value.number, ends[part].number) for part, value in call.results.items())
-        results = turns.reverse_pieces(builder, stretch, kept, parts.numbers, levels)
+        states = kept_states(known, state, saved, levels)
+        results = turns.reverse_pieces(builder, stretch, kept, parts.numbers, levels, states)
     else:
         results = turns.reverse(builder, stretch, parts.numbers, levels)
     places = [*back.state, *(i for i, _ in back.of_invariants)]

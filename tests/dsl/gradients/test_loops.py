@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.compiler.derive.control_flow.snapshots import forward_passes, levels_within
+from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
 
 from .test_gradients import quotient
 
@@ -174,6 +176,37 @@ def test_states_within_a_budget(save: Any) -> None:
     np.testing.assert_allclose(kg.grad(f, save=save)(X, xs), kg.grad(f)(X, xs), rtol=1e-12)
     np.testing.assert_allclose(kg.grad(g, save=save)(X), kg.grad(g)(X), rtol=1e-12)
     assert max(t.nbytes for loop in loops_of(kg.grad(g, save=save).graph(X)) for t in loop.types) < 150 * 32
+
+
+def test_fewer_states_are_more_passes() -> None:
+    """Never more bytes than allowed, but for two on each level; the more of them, the fewer turns are run again."""
+    for turns in (2, 9, 100, 1000, 99999):
+        before = np.inf
+        for states in (1, 4, 12, 16, 40, 256, 1000, 10**6):
+            levels = levels_within(states * 8, turns, 8)
+            assert sum(levels) <= max(states, 2 * len(levels))
+            passes = forward_passes(turns, levels)
+            assert 1 <= passes <= before
+            before = passes
+        assert before == 1
+    assert forward_passes(100000, levels_within(256, 100000, 1)) == 3  # Revolve: 2.67
+
+
+@pytest.mark.parametrize("save", [4, 16, 64])
+def test_what_a_gradient_is_predicted_to_take(save: int) -> None:
+    """About as many times the value's turns as they are run, and what goes back."""
+
+    def f(x: Any) -> Any:
+        return (kg.fori_loop(0, 500, lambda i, c: np.sin(c) * 0.9 + x * 0.1, x) ** 2).sum()
+
+    x = kg.spec((65536,), np.float64)
+    gradient = kg.grad(f, save=save * 65536 * 8)
+    ratio = predicted_microseconds(gradient.plan(x)) / predicted_microseconds(kg.kernel_graph(f).plan(x))
+    (kept,) = [loop.kept for loop in loops_of(gradient.graph(x)) if loop.kept]
+    assert kept.passes < ratio < 1.5 * kept.passes + 3
+    assert kept.curve[0] == (500 * 65536 * 8, 1) and kept.curve == tuple(sorted(kept.curve, reverse=True))
+    text = gradient.explain(x)
+    assert "test_loops.py" in text and "back through 500 turns" in text and f"{kept.passes:.3g} runs of each" in text
 
 
 def test_a_budget_is_a_size() -> None:
