@@ -25,7 +25,6 @@ ALLOWED: dict[str, str] = {
     "compiler/lowering/control_flow.py": "wanted",
     "compiler/lowering/emit.py": "found",
     "compiler/lowering/gathers.py": "wanted",
-    "compiler/ops/table.py": "_it",
     "compiler/passes/matmul_epilogue.py": "_found",
     "compiler/reroll/induction.py": "seen",
     "compiler/reroll/reroll.py": "found",

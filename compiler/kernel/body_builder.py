@@ -18,11 +18,11 @@ from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
 from .primitives import primitive_dtype
 
 
-def _primitive_method(name: str) -> Callable[..., KernelValue]:
-    def method(self: KernelValue, *others: KernelValue | float) -> KernelValue:
+def _kernel_value_method(name: str) -> Callable[..., KernelValue]:
+    def emit_primitive_on_value(self: KernelValue, *others: KernelValue | float) -> KernelValue:
         return self.body.emit(name, self, *others)
 
-    return method
+    return emit_primitive_on_value
 
 
 class KernelValue:
@@ -135,37 +135,37 @@ class KernelValue:
     def __ge__(self, other: KernelValue | float) -> KernelValue:
         return self.body.emit("ge", self, other)
 
-    eq, ne = _primitive_method("eq"), _primitive_method("ne")
-    quot, rem, gcd, mulhi, popcount = map(_primitive_method, ("quot", "rem", "gcd", "mulhi", "popcount"))
-    abs, sqrt, floor, ceil, trunc, rint = map(_primitive_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
-    copysign, fma, maximum, minimum = map(_primitive_method, ("copysign", "fma", "maximum", "minimum"))
-    exp, exp2, expm1, log, log2 = map(_primitive_method, ("exp", "exp2", "expm1", "log", "log2"))
-    log10, log1p, sin, cos, tan = map(_primitive_method, ("log10", "log1p", "sin", "cos", "tan"))
-    asin, acos, atan, sinh, cosh = map(_primitive_method, ("asin", "acos", "atan", "sinh", "cosh"))
-    tanh, asinh, acosh, atanh, cbrt = map(_primitive_method, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
-    erf, erfc, lgamma = map(_primitive_method, ("erf", "erfc", "lgamma"))
-    pow, atan2, hypot, fmod = map(_primitive_method, ("pow", "atan2", "hypot", "fmod"))
+    eq, ne = _kernel_value_method("eq"), _kernel_value_method("ne")
+    quot, rem, gcd, mulhi, popcount = map(_kernel_value_method, ("quot", "rem", "gcd", "mulhi", "popcount"))
+    abs, sqrt, floor, ceil, trunc, rint = map(_kernel_value_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
+    copysign, fma, maximum, minimum = map(_kernel_value_method, ("copysign", "fma", "maximum", "minimum"))
+    exp, exp2, expm1, log, log2 = map(_kernel_value_method, ("exp", "exp2", "expm1", "log", "log2"))
+    log10, log1p, sin, cos, tan = map(_kernel_value_method, ("log10", "log1p", "sin", "cos", "tan"))
+    asin, acos, atan, sinh, cosh = map(_kernel_value_method, ("asin", "acos", "atan", "sinh", "cosh"))
+    tanh, asinh, acosh, atanh, cbrt = map(_kernel_value_method, ("tanh", "asinh", "acosh", "atanh", "cbrt"))
+    erf, erfc, lgamma = map(_kernel_value_method, ("erf", "erfc", "lgamma"))
+    pow, atan2, hypot, fmod = map(_kernel_value_method, ("pow", "atan2", "hypot", "fmod"))
 
     def __bool__(self) -> bool:
-        raise TypeError("a value of a kernel's body has no truth value; write select(condition, a, b)")
+        raise TypeError("a value of a kernel's body has no truth value; write kernel_select(condition, a, b)")
 
 
-def select(condition: KernelValue, a: KernelValue | float, b: KernelValue | float) -> KernelValue:
+def kernel_select(condition: KernelValue, a: KernelValue | float, b: KernelValue | float) -> KernelValue:
     """`a` where the condition holds, else `b`; complex values part by part."""
     return condition.body.select(condition, a, b)
 
 
-def complex_pair(re: KernelValue, im: KernelValue | float) -> KernelValue:
+def complex_kernel_value(re: KernelValue, im: KernelValue | float) -> KernelValue:
     """The complex value of two reals of one dtype."""
     return re.body.pair(re, im)
 
 
-def call_user_function(*args: KernelValue, function: UserFunction, part: int) -> KernelValue:
+def kernel_user_function_call(*args: KernelValue, function: UserFunction, part: int) -> KernelValue:
     """Result `part` of a user's scalar function."""
     return args[0].body.call(function, part, args)
 
 
-class Expandable(Protocol):
+class KernelFormula(Protocol):
     """What `Body.apply` needs of a row of the op table."""
 
     @property
@@ -292,11 +292,11 @@ class KernelBody:
         return np.frombuffer(instr.attr, instr.dtype)[0]
 
     def literal(self, value: Any, dtype: DType) -> KernelValue:
-        """A number of the program, as a parameter of the kernel where it can be. See `lift_constants`."""
+        """A number of the program, as a parameter of the kernel where it can be. See `lift_kernel_constants`."""
         if dtype.kind == "c":
             number = complex(value)
             return self.pair(self.literal(number.real, real_dtype(dtype)), self.literal(number.imag, real_dtype(dtype)))
-        if is_fixed_constant(value, dtype):
+        if is_fixed_kernel_constant(value, dtype):
             return self.const(value, dtype)
         if dtype in HALVES:  # no parameter has such a dtype; the cast back is exact
             return self.literal(np.float32(value), FLOAT32).cast(dtype)
@@ -388,13 +388,13 @@ class KernelBody:
             re = x.cast(real_dtype(dtype))
             return self.pair(re, 0.0)
         if FLOAT32 not in (x.dtype, dtype) and (
-            x.dtype in HALVES or (dtype in HALVES and not _rounds_once_to_half(x.dtype, dtype))
+            x.dtype in HALVES or (dtype in HALVES and not _kernel_cast_rounds_once_to_half(x.dtype, dtype))
         ):
             x = self.cast(x, FLOAT32)
         return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
 
     def apply(
-        self, op: Expandable, args: Iterable[KernelValue], dtype: DType, attrs: Mapping[str, Any] | None = None
+        self, op: KernelFormula, args: Iterable[KernelValue], dtype: DType, attrs: Mapping[str, Any] | None = None
     ) -> KernelValue:
         """A row of the op table on values of its loop dtypes, giving `dtype`."""
         vals = list(args)
@@ -403,7 +403,7 @@ class KernelBody:
         return op.expand(self, *vals, **(attrs or {})).cast(dtype)
 
 
-def _rounds_once_to_half(source: DType, target: DType) -> bool:
+def _kernel_cast_rounds_once_to_half(source: DType, target: DType) -> bool:
     """Whether a cast to a 16-bit float rounds once: float64 to float16."""
     return source.itemsize == 8 and source.kind == "f" and target == np.float16
 
@@ -415,23 +415,25 @@ def _rounds_once_to_half(source: DType, target: DType) -> bool:
 COMMON = (0.0, 0.5, 1.0, 2.0, -0.5, -1.0, -2.0)
 
 
-def is_fixed_constant(value: Any, dtype: DType) -> bool:
+def is_fixed_kernel_constant(value: Any, dtype: DType) -> bool:
     """Whether a number (real) is a constant of the text whatever is done with it."""
     number = np.asarray(value, dtype)
     return dtype == BOOL or float(number) in COMMON or not np.isfinite(np.float64(number))
 
 
-def lift_constants(phases: Sequence[Phase], asked: Set[Instr], first: int) -> tuple[tuple[Phase, ...], list[Instr]]:
+def lift_kernel_constants(
+    phases: Sequence[Phase], asked: Set[Instr], first: int
+) -> tuple[tuple[Phase, ...], list[Instr]]:
     """The phases with `scalar first`, `scalar first + 1`, ... in place of the literals that are not in `asked`, and
     those literals in that order; the others become constants."""
     numbers: dict[Instr, int] = {}
 
-    def place(instr: Instr) -> Instr:
+    def numbered_scalar(instr: Instr) -> Instr:
         if instr.op != "literal":
             return instr
         if instr in asked:
             return replace(instr, op="const")
         return replace(instr, op="scalar", attr=numbers.setdefault(instr, first + len(numbers)))
 
-    lifted = tuple(replace(p, instrs=tuple(map(place, p.instrs))) for p in phases)
+    lifted = tuple(replace(p, instrs=tuple(map(numbered_scalar, p.instrs))) for p in phases)
     return lifted, list(numbers)

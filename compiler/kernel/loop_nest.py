@@ -178,7 +178,7 @@ class LoopNest:
         for number, phase in enumerate(self.phases):
             yield f"  phase {number} {phase.kind}"
             for i, instr in enumerate(phase.instrs, phase.first):
-                yield f"    {_format_instruction(i, instr)}"
+                yield f"    {_format_kernel_instruction(i, instr)}"
             for i, r in enumerate(phase.reductions):
                 yield f"    reduce.{i} {r.combine} {r.dtype} " + ", ".join(f"v{v}" for v in r.values)
 
@@ -186,18 +186,18 @@ class LoopNest:
         return "\n".join(self.lines())
 
 
-def user_functions_of(nest: LoopNest) -> tuple[UserFunction, ...]:
+def user_functions_called_by_nest(nest: LoopNest) -> tuple[UserFunction, ...]:
     """The user's functions that a kernel calls, in order of first use."""
     calls = (i.attr[0] for phase in nest.phases for i in phase.instrs if i.op == "call")
     return tuple(dict.fromkeys(calls))
 
 
-def calls_looping_function(nest: LoopNest) -> bool:
+def nest_calls_looping_function(nest: LoopNest) -> bool:
     """Whether it calls a user's function that loops: points may then differ a thousandfold in what they cost."""
-    return any(f.loops for f in user_functions_of(nest))
+    return any(f.loops for f in user_functions_called_by_nest(nest))
 
 
-def _format_instruction(number: int, instr: Instr) -> str:
+def _format_kernel_instruction(number: int, instr: Instr) -> str:
     args = ", ".join(f"v{a}" for a in instr.args)
     if instr.op == "store":
         return f"store a{instr.attr[0]}.{instr.attr[1]} {args}"

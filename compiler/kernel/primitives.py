@@ -43,33 +43,33 @@ class Primitive:
     same_from: int = 0
 
 
-def _ufunc_with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ufunc_as_primitive(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args[:-1])
 
 
-def _truncated_quotient(a: Array, b: Array) -> Array:
+def _evaluate_quotient_primitive(a: Array, b: Array) -> Array:
     return (a - np.fmod(a, b)) // b
 
 
-def _cast_reference(x: Array, dtype: DType) -> Array:
+def _evaluate_cast_primitive(x: Array, dtype: DType) -> Array:
     if x.dtype in HALVES:
         x = x.astype(np.float32)
     return x != 0 if dtype == BOOL else x.astype(dtype)
 
 
-def _split_float(x: Array) -> tuple[Array, Array]:
+def _split_float_for_fma_primitive(x: Array) -> tuple[Array, Array]:
     """x as a sum of two numbers of half the digits (Dekker 1971)."""
     c = 134217729.0 * x
     high = c - (c - x)
     return high, x - high
 
 
-def _fused_multiply_add_reference(a: Array, b: Array, c: Array) -> Array:
+def _evaluate_fma_primitive(a: Array, b: Array, c: Array) -> Array:
     """a*b + c, rounded once for float32; float64 is exact where c = -fl(a*b), and else twice rounded at worst."""
     dtype = c.dtype
     a, b, c = (np.asarray(x, np.float64) for x in (a, b, c))
     product = a * b
-    (a1, a2), (b1, b2) = _split_float(a), _split_float(b)
+    (a1, a2), (b1, b2) = _split_float_for_fma_primitive(a), _split_float_for_fma_primitive(b)
     low = ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
     total = product + c
     back = total - product
@@ -83,12 +83,12 @@ def _fused_multiply_add_reference(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(exact), exact, total)
 
 
-def _popcount_reference(x: Array) -> Array:
+def _evaluate_popcount_primitive(x: Array) -> Array:
     found: Array = np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}")))
     return found
 
 
-def _multiply_high_reference(a: Array, b: Array) -> Array:
+def _evaluate_multiply_high_primitive(a: Array, b: Array) -> Array:
     half = a.dtype.type(a.dtype.itemsize * 4)
     mask = a.dtype.type((1 << int(half)) - 1)
     a1, a0, b1, b0 = a >> half, a & mask, b >> half, b & mask
@@ -98,29 +98,29 @@ def _multiply_high_reference(a: Array, b: Array) -> Array:
     return high
 
 
-def _scalar_math(function: Callable[[float], float], overflow: float) -> Callable[..., Any]:
+def _math_module_primitive(function: Callable[[float], float], overflow: float) -> Callable[..., Any]:
     """A function of the math module over arrays, computed in float64."""
 
-    def one(x: float) -> float:
+    def evaluate_element(x: float) -> float:
         try:
             return function(x)
         except (ValueError, OverflowError):
             return overflow
 
-    over = np.vectorize(one, otypes=[np.float64])
+    over = np.vectorize(evaluate_element, otypes=[np.float64])
     return lambda x, dtype: over(x.astype(np.float64)).astype(x.dtype)
 
 
 def _same_dtype_primitive(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
-    return Primitive(_ufunc_with_dtype(function), arity, accepts)
+    return Primitive(_ufunc_as_primitive(function), arity, accepts)
 
 
 def _comparison_primitive(function: Callable[..., Any]) -> Primitive:
-    return Primitive(_ufunc_with_dtype(function), 2, NUMBERS, BOOL)
+    return Primitive(_ufunc_as_primitive(function), 2, NUMBERS, BOOL)
 
 
 def _math_primitive(function: Callable[..., Any], arity: int = 1) -> Primitive:
-    return Primitive(_ufunc_with_dtype(function), arity, FLOATS)
+    return Primitive(_ufunc_as_primitive(function), arity, FLOATS)
 
 
 PRIMITIVES: dict[str, Primitive] = {
@@ -129,7 +129,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "mul": _same_dtype_primitive(np.multiply, NUMBERS),
     "div": _same_dtype_primitive(np.divide, FLOATS),
     "neg": _same_dtype_primitive(np.negative, NUMBERS, 1),
-    "quot": _same_dtype_primitive(_truncated_quotient, INTS),
+    "quot": _same_dtype_primitive(_evaluate_quotient_primitive, INTS),
     "rem": _same_dtype_primitive(np.fmod, INTS),
     "and": _same_dtype_primitive(np.bitwise_and, BITS),
     "or": _same_dtype_primitive(np.bitwise_or, BITS),
@@ -143,8 +143,8 @@ PRIMITIVES: dict[str, Primitive] = {
     "ge": _comparison_primitive(np.greater_equal),
     "eq": _comparison_primitive(np.equal),
     "ne": _comparison_primitive(np.not_equal),
-    "select": Primitive(_ufunc_with_dtype(np.where), 3, STORED, same_from=1),
-    "cast": Primitive(_cast_reference, 1, STORED, "any"),
+    "select": Primitive(_ufunc_as_primitive(np.where), 3, STORED, same_from=1),
+    "cast": Primitive(_evaluate_cast_primitive, 1, STORED, "any"),
     "bitcast": Primitive(lambda x, dtype: x.view(dtype), 1, STORED - {BOOL}, "any"),
     "abs": _math_primitive(np.abs),
     "sqrt": _math_primitive(np.sqrt),
@@ -153,7 +153,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "trunc": _math_primitive(np.trunc),
     "rint": _math_primitive(np.rint),
     "copysign": _math_primitive(np.copysign, 2),
-    "fma": _math_primitive(_fused_multiply_add_reference, 3),
+    "fma": _math_primitive(_evaluate_fma_primitive, 3),
     "maximum": _same_dtype_primitive(np.maximum, NUMBERS),
     "minimum": _same_dtype_primitive(np.minimum, NUMBERS),
     "exp": _math_primitive(np.exp),
@@ -176,16 +176,16 @@ PRIMITIVES: dict[str, Primitive] = {
     "acosh": _math_primitive(np.arccosh),
     "atanh": _math_primitive(np.arctanh),
     "cbrt": _math_primitive(np.cbrt),
-    "erf": Primitive(_scalar_math(math.erf, math.nan), 1, FLOATS),
-    "erfc": Primitive(_scalar_math(math.erfc, math.nan), 1, FLOATS),
-    "lgamma": Primitive(_scalar_math(math.lgamma, math.inf), 1, FLOATS),
+    "erf": Primitive(_math_module_primitive(math.erf, math.nan), 1, FLOATS),
+    "erfc": Primitive(_math_module_primitive(math.erfc, math.nan), 1, FLOATS),
+    "lgamma": Primitive(_math_module_primitive(math.lgamma, math.inf), 1, FLOATS),
     "pow": _math_primitive(np.power, 2),
     "atan2": _math_primitive(np.arctan2, 2),
     "hypot": _math_primitive(np.hypot, 2),
     "fmod": _math_primitive(np.fmod, 2),
-    "popcount": Primitive(_ufunc_with_dtype(_popcount_reference), 1, INTS, DTYPES["u8"]),
+    "popcount": Primitive(_ufunc_as_primitive(_evaluate_popcount_primitive), 1, INTS, DTYPES["u8"]),
     "gcd": _same_dtype_primitive(np.gcd, UINTS),
-    "mulhi": _same_dtype_primitive(_multiply_high_reference, frozenset({DTYPES["u32"], DTYPES["u64"]})),
+    "mulhi": _same_dtype_primitive(_evaluate_multiply_high_primitive, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
 
 
@@ -214,7 +214,7 @@ Store: TypeAlias = Callable[[int, int, Array], None]
 Gather: TypeAlias = Callable[[int, int, Array], Array]
 
 
-def evaluate_phases(
+def evaluate_kernel_phases(
     phases: Sequence[Phase],
     shape: Sequence[int],
     parallel: int,
@@ -261,18 +261,18 @@ def evaluate_phases(
                     run = (
                         PRIMITIVES[instr.op].numpy
                         if instr.op != "call"
-                        else partial(_call_user_function_reference, instr)
+                        else partial(_evaluate_user_function_call, instr)
                     )
                     values[at] = np.asarray(run(*args, instr.dtype))
             if instr.op not in EFFECTS and values[at].dtype != instr.dtype:
                 raise TypeError(f"v{at} is {values[at].dtype}, not {instr.dtype}: {instr}")
         for r, reduction in enumerate(phase.reductions):
             parts = [np.broadcast_to(values[v], points) for v in reduction.values]
-            for part, value in enumerate(_reduce_reference(reduction, parts, reduced)):
+            for part, value in enumerate(_evaluate_kernel_reduction(reduction, parts, reduced)):
                 results[number, r, part] = value
 
 
-def _call_user_function_reference(instr: Instr, *args: Any) -> Array:
+def _evaluate_user_function_call(instr: Instr, *args: Any) -> Array:
     """A result of a user's scalar function; a complex value comes, and goes, as two."""
     function, wanted = instr.attr
     given, rest = [], list(args[:-1])
@@ -288,15 +288,19 @@ def _call_user_function_reference(instr: Instr, *args: Any) -> Array:
     return np.asarray(getattr(result, half)) if half else result
 
 
-def _reduce_reference(reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]) -> tuple[Array, ...]:
+def _evaluate_kernel_reduction(
+    reduction: Reduction, parts: Sequence[Array], axes: tuple[int, ...]
+) -> tuple[Array, ...]:
     row, dtype = reduction.combiner, reduction.dtype
     if row.carries_index:
-        return _arg_reduce_reference(parts[0], parts[1], axes, row.ufunc)
+        return _evaluate_kernel_arg_reduction(parts[0], parts[1], axes, row.ufunc)
     empty = {"initial": row.identity(dtype)} if 0 in (parts[0].shape[a] for a in axes) else {}
     return (row.ufunc.reduce(parts[0], axis=axes, keepdims=True, dtype=dtype, **empty),)
 
 
-def _arg_reduce_reference(value: Array, index: Array, axes: tuple[int, ...], join: np.ufunc) -> tuple[Array, Array]:
+def _evaluate_kernel_arg_reduction(
+    value: Array, index: Array, axes: tuple[int, ...], join: np.ufunc
+) -> tuple[Array, Array]:
     """The least (greatest) value and the least index that has it; NaN comes before every number."""
     best = join.reduce(value, axis=axes, keepdims=True)
     hit = (value == best) | ((value != value) & (best != best))

@@ -21,11 +21,11 @@ PlanBody = Callable[[Graph, Sequence[MemoryLayout], frozenset[int]], Plan]
 ITERATION_US = 0.1  # what an iteration costs beside its kernels
 
 
-def refuse_loop_bodies(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
+def refuse_to_plan_loop_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
     raise AssertionError("nothing here can plan the body of a loop")
 
 
-def node_region(node: Node, place: BufferLocation) -> Region:
+def buffer_region_of_node(node: Node, place: BufferLocation) -> Region:
     return Region(
         place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name
     )
@@ -66,7 +66,7 @@ class _ControlFlowLowering:
 
     def _lower_loop(self) -> Task:
         node, k = self.control, self.control.carried
-        body, follows = _drop_passed_through_outputs(node.body, k)
+        body, follows = _drop_outputs_that_pass_carried_values(node.body, k)
         args = self.node.args
         initial = [self._read_carried_value(a) for a in args[:k]]
         layouts = [MemoryLayout(contiguous_strides(t.shape, t.dtype.itemsize), aligned) for t, aligned, _ in initial]
@@ -94,7 +94,7 @@ class _ControlFlowLowering:
         arguments += self._iteration_count(node) + self._number_arguments()
         iterations = node.expected if node.count is None else node.count
         return self._make_task(
-            f"{kernel}", kernel, arguments, iterations * (_predicted_plan_time(planned) + ITERATION_US)
+            f"{kernel}", kernel, arguments, iterations * (_predicted_body_plan_time(planned) + ITERATION_US)
         )
 
     def _lower_branch(self) -> Task:
@@ -109,7 +109,7 @@ class _ControlFlowLowering:
         outputs = [self._result_region(i) for i in range(len(self.control.types))]
         workspace = self._new_workspace(max(first.arena_bytes, second.arena_bytes))
         arguments = [flag, *inputs, *outputs, *workspace, *self._number_arguments()]
-        costs, expected = [_predicted_plan_time(first), _predicted_plan_time(second)], self.control.expected
+        costs, expected = [_predicted_body_plan_time(first), _predicted_body_plan_time(second)], self.control.expected
         cost = max(costs) if expected is None else costs[expected]
         return self._make_task("branch", Branch((first, second)), arguments, cost + ITERATION_US)
 
@@ -120,13 +120,13 @@ class _ControlFlowLowering:
     def _read_carried_value(self, number: int) -> tuple[ArrayType, bool, Pointer]:
         """What is carried: its type, whether its memory is aligned, and where it starts."""
         node, place = self.graph.nodes[number], self.places[number]
-        region = node_region(node, place)
+        region = buffer_region_of_node(node, place)
         self.reads.append(region)
-        return node.type, _is_region_aligned(place, region), Pointer(region.buffer, region.span[0])
+        return node.type, _is_buffer_region_aligned(place, region), Pointer(region.buffer, region.span[0])
 
     def _read_invariant_or_window(self, number: int, window: Any, type: ArrayType) -> tuple[MemoryLayout, Pointer, int]:
         """An invariant, or what a window shows at the first iteration, and the bytes that it moves by at each."""
-        place, region = self.places[number], node_region(self.graph.nodes[number], self.places[number])
+        place, region = self.places[number], buffer_region_of_node(self.graph.nodes[number], self.places[number])
         move = 0
         if window is not None:
             start = place.offset + sum(a * s for a, s in zip(window.starts, place.strides, strict=True))
@@ -136,7 +136,7 @@ class _ControlFlowLowering:
             self.reads.append(replace(region, shape=(self.control.count, *type.shape), strides=(move, *strides)))
         else:
             self.reads.append(region)
-        aligned = _is_region_aligned(place, region) and move % ALIGNMENT == 0
+        aligned = _is_buffer_region_aligned(place, region) and move % ALIGNMENT == 0
         return MemoryLayout(region.strides, aligned), Pointer(region.buffer, region.span[0]), move
 
     def _result_region(self, part: int) -> Pointer:
@@ -184,11 +184,11 @@ class _ControlFlowLowering:
         return Scalar(self.graph.numbers.index(number), self.graph.nodes[number].type.dtype.name)
 
 
-def _is_region_aligned(place: BufferLocation, region: Region) -> bool:
+def _is_buffer_region_aligned(place: BufferLocation, region: Region) -> bool:
     return place.aligned and region.offset % ALIGNMENT == 0
 
 
-def _drop_passed_through_outputs(body: Graph, carried: int) -> tuple[Graph, tuple[int, ...]]:
+def _drop_outputs_that_pass_carried_values(body: Graph, carried: int) -> tuple[Graph, tuple[int, ...]]:
     """The body without the outputs that only take over a carried value; for each carried value which, or FRESH."""
     taken: set[int] = set()
     follows = []
@@ -203,5 +203,5 @@ def _drop_passed_through_outputs(body: Graph, carried: int) -> tuple[Graph, tupl
     return replace(body, outputs=outputs), tuple(follows)
 
 
-def _predicted_plan_time(plan: Plan) -> float:
+def _predicted_body_plan_time(plan: Plan) -> float:
     return sum(task.cost for task in plan.tasks)

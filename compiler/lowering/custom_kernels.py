@@ -16,7 +16,7 @@ from ..ops.table import OPS
 from ..targets.target import Target
 
 
-def lower_custom_kernel(
+def lower_custom_kernel_node(
     graph: Graph,
     parts: Sequence[int],
     places: dict[int, BufferLocation],
@@ -30,7 +30,7 @@ def lower_custom_kernel(
     node = graph.nodes[parts[0]]
     own: CustomKernel = node.attr("own")
     writes: tuple[NewArray, ...] = node.attr("writes")
-    given = [_contiguous_region(graph.nodes[a].type, places[a].buffer, places[a].offset) for a in node.args]
+    given = [_contiguous_buffer_region(graph.nodes[a].type, places[a].buffer, places[a].offset) for a in node.args]
     wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}
     out = []
     for part, w in enumerate(writes):
@@ -38,7 +38,7 @@ def lower_custom_kernel(
         if part not in wanted:
             buffers.append(Buffer(type.nbytes, "temp"))
         place = wanted.get(part)
-        out.append(_contiguous_region(type, *((place.buffer, place.offset) if place else (len(buffers) - 1, 0))))
+        out.append(_contiguous_buffer_region(type, *((place.buffer, place.offset) if place else (len(buffers) - 1, 0))))
     reads = given[: len(given) - sum(w.starts is not None for w in writes)]
     moved = sum(graph.nodes[a].type.nbytes for a in node.args) + sum(buffers[r.buffer].nbytes for r in out)
     size = max((graph.nodes[n].type.size for n in parts), default=1)
@@ -73,6 +73,6 @@ def lower_custom_kernel(
     return [*copies, launch]
 
 
-def _contiguous_region(type: ArrayType, buffer: int, offset: int) -> Region:
+def _contiguous_buffer_region(type: ArrayType, buffer: int, offset: int) -> Region:
     strides = contiguous_strides(type.shape, type.dtype.itemsize)
     return Region(buffer, offset, type.shape, strides, type.dtype.itemsize, type.dtype.name)

@@ -13,7 +13,7 @@ from ...runtime.core.frozen import replace
 from ...runtime.program.program import Argument, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType
-from ..kernel.body_builder import KernelBody, KernelValue, lift_constants
+from ..kernel.body_builder import KernelBody, KernelValue, lift_kernel_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from ..layout.index_maps import Map, depends_on_axes, identity_index_map, map_through_node, pointwise_index_maps
 from ..layout.operands import (
@@ -28,17 +28,17 @@ from ..layout.operands import (
     stencil_windows,
 )
 from ..ops.table import OPS
-from .gathers import emit_gather
+from .gathers import lower_gather
 
 if TYPE_CHECKING:
-    from .kernels import KernelBuilder
+    from .kernels import KernelGroupLowering
 
 
-class KernelEmitter:
+class LoopNestLowering:
     """Emits one kernel over one domain."""
 
     def __init__(
-        self, builder: KernelBuilder, domain: IterationDomain, split: tuple[int, int, int, int] | None = None
+        self, builder: KernelGroupLowering, domain: IterationDomain, split: tuple[int, int, int, int] | None = None
     ) -> None:
         self.b, self.domain, self.split = builder, domain, split
         self.graph = builder.graph
@@ -55,29 +55,29 @@ class KernelEmitter:
 
     # the three shapes of kernel
 
-    def whole(self) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
+    def lower_whole_group(self) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         """All of the group in one kernel."""
         b = self.b
-        row_stores = b.row_stores()
+        row_stores = b.stores_of_each_iteration()
         last = max([b.level[n] for n in b.need] + [0])
         for level in range(last + 1):
             self._emit_point_values(level)
-            reductions = b.reductions(level)
+            reductions = b.reductions_of_level(level)
             stores = [n for n in row_stores if b.level[n] == level]
             if reductions or stores:
                 self._emit_reduction_loop(level, reductions, stores)
         return self._finish_nest("")
 
-    def partial(
+    def lower_partial_reduction(
         self, partials: Sequence[BufferLocation]
     ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         """Only the loop; its results go to `partials`."""
         assert self.split is not None
         _, part, first, _ = self.split
         self._emit_point_values(0)
-        self._emit_reduction_loop(0, self.b.reductions(0), self.b.row_stores())
+        self._emit_reduction_loop(0, self.b.reductions_of_level(0), self.b.stores_of_each_iteration())
         self.body.begin_phase(POINT)
-        running = [r for n in self.b.reductions(0) for r in self._loop_results(n)]
+        running = [r for n in self.b.reductions_of_level(0) for r in self._loop_results(n)]
         for value, place in zip(running, partials, strict=True):
             offset = place.offset + first * place.strides[0]
             strides = dict(zip([part, *self.domain.parallel[1:]], place.strides, strict=True))
@@ -85,13 +85,13 @@ class KernelEmitter:
         self.body.end_phase()
         return self._finish_nest(f"_part{'' if first == 0 else '_rest'}")
 
-    def combine(
+    def lower_combination_of_partials(
         self, partials: Sequence[BufferLocation]
     ) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
         """The reduction of `partials` over the part axis, then all that follows."""
         b = self.b
         (part,) = self.domain.reduced
-        b_reduced = b.reductions(0)
+        b_reduced = b.reductions_of_level(0)
         self._emit_point_values(0)
         phase = self.body.begin_phase(LOOP)
         found: list[Reduction] = []
@@ -123,7 +123,7 @@ class KernelEmitter:
         for n, m in wanted:
             self.points[n, m] = self._emit_value(n, m, self.points)
         for n in b.group.stores:
-            m = b.own_map(n)
+            m = b.index_map_of_stored_node(n)
             if b.level[n] == level and not depends_on_axes(m, b.reduced):
                 self._emit_store(n, m, self.points[n, m])
         self.body.end_phase()
@@ -133,12 +133,12 @@ class KernelEmitter:
         b = self.b
         phase = self.body.begin_phase(LOOP)
         roots = [(self.graph.nodes[r].args[0], identity_index_map(b.group.domain)) for r in reductions]
-        roots += [(n, b.own_map(n)) for n in stores]
+        roots += [(n, b.index_map_of_stored_node(n)) for n in stores]
         values = dict(self.points)
         for n, m in self._axis_dependent_closure(roots):
             values[n, m] = self._emit_value(n, m, values)
         for n in stores:
-            self._emit_store(n, b.own_map(n), values[n, b.own_map(n)])
+            self._emit_store(n, b.index_map_of_stored_node(n), values[n, b.index_map_of_stored_node(n)])
         found: list[Reduction] = []
         for r in reductions:
             node = self.graph.nodes[r]
@@ -151,7 +151,7 @@ class KernelEmitter:
         b, found, todo = self.b, set(roots), list(roots)
         while todo:
             number, m = todo.pop()
-            if not b.looks_through(number, b.inside):
+            if not b.is_evaluated_inline(number, b.inside):
                 continue
             node = self.graph.nodes[number]
             for arg in pointwise_index_maps(node):
@@ -172,7 +172,7 @@ class KernelEmitter:
             return self._emit_scalar(node.attr("index"), dtype)
         if node.op == "index":
             return self._emit_index_entry(m[node.attr("axis")])
-        if not self.b.looks_through(number, self.b.inside):
+        if not self.b.is_evaluated_inline(number, self.b.inside):
             return self._emit_load(number, m)
         kind = OPS[node.op].kind
         if kind == "reduce":
@@ -182,7 +182,7 @@ class KernelEmitter:
             return args[0]
         if kind == "gather":
             self.flops += OPS[node.op].cost * self._evaluation_count(m)
-            return emit_gather(self, number, node, m, args)
+            return lower_gather(self, number, node, m, args)
         self.flops += OPS[node.op].cost * self._evaluation_count(m)
         if node.op == "cast":
             return self.body.cast(args[0], dtype)
@@ -209,10 +209,10 @@ class KernelEmitter:
             return value
         _, part, first, length = self.split
         self.indexed.add(part)
-        base = self.run_time(first * length)
-        return (self.body.index(part) * self.run_time(length) + base) + value
+        base = self.run_time_scalar(first * length)
+        return (self.body.index(part) * self.run_time_scalar(length) + base) + value
 
-    def run_time(self, value: int) -> KernelValue:
+    def run_time_scalar(self, value: int) -> KernelValue:
         self.scalars.append(INT64)
         self.extra.append(Int(value))
         return self.body.scalar(len(self.scalars) - 1, INT64)
@@ -235,12 +235,12 @@ class KernelEmitter:
             for (axis, step, _), stride in zip(m, place.strides, strict=True):
                 if axis >= 0:
                     strides[axis] = strides.get(axis, 0) + step * stride
-            offset += self.divide(strides)
+            offset += self.divide_strides_of_split_axis(strides)
             self.operand_of[key] = self.operand(dtype, "in", place, offset, strides)
             self.accesses[-1].source = key
         return self.body.load(self.operand_of[key], dtype)
 
-    def divide(self, strides: dict[int, int]) -> int:
+    def divide_strides_of_split_axis(self, strides: dict[int, int]) -> int:
         """In a split kernel: the strides along the parts of the axis that was cut are added; where they start."""
         if self.split is None or self.split[0] not in strides:
             return 0
@@ -251,7 +251,9 @@ class KernelEmitter:
     def _emit_store(self, number: int, m: Map, value: KernelValue) -> None:
         place = self.b.places[number]
         strides = {axis: s for (axis, _, _), s in zip(m, place.strides, strict=True) if axis >= 0}
-        operand = self.operand(value.dtype, "out", place, place.offset + self.divide(strides), strides)
+        operand = self.operand(
+            value.dtype, "out", place, place.offset + self.divide_strides_of_split_axis(strides), strides
+        )
         new = self.accesses[operand]
         for earlier, access in enumerate(self.accesses[:operand]):
             if (access.place.buffer, access.offset, access.strides) == (place.buffer, new.offset, new.strides):
@@ -271,7 +273,7 @@ class KernelEmitter:
         self.accesses.append(OperandAccess(dtype, role, place, offset, every, region))
         return len(self.accesses) - 1
 
-    def looked_up(
+    def looked_up_operand(
         self,
         dtype: DType,
         place: BufferLocation,
@@ -336,7 +338,7 @@ class KernelEmitter:
     # the finished form
 
     def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
-        phases, literals = lift_constants(self.body.finish(), self.body.asked, len(self.scalars))
+        phases, literals = lift_kernel_constants(self.body.finish(), self.body.asked, len(self.scalars))
         self.b.depends_on_constants |= bool(self.body.asked)
         self.scalars += [literal.dtype for literal in literals]
         self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
@@ -348,7 +350,7 @@ class KernelEmitter:
         axes = [*parallel, *reduced]
         number = {a: i for i, group in enumerate(axes) for a in group}
         sizes = tuple(math.prod(self.domain.sizes[a] for a in group) for group in axes)
-        phases = tuple(_rename_phase_axes(p, number) for p in phases)
+        phases = tuple(_renumber_axes_of_lowered_phase(p, number) for p in phases)
         operands, ints, target = [], [Int(n) for n in sizes], self.b.target
         wide = any(n > LIMIT_32 for n in (math.prod(sizes[: len(parallel)]), math.prod(sizes[len(parallel) :])))
         for access in self.accesses:
@@ -398,7 +400,8 @@ class KernelEmitter:
             if groups and axis not in self.indexed and not any(a in self.indexed for a in groups[-1]):
                 last = groups[-1][-1]
                 if all(
-                    _access_stride(a, last) == _access_stride(a, axis) * self.domain.sizes[axis] for a in self.accesses
+                    _stride_of_lowered_operand(a, last) == _stride_of_lowered_operand(a, axis) * self.domain.sizes[axis]
+                    for a in self.accesses
                 ):
                     groups[-1].append(axis)
                     continue
@@ -406,11 +409,11 @@ class KernelEmitter:
         return groups
 
 
-def _access_stride(access: OperandAccess, axis: int) -> int:
+def _stride_of_lowered_operand(access: OperandAccess, axis: int) -> int:
     return access.strides[axis] if axis < len(access.strides) else 0
 
 
-def _rename_phase_axes(phase: Phase, number: dict[int, int]) -> Phase:
+def _renumber_axes_of_lowered_phase(phase: Phase, number: dict[int, int]) -> Phase:
     """index and size speak of the kernel's axes, not the domain's."""
     instrs = tuple(replace(i, attr=number[i.attr]) if i.op in ("index", "size") else i for i in phase.instrs)
     return replace(phase, instrs=instrs)

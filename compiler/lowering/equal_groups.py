@@ -20,7 +20,7 @@ from ..core.types import FLOAT32, FLOAT64, DType
 from ..fusion.groups import Group
 from ..graph.builder import exact_attrs
 from ..graph.graph import Attrs, Graph, Node
-from ..kernel.body_builder import is_fixed_constant
+from ..kernel.body_builder import is_fixed_kernel_constant
 from ..layout.index_maps import is_memory_view, is_view_node
 from ..layout.operands import ALIGNMENT, WIDEST_ZIP, BufferLocation
 
@@ -140,7 +140,7 @@ def _step_of_starts(group: Group, places: dict[int, BufferLocation]) -> int:
 @lru_cache(4096)
 def _is_numbered(value: bytes, dtype: DType) -> bool:
     """Whether a constant is a parameter of kernels, unless a formula looks at it."""
-    return dtype in (FLOAT32, FLOAT64) and not is_fixed_constant(np.frombuffer(value, dtype)[0], dtype)
+    return dtype in (FLOAT32, FLOAT64) and not is_fixed_kernel_constant(np.frombuffer(value, dtype)[0], dtype)
 
 
 @lru_cache(4096)

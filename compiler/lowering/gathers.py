@@ -13,14 +13,14 @@ from ...runtime.core.settings import settings
 from ...runtime.program.program import Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import INT64, UINT64
 from ..graph.graph import Node
-from ..kernel.body_builder import KernelBody, KernelValue, select
+from ..kernel.body_builder import KernelBody, KernelValue, kernel_select
 from ..kernel.loop_nest import POINT, LoopNest, Operand
 from ..layout.index_maps import Map
 from ..layout.operands import BufferLocation
 from ..targets.target import Target
 
 if TYPE_CHECKING:
-    from .emit import KernelEmitter
+    from .emit import LoopNestLowering
 
 NONE = 0  # in a report: no index was bad, for this one never is (an axis of no length is no lookup)
 
@@ -34,7 +34,7 @@ class IndexErrorReports:
         # (gather, axis) -> (axis, its length, the user's line), in the order of slots
         self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}
 
-    def place(self, number: int, axis: int, length: int, line: str, buffers: list[Buffer]) -> BufferLocation:
+    def place_of_report(self, number: int, axis: int, length: int, line: str, buffers: list[Buffer]) -> BufferLocation:
         """Where a report on this axis of gather `number`, which the user's `line` made, goes."""
         if self.buffer < 0:
             self.buffer = len(buffers)
@@ -43,13 +43,13 @@ class IndexErrorReports:
         buffers[self.buffer] = Buffer(8 * len(self.rows), "temp")
         return BufferLocation(self.buffer, 8 * list(self.rows).index((number, axis)), (), True)
 
-    def around(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
+    def wrap_tasks_with_report_checks(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
         """Wraps a group's kernels in tasks that clear the reports and raise IndexError on any."""
         if not self.rows:
             return tasks
         region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
         written = tuple(dict.fromkeys(w for t in tasks for w in t.writes if w.buffer != self.buffer))
-        form = _clear_reports_kernel()
+        form = _kernel_that_clears_index_reports()
         launch = target.launch(form, [len(self.rows)])
         clear = Task(
             "clear_report", target.kernel(form), (Pointer(self.buffer), Int(len(self.rows))), (), (region,),
@@ -63,7 +63,7 @@ class IndexErrorReports:
         return [clear, *tasks, check]
 
 
-def _clear_reports_kernel() -> LoopNest:
+def _kernel_that_clears_index_reports() -> LoopNest:
     """A kernel that stores NONE everywhere."""
     body = KernelBody()
     body.begin_phase(POINT)
@@ -72,7 +72,9 @@ def _clear_reports_kernel() -> LoopNest:
     return LoopNest("clear_report", 1, 0, (Operand(INT64, "out", "1"),), (), body.finish(), 32)
 
 
-def emit_gather(emitter: KernelEmitter, number: int, node: Node, m: Map, indices: Sequence[KernelValue]) -> KernelValue:
+def lower_gather(
+    emitter: LoopNestLowering, number: int, node: Node, m: Map, indices: Sequence[KernelValue]
+) -> KernelValue:
     """The element that the indices choose, at map `m` of the gather."""
     builder = emitter.b
     place, source = builder.places[node.args[0]], builder.graph.nodes[node.args[0]].type
@@ -89,28 +91,28 @@ def emit_gather(emitter: KernelEmitter, number: int, node: Node, m: Map, indices
         steps.append(stride)
         index = at[axis]
         if node.attr("checked"):
-            index = _checked_index(emitter, number, axis, n, index)
+            index = _lower_checked_index(emitter, number, axis, n, index)
         step = stride // source.dtype.itemsize
-        items = index if step == 1 else index * emitter.run_time(step)
+        items = index if step == 1 else index * emitter.run_time_scalar(step)
         offset = items if offset is None else offset + items
     assert offset is not None
-    start += emitter.divide(strides)
+    start += emitter.divide_strides_of_split_axis(strides)
     region = Region(
         place.buffer, place.offset, source.shape, place.strides, source.dtype.itemsize, source.dtype.name
     )  # fmt: skip
-    operand = emitter.looked_up(source.dtype, place, start, strides, steps, region)
+    operand = emitter.looked_up_operand(source.dtype, place, start, strides, steps, region)
     return emitter.body.gather(operand, source.dtype, offset)
 
 
-def _checked_index(emitter: KernelEmitter, number: int, axis: int, n: int, index: KernelValue) -> KernelValue:
+def _lower_checked_index(emitter: LoopNestLowering, number: int, axis: int, n: int, index: KernelValue) -> KernelValue:
     """The index counted from the start, 0 where it is out of range, which is reported."""
-    length = emitter.run_time(n)
-    counted = select(index < 0, index + length, index)
+    length = emitter.run_time_scalar(n)
+    counted = kernel_select(index < 0, index + length, index)
     good = counted.bitcast(UINT64) < length.bitcast(UINT64)
     reports = emitter.b.reports
     if reports.wanted:
         lines = emitter.b.graph.lines
-        place = reports.place(number, axis, n, lines[number] if lines else "", emitter.b.buffers)
+        place = reports.place_of_report(number, axis, n, lines[number] if lines else "", emitter.b.buffers)
         operand = emitter.operand(INT64, "out", place, place.offset, {})
         emitter.body.report(operand, index, ~good)
-    return select(good, counted, 0)
+    return kernel_select(good, counted, 0)

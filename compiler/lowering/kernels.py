@@ -24,14 +24,14 @@ from ..layout.index_maps import (
 from ..layout.operands import BufferLocation, IterationDomain, OperandAccess, PlacedLoopNest, reduction_dtypes
 from ..ops.table import OPS
 from ..targets.target import Target
-from .emit import KernelEmitter
+from .emit import LoopNestLowering
 from .gathers import IndexErrorReports
 
 ALIGNED = 16  # elements
 
 
 @dataclass(slots=True)
-class KernelBuilder:
+class KernelGroupLowering:
     """Builds the one or two kernels of a group."""
 
     graph: Graph
@@ -50,7 +50,7 @@ class KernelBuilder:
     def __post_init__(self) -> None:
         self.reports = IndexErrorReports(self.target)
 
-    def nests(
+    def lowered_nests(
         self, buffers: list[Buffer]
     ) -> Iterator[tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]]:
         """Each kernel: its form and sizes, its operands, and the arguments that follow the sizes and strides."""
@@ -58,7 +58,7 @@ class KernelBuilder:
         self._collect_evaluations()
         split = self._reduction_part_count()
         if split is None:
-            yield KernelEmitter(self, self._iteration_domain()).whole()
+            yield LoopNestLowering(self, self._iteration_domain()).lower_whole_group()
         else:
             yield from self._build_two_stage_reduction(split, buffers)
 
@@ -75,11 +75,11 @@ class KernelBuilder:
         self.reduced = frozenset(self.group.reduced)
         inside = self.inside = frozenset(self.group.computes)
         for number in self.group.stores:
-            self.need.setdefault(number, {})[self.own_map(number)] = None
+            self.need.setdefault(number, {})[self.index_map_of_stored_node(number)] = None
         todo = [-n for n in self.need]  # the last node first: those that use a node come before it
         heapify(todo)
 
-        def add(number: int, m: Map) -> None:
+        def add_evaluation(number: int, m: Map) -> None:
             if number not in self.need:
                 self.need[number] = {}
                 heappush(todo, -number)
@@ -87,29 +87,31 @@ class KernelBuilder:
 
         while todo:
             number = -heappop(todo)
-            if not self.looks_through(number, inside):
+            if not self.is_evaluated_inline(number, inside):
                 continue
             node = nodes[number]
             for m in tuple(self.need[number]):
                 if OPS[node.op].kind == "reduce":
-                    add(node.args[0], identity_index_map(domain))
+                    add_evaluation(node.args[0], identity_index_map(domain))
                 else:
                     for arg in pointwise_index_maps(node):
-                        add(arg, map_through_node(node, nodes[arg].type, m))
+                        add_evaluation(arg, map_through_node(node, nodes[arg].type, m))
         for number in sorted(self.need):
             node = nodes[number]
-            below = [self.level[a] for a in pointwise_index_maps(node)] if self.looks_through(number, inside) else []
+            below = (
+                [self.level[a] for a in pointwise_index_maps(node)] if self.is_evaluated_inline(number, inside) else []
+            )
             step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
 
-    def looks_through(self, number: int, inside: frozenset[int]) -> bool:
+    def is_evaluated_inline(self, number: int, inside: frozenset[int]) -> bool:
         """Whether the node is computed here from its arguments (else it is loaded or a source)."""
         node = self.graph.nodes[number]
         if not is_view_node(node):
             return number in inside
         return not is_memory_view(node, self.graph.nodes[node.args[0]].type)
 
-    def own_map(self, number: int) -> Map:
+    def index_map_of_stored_node(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""
         shape, domain = self.graph.nodes[number].type.shape, self.group.domain
         full = [i for i, n in enumerate(domain) if n != 1]
@@ -118,16 +120,16 @@ class KernelBuilder:
         axes = iter(rows if [domain[i] for i in rows] == moving else full)
         return tuple((next(axes), 1, 0) if n != 1 else (-1, 0, 0) for n in shape)
 
-    def reductions(self, level: int) -> list[int]:
+    def reductions_of_level(self, level: int) -> list[int]:
         """Reduce nodes that loop `level` completes."""
         return [
             n for n in sorted(self.need) if n in self.inside and OPS[self.graph.nodes[n].op].kind == "reduce"
             and self.level[n] == level + 1
         ]  # fmt: skip
 
-    def row_stores(self) -> list[int]:
+    def stores_of_each_iteration(self) -> list[int]:
         """Stored nodes with an element at each iteration."""
-        return [n for n in self.group.stores if depends_on_axes(self.own_map(n), self.reduced)]
+        return [n for n in self.group.stores if depends_on_axes(self.index_map_of_stored_node(n), self.reduced)]
 
     # two stages
 
@@ -136,7 +138,7 @@ class KernelBuilder:
         model, domain = self.target.model, self.group.domain
         if not self.reduced or max(self.level.values()) > 1:
             return None
-        if any(self.level[n] for n in self.row_stores()):
+        if any(self.level[n] for n in self.stores_of_each_iteration()):
             return None
         rows = math.prod(n for i, n in enumerate(domain) if i not in self.reduced)
         length = math.prod(domain[i] for i in self.reduced)
@@ -150,7 +152,7 @@ class KernelBuilder:
         if parts < 2:
             return None
         return (
-            _prefer_equal_parts(outer, parts) if columns == 1 else parts
+            _equal_reduction_parts(outer, parts) if columns == 1 else parts
         )  # blocks of columns: every multiprocessor has as many
 
     def _build_two_stage_reduction(
@@ -180,19 +182,19 @@ class KernelBuilder:
         for first, many, size in pieces:
             sizes = domain.sizes | {axis: size, part: many}
             piece = IterationDomain(sizes, [part, *domain.parallel], domain.reduced)
-            yield KernelEmitter(self, piece, split=(axis, part, first, length)).partial(partials)
+            yield LoopNestLowering(self, piece, split=(axis, part, first, length)).lower_partial_reduction(partials)
         combine = IterationDomain(domain.sizes | {part: count}, domain.parallel, [part])
-        yield KernelEmitter(self, combine).combine(partials)
+        yield LoopNestLowering(self, combine).lower_combination_of_partials(partials)
 
     def _partial_dtypes(self) -> list[DType]:
         found: list[DType] = []
-        for number in self.reductions(0):
+        for number in self.reductions_of_level(0):
             for dtype in reduction_dtypes(self.graph, number):
                 found.append(dtype)
         return found
 
 
-def _prefer_equal_parts(total: int, parts: int) -> int:
+def _equal_reduction_parts(total: int, parts: int) -> int:
     """A few parts less where they are then equal and leave no rest, which would be a launch of its own."""
     for fewer in range(parts, max(1, 3 * parts // 4), -1):
         length, rest = divmod(total, fewer)

@@ -16,11 +16,11 @@ from ..layout.operands import ALIGNMENT, Array, BufferLocation
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target
-from .control_flow import PlanBody, lower_control_flow, node_region, refuse_loop_bodies
-from .custom_kernels import lower_custom_kernel
+from .control_flow import PlanBody, buffer_region_of_node, lower_control_flow, refuse_to_plan_loop_body
+from .custom_kernels import lower_custom_kernel_node
 from .equal_groups import EqualGroups
-from .kernels import KernelBuilder
-from .sequential import lower_sequential
+from .kernels import KernelGroupLowering
+from .sequential import lower_sequential_node
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
@@ -31,7 +31,7 @@ def lower_to_program(
     layouts: Sequence[MemoryLayout],
     target: Target,
     fastmath: bool = False,
-    plan_body: PlanBody = refuse_loop_bodies,
+    plan_body: PlanBody = refuse_to_plan_loop_body,
     loose: frozenset[int] = frozenset(),
 ) -> Program:
     """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
@@ -52,7 +52,9 @@ class _ProgramLowering:
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
-        home = _NodeLocations(self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose)
+        home = _NodeBufferLocations(
+            self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose
+        )
         places, buffers = home.places, home.buffers
         self.equal = EqualGroups(self.graph, places, self._lower_group)
         tasks: list[Task] = []
@@ -83,7 +85,7 @@ class _ProgramLowering:
         line = self._user_lines_of_nodes(group.computes)
         if any(self.graph.nodes[n].op == "gather" for n in group.computes):
             tasks, builder = self._kernel_tasks(self.graph, group, places, buffers, line)
-            return builder.reports.around(tasks, self.target, line)
+            return builder.reports.wrap_tasks_with_report_checks(tasks, self.target, line)
         return self.equal.tasks_of(group, buffers, line)
 
     def _lower_group(
@@ -94,20 +96,20 @@ class _ProgramLowering:
 
     def _kernel_tasks(
         self, graph: Graph, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer], line: str
-    ) -> tuple[list[Task], KernelBuilder]:
-        builder = KernelBuilder(graph, group, places, self.fastmath, self.target)
+    ) -> tuple[list[Task], KernelGroupLowering]:
+        builder = KernelGroupLowering(graph, group, places, self.fastmath, self.target)
         model = self.target.model
         tasks = []
-        for nest, accesses, extra in builder.nests(buffers):
+        for nest, accesses, extra in builder.lowered_nests(buffers):
             sizes = nest.sizes
             printed = self.target
             kernel = printed.kernel(nest.form)
             launch = printed.launch(nest.form, sizes)
-            reads = _unique_regions(a.region for a in accesses if a.role != "out")
-            writes = _unique_regions(a.region for a in accesses if a.role != "in")
+            reads = _unique_task_regions(a.region for a in accesses if a.role != "out")
+            writes = _unique_task_regions(a.region for a in accesses if a.role != "in")
             moved = union_bytes_of_regions(reads) + union_bytes_of_regions(writes)
             arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
-            name = "_".join(_op_names_of_group(graph, group)) + nest.suffix
+            name = "_".join(_task_name_of_group(graph, group)) + nest.suffix
             tasks.append(
                 Task(
                     name,
@@ -135,21 +137,23 @@ class _ProgramLowering:
         node = self.graph.nodes[number]
         parts = [number]
         if node.attrs and node.attrs[-1][0] == "part":
-            parts = [n for n in sorted(places) if _are_results_of_one_call(self.graph.nodes[n], node)]
+            parts = [n for n in sorted(places) if _are_lowered_as_one_call(self.graph.nodes[n], node)]
             if parts[0] in self.called:
                 return []
             self.called.add(parts[0])
         if node.op == "kernel":
-            return lower_custom_kernel(
+            return lower_custom_kernel_node(
                 self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts)
             )
         if node.op == "sequential":
-            return lower_sequential(self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts))
+            return lower_sequential_node(
+                self.graph, parts, places, buffers, self.target, self._user_lines_of_nodes(parts)
+            )
         if node.op in ("loop", "branch"):
             line = self._user_lines_of_nodes(parts)
             return [lower_control_flow(self.graph, parts, places, buffers, self.plan_body, line)]
-        reads = tuple(node_region(self.graph.nodes[a], places[a]) for a in node.args)
-        write = node_region(node, places[number])
+        reads = tuple(buffer_region_of_node(self.graph.nodes[a], places[a]) for a in node.args)
+        write = buffer_region_of_node(node, places[number])
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
                 given, result = (
@@ -159,12 +163,12 @@ class _ProgramLowering:
                 options, line = dict(node.attr("options")), self._user_lines_of_nodes([number])
                 return self.target.calls(node.attr("function"), given, result, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
-            writes = tuple(node_region(self.graph.nodes[n], places[n]) for n in parts)
-            moved = sum(_region_bytes(r) for r in (*reads, *writes))
+            writes = tuple(buffer_region_of_node(self.graph.nodes[n], places[n]) for n in parts)
+            moved = sum(_bytes_moved_by_task_region(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [
                 Task(
-                    _node_title(node),
+                    _task_name_of_node(node),
                     Library("host", attrs),
                     (),
                     reads,
@@ -180,34 +184,43 @@ class _ProgramLowering:
             if tasks is not None:
                 return tasks
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
-        cost = self.target.model.time(sum(_region_bytes(r) for r in (*reads, write)), flops)
+        cost = self.target.model.time(sum(_bytes_moved_by_task_region(r) for r in (*reads, write)), flops)
         library = Library(node.op, node.attrs)
         return [
-            Task(_library_call_name(node), library, (), reads, (write,), cost=round(cost, 3), line=line, flops=flops)
+            Task(
+                _task_name_of_library_call(node),
+                library,
+                (),
+                reads,
+                (write,),
+                cost=round(cost, 3),
+                line=line,
+                flops=flops,
+            )
         ]
 
     def _array_location(self, number: int, places: dict[int, BufferLocation]) -> Array:
-        region = node_region(self.graph.nodes[number], places[number])
+        region = buffer_region_of_node(self.graph.nodes[number], places[number])
         return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
 
 
-def _are_results_of_one_call(a: Node, b: Node) -> bool:
+def _are_lowered_as_one_call(a: Node, b: Node) -> bool:
     """Whether two nodes are results of one call."""
     one, other = (exact_attrs(n.op, n.attrs[:-1]) for n in (a, b))
     return a.op == b.op and a.args == b.args and bool(one == other)
 
 
-def _op_names_of_group(graph: Graph, group: Group) -> list[str]:
+def _task_name_of_group(graph: Graph, group: Group) -> list[str]:
     """The first few op names, for people."""
     names = [
-        _node_title(graph.nodes[n])
+        _task_name_of_node(graph.nodes[n])
         for n in group.computes
         if OPS[graph.nodes[n].op].kind in ("map", "gather", "reduce")
     ]
     return [*names[:4], *([f"{len(names) - 4}_more"] if len(names) > 4 else [])]
 
 
-def _node_title(node: Node) -> str:
+def _task_name_of_node(node: Node) -> str:
     """A node's op, or the function that it calls."""
     attrs = dict(node.attrs)
     function = attrs.get("function", node.op)
@@ -216,17 +229,17 @@ def _node_title(node: Node) -> str:
     return str(dict(attrs.get("options", ())).get("callback", function))
 
 
-def _library_call_name(node: Node) -> str:
+def _task_name_of_library_call(node: Node) -> str:
     """A library call with what is particular about it, e.g. `matmul(tf32)+bias+relu`."""
     attrs = dict(node.attrs)
     return "+".join((node.op + ("(tf32)" if attrs.get("tf32") else ""), *attrs.get("epilogue", ())))
 
 
-def _unique_regions(regions: object) -> tuple[Region, ...]:
+def _unique_task_regions(regions: object) -> tuple[Region, ...]:
     return tuple(dict.fromkeys(regions))  # type: ignore[call-overload]
 
 
-def _region_bytes(region: Region) -> int:
+def _bytes_moved_by_task_region(region: Region) -> int:
     """Bytes that a sweep over the region moves."""
     total = region.itemsize
     for n, stride in zip(region.shape, region.strides, strict=True):
@@ -234,7 +247,7 @@ def _region_bytes(region: Region) -> int:
     return total
 
 
-class _NodeLocations:
+class _NodeBufferLocations:
     """Where each stored node, and each view of one, lies."""
 
     def __init__(self, graph: Graph, layouts: Sequence[MemoryLayout], stored: set[int], loose: frozenset[int]) -> None:
@@ -246,7 +259,7 @@ class _NodeLocations:
         for number, layout in zip(graph.inputs, layouts, strict=True):
             node = graph.nodes[number]
             place = BufferLocation(len(self.buffers), 0, layout.strides, layout.aligned)
-            low, high = node_region(node, place).span
+            low, high = buffer_region_of_node(node, place).span
             self.buffers.append(Buffer(high - low, "input"))
             self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
         aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}

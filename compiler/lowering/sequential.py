@@ -18,7 +18,7 @@ from ..targets.target import Target
 STEP_US = 1e-3  # what a step takes, by and large
 
 
-def lower_sequential(
+def lower_sequential_node(
     graph: Graph,
     parts: Sequence[int],
     places: dict[int, BufferLocation],
@@ -41,7 +41,7 @@ def lower_sequential(
     for n, array in enumerate(routine.arrays):
         type = ArrayType(array.shape, array.dtype)
         if array.role == "in":
-            region = _region(type, places[next(given)])
+            region = _buffer_region_of_routine_array(type, places[next(given)])
             reads.append(region)
         else:
             place = wanted.get(part) if array.role != "temp" else None
@@ -51,9 +51,9 @@ def lower_sequential(
             if place is None:
                 place = BufferLocation(len(buffers), 0, contiguous_strides(type.shape, type.dtype.itemsize), True)
                 buffers.append(Buffer(type.nbytes, "temp"))
-            region = _region(type, place)
+            region = _buffer_region_of_routine_array(type, place)
             if array.role == "inout":
-                source = _region(type, places[next(given)])
+                source = _buffer_region_of_routine_array(type, places[next(given)])
                 if target.routine_copies:
                     starts.append(source)
                 elif type.size:
@@ -77,6 +77,6 @@ def lower_sequential(
     return [*copies, launch]
 
 
-def _region(type: ArrayType, place: BufferLocation) -> Region:
+def _buffer_region_of_routine_array(type: ArrayType, place: BufferLocation) -> Region:
     strides = contiguous_strides(type.shape, type.dtype.itemsize)
     return Region(place.buffer, place.offset, type.shape, strides, type.dtype.itemsize, type.dtype.name)

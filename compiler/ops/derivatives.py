@@ -24,7 +24,7 @@ class Term:
 
     def map(self, op: str, *others: Any) -> Self:
         """Row `op` on this and on others: terms, or numbers."""
-        return type(self)(self.builder, self.builder.map(op, self.value, *map(operand, others)))
+        return type(self)(self.builder, self.builder.map(op, self.value, *map(derivative_operand, others)))
 
     @property
     def is_complex(self) -> bool:
@@ -56,7 +56,7 @@ class Term:
         return self.map("negative")
 
 
-def operand(x: Any) -> Any:
+def derivative_operand(x: Any) -> Any:
     """What a builder takes."""
     return x.value if isinstance(x, Term) else x
 
@@ -118,26 +118,32 @@ def partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
     return Partials(formulas, complex)
 
 
-def bounded(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
+def bounded_partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
     """`partials` that are finite wherever the arguments are."""
     return Partials(formulas, complex, True)
 
 
-def _of(op: str) -> Formula:
+def _derivative_term_function(op: str) -> Formula:
     return lambda x, *others: x.map(op, *others)
 
 
-sin, cos, sinh, cosh, exp, exp2, log, sqrt = map(_of, ["sin", "cos", "sinh", "cosh", "exp", "exp2", "log", "sqrt"])
-sign, floor_divide, trunc, conj, real, imag = map(_of, ["sign", "floor_divide", "trunc", "conjugate", "real", "imag"])
-equal, less, greater, logical_and, ldexp = map(_of, ["equal", "less", "greater", "logical_and", "ldexp"])
+sin, cos, sinh, cosh, exp, exp2, log, sqrt = map(
+    _derivative_term_function, ["sin", "cos", "sinh", "cosh", "exp", "exp2", "log", "sqrt"]
+)
+sign, floor_divide, trunc, conj, real, imag = map(
+    _derivative_term_function, ["sign", "floor_divide", "trunc", "conjugate", "real", "imag"]
+)
+equal, less, greater, logical_and, ldexp = map(
+    _derivative_term_function, ["equal", "less", "greater", "logical_and", "ldexp"]
+)
 LN2, LN10 = math.log(2), math.log(10)
 
 
-def where(condition: Term, a: Any, b: Any) -> Term:
+def where_term(condition: Term, a: Any, b: Any) -> Term:
     return condition.map("where", a, b)
 
 
-def pair(re: Any, im: Any) -> Term:
+def complex_term(re: Any, im: Any) -> Term:
     """The complex number of two real terms, one of which may be 0."""
     known = re if isinstance(re, Term) else im
     zero = known.builder.const(0, known.value.dtype)
@@ -148,55 +154,57 @@ def pair(re: Any, im: Any) -> Term:
 
 # arithmetic
 
-ADD = bounded(lambda t, x, y, r: t, lambda t, x, y, r: t)
-SUBTRACT = bounded(lambda t, x, y, r: t, lambda t, x, y, r: -t)
+ADD = bounded_partials(lambda t, x, y, r: t, lambda t, x, y, r: t)
+SUBTRACT = bounded_partials(lambda t, x, y, r: t, lambda t, x, y, r: -t)
 MULTIPLY = partials(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
 DIVIDE = partials(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
 REMAINDER = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
 FMOD = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
-NEGATIVE = bounded(lambda t, x, r: -t)
-BARRIER = bounded(lambda t, x, after, r: t, None)
-SAME = bounded(lambda t, x, r: t)
-ABSOLUTE = bounded(
+NEGATIVE = bounded_partials(lambda t, x, r: -t)
+BARRIER = bounded_partials(lambda t, x, after, r: t, None)
+SAME = bounded_partials(lambda t, x, r: t)
+ABSOLUTE = bounded_partials(
     lambda t, x, r: t * sign(x),
     complex=(Pair(lambda t, x, r: real(conj(sign(x)) * t), lambda t, x, r: t * sign(x)),),
 )
 
 
-def _sign(t: Term, x: Term, r: Term) -> Term:
+def _sign_derivative(t: Term, x: Term, r: Term) -> Term:
     """Of z / |z|: the part of t that is orthogonal to it, by |z|."""
     size = x.map("absolute")
-    return where(equal(size, 0), 0.0, (t - r * real(conj(r) * t)) / size)
+    return where_term(equal(size, 0), 0.0, (t - r * real(conj(r) * t)) / size)
 
 
-SIGN = Partials((None,), (Pair(_sign, _sign),))
+SIGN = Partials((None,), (Pair(_sign_derivative, _sign_derivative),))
 SQUARE = partials(lambda t, x, r: t * (x * 2))
 RECIPROCAL = partials(lambda t, x, r: -t * (r * r))
 
 
-def _power_of_base(t: Term, x: Term, y: Term, r: Term) -> Term:
+def _power_derivative_by_base(t: Term, x: Term, y: Term, r: Term) -> Term:
     """y x^(y-1), and 0 for y = 0 whatever x is."""
     zero = equal(y, 0)
-    return t * where(zero, 0.0, y * x.map("power", where(zero, 1.0, y - 1)))
+    return t * where_term(zero, 0.0, y * x.map("power", where_term(zero, 1.0, y - 1)))
 
 
-def _power_of_exponent(t: Term, x: Term, y: Term, r: Term) -> Term:
+def _power_derivative_by_exponent(t: Term, x: Term, y: Term, r: Term) -> Term:
     """r log x, and 0 for x = 0, where all powers near are 0."""
-    return t * r * log(where(equal(x, 0), 1.0, x))
+    return t * r * log(where_term(equal(x, 0), 1.0, x))
 
 
-POWER = partials(_power_of_base, _power_of_exponent)
-CONJUGATE = bounded(lambda t, x, r: t, complex=(Pair(lambda t, x, r: conj(t), lambda t, x, r: conj(t)),))
-HEAVISIDE = partials(None, lambda t, x, y, r: where(equal(x, 0), t, 0.0))
+POWER = partials(_power_derivative_by_base, _power_derivative_by_exponent)
+CONJUGATE = bounded_partials(lambda t, x, r: t, complex=(Pair(lambda t, x, r: conj(t), lambda t, x, r: conj(t)),))
+HEAVISIDE = partials(None, lambda t, x, y, r: where_term(equal(x, 0), t, 0.0))
 
 
-def _chosen(t: Term, mine: Term, other: Term, r: Term) -> Term:
+def _extremum_derivative(t: Term, mine: Term, other: Term, r: Term) -> Term:
     """All of it where this argument is the result, half where both are."""
-    return where(equal(mine, r), where(equal(mine, other), t * 0.5, t), 0.0)
+    return where_term(equal(mine, r), where_term(equal(mine, other), t * 0.5, t), 0.0)
 
 
-EXTREMUM = bounded(lambda t, x, y, r: _chosen(t, x, y, r), lambda t, x, y, r: _chosen(t, y, x, r))
-COPYSIGN = bounded(lambda t, x, y, r: where(equal(x.map("signbit"), y.map("signbit")), t, -t), None)
+EXTREMUM = bounded_partials(
+    lambda t, x, y, r: _extremum_derivative(t, x, y, r), lambda t, x, y, r: _extremum_derivative(t, y, x, r)
+)
+COPYSIGN = bounded_partials(lambda t, x, y, r: where_term(equal(x.map("signbit"), y.map("signbit")), t, -t), None)
 LDEXP = partials(lambda t, x, i, r: ldexp(t, i), None)
 FREXP = partials(lambda t, x, r: ldexp(t, -x.map("frexp_exp")))
 
@@ -213,15 +221,19 @@ LOG10 = partials(lambda t, x, r: t / (x * LN10))
 LOG1P = partials(lambda t, x, r: t / (x + 1))
 
 
-def _weight(t: Term, x: Term, r: Term, power: Formula) -> Term:
+def _logaddexp_derivative(t: Term, x: Term, r: Term, power: Formula) -> Term:
     """e^(x - r), which is a share of the sum; where both are -inf there is nothing to share."""
-    return t * power(where(equal(x, r), 0.0, x - r))
+    return t * power(where_term(equal(x, r), 0.0, x - r))
 
 
-LOGADDEXP = partials(lambda t, x, y, r: _weight(t, x, r, exp), lambda t, x, y, r: _weight(t, y, r, exp))
-LOGADDEXP2 = partials(lambda t, x, y, r: _weight(t, x, r, exp2), lambda t, x, y, r: _weight(t, y, r, exp2))
-SIN = bounded(lambda t, x, r: t * cos(x))
-COS = bounded(lambda t, x, r: -t * sin(x))
+LOGADDEXP = partials(
+    lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp)
+)
+LOGADDEXP2 = partials(
+    lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp2), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp2)
+)
+SIN = bounded_partials(lambda t, x, r: t * cos(x))
+COS = bounded_partials(lambda t, x, r: -t * sin(x))
 TAN = partials(lambda t, x, r: t * (r * r + 1))
 ARCSIN = partials(lambda t, x, r: t / sqrt(1 - x * x))
 ARCCOS = partials(lambda t, x, r: -t / sqrt(1 - x * x))
@@ -232,28 +244,31 @@ ARCTAN2 = partials(
 )
 SINH = partials(lambda t, x, r: t * cosh(x))
 COSH = partials(lambda t, x, r: t * sinh(x))
-TANH = bounded(lambda t, x, r: t * (1 - r) * (1 + r))
+TANH = bounded_partials(lambda t, x, r: t * (1 - r) * (1 + r))
 ARCSINH = partials(lambda t, x, r: t / sqrt(x * x + 1))
 ARCCOSH = partials(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
 ARCTANH = partials(lambda t, x, r: t / (1 - x * x))
 
 
-def _part_of_length(t: Term, x: Term, r: Term) -> Term:
+def _absolute_derivative(t: Term, x: Term, r: Term) -> Term:
     """x / r, and 0 where both are 0, as of `absolute`."""
-    return t * (x / where(equal(r, 0), 1.0, r))
+    return t * (x / where_term(equal(r, 0), 1.0, r))
 
 
-HYPOT = partials(lambda t, x, y, r: _part_of_length(t, x, r), lambda t, x, y, r: _part_of_length(t, y, r))
-DEGREES, RADIANS = bounded(lambda t, x, r: t.map("rad2deg")), bounded(lambda t, x, r: t.map("deg2rad"))
-ERF = bounded(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
-ERFC = bounded(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+HYPOT = partials(lambda t, x, y, r: _absolute_derivative(t, x, r), lambda t, x, y, r: _absolute_derivative(t, y, r))
+DEGREES, RADIANS = (
+    bounded_partials(lambda t, x, r: t.map("rad2deg")),
+    bounded_partials(lambda t, x, r: t.map("deg2rad")),
+)
+ERF = bounded_partials(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+ERFC = bounded_partials(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
 
 
-def digamma(x: Term) -> Term:
+def digamma_term(x: Term) -> Term:
     """The logarithmic derivative of gamma: reflected for x < 1/2, shifted by 8, then its asymptotic series (Abramowitz
     and Stegun 6.3.5, 6.3.7, 6.3.18); of rows that have derivatives of their own, to any order."""
     left = less(x, 0.5)
-    z = where(left, 1 - x, x)
+    z = where_term(left, 1 - x, x)
     shifted, near = z + 8, 1 / z
     for k in range(1, 8):
         near = near + 1 / (z + k)
@@ -261,15 +276,15 @@ def digamma(x: Term) -> Term:
     series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w * (5 / 660 - w * (691 / 32760))))))
     found = log(shifted) - 0.5 / shifted - series - near
     fraction = x - x.map("rint")  # tan(pi x), exactly where x is an integer
-    return where(left, found - math.pi / (fraction * math.pi).map("tan"), found)
+    return where_term(left, found - math.pi / (fraction * math.pi).map("tan"), found)
 
 
-LGAMMA = partials(lambda t, x, r: t * digamma(x))
-SIGMOID = bounded(lambda t, x, r: t * (r * (1 - r)))
-RELU = bounded(lambda t, x, r: where(greater(x, 0), t, 0.0))
+LGAMMA = partials(lambda t, x, r: t * digamma_term(x))
+SIGMOID = bounded_partials(lambda t, x, r: t * (r * (1 - r)))
+RELU = bounded_partials(lambda t, x, r: where_term(greater(x, 0), t, 0.0))
 
 
-def _gelu(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
+def _gelu_derivative(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
     if not approximate:
         density = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
         return t * ((x * -math.sqrt(0.5)).map("erfc") * 0.5 + x * density)
@@ -279,56 +294,58 @@ def _gelu(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
     return t * ((tail + 1) * 0.5 + x * 0.5 * (1 - tail) * (1 + tail) * inner)
 
 
-GELU = bounded(_gelu)
-WHERE = bounded(None, lambda t, c, a, b, r: where(c, t, 0.0), lambda t, c, a, b, r: where(c, 0.0, t))
+GELU = bounded_partials(_gelu_derivative)
+WHERE = bounded_partials(None, lambda t, c, a, b, r: where_term(c, t, 0.0), lambda t, c, a, b, r: where_term(c, 0.0, t))
 
 
 def _raised(t: Term, x: Term, low: Term, high: Term, r: Term) -> Term:
     """What goes on to the maximum of which a clip is the minimum with the upper bound."""
-    return _chosen(t, x.map("maximum", low), high, r)
+    return _extremum_derivative(t, x.map("maximum", low), high, r)
 
 
-CLIP = bounded(
-    lambda t, x, low, high, r: _chosen(_raised(t, x, low, high, r), x, low, x.map("maximum", low)),
-    lambda t, x, low, high, r: _chosen(_raised(t, x, low, high, r), low, x, x.map("maximum", low)),
-    lambda t, x, low, high, r: _chosen(t, high, x.map("maximum", low), r),
+CLIP = bounded_partials(
+    lambda t, x, low, high, r: _extremum_derivative(_raised(t, x, low, high, r), x, low, x.map("maximum", low)),
+    lambda t, x, low, high, r: _extremum_derivative(_raised(t, x, low, high, r), low, x, x.map("maximum", low)),
+    lambda t, x, low, high, r: _extremum_derivative(t, high, x.map("maximum", low), r),
 )
-REAL = bounded(lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: pair(t, 0)),))
-IMAG = Partials((None,), (Pair(lambda t, x, r: imag(t), lambda t, x, r: pair(0, t)),), True)
+REAL = bounded_partials(lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: complex_term(t, 0)),))
+IMAG = Partials((None,), (Pair(lambda t, x, r: imag(t), lambda t, x, r: complex_term(0, t)),), True)
 COMPLEX = Partials(
     (None, None),
     (
-        Pair(lambda t, x, y, r: pair(t, 0), lambda t, x, y, r: real(t)),
-        Pair(lambda t, x, y, r: pair(0, t), lambda t, x, y, r: imag(t)),
+        Pair(lambda t, x, y, r: complex_term(t, 0), lambda t, x, y, r: real(t)),
+        Pair(lambda t, x, y, r: complex_term(0, t), lambda t, x, y, r: imag(t)),
     ),
     True,
 )
 
 
-def _turn(x: Term, deg: bool = False) -> Term:
+def _angle_derivative(x: Term, deg: bool = False) -> Term:
     """i x / |x|^2: the direction in which the angle grows, by its speed. deg: in degrees."""
     size = real(x) * real(x) + imag(x) * imag(x)
     size = size * (math.pi / 180) if deg else size
-    return pair(-imag(x) / size, real(x) / size)
+    return complex_term(-imag(x) / size, real(x) / size)
 
 
 ANGLE = Partials(
     (None,),
     (
         Pair(
-            lambda t, x, r, **way: real(conj(_turn(x, **way)) * t),
-            lambda t, x, r, **way: t * _turn(x, **way),
+            lambda t, x, r, **way: real(conj(_angle_derivative(x, **way)) * t),
+            lambda t, x, r, **way: t * _angle_derivative(x, **way),
         ),
     ),
 )
 
 
-def _finite(t: Term, x: Term, r: Term, **way: Any) -> Term:
-    return where(x.map("isfinite"), t, 0.0)
+def _nan_to_num_derivative(t: Term, x: Term, r: Term, **way: Any) -> Term:
+    return where_term(x.map("isfinite"), t, 0.0)
 
 
-def _finite_parts(t: Term, x: Term, r: Term, **way: Any) -> Term:
-    return pair(_finite(real(t), real(x), r), _finite(imag(t), imag(x), r))
+def _complex_nan_to_num_derivative(t: Term, x: Term, r: Term, **way: Any) -> Term:
+    return complex_term(_nan_to_num_derivative(real(t), real(x), r), _nan_to_num_derivative(imag(t), imag(x), r))
 
 
-NAN_TO_NUM = bounded(_finite, complex=(Pair(_finite_parts, _finite_parts),))
+NAN_TO_NUM = bounded_partials(
+    _nan_to_num_derivative, complex=(Pair(_complex_nan_to_num_derivative, _complex_nan_to_num_derivative),)
+)

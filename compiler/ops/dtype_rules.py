@@ -34,7 +34,7 @@ class NoLoop(TypeError):
     """The op does not take these dtypes; the text is NumPy's reason where it gives one."""
 
 
-def ufunc_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
+def ufunc_dtype_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     """NumPy's own promotion (ml_dtypes registers bfloat16 with it); result number `part`."""
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -51,7 +51,7 @@ def ufunc_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     return rule
 
 
-def common_dtype_rule(kinds: str = "biufc") -> Rule:
+def common_kind_dtype_rule(kinds: str = "biufc") -> Rule:
     """All arguments in their common dtype, which is the result's."""
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -63,7 +63,7 @@ def common_dtype_rule(kinds: str = "biufc") -> Rule:
     return rule
 
 
-def raw_bits_rule(*names: str) -> Rule:
+def raw_bits_dtype_rule(*names: str) -> Rule:
     """All arguments of one of these dtypes as they are: raw bits are not promoted."""
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -75,31 +75,31 @@ def raw_bits_rule(*names: str) -> Rule:
     return rule
 
 
-def clip_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def clip_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.clip: as np.result_type, but bfloat16 with weak scalars as in ufuncs of two arguments."""
     if bfloat16 in dtypes and dtype is None:
         dtype = bfloat16
         for other in sorted(dtypes, key=lambda d: isinstance(d, type)):
             given: Any = (dtype, other, None)
             dtype = dtype_of(np.maximum.resolve_dtypes(given)[2])
-    return common_dtype_rule()(dtypes, dtype)
+    return common_kind_dtype_rule()(dtypes, dtype)
 
 
-def float_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def float_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """As np.exp but for complex: small integers give small floats."""
-    loop, result = ufunc_rule(np.exp)(dtypes, dtype)
+    loop, result = ufunc_dtype_rule(np.exp)(dtypes, dtype)
     if dtype_kind(result) != "f":
         raise NoLoop("")
     return loop, result
 
 
-def real_part_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def real_part_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """real and imag: the dtype of the parts."""
     common = dtype or result_type(*dtypes)
     return (common,), part_of(common)
 
 
-def complex_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def complex_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """Two halves of the same kind; the dtype of the whole."""
     common = result_type(*dtypes)
     if common not in (FLOAT32, FLOAT64):
@@ -107,25 +107,25 @@ def complex_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loo
     return (common, common), dtype_of(np.result_type(common, np.complex64))
 
 
-def angle_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def angle_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.angle: as np.arctan2(0, x), but for complex."""
     common = dtype or result_type(*dtypes)
     if dtype_kind(common) in "biu":
-        common = ufunc_rule(np.arctan2)((int, common), None)[1]
+        common = ufunc_dtype_rule(np.arctan2)((int, common), None)[1]
     return (common,), part_of(common)
 
 
-def where_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def where_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     common = dtype or result_type(*dtypes[1:])
     return (BOOL, common, common), common
 
 
-def cast_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def cast_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     source = result_type(*dtypes)
     return (source,), dtype or source
 
 
-def sum_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def sum_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """sum and prod: small integers and bool grow to 64 bits."""
     source = result_type(*dtypes)
     grown = {"b": INT64, "i": INT64, "u": UINT64}
@@ -133,15 +133,15 @@ def sum_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     return (result,), result
 
 
-def bool_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def bool_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     return (BOOL,), BOOL
 
 
-def index_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def index_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     return (result_type(*dtypes),), INT64
 
 
-def no_arguments_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def no_arguments_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """Sources have no arguments to promote."""
     if dtype is None:
         raise NoLoop("give it a dtype")

@@ -15,68 +15,68 @@ from ..kernel.primitives import PRIMITIVES
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-def in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
+def reference_in_float64(function: Callable[..., Any]) -> Callable[..., Array]:
     """`function` computed in float64 and rounded once to the dtype of its argument."""
 
-    def reference(x: Any, **attrs: Any) -> Array:
+    def compute_in_float64(x: Any, **attrs: Any) -> Array:
         x = np.asarray(x)
         with np.errstate(all="ignore"):
             return np.asarray(function(x.astype(np.float64), **attrs)).astype(x.dtype)
 
-    return reference
+    return compute_in_float64
 
 
-def ufunc_output(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
+def ufunc_output_reference(ufunc: np.ufunc, number: int) -> Callable[..., Any]:
     """Result `number` of a ufunc of several results."""
     return lambda *args: ufunc(*args)[number]
 
 
-def _of_primitive(name: str) -> Callable[..., Array]:
+def _reference_of_primitive(name: str) -> Callable[..., Array]:
     primitive = PRIMITIVES[name]
-    return in_float64(lambda x: primitive.numpy(np.atleast_1d(x), x.dtype).reshape(x.shape))
+    return reference_in_float64(lambda x: primitive.numpy(np.atleast_1d(x), x.dtype).reshape(x.shape))
 
 
-erf, erfc, lgamma = map(_of_primitive, ("erf", "erfc", "lgamma"))
-sigmoid = in_float64(lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))))
+erf, erfc, lgamma = map(_reference_of_primitive, ("erf", "erfc", "lgamma"))
+sigmoid = reference_in_float64(lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))))
 
 
-def _gelu(x: Array, approximate: bool = False) -> Array:
+def _gelu_reference(x: Array, approximate: bool = False) -> Array:
     if approximate:
         tail = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
         return np.asarray(0.5 * x * (1 + tail))
     return np.asarray(0.5 * x * erfc(-x * math.sqrt(0.5)))
 
 
-gelu = in_float64(_gelu)
+gelu = reference_in_float64(_gelu_reference)
 
 
-def same(x: Any) -> Array:
+def same_value_reference(x: Any) -> Array:
     return np.asarray(x)
 
 
-def placed(x: Any, device: tuple[str, int]) -> Array:
+def placed_reference(x: Any, device: tuple[str, int]) -> Array:
     return np.asarray(x)
 
 
-def first(x: Any, after: Any) -> Array:
+def first_argument_reference(x: Any, after: Any) -> Array:
     return np.broadcast_arrays(x, after)[0]
 
 
-def relu(x: Any) -> Array:
+def relu_reference(x: Any) -> Array:
     x = np.asarray(x)
     return np.asarray(np.where(x < 0, x.dtype.type(0), x))
 
 
-def clip(x: Any, low: Any, high: Any) -> Any:
+def clip_reference(x: Any, low: Any, high: Any) -> Any:
     x = np.asarray(x)
     return (
         np.clip(x, low, high)
         if x.dtype not in HALVES
-        else np.clip(x.astype("f4"), *map(_wide, (low, high))).astype(x.dtype)
+        else np.clip(x.astype("f4"), *map(_widened_for_reference, (low, high))).astype(x.dtype)
     )
 
 
-def _wide(x: Any) -> Array:
+def _widened_for_reference(x: Any) -> Array:
     return np.asarray(x).astype(np.float32)
 
 
@@ -85,7 +85,7 @@ def cast_reference(x: Any) -> Any:
     return x
 
 
-def complex_of(re: Any, im: Any) -> Array:
+def complex_reference(re: Any, im: Any) -> Array:
     """re + im * 1j, but for NaN and infinities, which stay in their half."""
     re, im = np.broadcast_arrays(re, im)
     found = np.empty(re.shape, np.result_type(re, im, np.complex64))
@@ -93,14 +93,14 @@ def complex_of(re: Any, im: Any) -> Array:
     return found
 
 
-def angle(z: Any, deg: bool = False) -> Array:
+def angle_reference(z: Any, deg: bool = False) -> Array:
     z = np.asarray(z)
     if z.dtype in HALVES:
-        return np.asarray(angle(z.astype(np.float32), deg)).astype(z.dtype)
+        return np.asarray(angle_reference(z.astype(np.float32), deg)).astype(z.dtype)
     return np.asarray(np.angle(z, deg=deg))
 
 
-def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
+def nan_to_num_reference(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
     x = np.asarray(x)
     if x.dtype == HALVES[1]:  # NumPy does not know bfloat16's limits
         import ml_dtypes
@@ -113,6 +113,6 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
     return np.asarray(np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf))
 
 
-def call_elementwise(*args: Any, function: UserFunction, part: int) -> Array:
+def user_call_reference(*args: Any, function: UserFunction, part: int) -> Array:
     """Result `part` of a user's scalar function of each element."""
     return user_function_over_arrays(function, part, *args)

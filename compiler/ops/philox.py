@@ -18,7 +18,7 @@ WEYL = 0x9E3779B9, 0xBB67AE85  # what is added to the key after each round
 _MASK = 0xFFFFFFFF
 
 
-def philox(
+def philox_formula(
     c0: KernelValue, c1: KernelValue, c2: KernelValue, c3: KernelValue, k0: KernelValue, k1: KernelValue, word: int = 0
 ) -> KernelValue:
     """Word number `word` of the block; the words of one block share their rounds in a kernel."""
@@ -45,7 +45,7 @@ def philox_reference(*words: Any, word: int = 0) -> np.ndarray[Any, Any]:
     return np.asarray((c0, c1, c2, c3)[word]).astype(np.uint32)
 
 
-def multiply_high(a: KernelValue, b: KernelValue) -> KernelValue:
+def multiply_high_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     """The upper half of the product."""
     return a.mulhi(b)
 

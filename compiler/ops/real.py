@@ -11,164 +11,166 @@ from typing import Any
 import numpy as np
 
 from ..core.types import DTYPES, FLOAT32, FLOAT64, HALVES, DType, integer_dtype
-from ..kernel.body_builder import KernelValue, select
+from ..kernel.body_builder import KernelValue, kernel_select
 
 FLOAT16, INT32 = DTYPES["f16"], DTYPES["i32"]
 
 
-def widen_half_floats(x: KernelValue) -> KernelValue:
+def widened_half_float(x: KernelValue) -> KernelValue:
     """x where it can be compared: 16-bit floats in float32."""
     return x.cast(FLOAT32) if x.dtype in HALVES else x
 
 
-def isnan(x: KernelValue) -> KernelValue:
+def isnan_formula(x: KernelValue) -> KernelValue:
     return x.ne(x)
 
 
-def isinf(x: KernelValue) -> KernelValue:
+def isinf_formula(x: KernelValue) -> KernelValue:
     return x.abs().eq(math.inf)
 
 
-def isfinite(x: KernelValue) -> KernelValue:
+def isfinite_formula(x: KernelValue) -> KernelValue:
     return x.abs() < math.inf
 
 
-def signbit(x: KernelValue) -> KernelValue:
+def signbit_formula(x: KernelValue) -> KernelValue:
     return x.as_bits() < 0
 
 
-def _sign_mask(x: KernelValue) -> int:
+def _float_sign_mask(x: KernelValue) -> int:
     return int(np.iinfo(x.as_bits().dtype).min)
 
 
-def negative(x: KernelValue) -> KernelValue:
-    return (x.as_bits() ^ _sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else -x
+def negative_formula(x: KernelValue) -> KernelValue:
+    return (x.as_bits() ^ _float_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else -x
 
 
-def absolute(x: KernelValue) -> KernelValue:
-    return (x.as_bits() & ~_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else x.abs()
+def absolute_formula(x: KernelValue) -> KernelValue:
+    return (x.as_bits() & ~_float_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else x.abs()
 
 
-def copysign(x: KernelValue, y: KernelValue) -> KernelValue:
+def copysign_formula(x: KernelValue, y: KernelValue) -> KernelValue:
     if x.dtype not in HALVES:
         return x.copysign(y)
-    mask = _sign_mask(x)
+    mask = _float_sign_mask(x)
     return ((x.as_bits() & ~mask) | (y.as_bits() & mask)).bitcast(x.dtype)
 
 
-def sign(x: KernelValue) -> KernelValue:
-    return select(x > 0, 1, select(x < 0, -1, select(x.eq(0), 0, x)))
+def sign_formula(x: KernelValue) -> KernelValue:
+    return kernel_select(x > 0, 1, kernel_select(x < 0, -1, kernel_select(x.eq(0), 0, x)))
 
 
-def square(x: KernelValue) -> KernelValue:
+def square_formula(x: KernelValue) -> KernelValue:
     return x * x
 
 
-def reciprocal(x: KernelValue) -> KernelValue:
+def reciprocal_formula(x: KernelValue) -> KernelValue:
     return 1 / x
 
 
-def relu(x: KernelValue) -> KernelValue:
-    return select(x < 0, 0, x)
+def relu_formula(x: KernelValue) -> KernelValue:
+    return kernel_select(x < 0, 0, x)
 
 
-def sigmoid(x: KernelValue) -> KernelValue:
+def sigmoid_formula(x: KernelValue) -> KernelValue:
     """1 / (1 + exp(-x)), whose exp must not overflow where the result is subnormal."""
     e = (-x.abs()).exp()
-    return select(x < 0, e, 1) / (1 + e)
+    return kernel_select(x < 0, e, 1) / (1 + e)
 
 
-def lgamma(x: KernelValue) -> KernelValue:
+def lgamma_formula(x: KernelValue) -> KernelValue:
     """In float64: near the zeros between the poles the float32 functions of the C libraries have few digits."""
     return x.cast(FLOAT64).lgamma().cast(x.dtype)
 
 
-def gelu(x: KernelValue, approximate: bool = False) -> KernelValue:
+def gelu_formula(x: KernelValue, approximate: bool = False) -> KernelValue:
     """x * Phi(x), Phi the normal distribution; or its approximation by tanh (Hendrycks and Gimpel 2016)."""
     if approximate:
         return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)).tanh())
     turned = x * -math.sqrt(0.5)
     near = x.abs() < 0.5  # 1 - erf has less error there
-    return 0.5 * x * select(near, 1 - turned.erf(), turned.erfc())
+    return 0.5 * x * kernel_select(near, 1 - turned.erf(), turned.erfc())
 
 
-def _pi(dtype: DType) -> Any:
+def _pi_of_dtype(dtype: DType) -> Any:
     return dtype.type(math.pi)
 
 
-def rad2deg(x: KernelValue) -> KernelValue:
-    return x * float(180 / _pi(x.dtype))  # NumPy rounds pi to the dtype first
+def rad2deg_formula(x: KernelValue) -> KernelValue:
+    return x * float(180 / _pi_of_dtype(x.dtype))  # NumPy rounds pi to the dtype first
 
 
-def deg2rad(x: KernelValue) -> KernelValue:
-    return x * float(_pi(x.dtype) / 180)
+def deg2rad_formula(x: KernelValue) -> KernelValue:
+    return x * float(_pi_of_dtype(x.dtype) / 180)
 
 
-def angle(x: KernelValue, deg: bool = False) -> KernelValue:
-    return select(isnan(x), x, select(signbit(x), x.const(180 if deg else math.pi), 0))
+def angle_formula(x: KernelValue, deg: bool = False) -> KernelValue:
+    return kernel_select(isnan_formula(x), x, kernel_select(signbit_formula(x), x.const(180 if deg else math.pi), 0))
 
 
-def heaviside(x: KernelValue, at_zero: KernelValue) -> KernelValue:
-    return select(isnan(x), x, select(x.eq(0), at_zero, select(x < 0, 0, x.const(1))))
+def heaviside_formula(x: KernelValue, at_zero: KernelValue) -> KernelValue:
+    return kernel_select(isnan_formula(x), x, kernel_select(x.eq(0), at_zero, kernel_select(x < 0, 0, x.const(1))))
 
 
-def fmax(a: KernelValue, b: KernelValue) -> KernelValue:
-    return select((a >= b) | isnan(b), a, b)
+def fmax_formula(a: KernelValue, b: KernelValue) -> KernelValue:
+    return kernel_select((a >= b) | isnan_formula(b), a, b)
 
 
-def fmin(a: KernelValue, b: KernelValue) -> KernelValue:
-    return select((a <= b) | isnan(b), a, b)
+def fmin_formula(a: KernelValue, b: KernelValue) -> KernelValue:
+    return kernel_select((a <= b) | isnan_formula(b), a, b)
 
 
-def clip(x: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
+def clip_formula(x: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
     """One instruction each way: what is not beyond a bound stays as it is, and so does the sign of a zero."""
-    below = select((x < low) | isnan(low), low, x)
-    return select((below > high) | isnan(high), select(isnan(below), below, high), below)
+    below = kernel_select((x < low) | isnan_formula(low), low, x)
+    return kernel_select((below > high) | isnan_formula(high), kernel_select(isnan_formula(below), below, high), below)
 
 
-def floor_divide(a: KernelValue, b: KernelValue) -> KernelValue:
+def floor_divide_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     """As npy_divmod: the quotient is corrected so that it is the floor of the exact one, with its sign at zero."""
     rest, ratio = a.fmod(b), a / b
     quotient = (a - rest) / b
-    quotient = select(rest.ne(0) & ((b < 0) ^ (rest < 0)), quotient - 1, quotient)
+    quotient = kernel_select(rest.ne(0) & ((b < 0) ^ (rest < 0)), quotient - 1, quotient)
     floor = quotient.floor()
-    floor = select(quotient - floor > 0.5, floor + 1, floor)
-    floor = select(quotient.ne(0), floor, a.const(0).copysign(ratio))
-    return select(b.eq(0), ratio, floor)
+    floor = kernel_select(quotient - floor > 0.5, floor + 1, floor)
+    floor = kernel_select(quotient.ne(0), floor, a.const(0).copysign(ratio))
+    return kernel_select(b.eq(0), ratio, floor)
 
 
-def remainder(a: KernelValue, b: KernelValue) -> KernelValue:
+def remainder_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     rest = a.fmod(b)
-    moved = select((b < 0) ^ (rest < 0), rest + b, rest)
-    return select(rest.ne(0), moved, a.const(0).copysign(b))
+    moved = kernel_select((b < 0) ^ (rest < 0), rest + b, rest)
+    return kernel_select(rest.ne(0), moved, a.const(0).copysign(b))
 
 
-def logaddexp(a: KernelValue, b: KernelValue) -> KernelValue:
-    return select(a.eq(b), a + math.log(2), a.maximum(b) + (-(a - b).abs()).exp().log1p())
+def logaddexp_formula(a: KernelValue, b: KernelValue) -> KernelValue:
+    return kernel_select(a.eq(b), a + math.log(2), a.maximum(b) + (-(a - b).abs()).exp().log1p())
 
 
-def logaddexp2(a: KernelValue, b: KernelValue) -> KernelValue:
-    return select(a.eq(b), a + 1, a.maximum(b) + (-(a - b).abs()).exp2().log1p() * math.log2(math.e))
+def logaddexp2_formula(a: KernelValue, b: KernelValue) -> KernelValue:
+    return kernel_select(a.eq(b), a + 1, a.maximum(b) + (-(a - b).abs()).exp2().log1p() * math.log2(math.e))
 
 
-def modf_int(x: KernelValue) -> KernelValue:
+def modf_int_formula(x: KernelValue) -> KernelValue:
     return x.trunc()
 
 
-def modf_frac(x: KernelValue) -> KernelValue:
-    return select(isinf(x), 0, x - x.trunc()).copysign(x)
+def modf_frac_formula(x: KernelValue) -> KernelValue:
+    return kernel_select(isinf_formula(x), 0, x - x.trunc()).copysign(x)
 
 
-def nan_to_num(
+def nan_to_num_formula(
     x: KernelValue, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> KernelValue:
-    high = x.const(_max(x.dtype) if posinf is None else posinf)
-    low = x.const(-_max(x.dtype) if neginf is None else neginf)
-    w = widen_half_floats(x)
-    return select(isnan(w), x.const(nan), select(w.eq(math.inf), high, select(w.eq(-math.inf), low, x)))
+    high = x.const(_greatest_finite_float(x.dtype) if posinf is None else posinf)
+    low = x.const(-_greatest_finite_float(x.dtype) if neginf is None else neginf)
+    w = widened_half_float(x)
+    return kernel_select(
+        isnan_formula(w), x.const(nan), kernel_select(w.eq(math.inf), high, kernel_select(w.eq(-math.inf), low, x))
+    )
 
 
-def _max(dtype: DType) -> float:
+def _greatest_finite_float(dtype: DType) -> float:
     """The greatest finite number: the one below infinity."""
     infinity = np.array(math.inf, dtype)
     return float((infinity.view(integer_dtype(dtype)) - 1).view(dtype))
@@ -177,72 +179,72 @@ def _max(dtype: DType) -> float:
 # By their bits
 
 
-def nextafter(x: KernelValue, y: KernelValue) -> KernelValue:
+def nextafter_formula(x: KernelValue, y: KernelValue) -> KernelValue:
     """The neighbour of x on the side of y (IEEE 754 section 5.3.1, C99 nextafter)."""
-    wx, wy, bits = widen_half_floats(x), widen_half_floats(y), x.as_bits()
+    wx, wy, bits = widened_half_float(x), widened_half_float(y), x.as_bits()
     away_from_zero = ~((wy > wx) ^ (wx > 0))
-    least = (y.as_bits() & _sign_mask(y)) | 1
-    moved = select(wx.eq(0), least, select(away_from_zero, bits + 1, bits - 1)).bitcast(x.dtype)
-    moved = select(wx.eq(wy), x if x.dtype == FLOAT16 else y, moved)  # differ in the sign of zero
-    return select(isnan(wx), x, select(isnan(wy), y, moved))
+    least = (y.as_bits() & _float_sign_mask(y)) | 1
+    moved = kernel_select(wx.eq(0), least, kernel_select(away_from_zero, bits + 1, bits - 1)).bitcast(x.dtype)
+    moved = kernel_select(wx.eq(wy), x if x.dtype == FLOAT16 else y, moved)  # differ in the sign of zero
+    return kernel_select(isnan_formula(wx), x, kernel_select(isnan_formula(wy), y, moved))
 
 
-def spacing(x: KernelValue) -> KernelValue:
+def spacing_formula(x: KernelValue) -> KernelValue:
     """The distance to the next number away from zero, with the sign of x; NaN for infinities.
 
     float16 as NumPy's own loop: the distance to the next number towards infinity, never negative.
     """
-    w, bits = widen_half_floats(x), x.as_bits()
+    w, bits = widened_half_float(x), x.as_bits()
     if x.dtype == FLOAT16:
-        above = select(w.eq(0), 1, select(w > 0, bits + 1, bits - 1)).bitcast(x.dtype)
-        return select(isfinite(w), widen_half_floats(above) - w, math.nan)
-    bits = bits if x.dtype in HALVES else select(w.eq(0), 0, bits)
-    return widen_half_floats((bits + 1).bitcast(x.dtype)) - w
+        above = kernel_select(w.eq(0), 1, kernel_select(w > 0, bits + 1, bits - 1)).bitcast(x.dtype)
+        return kernel_select(isfinite_formula(w), widened_half_float(above) - w, math.nan)
+    bits = bits if x.dtype in HALVES else kernel_select(w.eq(0), 0, bits)
+    return widened_half_float((bits + 1).bitcast(x.dtype)) - w
 
 
-def _layout(dtype: DType) -> tuple[int, int]:
+def _float_bit_layout(dtype: DType) -> tuple[int, int]:
     """Digits after the point, and exponent bias."""
     info = np.finfo(dtype)
     return info.nmant, -int(info.minexp) + 1
 
 
-def _frexp(x: KernelValue) -> tuple[KernelValue, KernelValue, KernelValue]:
+def _frexp_bits(x: KernelValue) -> tuple[KernelValue, KernelValue, KernelValue]:
     """Bits of x scaled into the normal range, the exponent those bits hold less that scaling, and whether x is
     neither zero nor infinite nor NaN."""
-    digits, bias = _layout(x.dtype)
+    digits, bias = _float_bit_layout(x.dtype)
     subnormal = x.abs() < float(np.finfo(x.dtype).smallest_normal)
-    bits = select(subnormal, x * 2.0 ** (digits + 1), x).as_bits()
+    bits = kernel_select(subnormal, x * 2.0 ** (digits + 1), x).as_bits()
     mask = 2 * bias + 1
-    exponent = ((bits >> digits) & mask) - select(subnormal, bits.const(digits + 1), 0)
-    return bits, exponent, isfinite(x) & x.ne(0)
+    exponent = ((bits >> digits) & mask) - kernel_select(subnormal, bits.const(digits + 1), 0)
+    return bits, exponent, isfinite_formula(x) & x.ne(0)
 
 
-def frexp_mantissa(x: KernelValue) -> KernelValue:
-    digits, bias = _layout(x.dtype)
-    bits, _, normal = _frexp(x)
+def frexp_mantissa_formula(x: KernelValue) -> KernelValue:
+    digits, bias = _float_bit_layout(x.dtype)
+    bits, _, normal = _frexp_bits(x)
     cleared = bits & ~((2 * bias + 1) << digits)
-    return select(normal, (cleared | ((bias - 1) << digits)).bitcast(x.dtype), x)
+    return kernel_select(normal, (cleared | ((bias - 1) << digits)).bitcast(x.dtype), x)
 
 
-def frexp_exp(x: KernelValue) -> KernelValue:
-    _, bias = _layout(x.dtype)
-    _, exponent, normal = _frexp(x)
-    return select(normal, exponent - (bias - 1), 0).cast(INT32)
+def frexp_exp_formula(x: KernelValue) -> KernelValue:
+    _, bias = _float_bit_layout(x.dtype)
+    _, exponent, normal = _frexp_bits(x)
+    return kernel_select(normal, exponent - (bias - 1), 0).cast(INT32)
 
 
-def ldexp(x: KernelValue, n: KernelValue) -> KernelValue:
+def ldexp_formula(x: KernelValue, n: KernelValue) -> KernelValue:
     """x * 2**n rounded once: three factors, of which only the last can round (as musl's scalbn)."""
-    digits, bias = _layout(x.dtype)
+    digits, bias = _float_bit_layout(x.dtype)
     low, high, step = 1 - bias, bias, digits + 2 - bias
     limit = 4 * bias
     rest = n.maximum(-limit).minimum(limit).cast(INT32) if n.bits > 16 else n.cast(INT32)
     for _ in range(2):
-        part = select(rest < low, step, rest.minimum(high))
-        x, rest = x * _power_of_two(part, x.dtype), rest - part
-    return x * _power_of_two(rest.maximum(low).minimum(high), x.dtype)
+        part = kernel_select(rest < low, step, rest.minimum(high))
+        x, rest = x * _float_power_of_two(part, x.dtype), rest - part
+    return x * _float_power_of_two(rest.maximum(low).minimum(high), x.dtype)
 
 
-def _power_of_two(n: KernelValue, dtype: DType) -> KernelValue:
-    digits, bias = _layout(dtype)
+def _float_power_of_two(n: KernelValue, dtype: DType) -> KernelValue:
+    digits, bias = _float_bit_layout(dtype)
     bits = DTYPES["i32"] if dtype == FLOAT32 else DTYPES["i64"]
     return ((n + bias).cast(bits) << digits).bitcast(dtype)

@@ -9,7 +9,13 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import DType, WeakType, dtype_kind
-from ..kernel.body_builder import KernelBody, KernelValue, call_user_function, complex_pair, select
+from ..kernel.body_builder import (
+    KernelBody,
+    KernelValue,
+    complex_kernel_value,
+    kernel_select,
+    kernel_user_function_call,
+)
 from . import complex as cx
 from . import complex_functions as an
 from . import derivatives as d
@@ -43,7 +49,7 @@ class Op:
     kind: str
     arity: int
     numpy: Callable[..., Any] | None = None
-    types: rules.Rule = rules.no_arguments_rule
+    types: rules.Rule = rules.no_arguments_dtype_rule
     formulas: Mapping[str, Formula] = field(default_factory=dict, repr=False, compare=False)
     cost: float = 1
     operator: str | None = None
@@ -74,7 +80,7 @@ def resolve_loop_dtypes(op: Op | str, dtypes: Sequence[DType | WeakType], dtype:
         raise TypeError(f"{row.name} does not take ({given}){asked}{reason}") from None
 
 
-def _kinds(every: Formula | None, formulas: Mapping[str, Formula]) -> dict[str, Formula]:
+def _formulas_by_kind(every: Formula | None, formulas: Mapping[str, Formula]) -> dict[str, Formula]:
     """Formulas by kind: `i` stands for unsigned too, `every` for all kinds that have none of their own."""
     kinds = dict(formulas)
     if "i" in kinds:
@@ -82,7 +88,7 @@ def _kinds(every: Formula | None, formulas: Mapping[str, Formula]) -> dict[str, 
     return kinds if every is None else dict.fromkeys("biufc", every) | kinds
 
 
-def _ufunc(
+def _ufunc_row(
     ufunc: np.ufunc,
     cost: float,
     every: Formula | None = None,
@@ -93,17 +99,19 @@ def _ufunc(
     derivative: d.Derivative,
     **formulas: Formula,
 ) -> Op:
-    kinds, rule = _kinds(every, formulas), rules.ufunc_rule(ufunc)
+    kinds, rule = _formulas_by_kind(every, formulas), rules.ufunc_dtype_rule(ufunc)
     name, arity = ufunc.__name__, ufunc.nin
     return Op(name, "map", arity, ufunc, rule, kinds, cost, operator, widen, parity=parity, derivative=derivative)
 
 
-def _part(name: str, ufunc: np.ufunc, number: int, cost: float, formula: Formula, *, derivative: d.Derivative) -> Op:
-    rule, reference = rules.ufunc_rule(ufunc, number), ref.ufunc_output(ufunc, number)
+def _ufunc_output_row(
+    name: str, ufunc: np.ufunc, number: int, cost: float, formula: Formula, *, derivative: d.Derivative
+) -> Op:
+    rule, reference = rules.ufunc_dtype_rule(ufunc, number), ref.ufunc_output_reference(ufunc, number)
     return Op(name, "map", ufunc.nin, reference, rule, {"f": formula}, cost, derivative=derivative)
 
 
-def _own(
+def _own_row(
     name: str,
     arity: int,
     reference: Callable[..., Any],
@@ -116,287 +124,404 @@ def _own(
     derivative: d.Derivative,
     **formulas: Formula,
 ) -> Op:
-    kinds = _kinds(every, formulas)
+    kinds = _formulas_by_kind(every, formulas)
     return Op(name, "map", arity, reference, rule, kinds, cost, widen=widen, parity=parity, derivative=derivative)
 
 
-def _reduction(reference: Callable[..., Any], rule: rules.Rule, identity: Any = None) -> Op:
+def _reduction_row(reference: Callable[..., Any], rule: rules.Rule, identity: Any = None) -> Op:
     return Op(reference.__name__, "reduce", 1, reference, rule, identity=identity)
 
 
-def _it(x: KernelValue) -> KernelValue:
+def _same_value_formula(x: KernelValue) -> KernelValue:
     return x
 
 
 _ARITHMETIC = (
-    _ufunc(np.add, 1, KernelValue.__add__, b=KernelValue.__or__, c=cx.add, operator="__add__", derivative=d.ADD),
-    _ufunc(np.subtract, 1, KernelValue.__sub__, c=cx.subtract, operator="__sub__", derivative=d.SUBTRACT),
-    _ufunc(
+    _ufunc_row(
+        np.add, 1, KernelValue.__add__, b=KernelValue.__or__, c=cx.add_formula, operator="__add__", derivative=d.ADD
+    ),
+    _ufunc_row(np.subtract, 1, KernelValue.__sub__, c=cx.subtract_formula, operator="__sub__", derivative=d.SUBTRACT),
+    _ufunc_row(
         np.multiply,
         1,
         KernelValue.__mul__,
         b=KernelValue.__and__,
-        c=cx.multiply,
+        c=cx.multiply_formula,
         operator="__mul__",
         derivative=d.MULTIPLY,
     ),
-    _ufunc(np.divide, 4, KernelValue.__truediv__, c=cx.divide, operator="__truediv__", derivative=d.DIVIDE),
-    _ufunc(np.floor_divide, 12, i=it.floor_divide, f=fl.floor_divide, operator="__floordiv__", derivative=d.ZERO),
-    _ufunc(np.remainder, 12, i=it.remainder, f=fl.remainder, operator="__mod__", derivative=d.REMAINDER),
-    _ufunc(np.fmod, 10, i=it.fmod, f=KernelValue.fmod, derivative=d.FMOD),
-    _ufunc(
+    _ufunc_row(np.divide, 4, KernelValue.__truediv__, c=cx.divide_formula, operator="__truediv__", derivative=d.DIVIDE),
+    _ufunc_row(
+        np.floor_divide,
+        12,
+        i=it.floor_divide_formula,
+        f=fl.floor_divide_formula,
+        operator="__floordiv__",
+        derivative=d.ZERO,
+    ),
+    _ufunc_row(
+        np.remainder, 12, i=it.remainder_formula, f=fl.remainder_formula, operator="__mod__", derivative=d.REMAINDER
+    ),
+    _ufunc_row(np.fmod, 10, i=it.fmod_formula, f=KernelValue.fmod, derivative=d.FMOD),
+    _ufunc_row(
         np.negative,
         1,
         KernelValue.__neg__,
-        f=fl.negative,
-        c=cx.negative,
+        f=fl.negative_formula,
+        c=cx.negative_formula,
         operator="__neg__",
         widen=False,
         derivative=d.NEGATIVE,
     ),
-    _ufunc(np.positive, 0, _it, operator="__pos__", widen=False, derivative=d.SAME),
-    _ufunc(
+    _ufunc_row(np.positive, 0, _same_value_formula, operator="__pos__", widen=False, derivative=d.SAME),
+    _ufunc_row(
         np.absolute,
         1,
-        _it,
-        i=it.absolute,
-        f=fl.absolute,
-        c=cx.absolute,
+        _same_value_formula,
+        i=it.absolute_formula,
+        f=fl.absolute_formula,
+        c=cx.absolute_formula,
         operator="__abs__",
         widen=False,
         derivative=d.ABSOLUTE,
     ),
-    _ufunc(np.fabs, 1, f=fl.absolute, widen=False, derivative=d.ABSOLUTE),
-    _ufunc(np.sign, 3, i=it.sign, f=fl.sign, c=cx.sign, derivative=d.SIGN),
-    _ufunc(np.square, 1, fl.square, c=cx.square, derivative=d.SQUARE),
-    _ufunc(np.reciprocal, 4, i=it.reciprocal, f=fl.reciprocal, c=cx.reciprocal, derivative=d.RECIPROCAL),
-    _ufunc(np.power, 30, i=it.power, f=KernelValue.pow, c=an.power, operator="__pow__", derivative=d.POWER),
-    _ufunc(np.float_power, 30, f=KernelValue.pow, c=an.power, derivative=d.POWER),
-    _ufunc(np.conjugate, 0, _it, c=cx.conjugate, widen=False, derivative=d.CONJUGATE),
-    _ufunc(np.heaviside, 4, f=fl.heaviside, derivative=d.HEAVISIDE),
-    _ufunc(np.gcd, 40, i=it.gcd, derivative=d.ZERO),
-    _ufunc(np.lcm, 45, i=it.lcm, derivative=d.ZERO),
+    _ufunc_row(np.fabs, 1, f=fl.absolute_formula, widen=False, derivative=d.ABSOLUTE),
+    _ufunc_row(np.sign, 3, i=it.sign_formula, f=fl.sign_formula, c=cx.sign_formula, derivative=d.SIGN),
+    _ufunc_row(np.square, 1, fl.square_formula, c=cx.square_formula, derivative=d.SQUARE),
+    _ufunc_row(
+        np.reciprocal,
+        4,
+        i=it.reciprocal_formula,
+        f=fl.reciprocal_formula,
+        c=cx.reciprocal_formula,
+        derivative=d.RECIPROCAL,
+    ),
+    _ufunc_row(
+        np.power, 30, i=it.power_formula, f=KernelValue.pow, c=an.power_formula, operator="__pow__", derivative=d.POWER
+    ),
+    _ufunc_row(np.float_power, 30, f=KernelValue.pow, c=an.power_formula, derivative=d.POWER),
+    _ufunc_row(np.conjugate, 0, _same_value_formula, c=cx.conjugate_formula, widen=False, derivative=d.CONJUGATE),
+    _ufunc_row(np.heaviside, 4, f=fl.heaviside_formula, derivative=d.HEAVISIDE),
+    _ufunc_row(np.gcd, 40, i=it.gcd_formula, derivative=d.ZERO),
+    _ufunc_row(np.lcm, 45, i=it.lcm_formula, derivative=d.ZERO),
 )
 
 _BITS = (
-    _ufunc(np.bitwise_and, 1, KernelValue.__and__, operator="__and__", derivative=d.ZERO),
-    _ufunc(np.bitwise_or, 1, KernelValue.__or__, operator="__or__", derivative=d.ZERO),
-    _ufunc(np.bitwise_xor, 1, KernelValue.__xor__, operator="__xor__", derivative=d.ZERO),
-    _ufunc(np.invert, 1, KernelValue.__invert__, operator="__invert__", derivative=d.ZERO),
-    _ufunc(np.left_shift, 2, i=it.left_shift, operator="__lshift__", derivative=d.ZERO),
-    _ufunc(np.right_shift, 2, i=it.right_shift, operator="__rshift__", derivative=d.ZERO),
-    _ufunc(np.bitwise_count, 2, i=it.bitwise_count, derivative=d.ZERO),
+    _ufunc_row(np.bitwise_and, 1, KernelValue.__and__, operator="__and__", derivative=d.ZERO),
+    _ufunc_row(np.bitwise_or, 1, KernelValue.__or__, operator="__or__", derivative=d.ZERO),
+    _ufunc_row(np.bitwise_xor, 1, KernelValue.__xor__, operator="__xor__", derivative=d.ZERO),
+    _ufunc_row(np.invert, 1, KernelValue.__invert__, operator="__invert__", derivative=d.ZERO),
+    _ufunc_row(np.left_shift, 2, i=it.left_shift_formula, operator="__lshift__", derivative=d.ZERO),
+    _ufunc_row(np.right_shift, 2, i=it.right_shift_formula, operator="__rshift__", derivative=d.ZERO),
+    _ufunc_row(np.bitwise_count, 2, i=it.bitwise_count_formula, derivative=d.ZERO),
 )
 
 _COMPARISONS = (
-    _ufunc(
-        np.less, 1, b=it.bool_less, i=it.less, f=KernelValue.__lt__, c=cx.less, operator="__lt__", derivative=d.ZERO
+    _ufunc_row(
+        np.less,
+        1,
+        b=it.bool_less_formula,
+        i=it.less_formula,
+        f=KernelValue.__lt__,
+        c=cx.less,
+        operator="__lt__",
+        derivative=d.ZERO,
     ),
-    _ufunc(
+    _ufunc_row(
         np.less_equal,
         1,
-        b=it.bool_less_equal,
-        i=it.less_equal,
+        b=it.bool_less_equal_formula,
+        i=it.less_equal_formula,
         f=KernelValue.__le__,
         c=cx.less_equal,
         operator="__le__",
         derivative=d.ZERO,
     ),
-    _ufunc(
+    _ufunc_row(
         np.greater,
         1,
-        b=it.bool_greater,
-        i=it.greater,
+        b=it.bool_greater_formula,
+        i=it.greater_formula,
         f=KernelValue.__gt__,
         c=cx.greater,
         operator="__gt__",
         derivative=d.ZERO,
     ),
-    _ufunc(
+    _ufunc_row(
         np.greater_equal,
         1,
-        b=it.bool_greater_equal,
-        i=it.greater_equal,
+        b=it.bool_greater_equal_formula,
+        i=it.greater_equal_formula,
         f=KernelValue.__ge__,
         c=cx.greater_equal,
         operator="__ge__",
         derivative=d.ZERO,
     ),
-    _ufunc(
-        np.equal, 1, b=it.bool_equal, i=it.equal, f=KernelValue.eq, c=cx.equal, operator="__eq__", derivative=d.ZERO
+    _ufunc_row(
+        np.equal,
+        1,
+        b=it.bool_equal_formula,
+        i=it.equal_formula,
+        f=KernelValue.eq,
+        c=cx.equal_formula,
+        operator="__eq__",
+        derivative=d.ZERO,
     ),
-    _ufunc(
+    _ufunc_row(
         np.not_equal,
         1,
         b=KernelValue.__xor__,
-        i=it.not_equal,
+        i=it.not_equal_formula,
         f=KernelValue.ne,
-        c=cx.not_equal,
+        c=cx.not_equal_formula,
         operator="__ne__",
         derivative=d.ZERO,
     ),
-    _ufunc(np.logical_and, 1, it.logical_and, derivative=d.ZERO),
-    _ufunc(np.logical_or, 1, it.logical_or, derivative=d.ZERO),
-    _ufunc(np.logical_xor, 1, it.logical_xor, derivative=d.ZERO),
-    _ufunc(np.logical_not, 1, it.logical_not, derivative=d.ZERO),
-    _ufunc(np.maximum, 1, KernelValue.maximum, b=KernelValue.__or__, c=cx.maximum, derivative=d.EXTREMUM),
-    _ufunc(np.minimum, 1, KernelValue.minimum, b=KernelValue.__and__, c=cx.minimum, derivative=d.EXTREMUM),
-    _ufunc(np.fmax, 2, KernelValue.maximum, b=KernelValue.__or__, f=fl.fmax, c=cx.fmax, derivative=d.EXTREMUM),
-    _ufunc(np.fmin, 2, KernelValue.minimum, b=KernelValue.__and__, f=fl.fmin, c=cx.fmin, derivative=d.EXTREMUM),
-    _ufunc(np.isnan, 1, it.constant_false, f=fl.isnan, c=cx.any_component(fl.isnan), derivative=d.ZERO),
-    _ufunc(np.isinf, 1, it.constant_false, f=fl.isinf, c=cx.any_component(fl.isinf), derivative=d.ZERO),
-    _ufunc(np.isfinite, 1, it.constant_true, f=fl.isfinite, c=cx.all_components(fl.isfinite), derivative=d.ZERO),
-    _ufunc(np.signbit, 1, f=fl.signbit, widen=False, derivative=d.ZERO),
+    _ufunc_row(np.logical_and, 1, it.logical_and_formula, derivative=d.ZERO),
+    _ufunc_row(np.logical_or, 1, it.logical_or_formula, derivative=d.ZERO),
+    _ufunc_row(np.logical_xor, 1, it.logical_xor_formula, derivative=d.ZERO),
+    _ufunc_row(np.logical_not, 1, it.logical_not_formula, derivative=d.ZERO),
+    _ufunc_row(np.maximum, 1, KernelValue.maximum, b=KernelValue.__or__, c=cx.maximum_formula, derivative=d.EXTREMUM),
+    _ufunc_row(np.minimum, 1, KernelValue.minimum, b=KernelValue.__and__, c=cx.minimum_formula, derivative=d.EXTREMUM),
+    _ufunc_row(
+        np.fmax,
+        2,
+        KernelValue.maximum,
+        b=KernelValue.__or__,
+        f=fl.fmax_formula,
+        c=cx.fmax_formula,
+        derivative=d.EXTREMUM,
+    ),
+    _ufunc_row(
+        np.fmin,
+        2,
+        KernelValue.minimum,
+        b=KernelValue.__and__,
+        f=fl.fmin_formula,
+        c=cx.fmin_formula,
+        derivative=d.EXTREMUM,
+    ),
+    _ufunc_row(
+        np.isnan,
+        1,
+        it.constant_false_formula,
+        f=fl.isnan_formula,
+        c=cx.any_part_formula(fl.isnan_formula),
+        derivative=d.ZERO,
+    ),
+    _ufunc_row(
+        np.isinf,
+        1,
+        it.constant_false_formula,
+        f=fl.isinf_formula,
+        c=cx.any_part_formula(fl.isinf_formula),
+        derivative=d.ZERO,
+    ),
+    _ufunc_row(
+        np.isfinite,
+        1,
+        it.constant_true_formula,
+        f=fl.isfinite_formula,
+        c=cx.all_parts_formula(fl.isfinite_formula),
+        derivative=d.ZERO,
+    ),
+    _ufunc_row(np.signbit, 1, f=fl.signbit_formula, widen=False, derivative=d.ZERO),
 )
 
 _ROUNDING = (
-    _ufunc(np.floor, 1, _it, f=KernelValue.floor, derivative=d.ZERO),
-    _ufunc(np.ceil, 1, _it, f=KernelValue.ceil, derivative=d.ZERO),
-    _ufunc(np.trunc, 1, _it, f=KernelValue.trunc, derivative=d.ZERO),
-    _ufunc(np.rint, 1, f=KernelValue.rint, c=cx.real_and_imaginary(KernelValue.rint), derivative=d.ZERO),
-    _ufunc(np.copysign, 1, f=fl.copysign, widen=False, derivative=d.COPYSIGN),
-    _ufunc(np.nextafter, 6, f=fl.nextafter, widen=False, derivative=d.ZERO),
-    _ufunc(np.spacing, 3, f=fl.spacing, widen=False, derivative=d.ZERO),
-    _ufunc(np.ldexp, 10, f=fl.ldexp, derivative=d.LDEXP),
-    _part("frexp_mantissa", np.frexp, 0, 6, fl.frexp_mantissa, derivative=d.FREXP),
-    _part("frexp_exp", np.frexp, 1, 6, fl.frexp_exp, derivative=d.ZERO),
-    _part("modf_frac", np.modf, 0, 3, fl.modf_frac, derivative=d.SAME),
-    _part("modf_int", np.modf, 1, 1, fl.modf_int, derivative=d.ZERO),
+    _ufunc_row(np.floor, 1, _same_value_formula, f=KernelValue.floor, derivative=d.ZERO),
+    _ufunc_row(np.ceil, 1, _same_value_formula, f=KernelValue.ceil, derivative=d.ZERO),
+    _ufunc_row(np.trunc, 1, _same_value_formula, f=KernelValue.trunc, derivative=d.ZERO),
+    _ufunc_row(np.rint, 1, f=KernelValue.rint, c=cx.formula_on_both_parts(KernelValue.rint), derivative=d.ZERO),
+    _ufunc_row(np.copysign, 1, f=fl.copysign_formula, widen=False, derivative=d.COPYSIGN),
+    _ufunc_row(np.nextafter, 6, f=fl.nextafter_formula, widen=False, derivative=d.ZERO),
+    _ufunc_row(np.spacing, 3, f=fl.spacing_formula, widen=False, derivative=d.ZERO),
+    _ufunc_row(np.ldexp, 10, f=fl.ldexp_formula, derivative=d.LDEXP),
+    _ufunc_output_row("frexp_mantissa", np.frexp, 0, 6, fl.frexp_mantissa_formula, derivative=d.FREXP),
+    _ufunc_output_row("frexp_exp", np.frexp, 1, 6, fl.frexp_exp_formula, derivative=d.ZERO),
+    _ufunc_output_row("modf_frac", np.modf, 0, 3, fl.modf_frac_formula, derivative=d.SAME),
+    _ufunc_output_row("modf_int", np.modf, 1, 1, fl.modf_int_formula, derivative=d.ZERO),
 )
 
 _FUNCTIONS = (
-    _ufunc(np.sqrt, 4, f=KernelValue.sqrt, c=an.sqrt, derivative=d.SQRT),
-    _ufunc(np.cbrt, 15, parity="odd", f=KernelValue.cbrt, derivative=d.CBRT),
-    _ufunc(np.exp, 10, f=KernelValue.exp, c=an.exp, derivative=d.EXP),
-    _ufunc(np.exp2, 10, f=KernelValue.exp2, c=an.exp2, derivative=d.EXP2),
-    _ufunc(np.expm1, 12, f=KernelValue.expm1, c=an.expm1, derivative=d.EXPM1),
-    _ufunc(np.log, 10, f=KernelValue.log, c=an.log, derivative=d.LOG),
-    _ufunc(np.log2, 10, f=KernelValue.log2, c=an.log2, derivative=d.LOG2),
-    _ufunc(np.log10, 10, f=KernelValue.log10, c=an.log10, derivative=d.LOG10),
-    _ufunc(np.log1p, 12, f=KernelValue.log1p, c=an.log1p, derivative=d.LOG1P),
-    _ufunc(np.logaddexp, 24, f=fl.logaddexp, derivative=d.LOGADDEXP),
-    _ufunc(np.logaddexp2, 24, f=fl.logaddexp2, derivative=d.LOGADDEXP2),
-    _ufunc(np.sin, 15, parity="odd", f=KernelValue.sin, c=an.sin, derivative=d.SIN),
-    _ufunc(np.cos, 15, parity="even", f=KernelValue.cos, c=an.cos, derivative=d.COS),
-    _ufunc(np.tan, 20, parity="odd", f=KernelValue.tan, c=an.tan, derivative=d.TAN),
-    _ufunc(np.arcsin, 15, parity="odd", f=KernelValue.asin, c=an.arcsin, derivative=d.ARCSIN),
-    _ufunc(np.arccos, 15, f=KernelValue.acos, c=an.arccos, derivative=d.ARCCOS),
-    _ufunc(np.arctan, 15, parity="odd", f=KernelValue.atan, c=an.arctan, derivative=d.ARCTAN),
-    _ufunc(np.arctan2, 20, f=KernelValue.atan2, derivative=d.ARCTAN2),
-    _ufunc(np.sinh, 15, parity="odd", f=KernelValue.sinh, c=an.sinh, derivative=d.SINH),
-    _ufunc(np.cosh, 15, parity="even", f=KernelValue.cosh, c=an.cosh, derivative=d.COSH),
-    _ufunc(np.tanh, 15, parity="odd", f=KernelValue.tanh, c=an.tanh, derivative=d.TANH),
-    _ufunc(np.arcsinh, 20, parity="odd", f=KernelValue.asinh, c=an.arcsinh, derivative=d.ARCSINH),
-    _ufunc(np.arccosh, 20, f=KernelValue.acosh, c=an.arccosh, derivative=d.ARCCOSH),
-    _ufunc(np.arctanh, 20, parity="odd", f=KernelValue.atanh, c=an.arctanh, derivative=d.ARCTANH),
-    _ufunc(np.hypot, 8, f=KernelValue.hypot, derivative=d.HYPOT),
-    _ufunc(np.degrees, 1, f=fl.rad2deg, derivative=d.DEGREES),
-    _ufunc(np.rad2deg, 1, f=fl.rad2deg, derivative=d.DEGREES),
-    _ufunc(np.radians, 1, f=fl.deg2rad, derivative=d.RADIANS),
-    _ufunc(np.deg2rad, 1, f=fl.deg2rad, derivative=d.RADIANS),
+    _ufunc_row(np.sqrt, 4, f=KernelValue.sqrt, c=an.sqrt_formula, derivative=d.SQRT),
+    _ufunc_row(np.cbrt, 15, parity="odd", f=KernelValue.cbrt, derivative=d.CBRT),
+    _ufunc_row(np.exp, 10, f=KernelValue.exp, c=an.exp_formula, derivative=d.EXP),
+    _ufunc_row(np.exp2, 10, f=KernelValue.exp2, c=an.exp2_formula, derivative=d.EXP2),
+    _ufunc_row(np.expm1, 12, f=KernelValue.expm1, c=an.expm1_formula, derivative=d.EXPM1),
+    _ufunc_row(np.log, 10, f=KernelValue.log, c=an.log_formula, derivative=d.LOG),
+    _ufunc_row(np.log2, 10, f=KernelValue.log2, c=an.log2_formula, derivative=d.LOG2),
+    _ufunc_row(np.log10, 10, f=KernelValue.log10, c=an.log10_formula, derivative=d.LOG10),
+    _ufunc_row(np.log1p, 12, f=KernelValue.log1p, c=an.log1p_formula, derivative=d.LOG1P),
+    _ufunc_row(np.logaddexp, 24, f=fl.logaddexp_formula, derivative=d.LOGADDEXP),
+    _ufunc_row(np.logaddexp2, 24, f=fl.logaddexp2_formula, derivative=d.LOGADDEXP2),
+    _ufunc_row(np.sin, 15, parity="odd", f=KernelValue.sin, c=an.sin, derivative=d.SIN),
+    _ufunc_row(np.cos, 15, parity="even", f=KernelValue.cos, c=an.cos_formula, derivative=d.COS),
+    _ufunc_row(np.tan, 20, parity="odd", f=KernelValue.tan, c=an.tan, derivative=d.TAN),
+    _ufunc_row(np.arcsin, 15, parity="odd", f=KernelValue.asin, c=an.arcsin_formula, derivative=d.ARCSIN),
+    _ufunc_row(np.arccos, 15, f=KernelValue.acos, c=an.arccos_formula, derivative=d.ARCCOS),
+    _ufunc_row(np.arctan, 15, parity="odd", f=KernelValue.atan, c=an.arctan, derivative=d.ARCTAN),
+    _ufunc_row(np.arctan2, 20, f=KernelValue.atan2, derivative=d.ARCTAN2),
+    _ufunc_row(np.sinh, 15, parity="odd", f=KernelValue.sinh, c=an.sinh_formula, derivative=d.SINH),
+    _ufunc_row(np.cosh, 15, parity="even", f=KernelValue.cosh, c=an.cosh_formula, derivative=d.COSH),
+    _ufunc_row(np.tanh, 15, parity="odd", f=KernelValue.tanh, c=an.tanh_formula, derivative=d.TANH),
+    _ufunc_row(np.arcsinh, 20, parity="odd", f=KernelValue.asinh, c=an.arcsinh, derivative=d.ARCSINH),
+    _ufunc_row(np.arccosh, 20, f=KernelValue.acosh, c=an.arccosh_formula, derivative=d.ARCCOSH),
+    _ufunc_row(np.arctanh, 20, parity="odd", f=KernelValue.atanh, c=an.arctanh_formula, derivative=d.ARCTANH),
+    _ufunc_row(np.hypot, 8, f=KernelValue.hypot, derivative=d.HYPOT),
+    _ufunc_row(np.degrees, 1, f=fl.rad2deg_formula, derivative=d.DEGREES),
+    _ufunc_row(np.rad2deg, 1, f=fl.rad2deg_formula, derivative=d.DEGREES),
+    _ufunc_row(np.radians, 1, f=fl.deg2rad_formula, derivative=d.RADIANS),
+    _ufunc_row(np.deg2rad, 1, f=fl.deg2rad_formula, derivative=d.RADIANS),
 )
 
 _OWN = (
-    _own("erf", 1, ref.erf, rules.float_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF),
-    _own("erfc", 1, ref.erfc, rules.float_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),
-    _own("lgamma", 1, ref.lgamma, rules.float_rule, 30, f=fl.lgamma, derivative=d.LGAMMA),
-    _own("sigmoid", 1, ref.sigmoid, rules.float_rule, 16, f=fl.sigmoid, derivative=d.SIGMOID),
-    _own("relu", 1, ref.relu, rules.common_dtype_rule("iuf"), 1, fl.relu, derivative=d.RELU),
-    _own("gelu", 1, ref.gelu, rules.float_rule, 24, f=fl.gelu, derivative=d.GELU),
-    _own(
+    _own_row("erf", 1, ref.erf, rules.float_dtype_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF),
+    _own_row("erfc", 1, ref.erfc, rules.float_dtype_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),
+    _own_row("lgamma", 1, ref.lgamma, rules.float_dtype_rule, 30, f=fl.lgamma_formula, derivative=d.LGAMMA),
+    _own_row("sigmoid", 1, ref.sigmoid, rules.float_dtype_rule, 16, f=fl.sigmoid_formula, derivative=d.SIGMOID),
+    _own_row("relu", 1, ref.relu_reference, rules.common_kind_dtype_rule("iuf"), 1, fl.relu_formula, derivative=d.RELU),
+    _own_row("gelu", 1, ref.gelu, rules.float_dtype_rule, 24, f=fl.gelu_formula, derivative=d.GELU),
+    _own_row(
         "barrier",
         2,
-        ref.first,
-        rules.common_dtype_rule(),
+        ref.first_argument_reference,
+        rules.common_kind_dtype_rule(),
         0,
         lambda x, after: x,
         widen=False,
         derivative=d.BARRIER,
     ),
-    _own("stop_gradient", 1, ref.same, rules.common_dtype_rule(), 0, _it, widen=False, derivative=d.ZERO),
-    _own("where", 3, np.where, rules.where_rule, 1, select, widen=False, derivative=d.WHERE),
-    _own("cast", 1, ref.cast_reference, rules.cast_rule, 1, _it, widen=False, derivative=d.BY_GRAPH),
-    _own(
+    _own_row(
+        "stop_gradient",
+        1,
+        ref.same_value_reference,
+        rules.common_kind_dtype_rule(),
+        0,
+        _same_value_formula,
+        widen=False,
+        derivative=d.ZERO,
+    ),
+    _own_row("where", 3, np.where, rules.where_dtype_rule, 1, kernel_select, widen=False, derivative=d.WHERE),
+    _own_row(
+        "cast", 1, ref.cast_reference, rules.cast_dtype_rule, 1, _same_value_formula, widen=False, derivative=d.BY_GRAPH
+    ),
+    _own_row(
         "clip",
         3,
-        ref.clip,
-        rules.clip_rule,
+        ref.clip_reference,
+        rules.clip_dtype_rule,
         2,
-        fl.clip,
+        fl.clip_formula,
         b=lambda x, low, high: (x | low) & high,
-        c=cx.clip,
+        c=cx.clip_formula,
         derivative=d.CLIP,
     ),
-    _own("real", 1, np.real, rules.real_part_rule, 0, _it, c=lambda z: z.re, widen=False, derivative=d.REAL),
-    _own(
+    _own_row(
+        "real",
+        1,
+        np.real,
+        rules.real_part_dtype_rule,
+        0,
+        _same_value_formula,
+        c=lambda z: z.re,
+        widen=False,
+        derivative=d.REAL,
+    ),
+    _own_row(
         "imag",
         1,
         np.imag,
-        rules.real_part_rule,
+        rules.real_part_dtype_rule,
         0,
         lambda x: x.const(0),
         c=lambda z: z.im,
         widen=False,
         derivative=d.IMAG,
     ),
-    _own("complex", 2, ref.complex_of, rules.complex_rule, 0, f=complex_pair, widen=False, derivative=d.COMPLEX),
-    _own("angle", 1, ref.angle, rules.angle_rule, 20, f=fl.angle, c=cx.angle, derivative=d.ANGLE),
-    _own(
+    _own_row(
+        "complex",
+        2,
+        ref.complex_reference,
+        rules.complex_dtype_rule,
+        0,
+        f=complex_kernel_value,
+        widen=False,
+        derivative=d.COMPLEX,
+    ),
+    _own_row(
+        "angle",
+        1,
+        ref.angle_reference,
+        rules.angle_dtype_rule,
+        20,
+        f=fl.angle_formula,
+        c=cx.angle_formula,
+        derivative=d.ANGLE,
+    ),
+    _own_row(
         "nan_to_num",
         1,
-        ref.nan_to_num,
-        rules.common_dtype_rule(),
+        ref.nan_to_num_reference,
+        rules.common_kind_dtype_rule(),
         6,
-        it.same_value,
-        f=fl.nan_to_num,
-        c=cx.nan_to_num,
+        it.same_value_formula,
+        f=fl.nan_to_num_formula,
+        c=cx.nan_to_num_formula,
         widen=False,
         derivative=d.NAN_TO_NUM,
     ),
     # A user's scalar function, without and with loops: nobody knows how often those run.
-    _own(
+    _own_row(
         "call",
         -1,
-        ref.call_elementwise,
-        rules.no_arguments_rule,
+        ref.user_call_reference,
+        rules.no_arguments_dtype_rule,
         30,
-        call_user_function,
+        kernel_user_function_call,
         widen=False,
         derivative=d.BY_GRAPH,
     ),
-    _own(
+    _own_row(
         "call_loop",
         -1,
-        ref.call_elementwise,
-        rules.no_arguments_rule,
+        ref.user_call_reference,
+        rules.no_arguments_dtype_rule,
         1e5,
-        call_user_function,
+        kernel_user_function_call,
         widen=False,
         derivative=d.BY_GRAPH,
     ),
-    _own(
-        "philox", 6, rnd.philox_reference, rules.raw_bits_rule("u4"), 20, widen=False, u=rnd.philox, derivative=d.ZERO
+    _own_row(
+        "philox",
+        6,
+        rnd.philox_reference,
+        rules.raw_bits_dtype_rule("u4"),
+        20,
+        widen=False,
+        u=rnd.philox_formula,
+        derivative=d.ZERO,
     ),
-    _own(
+    _own_row(
         "multiply_high",
         2,
         rnd.multiply_high_reference,
-        rules.raw_bits_rule("u4", "u8"),
+        rules.raw_bits_dtype_rule("u4", "u8"),
         4,
-        u=rnd.multiply_high,
+        u=rnd.multiply_high_formula,
         derivative=d.ZERO,
     ),
 )
 
 _REDUCTIONS = (
-    _reduction(np.sum, rules.sum_rule, 0),
-    _reduction(np.prod, rules.sum_rule, 1),
-    _reduction(np.min, rules.common_dtype_rule()),
-    _reduction(np.max, rules.common_dtype_rule()),
-    _reduction(np.any, rules.bool_rule, False),
-    _reduction(np.all, rules.bool_rule, True),
-    _reduction(np.argmin, rules.index_rule),
-    _reduction(np.argmax, rules.index_rule),
+    _reduction_row(np.sum, rules.sum_dtype_rule, 0),
+    _reduction_row(np.prod, rules.sum_dtype_rule, 1),
+    _reduction_row(np.min, rules.common_kind_dtype_rule()),
+    _reduction_row(np.max, rules.common_kind_dtype_rule()),
+    _reduction_row(np.any, rules.bool_dtype_rule, False),
+    _reduction_row(np.all, rules.bool_dtype_rule, True),
+    _reduction_row(np.argmin, rules.index_dtype_rule),
+    _reduction_row(np.argmax, rules.index_dtype_rule),
 )
 
 _STRUCTURE = (
@@ -406,20 +531,20 @@ _STRUCTURE = (
     Op("index", "source", 0),
     Op("placeholder", "source", 0, cost=0),  # of a body that is being traced
     Op("gather", "gather", -1, cost=8),
-    Op("slice", "view", 1, types=rules.common_dtype_rule(), cost=0),
-    Op("permute", "view", 1, types=rules.common_dtype_rule(), cost=0),
-    Op("broadcast", "view", 1, types=rules.common_dtype_rule(), cost=0),
-    Op("reshape", "view", 1, types=rules.common_dtype_rule(), cost=0),
-    Op("windows", "view", 1, types=rules.common_dtype_rule(), cost=0),
-    Op("concat", "assembly", -1, types=rules.common_dtype_rule()),
-    Op("update", "assembly", 2, types=rules.common_dtype_rule()),
-    Op("assemble", "assembly", -1, types=rules.common_dtype_rule()),
-    Op("matmul", "library", -1, np.matmul, rules.ufunc_rule(np.matmul), operator="__matmul__"),
+    Op("slice", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
+    Op("permute", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
+    Op("broadcast", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
+    Op("reshape", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
+    Op("windows", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
+    Op("concat", "assembly", -1, types=rules.common_kind_dtype_rule()),
+    Op("update", "assembly", 2, types=rules.common_kind_dtype_rule()),
+    Op("assemble", "assembly", -1, types=rules.common_kind_dtype_rule()),
+    Op("matmul", "library", -1, np.matmul, rules.ufunc_dtype_rule(np.matmul), operator="__matmul__"),
     Op("host", "library", -1, cost=2),
     Op("loop", "library", -1, cost=0),
     Op("branch", "library", -1, cost=0),
     Op("kernel", "library", -1, cost=20, contiguous=True),
-    Op("place", "device", 1, ref.placed, rules.common_dtype_rule(), cost=0),
+    Op("place", "device", 1, ref.placed_reference, rules.common_kind_dtype_rule(), cost=0),
     *(
         Op(name, "device", 1, cost=0)  # what the devices of a mesh exchange; each is written out for its mesh
         for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "from_root", "exchange")

@@ -14,7 +14,7 @@ from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
 from ..core.cost import CPU, CostModel, gpu_cost_model
 from ..core.types import ArrayType
-from ..kernel.loop_nest import LoopNest, user_functions_of
+from ..kernel.loop_nest import LoopNest, user_functions_called_by_nest
 from ..sequential.form import Routine
 
 
@@ -31,7 +31,7 @@ class LaunchShape:
 Calls = Callable[..., list[Task]]
 
 
-def _no_routine(routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _refuse_routine_kernel(routine: Routine) -> tuple[Kernel, LaunchShape]:
     raise AssertionError("this target runs no loop nest as one kernel")
 
 
@@ -62,7 +62,7 @@ class Target:
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
-    routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _no_routine
+    routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _refuse_routine_kernel
     routine_copies: bool = False
 
 
@@ -75,76 +75,82 @@ def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel
     from .cpu.kernel import print_llvm_kernel
 
     return Kernel(
-        form.name, "cpu", print_llvm_kernel(form, library, width), form.signature, (), user_functions_of(form), form
+        form.name,
+        "cpu",
+        print_llvm_kernel(form, library, width),
+        form.signature,
+        (),
+        user_functions_called_by_nest(form),
+        form,
     )
 
 
 def _print_cpu_routine(routine: Routine) -> tuple[Kernel, LaunchShape]:
-    from .cpu.sequential import cpu_routine
+    from .cpu.sequential import cpu_kernel_of_routine
 
-    return cpu_routine(routine, widest_vector_libm_of_cpu()), LaunchShape()
+    return cpu_kernel_of_routine(routine, widest_vector_libm_of_cpu()), LaunchShape()
 
 
 def _cpu_launch_size(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
-    from .cpu.kernel import launch_units
+    from .cpu.kernel import cpu_launch_units
 
-    return LaunchShape(*launch_units(form, sizes))
+    return LaunchShape(*cpu_launch_units(form, sizes))
 
 
 @lru_cache(4096)
 def _make_cuda_kernel(form: LoopNest) -> Kernel:
-    from .cuda.kernel import cuda_kernel
+    from .cuda.kernel import cuda_kernel_of_nest
 
-    return cuda_kernel(form)
+    return cuda_kernel_of_nest(form)
 
 
 def _print_cuda_routine(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
-    from .cuda.sequential import cuda_routine, routine_shape
+    from .cuda.sequential import cuda_kernel_of_routine, cuda_routine_shape
 
-    shape = routine_shape(routine, gpu.compute_capability >= (9, 0))
-    return cuda_routine(routine, shape), LaunchShape(grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1))
+    shape = cuda_routine_shape(routine, gpu.compute_capability >= (9, 0))
+    return cuda_kernel_of_routine(routine, shape), LaunchShape(grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1))
 
 
 def _cuda_grid_and_block(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
-    from .cuda.kernel import grid_and_block
+    from .cuda.kernel import cuda_grid_and_block
 
-    grid, block = grid_and_block(form, sizes, gpu)
+    grid, block = cuda_grid_and_block(form, sizes, gpu)
     return LaunchShape(grid=grid, block=block)
 
 
 def _cuda_device_calls(gpu: GpuProperties, *args: Any) -> list[Task]:
-    from .cuda.algorithms.table import lower_device_call
+    from .cuda.algorithms.table import lower_gpu_call
 
-    return lower_device_call(gpu, *args)
+    return lower_gpu_call(gpu, *args)
 
 
-def _make_custom_cuda_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
-    from .cuda.algorithms.custom_kernel import lower_custom_kernel
+def _make_custom_kernel_for_cuda(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
+    from .cuda.algorithms.custom_kernel import custom_cuda_kernel_of_arrays
 
-    return lower_custom_kernel(own, arrays)
+    return custom_cuda_kernel_of_arrays(own, arrays)
 
 
 def _cpu_matvec_of_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
-    from .cpu.matvec import matvec_tasks
+    from .cpu.matvec import cpu_matvec_task
 
-    return matvec_tasks(cpu_vector_register_bytes(), reads, writes, line)
+    return cpu_matvec_task(cpu_vector_register_bytes(), reads, writes, line)
 
 
 def _cpu_device_calls(
     function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
-    from .cpu.running import running_total_task
+    from .cpu.running import cpu_running_total_task
 
-    return [running_total_task(CPU, function, reads[0], result, options["axis"], line)]
+    return [cpu_running_total_task(CPU, function, reads[0], result, options["axis"], line)]
 
 
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
 def _cuda_reduction_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
-    from .cuda.kernel import tile_row_width
+    from .cuda.kernel import cuda_threads_of_resident_row
 
-    return tile_row_width(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
+    return cuda_threads_of_resident_row(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
 
 
 def _cpu_reduction_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
@@ -179,7 +185,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         machine_of_gpu(gpu),
         16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
     )
-    parts = _make_cuda_kernel, launch, _cuda_reduction_width, calls, _make_custom_cuda_kernel
+    parts = _make_cuda_kernel, launch, _cuda_reduction_width, calls, _make_custom_kernel_for_cuda
     return Target(
         name,
         model,

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import dtype_of, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.kernel.primitives import evaluate_phases
+from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
 from kernelgraph.runtime.core.frozen import dataclass, field
 from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control_flow
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
@@ -214,7 +214,7 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
         target = target[rows] if form.reduced else target
         target[...] = value.astype(real_dtype(form.operands[operand].dtype), copy=False)
 
-    evaluate_phases(form.phases, sizes, form.parallel, load, store, scalars, gather)
+    evaluate_kernel_phases(form.phases, sizes, form.parallel, load, store, scalars, gather)
 
 
 def _strided(memory: Array, offset: int, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.targets.cpu.kernel import launch_units, print_llvm_kernel
+from kernelgraph.compiler.targets.cpu.kernel import cpu_launch_units, print_llvm_kernel
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -75,7 +75,7 @@ class Compiled:
     ) -> None:
         """Run all units, split at the given fractions."""
         slots = self.slots(arrays, sizes, scalars)
-        count, _ = launch_units(self.nest, sizes)
+        count, _ = cpu_launch_units(self.nest, sizes)
         edges = [0, *sorted(int(c * count) for c in cuts), count]
         for begin, end in pairwise(edges):
             self.run(slots.ctypes.data, begin, end)
@@ -113,7 +113,7 @@ def _slice(step: int, length: int) -> slice:
 
 def reference(nest: LoopNest, arrays: Sequence[Any], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> list[Any]:
     """What the operands hold after the kernel, computed with NumPy by the primitives' own meaning."""
-    from kernelgraph.compiler.kernel.primitives import evaluate_phases
+    from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
 
     after = [a.copy() for a in arrays]
 
@@ -128,5 +128,5 @@ def reference(nest: LoopNest, arrays: Sequence[Any], sizes: Sequence[int], scala
             target = (target.real, target.imag)[part]
         target[...] = value
 
-    evaluate_phases(nest.phases, sizes, nest.parallel, load, store, scalars)
+    evaluate_kernel_phases(nest.phases, sizes, nest.parallel, load, store, scalars)
     return after

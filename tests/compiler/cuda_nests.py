@@ -11,8 +11,8 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.kernel.primitives import evaluate_phases
-from kernelgraph.compiler.targets.cuda.kernel import grid_and_block, print_cuda_kernel
+from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
+from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, print_cuda_kernel
 from kernelgraph.runtime.program.device import H200
 
 from .cuda_emulator import Pointer, run
@@ -92,7 +92,7 @@ def arguments(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
 
 def emulate(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], scalars: Sequence[Any] = ()) -> list[Any]:
     """Run the text in place; the pointers, which have counted their accesses."""
-    grid, block = grid_and_block(nest, sizes, H200)
+    grid, block = cuda_grid_and_block(nest, sizes, H200)
     given = arguments(nest, arrays, sizes, scalars)
     if math.prod(grid):
         run(print_cuda_kernel(nest), nest.name, grid, block, given, np.random.default_rng(0))
@@ -113,7 +113,7 @@ def reference(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
         still = tuple(slice(0, 1) if c == "0" else slice(None) for c in nest.operands[operand].layout)
         target[still] = value
 
-    evaluate_phases(nest.phases, sizes, nest.parallel, load, store, scalars)
+    evaluate_kernel_phases(nest.phases, sizes, nest.parallel, load, store, scalars)
 
 
 def check(

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, dtype_kind, real_dtype
 from kernelgraph.compiler.kernel.body_builder import KernelBody
-from kernelgraph.compiler.kernel.primitives import evaluate_phases
+from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
 from kernelgraph.compiler.ops.table import OPS, Op, resolve_loop_dtypes
 
 Array = np.ndarray[Any, Any]
@@ -131,5 +131,5 @@ def run(row: Op, arrays: Sequence[Array], result: DType, attrs: dict[str, Any] |
     def store(operand: int, part: int, value: Array) -> None:
         part_of(out, part)[...] = value
 
-    evaluate_phases(build(row, [a.dtype for a in arrays], result, attrs), out.shape, 1, load, store)
+    evaluate_kernel_phases(build(row, [a.dtype for a in arrays], result, attrs), out.shape, 1, load, store)
     return out

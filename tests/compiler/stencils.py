@@ -13,7 +13,7 @@ import kernelgraph as kg
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand, Window
 from kernelgraph.compiler.pipeline import build_program
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, grid_and_block
+from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, cuda_kernel_of_nest
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Int, Pointer, Program
 
@@ -102,8 +102,8 @@ def program_of(graph: Any, many: bool) -> Program:
         if form.windows:
             form = replace(form, many=many, name=f"{form.name}_{many}")
             numbers = [a.value for a in task.arguments if isinstance(a, Int)]
-            grid, block = grid_and_block(form, numbers[: form.axes], H200)
-            task = replace(task, kernel=cuda_kernel(form), grid=grid, block=block)
+            grid, block = cuda_grid_and_block(form, numbers[: form.axes], H200)
+            task = replace(task, kernel=cuda_kernel_of_nest(form), grid=grid, block=block)
         tasks.append(task)
     return replace(program, tasks=tuple(tasks))
 

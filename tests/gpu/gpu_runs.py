@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, grid_and_block
+from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, cuda_kernel_of_nest
 from kernelgraph.runtime.program.plan import Launch, Plan, Record
 from kernelgraph.runtime.program.program import Buffer, Int, Pointer, Program, Region, Scalar, Task
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -28,9 +28,11 @@ def run_nest(device: Any, nest: LoopNest, arrays: Sequence[Array], sizes: Sequen
     pointers = [Pointer(k, a.origin) for k, a in enumerate(arrays)]
     numbers = [Scalar(k, d.name) for k, d in enumerate(nest.scalars)]
     regions = tuple(Region(k, 0, (a.data.size,), (1,), 1, "uint8") for k, a in enumerate(arrays))
-    grid, block = grid_and_block(nest, sizes, device.properties)
+    grid, block = cuda_grid_and_block(nest, sizes, device.properties)
     ints = [Int(n) for n in (*sizes, *strides)]
-    task = Task(nest.name, cuda_kernel(nest), (*pointers, *ints, *numbers), regions, regions, grid=grid, block=block)
+    task = Task(
+        nest.name, cuda_kernel_of_nest(nest), (*pointers, *ints, *numbers), regions, regions, grid=grid, block=block
+    )
     buffers = tuple(Buffer(a.data.size, "input") for a in arrays)
     everything = tuple(range(len(arrays)))
     program = Program(buffers, (task,), everything, everything, tuple(d.name for d in nest.scalars), "cuda")

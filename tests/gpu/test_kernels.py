@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, tile_row_width
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest, cuda_threads_of_resident_row
 from tests.compiler.cuda_nests import F32, I64, Builder, array
 from tests.compiler.targets.cuda.test_cuda_text import SEEDS, elementwise, layout_changes, reductions, softmax
 from tests.gpu.gpu_runs import check_nest, run_nest
@@ -43,7 +43,7 @@ LENGTHS = [1, 3, 31, 128, 600, 1200, 4096, 16384, 16385, 100_000]
 
 
 def _softmax_rows(length: int, aligned: bool) -> LoopNest:
-    return softmax("s1", tile_row_width(length, 4)[0], aligned=aligned)
+    return softmax("s1", cuda_threads_of_resident_row(length, 4)[0], aligned=aligned)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -187,7 +187,7 @@ def loaded(device: Any) -> Any:
     nests = [_primitive(*case) for case in CASES] + [_cast(s, t) for s in SOURCES for t in TARGETS]
     nests += [_softmax_rows(length, aligned) for length in LENGTHS for aligned in (True, False)]
     nests += [softmax("1s", 1, aligned=aligned) for aligned in (True, False)]
-    device.load([cuda_kernel(nest) for nest in nests])
+    device.load([cuda_kernel_of_nest(nest) for nest in nests])
     return device
 
 

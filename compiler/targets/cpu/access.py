@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from ....runtime.core.frozen import dataclass, field
 from ....runtime.program.user_function import UserFunction
 from ...core.types import BOOL, real_dtype
-from ...kernel.loop_nest import LOOP, MEMORY, Instr, LoopNest, Operand, Phase, calls_looping_function
-from .llvm_ir import LINE, NONTEMPORAL, LlvmFunction, LlvmValue, masked_load, masked_store
-from .primitives import MATH, memory_type, register_type
+from ...kernel.loop_nest import LOOP, MEMORY, Instr, LoopNest, Operand, Phase, nest_calls_looping_function
+from .llvm_ir import LINE, NONTEMPORAL, LlvmFunction, LlvmValue, emit_masked_vector_load, emit_masked_vector_store
+from .primitives import MATH, llvm_memory_type, llvm_register_type
 
 
 class CpuKernelFrame:
@@ -30,21 +30,23 @@ class CpuKernelFrame:
         slots = LlvmValue(f, "%slots", "ptr")
         count = 0
 
-        def parameter(elem: str) -> LlvmValue:
+        def add_llvm_parameter(elem: str) -> LlvmValue:
             nonlocal count
             count += 1
             return slots.at(count - 1, "i64").load(elem)
 
-        self.pointers = [parameter("ptr") for _ in nest.operands]
-        self.lengths = [parameter("i64") for _ in range(nest.axes)]
+        self.pointers = [add_llvm_parameter("ptr") for _ in nest.operands]
+        self.lengths = [add_llvm_parameter("i64") for _ in range(nest.axes)]
         self.strides = {
-            (number, axis): parameter("i64")
+            (number, axis): add_llvm_parameter("i64")
             for number, operand in enumerate(nest.operands)
             for axis, letter in enumerate(operand.layout)
             if letter == "s"
         }
         self.scalars = [
-            self.to_register(parameter(memory_type(s))) if s.kind == "b" else parameter(register_type(s))
+            self.bool_in_register(add_llvm_parameter(llvm_memory_type(s)))
+            if s.kind == "b"
+            else add_llvm_parameter(llvm_register_type(s))
             for s in nest.scalars
         ]
         self.index: dict[int, LlvmValue] = {}
@@ -52,11 +54,11 @@ class CpuKernelFrame:
         self.results: dict[tuple[int, int, int], LlvmValue] = {}
 
     @staticmethod
-    def to_register(stored: LlvmValue) -> LlvmValue:
+    def bool_in_register(stored: LlvmValue) -> LlvmValue:
         """A bool from the byte that holds it."""
         return stored.ne(0)
 
-    def address(self, number: int, axes: Sequence[int]) -> LlvmValue:
+    def address_of_operand(self, number: int, axes: Sequence[int]) -> LlvmValue:
         """The address of operand `number` at the current index of `axes`. All other indices are 0."""
         operand, place = self.nest.operands[number], self.pointers[number]
         for axis in axes:
@@ -70,15 +72,15 @@ class CpuKernelFrame:
 
 def llvm_element_type(operand: Operand) -> str:
     """The type of an element in memory; a pair for complex."""
-    one = memory_type(real_dtype(operand.dtype))
+    one = llvm_memory_type(real_dtype(operand.dtype))
     return f"[2 x {one}]" if operand.dtype.kind == "c" else one
 
 
-def numbered_instructions(nest: LoopNest) -> dict[int, Instr]:
+def numbered_nest_instructions(nest: LoopNest) -> dict[int, Instr]:
     return {at: instr for phase in nest.phases for at, instr in enumerate(phase.instrs, phase.first)}
 
 
-def axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
+def vector_axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
     """For each value (or store) the axes along which it may vary; `axis` is that of the vectors.
 
     A reduction by columns is kept for each column, whether or not it varies.
@@ -105,7 +107,7 @@ def axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[in
 
 
 @contextmanager
-def emit_flat_loop(
+def emit_llvm_flat_loop(
     frame: CpuKernelFrame, dims: Sequence[tuple[int, LlvmValue]], begin: LlvmValue, end: LlvmValue
 ) -> Iterator[None]:
     """Runs the body for units begin..end of a row-major box. dims: (axis, length); the body gets the index of each
@@ -134,14 +136,14 @@ def emit_flat_loop(
 
 
 @contextmanager
-def emit_loop_nest(frame: CpuKernelFrame, axes: Sequence[int]) -> Iterator[None]:
+def emit_llvm_loop_nest(frame: CpuKernelFrame, axes: Sequence[int]) -> Iterator[None]:
     """Run the body for every index of `axes`, the last one fastest."""
     if not axes:
         yield
         return
     with frame.f.loop(frame.f.const(0, "i64"), frame.lengths[axes[0]]) as i:
         frame.index[axes[0]] = i
-        with emit_loop_nest(frame, axes[1:]):
+        with emit_llvm_loop_nest(frame, axes[1:]):
             yield
 
 
@@ -183,22 +185,22 @@ class VectorAccess:
         self.step_rows = 1
         zips = frame.nest.zips if axis == frame.nest.parallel - 1 else ()
         self.zipped = {operand: zipped for zipped in zips for operand in zipped}
-        self._fetched = operands_to_prefetch(frame.nest, axis)
+        self._fetched = cpu_operands_to_prefetch(frame.nest, axis)
 
-    def locate(self, operands: set[int]) -> None:
+    def locate_operands(self, operands: set[int]) -> None:
         """Take the operands' places at the current index of all axes but that of the vectors."""
         axes = [a for a in range(self.frame.nest.axes) if a != self.axis and a in self.frame.index]
         for operand in sorted(operands):
-            self.places[operand] = self.packed.get(operand) or (self.frame.address(operand, axes), None)
+            self.places[operand] = self.packed.get(operand) or (self.frame.address_of_operand(operand, axes), None)
 
-    def walks(self, operand: int) -> bool:
+    def moves_along_vectors(self, operand: int) -> bool:
         """Whether the operand moves along the vector axis."""
         return self.axis is not None and self.frame.nest.operands[operand].layout[self.axis] != "0"
 
     def place(self, operand: int, i: LlvmValue | None) -> LlvmValue:
         """The address of the operand at index `i` of the vector axis."""
         base, origin = self.places[operand]
-        if i is None or not self.walks(operand):
+        if i is None or not self.moves_along_vectors(operand):
             return base
         return base.at(i if origin is None else i - origin, llvm_element_type(self.frame.nest.operands[operand]))
 
@@ -211,14 +213,14 @@ class VectorAccess:
 
     def _load_parts(self, operand: int, lanes: Lanes) -> tuple[LlvmValue, ...]:
         dtype = self.frame.nest.operands[operand].dtype
-        place, elem = self.place(operand, lanes.i), memory_type(real_dtype(dtype))
+        place, elem = self.place(operand, lanes.i), llvm_memory_type(real_dtype(dtype))
         self._prefetch_operand(operand, place, lanes, write=False)
-        count = lanes.count if self.walks(operand) else 1
+        count = lanes.count if self.moves_along_vectors(operand) else 1
         parts = 2 if dtype.kind == "c" else 1
         if lanes.mask is None or count == 1:
             raw = place.load(elem, parts * count)
         else:
-            raw = masked_load(place, elem, parts * count, _repeat_mask_lanes(lanes.mask, parts))
+            raw = emit_masked_vector_load(place, elem, parts * count, _repeat_vector_mask_lanes(lanes.mask, parts))
         if parts == 2:
             return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
         return (raw.ne(0) if dtype == BOOL else raw,)
@@ -227,7 +229,7 @@ class VectorAccess:
         """Complex numbers are stored when both their parts are there."""
         operand, part = instr.attr
         dtype = self.frame.nest.operands[operand].dtype
-        count = lanes.count if self.walks(operand) else 1
+        count = lanes.count if self.moves_along_vectors(operand) else 1
         value = value.splat(count) if value.lanes == 1 else value if count > 1 else value.lane(0)
         if dtype == BOOL:
             value = value.to("zext", "i8")
@@ -236,7 +238,7 @@ class VectorAccess:
             halves[part] = value
             if len(halves) < 2:
                 return
-            value = _interleave_pair(halves[0], halves[1])
+            value = _interleave_lanes_of_pair(halves[0], halves[1])
         if operand in self.zipped:
             self._store_interleaved_outputs(operand, value, lanes)
         else:
@@ -252,11 +254,11 @@ class VectorAccess:
         assert lanes.i is not None
         base, count = self.places[zipped[0]][0], len(zipped)
         place = base.at(lanes.i * count, llvm_element_type(self.frame.nest.operands[operand]))
-        value = interleave_lanes([turns[o] for o in zipped])
+        value = interleave_vector_lanes([turns[o] for o in zipped])
         if lanes.mask is None:
             place.store(value)
         else:
-            masked_store(place, value, _repeat_mask_lanes(lanes.mask, count))
+            emit_masked_vector_store(place, value, _repeat_vector_mask_lanes(lanes.mask, count))
 
     def _write_operand(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
@@ -264,10 +266,10 @@ class VectorAccess:
         if streaming is not None:
             align = min(LINE, value.lanes * real_dtype(self.frame.nest.operands[operand].dtype).itemsize)
             self.frame.f.fork(streaming, lambda: place.store(value, align, NONTEMPORAL), lambda: place.store(value))
-        elif lanes.mask is None or not self.walks(operand):
+        elif lanes.mask is None or not self.moves_along_vectors(operand):
             place.store(value)
         else:
-            masked_store(place, value, _repeat_mask_lanes(lanes.mask, value.lanes // lanes.count))
+            emit_masked_vector_store(place, value, _repeat_vector_mask_lanes(lanes.mask, value.lanes // lanes.count))
 
     def _prefetch_operand(self, operand: int, place: LlvmValue, lanes: Lanes, write: bool) -> None:
         first = self._fetched.get(operand)
@@ -277,15 +279,15 @@ class VectorAccess:
             return
         if operand in self.streaming or self.places[operand][1] is not None:
             return
-        emit_prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
+        emit_llvm_prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
 
 
-def _repeat_mask_lanes(mask: LlvmValue, times: int) -> LlvmValue:
+def _repeat_vector_mask_lanes(mask: LlvmValue, times: int) -> LlvmValue:
     """Each lane of the mask, `times` times in a row."""
     return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
 
 
-def interleave_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
+def interleave_vector_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
     """The lanes of several vectors in turn."""
     wide, joined = values[0].lanes, values[0]
     for count, value in enumerate(values[1:], 1):  # a shuffle takes two vectors of one length
@@ -294,7 +296,7 @@ def interleave_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
     return joined.shuffle([turn * wide + i for i in range(wide) for turn in range(len(values))])
 
 
-def _interleave_pair(re: LlvmValue, im: LlvmValue) -> LlvmValue:
+def _interleave_lanes_of_pair(re: LlvmValue, im: LlvmValue) -> LlvmValue:
     """Pairs of the lanes of two vectors, or of two scalars."""
     if re.lanes > 1:
         return re.shuffle([p for i in range(re.lanes) for p in (i, i + re.lanes)], im)
@@ -311,7 +313,7 @@ WRITE_AHEAD = 1024
 ROWS_AHEAD = 4
 
 
-def operands_to_prefetch(nest: LoopNest, axis: int | None) -> dict[int, int]:
+def cpu_operands_to_prefetch(nest: LoopNest, axis: int | None) -> dict[int, int]:
     """The operands worth it, contiguous along the vectors and read once only: number -> its first phase."""
     found: dict[int, int] = {}
     for number, phase in enumerate(nest.phases):
@@ -323,7 +325,7 @@ def operands_to_prefetch(nest: LoopNest, axis: int | None) -> dict[int, int]:
     return found
 
 
-def emit_prefetch(
+def emit_llvm_prefetch(
     frame: CpuKernelFrame, number: int, place: LlvmValue, lanes: int, step_axis: int | None, step_rows: int, write: bool
 ) -> None:
     """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short;
@@ -348,14 +350,14 @@ MAX_STREAMED_INSTRUCTIONS = 12  # of a light body
 SLOW_PRIMITIVES = MATH | {"div", "sqrt", "quot", "rem", "gcd"}
 
 
-def streamable_outputs(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:
+def nontemporal_store_operands(nest: LoopNest, phase: Phase, axis: int | None, lanes: int) -> list[int]:
     """The operands that a phase may stream: outputs of one item size, contiguous along the vector axis."""
     work = [i for i in phase.instrs if i.op not in ("load", "store", "const", "scalar", "result", "size")]
     if axis is None or phase.reductions:
         return []
     if len(work) > MAX_STREAMED_INSTRUCTIONS or any(i.op in SLOW_PRIMITIVES for i in work):
         return []
-    if phase.kind == LOOP or len(nest.phases) > 1 or calls_looping_function(nest):
+    if phase.kind == LOOP or len(nest.phases) > 1 or nest_calls_looping_function(nest):
         return []
     stored = sorted({i.attr[0] for i in phase.instrs if i.op == "store"})
     fitting = [o for o in stored if nest.operands[o].role == "out" and nest.operands[o].layout[axis] == "1"]
@@ -363,7 +365,7 @@ def streamable_outputs(nest: LoopNest, phase: Phase, axis: int | None, lanes: in
     return fitting if len(sizes) == 1 and min(sizes) >= 4 and min(sizes) * lanes % 32 == 0 else []
 
 
-def is_large_operand(frame: CpuKernelFrame, number: int) -> LlvmValue:
+def is_operand_worth_nontemporal_stores(frame: CpuKernelFrame, number: int) -> LlvmValue:
     """Whether the operand has STREAMED_BYTES bytes or more, by the lengths of its axes."""
     operand, size = frame.nest.operands[number], frame.f.const(1, "i64")
     for letter, length in zip(operand.layout, frame.lengths, strict=True):
@@ -371,7 +373,7 @@ def is_large_operand(frame: CpuKernelFrame, number: int) -> LlvmValue:
     return size.compare("uge", STREAMED_BYTES // operand.dtype.itemsize)
 
 
-def store_alignment(
+def nontemporal_store_alignment(
     access: VectorAccess, streams: list[int], large: list[LlvmValue], start: LlvmValue, stop: LlvmValue, lanes: int
 ) -> tuple[LlvmValue, LlvmValue]:
     """Whether to stream over [start, stop), and how many elements come before it.

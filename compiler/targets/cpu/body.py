@@ -19,15 +19,15 @@ from .access import (
     Lanes,
     VectorAccess,
     llvm_element_type,
-    numbered_instructions,
-    store_alignment,
-    streamable_outputs,
+    nontemporal_store_alignment,
+    nontemporal_store_operands,
+    numbered_nest_instructions,
 )
-from .gather import emit_index_report, emit_vector_gather
-from .llvm_ir import UNROLLED, LlvmValue, mask_below
-from .primitives import emit_primitive, llvm_scalar
-from .reduce import FOLD, load_from_row_buffer, store_in_row_buffer
-from .user_functions import emit_user_call
+from .gather import emit_vector_gather, emit_vector_index_report
+from .llvm_ir import UNROLLED, LlvmValue, llvm_mask_below
+from .primitives import emit_llvm_primitive, llvm_scalar_constant
+from .reduce import FOLD, load_vector_from_row_buffer, store_vector_in_row_buffer
+from .user_functions import emit_llvm_user_call
 
 Step: TypeAlias = Callable[[Lanes], None]
 Fold: TypeAlias = Callable[[], None]
@@ -44,7 +44,7 @@ class VectorLoopBody:
     def __init__(self, frame: CpuKernelFrame, axis: int | None, lanes: int, depends: dict[int, frozenset[int]]) -> None:
         nest = frame.nest
         self.frame, self.axis, self.lanes, self.depends = frame, axis, lanes, depends
-        self.instrs = numbered_instructions(nest)
+        self.instrs = numbered_nest_instructions(nest)
         self.access = VectorAccess(frame, axis)
         self.recall: Callable[[Instr | int, Lanes], LlvmValue] | None = None
         self.keep: dict[int, LlvmValue] = {}
@@ -57,16 +57,16 @@ class VectorLoopBody:
             used = [a for i in phase.instrs for a in i.args] + [v for r in phase.reductions for v in r.values]
             self.crossing.update(a for a in used if home[a] is not phase)
 
-    def varies(self, at: int) -> bool:
+    def varies_along_vectors(self, at: int) -> bool:
         return self.axis is not None and self.axis in self.depends[at]
 
     def prepare(self, phase: Phase) -> None:
         """Addresses at the current index of all other axes, then the phase's scalar part."""
-        self.access.locate({i.attr[0] for i in phase.instrs if i.op in MEMORY})
+        self.access.locate_operands({i.attr[0] for i in phase.instrs if i.op in MEMORY})
         self.access.phase = self.frame.nest.phases.index(phase)
         once = Lanes(None, 1)
         for at, instr in enumerate(phase.instrs, phase.first):
-            if not self.varies(at):
+            if not self.varies_along_vectors(at):
                 self._write_instruction(at, instr, once)
 
     def run(
@@ -78,7 +78,7 @@ class VectorLoopBody:
         """
         self.prepare(phase)
         instrs = [i for at, i in self._live_instructions(phase) if at not in self.take]
-        packed = strided_operands(self.access, instrs)
+        packed = strided_vector_operands(self.access, instrs)
         if not packed and copies % SECTIONS == 0:
             start, copies = self._unrolled_loop(phase, start, stop, step, copies, fold), 1
         if not packed and fold is None:
@@ -88,14 +88,14 @@ class VectorLoopBody:
         block = PACK if packed else FOLD * copies * self.lanes
         with f.loop(start, stop, block) as low:
             high = f.intrinsic("umin", "i64", low + block, stop)
-            with pack_operands(self.access, self._scratch, packed, instrs, low, high):
+            with pack_strided_vector_operands(self.access, self._scratch, packed, instrs, low, high):
                 self._phase_loop(phase, low, high, step, copies)
             if fold is not None:
                 fold()
 
-    def packs(self, phase: Phase) -> bool:
+    def packs_operands(self, phase: Phase) -> bool:
         """Whether operands are copied to the stack before the phase's loops."""
-        return bool(strided_operands(self.access, [i for _, i in self._live_instructions(phase)]))
+        return bool(strided_vector_operands(self.access, [i for _, i in self._live_instructions(phase)]))
 
     def run_rows(
         self,
@@ -120,7 +120,7 @@ class VectorLoopBody:
             self.prepare(phase)
             places.append((frame.index[axis], dict(access.places), dict(frame.values)))
 
-        def every(i: LlvmValue, mask: LlvmValue | None = None) -> Iterator[Lanes]:
+        def write_row_lanes(i: LlvmValue, mask: LlvmValue | None = None) -> Iterator[Lanes]:
             for place in places:
                 frame.index[axis], access.places, frame.values = place
                 lanes = Lanes(i, wide, mask)
@@ -129,33 +129,33 @@ class VectorLoopBody:
 
         whole = start + ((stop - start) & -wide)
         with f.loop(start, whole, wide) as i:
-            step(i, every(i))
+            step(i, write_row_lanes(i))
         with f.when(whole < stop):
-            step(whole, every(whole, mask_below(f, stop - whole, wide)))
+            step(whole, write_row_lanes(whole, llvm_mask_below(f, stop - whole, wide)))
 
     def _unrolled_loop(
         self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, copies: int, fold: Fold | None
     ) -> LlvmValue:
         """The loop of all copies, which are in several parts of a long stretch; where the rest of it begins."""
-        f, parts = self.frame.f, split_into_sections(start, stop, self.lanes, copies)
+        f, parts = self.frame.f, split_vector_loop_into_sections(start, stop, self.lanes, copies)
 
-        def turns(low: LlvmValue, high: LlvmValue) -> None:
+        def loop_over_copies(low: LlvmValue, high: LlvmValue) -> None:
             with f.loop(low, high, parts.advance) as i:
                 for copy, offset in enumerate(parts.offsets):
                     self._write_vector_group(phase, Lanes(i + offset, self.lanes, None, copy), step)
 
         if fold is None:
-            turns(start, parts.end)
+            loop_over_copies(start, parts.end)
             return parts.rest
         block = parts.advance * FOLD
         with f.loop(start, parts.end, block) as low:
-            turns(low, f.intrinsic("umin", "i64", low + block, parts.end))
+            loop_over_copies(low, f.intrinsic("umin", "i64", low + block, parts.end))
             fold()
         return parts.rest
 
     def _phase_loop(self, phase: Phase, start: LlvmValue, stop: LlvmValue, step: Step, most: int) -> None:
         f, wide = self.frame.f, self.lanes
-        streams = streamable_outputs(self.frame.nest, phase, self.axis, wide)
+        streams = nontemporal_store_operands(self.frame.nest, phase, self.axis, wide)
         if streams:
             self._streaming_store_loop(phase, streams, start, stop, step)
             return
@@ -167,7 +167,7 @@ class VectorLoopBody:
                     self._write_vector_group(phase, Lanes(i + wide * copy if copy else i, wide, None, copy), step)
             position = whole
         with f.when(position < stop):
-            self._write_vector_group(phase, Lanes(position, wide, mask_below(f, stop - position, wide)), step)
+            self._write_vector_group(phase, Lanes(position, wide, llvm_mask_below(f, stop - position, wide)), step)
 
     def _streaming_store_loop(
         self, phase: Phase, streams: list[int], start: LlvmValue, stop: LlvmValue, step: Step
@@ -177,13 +177,15 @@ class VectorLoopBody:
         What is before the first whole line, and after the last whole vector, is done first, under masks.
         """
         f, wide, access = self.frame.f, self.lanes, self.access
-        streaming, before = store_alignment(access, streams, [self.large[s] for s in streams], start, stop, wide)
+        streaming, before = nontemporal_store_alignment(
+            access, streams, [self.large[s] for s in streams], start, stop, wide
+        )
         first = start + before
         whole = first + ((stop - first) & -wide)
         with f.loop(f.const(0, "i64"), f.const(2, "i64")) as end:
             position, count = end.eq(0).pick(start, whole), end.eq(0).pick(before, stop - whole)
             with f.when(count.ne(0)):
-                self._write_vector_group(phase, Lanes(position, wide, mask_below(f, count, wide)), step)
+                self._write_vector_group(phase, Lanes(position, wide, llvm_mask_below(f, count, wide)), step)
         access.streaming = dict.fromkeys(streams, streaming)
         with f.loop(first, whole, wide) as i:
             self._write_vector_group(phase, Lanes(i, wide), step)
@@ -195,7 +197,7 @@ class VectorLoopBody:
         """The varying instructions of the phase that anything needs."""
         needed, live = {*(v for r in phase.reductions for v in r.values), *self.keep, *self.crossing}, []
         for at, instr in reversed(list(enumerate(phase.instrs, phase.first))):
-            if self.varies(at) and (instr.op in EFFECTS or at in needed):
+            if self.varies_along_vectors(at) and (instr.op in EFFECTS or at in needed):
                 live.append((at, instr))
                 needed.update(() if at in self.take else instr.args)
         return live[::-1]
@@ -203,11 +205,11 @@ class VectorLoopBody:
     def _write_vector_group(self, phase: Phase, lanes: Lanes, step: Step) -> None:
         for at, instr in self._live_instructions(phase):
             if at in self.take and lanes.i is not None:
-                lanes.values[at] = load_from_row_buffer(self.take[at], instr.dtype, lanes.i, lanes.count)
+                lanes.values[at] = load_vector_from_row_buffer(self.take[at], instr.dtype, lanes.i, lanes.count)
             else:
                 self._write_instruction(at, instr, lanes)
             if at in self.keep and lanes.i is not None:
-                store_in_row_buffer(self.keep[at], instr.dtype, lanes.i, lanes.values[at])
+                store_vector_in_row_buffer(self.keep[at], instr.dtype, lanes.i, lanes.values[at])
         step(lanes)
 
     def value(self, number: int, lanes: Lanes) -> LlvmValue:
@@ -226,25 +228,25 @@ class VectorLoopBody:
             return
         if instr.op == "report":
             value, condition = (self.value(a, lanes) for a in instr.args)
-            emit_index_report(self.access, instr, value, condition, lanes)
+            emit_vector_index_report(self.access, instr, value, condition, lanes)
             return
         source = SOURCES.get(instr.op)
         if source is not None:
             found = source(self, instr, lanes)
         else:
             args = [self.value(a, lanes) for a in instr.args]
-            found = emit_primitive(instr.op, self.instrs[instr.args[-1]].dtype, instr.dtype, args)
-        (lanes.values if self.varies(at) else self.frame.values)[at] = found
+            found = emit_llvm_primitive(instr.op, self.instrs[instr.args[-1]].dtype, instr.dtype, args)
+        (lanes.values if self.varies_along_vectors(at) else self.frame.values)[at] = found
 
 
-def _index_value(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
+def _vector_of_indices(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     if instr.attr != body.axis:
         return body.frame.index[instr.attr]
     assert lanes.i is not None
     return lanes.i + body.frame.f.vector(list(range(lanes.count)), "i64")
 
 
-def _reduction_result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
+def _reduction_result_in_vector_loop(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     known = body.frame.results.get(instr.attr)
     if known is not None:
         return known
@@ -252,28 +254,28 @@ def _reduction_result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmV
     return body.recall(instr, lanes)
 
 
-def _user_call_result(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
+def _user_call_result_in_vector_loop(body: VectorLoopBody, instr: Instr, lanes: Lanes) -> LlvmValue:
     """A result of a user's function; all are computed by the first that asks for one."""
     function, part = instr.attr
     call: tuple[UserFunction, tuple[int, ...]] = (function, instr.args)
     if call not in lanes.called:
         args = [body.value(a, lanes) for a in instr.args]
-        lanes.called[call] = emit_user_call(body.frame.f, function, args, lanes.count, lanes.mask)
+        lanes.called[call] = emit_llvm_user_call(body.frame.f, function, args, lanes.count, lanes.mask)
     result: LlvmValue = lanes.called[call][part]
     return result
 
 
 SOURCES: dict[str, Callable[[VectorLoopBody, Instr, Lanes], LlvmValue]] = {
-    "const": lambda body, instr, lanes: llvm_scalar(body.frame.f, instr.dtype, instr.attr),
+    "const": lambda body, instr, lanes: llvm_scalar_constant(body.frame.f, instr.dtype, instr.attr),
     "load": lambda body, instr, lanes: body.access.load(instr, lanes),
     "gather": lambda body, instr, lanes: emit_vector_gather(
         body.access, instr, body.value(instr.args[0], lanes), lanes
     ),
     "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],
     "size": lambda body, instr, lanes: body.frame.lengths[instr.attr],
-    "index": _index_value,
-    "call": _user_call_result,
-    "result": _reduction_result,
+    "index": _vector_of_indices,
+    "call": _user_call_result_in_vector_loop,
+    "result": _reduction_result_in_vector_loop,
 }
 
 
@@ -299,7 +301,7 @@ class ReadSections:
     rest: LlvmValue
 
 
-def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: int) -> ReadSections:
+def split_vector_loop_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: int) -> ReadSections:
     """For [start, stop) in vectors of `wide` lanes; copies: a multiple of SECTIONS."""
     f, per = start.f, copies // SECTIONS
     unit = wide * per
@@ -320,7 +322,7 @@ def split_into_sections(start: LlvmValue, stop: LlvmValue, wide: int, copies: in
 PACK = 512  # elements of operands with a run-time stride along the vectors, which are copied to the stack and back
 
 
-def strided_operands(access: VectorAccess, instrs: Sequence[Instr]) -> list[int]:
+def strided_vector_operands(access: VectorAccess, instrs: Sequence[Instr]) -> list[int]:
     """The operands that the instructions touch, have a run-time stride along the vectors and are not packed yet."""
     if access.axis is None:
         return []
@@ -330,7 +332,7 @@ def strided_operands(access: VectorAccess, instrs: Sequence[Instr]) -> list[int]
 
 
 @contextmanager
-def pack_operands(
+def pack_strided_vector_operands(
     access: VectorAccess,
     scratch: dict[int, LlvmValue],
     operands: list[int],
@@ -346,16 +348,16 @@ def pack_operands(
         if operand not in scratch:
             scratch[operand] = f.slot(llvm_element_type(known[operand]), PACK)
         if operand in ops["load"]:
-            _pack_operand_copy(access, operand, before[operand][0], scratch[operand], low, high, pack=True)
+            _pack_strided_vector_operand(access, operand, before[operand][0], scratch[operand], low, high, pack=True)
         access.places[operand] = (scratch[operand], low)
     yield
     for operand in operands:
         if operand in ops["store"]:
-            _pack_operand_copy(access, operand, before[operand][0], scratch[operand], low, high, pack=False)
+            _pack_strided_vector_operand(access, operand, before[operand][0], scratch[operand], low, high, pack=False)
         access.places[operand] = before[operand]
 
 
-def _pack_operand_copy(
+def _pack_strided_vector_operand(
     access: VectorAccess, number: int, base: LlvmValue, near: LlvmValue, low: LlvmValue, high: LlvmValue, pack: bool
 ) -> None:
     f, operand, axis = access.frame.f, access.frame.nest.operands[number], access.axis

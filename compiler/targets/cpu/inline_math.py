@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .llvm_ir import UNLIKELY, LlvmValue, intrinsic_suffix
-from .vector_libm import library_call
+from .llvm_ir import UNLIKELY, LlvmValue, llvm_intrinsic_suffix
+from .vector_libm import llvm_libm_call
 
 INF, NAN = math.inf, math.nan
 LOG2E, LN2, PI = 1 / math.log(2), math.log(2), math.pi
 
 
-def horner(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
+def llvm_horner(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
     """The polynomial with these coefficients, lowest power first."""
     result = x.fma(coefficients[-1], coefficients[-2])
     for c in reversed(coefficients[:-2]):
@@ -28,8 +28,8 @@ def horner(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
     return result
 
 
-def polynomial(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
-    """`horner` in x * x of pairs: one product more, and half as many steps that wait for each other."""
+def llvm_polynomial(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
+    """`llvm_horner` in x * x of pairs: one product more, and half as many steps that wait for each other."""
     pairs = [x.fma(high, low) for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
     odd = [x.f.const(coefficients[-1], x.elem, x.lanes)] * (len(coefficients) % 2)
     square = x * x
@@ -39,7 +39,7 @@ def polynomial(x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
     return result
 
 
-def _split_float64_sum(value: float, rest: float) -> tuple[float, float]:
+def _llvm_split_float64_sum(value: float, rest: float) -> tuple[float, float]:
     """value + rest as a float32 and the float32 nearest to what it leaves."""
     high = float(np.float32(value))
     return high, float(np.float32(value - high + rest))
@@ -53,53 +53,53 @@ BIAS = {"float": 127, "double": 1023}
 ONCE, TWICE = ({elem: MAGIC[elem] + times * BIAS[elem] for elem in MAGIC} for times in (1, 2))
 
 
-def scale_by_power_of_two(y: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
+def llvm_scale_by_power_of_two(y: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
     """y * 2**n, rounded once (y about 1); n is a whole number, `magic` the sum of TWICE that it was rounded by."""
-    if _has_scalef(y):
-        return _scalef(y, n)
-    first, second = _two_powers_of_two(magic)
+    if _llvm_has_scalef(y):
+        return _llvm_scalef(y, n)
+    first, second = _llvm_two_powers_of_two(magic)
     return y * first * second
 
 
-def scale_one_plus(t: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
+def llvm_scale_one_plus(t: LlvmValue, n: LlvmValue, magic: LlvmValue) -> LlvmValue:
     """(1 + t) * 2**n, rounded as `scale` of the rounded sum."""
-    if _has_scalef(t):
-        return _scalef(t + 1.0, n)
-    first, second = _two_powers_of_two(magic)
+    if _llvm_has_scalef(t):
+        return _llvm_scalef(t + 1.0, n)
+    first, second = _llvm_two_powers_of_two(magic)
     return t.fma(first, first) * second
 
 
-def _two_powers_of_two(magic: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+def _llvm_two_powers_of_two(magic: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """Two powers of two whose product is 2**n, and which are normal numbers where that is not."""
     whole, digits = magic.as_int(), MANTISSA[magic.elem]
     half = whole.binary("lshr", 1)
     return (half << digits).as_float(), ((whole - half) << digits).as_float()
 
 
-def _has_scalef(y: LlvmValue) -> bool:
+def _llvm_has_scalef(y: LlvmValue) -> bool:
     """Whether the machine has an instruction for it."""
     return y.f.module.vector_library == "libmvec-avx512" and y.lanes == {"float": 16, "double": 8}[y.elem]
 
 
-def _scalef(y: LlvmValue, n: LlvmValue) -> LlvmValue:
+def _llvm_scalef(y: LlvmValue, n: LlvmValue) -> LlvmValue:
     name, mask = f"@llvm.x86.avx512.mask.scalef.p{y.elem[0].replace('f', 's')}.512", f"i{y.lanes}"
     y.f.module.declare(name, f"{y.kind} {name}({y.kind}, {y.kind}, {y.kind}, {mask}, i32)")
     args = f"{y.typed}, {n.typed}, {y.kind} zeroinitializer, {mask} -1, i32 4"
     return y.f.let(f"call {y.kind} {name}({args})", y.elem, y.lanes)
 
 
-def power_of_two(magic: LlvmValue) -> LlvmValue:
+def llvm_power_of_two(magic: LlvmValue) -> LlvmValue:
     """2**n for an integer n of a normal result; `magic` is the sum of ONCE that it was rounded by."""
     return (magic.as_int() << MANTISSA[magic.elem]).as_float()
 
 
-def clamp(x: LlvmValue, low: float, high: float) -> LlvmValue:
+def llvm_clamp(x: LlvmValue, low: float, high: float) -> LlvmValue:
     """x within [low, high]; NaN stays (the comparison's other side is given)."""
     below = x.f.const(low, x.elem, x.lanes)
-    return clamp_above((below > x).pick(below, x), high)
+    return llvm_clamp_above((below > x).pick(below, x), high)
 
 
-def clamp_above(x: LlvmValue, high: float) -> LlvmValue:
+def llvm_clamp_above(x: LlvmValue, high: float) -> LlvmValue:
     """x, but no more than `high`; NaN stays."""
     above = x.f.const(high, x.elem, x.lanes)
     return (above < x).pick(above, x)
@@ -108,7 +108,7 @@ def clamp_above(x: LlvmValue, high: float) -> LlvmValue:
 # exponentials
 
 LN2_32, LN2_64 = (
-    _split_float64_sum(LN2, 2.3190468138462996e-17),
+    _llvm_split_float64_sum(LN2, 2.3190468138462996e-17),
     (6.93147180369123816490e-01, 1.90821492927058770002e-10),
 )
 # (e^r - 1 - r) / r^2 on |r| <= ln2 / 2: 2^-27.6 of e^r, 2^-28.7 of e^r - 1, 2^-56.8 of e^r
@@ -123,52 +123,54 @@ EXP_64 = (
 EXP2_32 = (0.693147182, 0.240226507, 0.0555032715, 0.00961800758, 0.00134005793, 0.000154753885)
 
 
-def reduce_exp(x: LlvmValue, ln2: tuple[float, float], add: float) -> tuple[LlvmValue, LlvmValue, LlvmValue]:
+def llvm_reduce_exp_argument(
+    x: LlvmValue, ln2: tuple[float, float], add: float
+) -> tuple[LlvmValue, LlvmValue, LlvmValue]:
     """(r, n, n + add) with x = n ln2 + r; add: a magic number."""
     magic = x.fma(LOG2E, add)
     n = magic - add
     return n.fma(-ln2[1], n.fma(-ln2[0], x)), n, magic
 
 
-def zero_below(x: LlvmValue, low: float, high: float, formula: Callable[[LlvmValue], LlvmValue]) -> LlvmValue:
+def llvm_zero_below(x: LlvmValue, low: float, high: float, formula: Callable[[LlvmValue], LlvmValue]) -> LlvmValue:
     """The formula of x up to `high`, 0 below `low`: a result that underflows costs a core a hundred times as much, and
     a softmax with a mask has many."""
     none = x < low
-    y = formula(none.pick(0.0, clamp_above(x, high)))
+    y = formula(none.pick(0.0, llvm_clamp_above(x, high)))
     return none.pick(0.0, y)
 
 
-def exp_32(x: LlvmValue) -> LlvmValue:
+def llvm_exp_f32(x: LlvmValue) -> LlvmValue:
     def formula(x: LlvmValue) -> LlvmValue:
-        r, n, magic = reduce_exp(x, LN2_32, TWICE["float"])
-        return scale_one_plus((r * r).fma(polynomial(r, EXP_32), r), n, magic)
+        r, n, magic = llvm_reduce_exp_argument(x, LN2_32, TWICE["float"])
+        return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, EXP_32), r), n, magic)
 
-    return zero_below(x, -104.0, 89.0, formula)
+    return llvm_zero_below(x, -104.0, 89.0, formula)
 
 
-def exp_64(x: LlvmValue) -> LlvmValue:
+def llvm_exp_f64(x: LlvmValue) -> LlvmValue:
     def formula(x: LlvmValue) -> LlvmValue:
-        r, n, magic = reduce_exp(x, LN2_64, TWICE["double"])
-        return scale_one_plus((r * r).fma(polynomial(r, EXP_64), r), n, magic)
+        r, n, magic = llvm_reduce_exp_argument(x, LN2_64, TWICE["double"])
+        return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, EXP_64), r), n, magic)
 
-    return zero_below(x, -745.2, 710.0, formula)
+    return llvm_zero_below(x, -745.2, 710.0, formula)
 
 
-def exp2_32(x: LlvmValue) -> LlvmValue:
+def llvm_exp2_f32(x: LlvmValue) -> LlvmValue:
     def formula(x: LlvmValue) -> LlvmValue:
         magic = x + TWICE["float"]
         n = magic - TWICE["float"]
         r = x - n
-        return scale_by_power_of_two(r.fma(polynomial(r, EXP2_32), 1.0), n, magic)
+        return llvm_scale_by_power_of_two(r.fma(llvm_polynomial(r, EXP2_32), 1.0), n, magic)
 
-    return zero_below(x, -151.0, 129.0, formula)
+    return llvm_zero_below(x, -151.0, 129.0, formula)
 
 
-def expm1_32(x: LlvmValue) -> LlvmValue:
+def llvm_expm1_f32(x: LlvmValue) -> LlvmValue:
     """2^n (e^r - 1) + (2^n - 1), halved on the way so that n = 128 does not overflow early."""
-    r, _, magic = reduce_exp(clamp(x, -18.0, 89.0), LN2_32, ONCE["float"] - 1)
-    p = (r * r).fma(polynomial(r, EXPM1_32), r)
-    half = power_of_two(magic)
+    r, _, magic = llvm_reduce_exp_argument(llvm_clamp(x, -18.0, 89.0), LN2_32, ONCE["float"] - 1)
+    p = (r * r).fma(llvm_polynomial(r, EXPM1_32), r)
+    half = llvm_power_of_two(magic)
     return x.eq(0.0).pick(x, half.fma(p, half - 0.5) * 2.0)
 
 
@@ -187,7 +189,7 @@ LOG_64 = (
 )
 
 
-def reduce_log(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+def llvm_reduce_log_argument(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """(m, e) with x = m 2^e and m in [sqrt 1/2, sqrt 2), for positive finite x; e as a float."""
     elem, digits = x.elem, MANTISSA[x.elem]
     tiny = x < 2.0 ** (2 - BIAS[elem])
@@ -198,59 +200,62 @@ def reduce_log(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     return m, tiny.pick(e - digits, e).to("sitofp", elem)
 
 
-def special_log(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+def llvm_special_log_values(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """y with the values of a logarithm at 0, below it, and at infinity and NaN."""
     y = (x < INF).pick(y, x)
     y = x.eq(0.0).pick(-INF, y)
     return (x < 0.0).pick(NAN, y)
 
 
-def log_tail_32(r: LlvmValue) -> LlvmValue:
+def llvm_log_tail_f32(r: LlvmValue) -> LlvmValue:
     """log(1+r) - r."""
     square = r * r
-    return square.fma(-0.5, square * r * polynomial(r, LOG_32))
+    return square.fma(-0.5, square * r * llvm_polynomial(r, LOG_32))
 
 
-def log_32(x: LlvmValue) -> LlvmValue:
-    m, e = reduce_log(x)
+def llvm_log_f32(x: LlvmValue) -> LlvmValue:
+    m, e = llvm_reduce_log_argument(x)
     r = m - 1.0
-    return special_log(x, e.fma(LN2_32[0], e.fma(LN2_32[1], log_tail_32(r)) + r))
+    return llvm_special_log_values(x, e.fma(LN2_32[0], e.fma(LN2_32[1], llvm_log_tail_f32(r)) + r))
 
 
-def log2_32(x: LlvmValue) -> LlvmValue:
-    m, e = reduce_log(x)
+def llvm_log2_f32(x: LlvmValue) -> LlvmValue:
+    m, e = llvm_reduce_log_argument(x)
     r = m - 1.0
-    high, low = _split_float64_sum(LOG2E, 0.0)
-    return special_log(x, e + r.fma(high, log_tail_32(r).fma(high, r * low)))
+    high, low = _llvm_split_float64_sum(LOG2E, 0.0)
+    return llvm_special_log_values(x, e + r.fma(high, llvm_log_tail_f32(r).fma(high, r * low)))
 
 
-def log10_32(x: LlvmValue) -> LlvmValue:
-    m, e = reduce_log(x)
+def llvm_log10_f32(x: LlvmValue) -> LlvmValue:
+    m, e = llvm_reduce_log_argument(x)
     r = m - 1.0
-    (high, low), (two_high, two_low) = _split_float64_sum(1 / math.log(10), 0.0), _split_float64_sum(math.log10(2), 0.0)
-    tail = log_tail_32(r).fma(high, r.fma(low, e * two_low))
-    return special_log(x, e.fma(two_high, r.fma(high, tail)))
+    (high, low), (two_high, two_low) = (
+        _llvm_split_float64_sum(1 / math.log(10), 0.0),
+        _llvm_split_float64_sum(math.log10(2), 0.0),
+    )
+    tail = llvm_log_tail_f32(r).fma(high, r.fma(low, e * two_low))
+    return llvm_special_log_values(x, e.fma(two_high, r.fma(high, tail)))
 
 
-def log1p_32(x: LlvmValue) -> LlvmValue:
+def llvm_log1p_f32(x: LlvmValue) -> LlvmValue:
     """log(u) of u = 1 + x rounded, put right by the first order of what u lost."""
     u = x + 1.0
-    m, e = reduce_log(u)
+    m, e = llvm_reduce_log_argument(u)
     lost = (x > 1.0).pick(1.0 - (u - x), x - (u - 1.0)) / u
     r = m - 1.0
-    y = e.fma(LN2_32[0], e.fma(LN2_32[1], log_tail_32(r) + lost) + r)
-    return (x.abs() < 2.0**-24).pick(x, special_log(u, y))
+    y = e.fma(LN2_32[0], e.fma(LN2_32[1], llvm_log_tail_f32(r) + lost) + r)
+    return (x.abs() < 2.0**-24).pick(x, llvm_special_log_values(u, y))
 
 
-def log_64(x: LlvmValue) -> LlvmValue:
+def llvm_log_f64(x: LlvmValue) -> LlvmValue:
     """k ln2 + r - (r^2/2 - s (r^2/2 + R(s^2) s^2)), s = r / (2 + r) (fdlibm, Sun Microsystems 1993)."""
-    m, e = reduce_log(x)
+    m, e = llvm_reduce_log_argument(x)
     r = m - 1.0
     s = r / (r + 2.0)
     z = s * s
     half = r * r * 0.5
-    tail = s.fma(half + z * polynomial(z, LOG_64), e * LN2_64[1])
-    return special_log(x, e.fma(LN2_64[0], r - (half - tail)))
+    tail = s.fma(half + z * llvm_polynomial(z, LOG_64), e * LN2_64[1])
+    return llvm_special_log_values(x, e.fma(LN2_64[0], r - (half - tail)))
 
 
 # sine and cosine
@@ -266,7 +271,7 @@ SIN_64 = (
 SIN = {"float": (PI_32, SIN_32, 105000.0), "double": (PI_64, SIN_64, 2.0**30)}
 
 
-def sine_by_half_turns(x: LlvmValue, shift: float, name: str) -> LlvmValue:
+def llvm_sine_by_half_turns(x: LlvmValue, shift: float, name: str) -> LlvmValue:
     """sin(x) of q = round(x/pi) half turns, cos(x) (shift 1/2) of q = round(x/pi - 1/2) + 1/2: (-1)^n sin(x - q pi).
 
     The first step of the reduction is exact, so the result is good to the last place up to the bound; beyond it the
@@ -282,7 +287,7 @@ def sine_by_half_turns(x: LlvmValue, shift: float, name: str) -> LlvmValue:
     for part in pi:
         r = q.fma(-part, r)
     square = r * r
-    y = (r * square).fma(horner(square, coefficients), r)
+    y = (r * square).fma(llvm_horner(square, coefficients), r)
     odd = magic.as_int() << (31 if elem == "float" else 63)
     top = -(2**31) if elem == "float" else -(2**63)
     sign = odd ^ top if shift else odd ^ (x.as_int() & top)
@@ -290,12 +295,12 @@ def sine_by_half_turns(x: LlvmValue, shift: float, name: str) -> LlvmValue:
     place = f.slot(y.kind)
     place.store(y, 64)
     large = size > bound
-    with f.when(any_lane(large), UNLIKELY):
-        place.store(large.pick(library_call(name, large.pick(x, 0.0), scalar_only=True), y), 64)
+    with f.when(llvm_any_lane(large), UNLIKELY):
+        place.store(large.pick(llvm_libm_call(name, large.pick(x, 0.0), scalar_only=True), y), 64)
     return place.load(elem, x.lanes, 64)
 
 
-def any_lane(condition: LlvmValue) -> LlvmValue:
+def llvm_any_lane(condition: LlvmValue) -> LlvmValue:
     """Whether an i1 holds in some lane."""
     if condition.lanes == 1:
         return condition
@@ -311,20 +316,20 @@ ERF_SMALL_32 = (0.128379151, -0.376124799, 0.112816811, -0.0267616808, 0.0049858
 ERF_LARGE_32 = (0.000195654749, 1.12767577, 0.637182057, 0.103931747, -0.0222269986, 0.00304323854, -0.000195939545)
 
 
-def tanh_32(x: LlvmValue) -> LlvmValue:
+def llvm_tanh_f32(x: LlvmValue) -> LlvmValue:
     size = x.abs()
     square = x * x
-    small = (size * square).fma(horner(square, TANH_32), size)
-    large = 1.0 - 2.0 / (exp_32(size * 2.0) + 1.0)
+    small = (size * square).fma(llvm_horner(square, TANH_32), size)
+    large = 1.0 - 2.0 / (llvm_exp_f32(size * 2.0) + 1.0)
     return (size < 0.625).pick(small, large).apply("copysign", x)
 
 
-def erf_32(x: LlvmValue) -> LlvmValue:
+def llvm_erf_f32(x: LlvmValue) -> LlvmValue:
     size = x.abs()
     square = x * x
-    small = x.fma(polynomial(square, ERF_SMALL_32), x)
+    small = x.fma(llvm_polynomial(square, ERF_SMALL_32), x)
     capped = (x.f.const(4.0, "float", x.lanes) < size).pick(4.0, size)
-    large = 1.0 - exp_32(-polynomial(capped, ERF_LARGE_32))
+    large = 1.0 - llvm_exp_f32(-llvm_polynomial(capped, ERF_LARGE_32))
     return (size < 0.925).pick(small, large.apply("copysign", x))
 
 
@@ -336,7 +341,7 @@ POW_EXP = (
 )
 
 
-def pow_32(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+def llvm_pow_f32(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """2^(y log2 |x|) in float64, rounded once; then C's special cases."""
     lanes = max(x.lanes, y.lanes)
     x, y = x.splat(lanes), y.splat(lanes)
@@ -345,12 +350,12 @@ def pow_32(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     e = (raw - SQRT_HALF_64) >> 52
     m = (raw - (e << 52)).as_float()
     s = (m - 1.0) / (m + 1.0)
-    log = s.fma(polynomial(s * s, POW_LOG), e.to("sitofp", "double"))
+    log = s.fma(llvm_polynomial(s * s, POW_LOG), e.to("sitofp", "double"))
     log = size.eq(0.0).pick(-INF, size.eq(INF).pick(INF, log))
-    t = clamp(log * wide, -1000.0, 1000.0)
+    t = llvm_clamp(log * wide, -1000.0, 1000.0)
     magic = t + ONCE["double"]
     r = t - (magic - ONCE["double"])
-    z = (polynomial(r, POW_EXP) * power_of_two(magic)).to("fptrunc", "float")
+    z = (llvm_polynomial(r, POW_EXP) * llvm_power_of_two(magic)).to("fptrunc", "float")
     whole = y.apply("trunc").eq(y)
     half = y * 0.5
     odd = whole & half.apply("trunc").ne(half) & (y.abs() < INF)
@@ -362,38 +367,38 @@ def pow_32(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     return (x.eq(1.0) | y.eq(0.0) | minus_one).pick(1.0, z)
 
 
-def _call_math_helper(write: Callable[..., LlvmValue], name: str) -> Callable[..., LlvmValue]:
+def _llvm_math_helper_caller(write: Callable[..., LlvmValue], name: str) -> Callable[..., LlvmValue]:
     """A call of the helper function that holds the formula, at the lanes of its arguments."""
 
-    def call(*args: LlvmValue) -> LlvmValue:
+    def call_math_helper(*args: LlvmValue) -> LlvmValue:
         f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
-        full = f"@{name}.{intrinsic_suffix(elem, lanes)}"
+        full = f"@{name}.{llvm_intrinsic_suffix(elem, lanes)}"
         f.module.function(full, elem, (elem,) * len(args), lanes, write)
         return f.call(full, elem, *(a.splat(lanes) for a in args))
 
-    return call
+    return call_math_helper
 
 
-def _sine_helper(shift: float, name: str) -> Callable[[LlvmValue], LlvmValue]:
-    return lambda x: sine_by_half_turns(x, shift, name)
+def _llvm_sine_helper(shift: float, name: str) -> Callable[[LlvmValue], LlvmValue]:
+    return lambda x: llvm_sine_by_half_turns(x, shift, name)
 
 
 FORMULAS: list[tuple[str, str, Callable[..., LlvmValue]]] = [
-    ("exp", "float", exp_32),
-    ("exp", "double", exp_64),
-    ("exp2", "float", exp2_32),
-    ("expm1", "float", expm1_32),
-    ("log", "float", log_32),
-    ("log", "double", log_64),
-    ("log2", "float", log2_32),
-    ("log10", "float", log10_32),
-    ("log1p", "float", log1p_32),
-    ("sin", "float", _sine_helper(0.0, "sin")),
-    ("sin", "double", _sine_helper(0.0, "sin")),
-    ("cos", "float", _sine_helper(0.5, "cos")),
-    ("cos", "double", _sine_helper(0.5, "cos")),
-    ("tanh", "float", tanh_32),
-    ("erf", "float", erf_32),
-    ("pow", "float", pow_32),
+    ("exp", "float", llvm_exp_f32),
+    ("exp", "double", llvm_exp_f64),
+    ("exp2", "float", llvm_exp2_f32),
+    ("expm1", "float", llvm_expm1_f32),
+    ("log", "float", llvm_log_f32),
+    ("log", "double", llvm_log_f64),
+    ("log2", "float", llvm_log2_f32),
+    ("log10", "float", llvm_log10_f32),
+    ("log1p", "float", llvm_log1p_f32),
+    ("sin", "float", _llvm_sine_helper(0.0, "sin")),
+    ("sin", "double", _llvm_sine_helper(0.0, "sin")),
+    ("cos", "float", _llvm_sine_helper(0.5, "cos")),
+    ("cos", "double", _llvm_sine_helper(0.5, "cos")),
+    ("tanh", "float", llvm_tanh_f32),
+    ("erf", "float", llvm_erf_f32),
+    ("pow", "float", llvm_pow_f32),
 ]
-FLOAT_MATH = {(name, elem): _call_math_helper(write, name) for name, elem, write in FORMULAS}
+FLOAT_MATH = {(name, elem): _llvm_math_helper_caller(write, name) for name, elem, write in FORMULAS}

@@ -12,14 +12,20 @@ from collections.abc import Sequence
 from math import prod
 
 from ...core.types import real_dtype
-from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, calls_looping_function
-from .access import CpuKernelFrame, axis_dependences, is_large_operand, numbered_instructions, streamable_outputs
+from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, nest_calls_looping_function
+from .access import (
+    CpuKernelFrame,
+    is_operand_worth_nontemporal_stores,
+    nontemporal_store_operands,
+    numbered_nest_instructions,
+    vector_axis_dependences,
+)
 from .body import VectorLoopBody
 from .inline_math import FLOAT_MATH
 from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue
-from .loops import column_block_length, vector_axis, write_columns, write_rows
-from .primitives import MATH, register_type
-from .transpose import transpose_tiling_of, write_tiles
+from .loops import choose_vector_axis, cpu_column_block_length, write_llvm_column_loops, write_llvm_row_loops
+from .primitives import MATH, llvm_register_type
+from .transpose import cpu_transpose_tiling, write_llvm_transpose_tiles
 
 WORK = 16384  # elements that a chunk has at least
 CHUNKS = 64  # chunks that a launch has at most
@@ -35,19 +41,19 @@ def print_llvm_kernel(nest: LoopNest, vector_library: str | None = None, vector_
     module = LlvmModule(vector_library, " contract" if nest.fastmath else "")
     f = LlvmFunction(module)
     frame = CpuKernelFrame(nest, f)
-    axis = vector_axis(nest)
-    depends = axis_dependences(nest, axis)
-    body = VectorLoopBody(frame, axis, vector_lanes(nest, depends, axis, vector_bytes), depends)
-    streams = [number for phase in nest.phases for number in streamable_outputs(nest, phase, axis, body.lanes)]
-    body.large = {number: is_large_operand(frame, number) for number in streams}
+    axis = choose_vector_axis(nest)
+    depends = vector_axis_dependences(nest, axis)
+    body = VectorLoopBody(frame, axis, choose_vector_lanes(nest, depends, axis, vector_bytes), depends)
+    streams = [number for phase in nest.phases for number in nontemporal_store_operands(nest, phase, axis, body.lanes)]
+    body.large = {number: is_operand_worth_nontemporal_stores(frame, number) for number in streams}
     begin, end = LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
-    tiling = transpose_tiling_of(nest)
+    tiling = cpu_transpose_tiling(nest)
     if axis is None or axis >= nest.parallel:
-        write_rows(frame, body, begin, end)
+        write_llvm_row_loops(frame, body, begin, end)
     elif tiling is not None:
-        write_tiles(frame, body, tiling, begin, end, vector_bytes)
+        write_llvm_transpose_tiles(frame, body, tiling, begin, end, vector_bytes)
     else:
-        write_columns(frame, body, begin, end)
+        write_llvm_column_loops(frame, body, begin, end)
     for large in body.large.values():
         with f.when(large):
             f.do("fence seq_cst")  # streaming stores are ordered by nothing else
@@ -56,18 +62,18 @@ def print_llvm_kernel(nest: LoopNest, vector_library: str | None = None, vector_
     return f"{module}\n{text}\n{METADATA}\n"
 
 
-def vector_lanes(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
+def choose_vector_lanes(nest: LoopNest, depends: dict[int, frozenset[int]], axis: int | None, vector_bytes: int) -> int:
     """The lanes with which the widest varying value fills one vector, or several. Indices do not count."""
     if axis is None:
         return 1
-    varying = {at: i for at, i in numbered_instructions(nest).items() if axis in depends[at]}
+    varying = {at: i for at, i in numbered_nest_instructions(nest).items() if axis in depends[at]}
     widest = max((real_dtype(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
-    return max(2, vector_bytes // widest) * independent_vector_count(nest, varying, vector_bytes < 64)
+    return max(2, vector_bytes // widest) * interleaved_vector_count(nest, varying, vector_bytes < 64)
 
 
-def launch_units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
+def cpu_launch_units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
     """The units of a launch over axes of these lengths, and those of a chunk."""
-    axis, tiling = vector_axis(nest), transpose_tiling_of(nest)
+    axis, tiling = choose_vector_axis(nest), cpu_transpose_tiling(nest)
     if 0 in sizes[: nest.parallel]:
         return 0, 1
     if axis is None or axis >= nest.parallel:
@@ -77,11 +83,11 @@ def launch_units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
         count = prod(-(-n // cut.get(a, 1)) for a, n in enumerate(sizes[: nest.parallel]))
         work = prod(min(sizes[a], n) for a, n in cut.items())
     else:
-        block = column_block_length(nest)
+        block = cpu_column_block_length(nest)
         count = prod(sizes[:axis]) * -(-sizes[axis] // block)
         loops = any(p.kind == LOOP for p in nest.phases)
         work = min(sizes[axis], block) * (prod(sizes[nest.parallel :]) if loops else 1)
-    finer = LOOPED if calls_looping_function(nest) else 1
+    finer = LOOPED if nest_calls_looping_function(nest) else 1
     return count, max(1, WORK // finer // max(1, work), -(-count // (CHUNKS * finer)))
 
 
@@ -100,23 +106,23 @@ CONSTANTS = FLOAT_MATH.keys() - {("pow", "float")}
 _FREE = frozenset({"const", "load", "scalar", "size"})
 
 
-def independent_vector_count(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
+def interleaved_vector_count(nest: LoopNest, varying: dict[int, Instr], few: bool) -> int:
     """Vectors. varying: the kernel's instructions whose values vary along the vectors, by number. few: there are 16
     vector registers."""
     ops = [i.op for i in varying.values()]
-    if calls_looping_function(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
+    if nest_calls_looping_function(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
         return 1
-    if few and any((i.op, register_type(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
+    if few and any((i.op, llvm_register_type(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
         return 2
     if len(nest.phases) > 1 or nest.phases[0].kind != POINT or sum(op in MATH for op in ops) * RARE > len(ops):
         return 1
-    count, depth, alive = 1, _longest_chain_length(varying), _max_live_values(varying)
+    count, depth, alive = 1, _longest_vector_instruction_chain(varying), _max_live_vector_values(varying)
     while count < MOST and depth >= LONG * 2 * count and alive * 2 * count <= REGISTERS:
         count *= 2
     return count
 
 
-def _longest_chain_length(varying: dict[int, Instr]) -> int:
+def _longest_vector_instruction_chain(varying: dict[int, Instr]) -> int:
     """The instructions of the longest chain."""
     found: dict[int, int] = {}
     for at, instr in varying.items():
@@ -125,7 +131,7 @@ def _longest_chain_length(varying: dict[int, Instr]) -> int:
     return max(found.values(), default=0)
 
 
-def _max_live_values(varying: dict[int, Instr]) -> int:
+def _max_live_vector_values(varying: dict[int, Instr]) -> int:
     """The most values that are still needed at one time."""
     last = {a: at for at, instr in varying.items() for a in instr.args}
     alive, most = set[int](), 0

@@ -26,7 +26,7 @@ NONTEMPORAL = ", !nontemporal !6"
 ATTRIBUTES = 'alignstack(64) nounwind "min-legal-vector-width"="512" "prefer-vector-width"="512"'
 
 
-def type_bits(elem: str) -> int:
+def llvm_type_bits(elem: str) -> int:
     """The width of an element type in bits."""
     return FLOATS.get(elem) or int(elem[1:])
 
@@ -36,7 +36,7 @@ def llvm_type(elem: str, lanes: int) -> str:
     return elem if lanes == 1 else f"<{lanes} x {elem}>"
 
 
-def intrinsic_suffix(elem: str, lanes: int) -> str:
+def llvm_intrinsic_suffix(elem: str, lanes: int) -> str:
     """The suffix of an overloaded intrinsic: `f32`, `v16f32`."""
     short = f"f{FLOATS[elem]}" if elem in FLOATS else elem
     return short if lanes == 1 else f"v{lanes}{short}"
@@ -145,7 +145,7 @@ class LlvmFunction:
         """Call `llvm.<name>`, overloaded on the result's type; `flag`: it has one more parameter, an i1, false."""
         lanes = max(a.lanes for a in args)
         wide = [a.splat(lanes) for a in args]
-        full = f"@llvm.{name}.{intrinsic_suffix(elem, lanes)}"
+        full = f"@llvm.{name}.{llvm_intrinsic_suffix(elem, lanes)}"
         kinds, texts = [a.kind for a in wide] + ["i1"] * flag, [a.typed for a in wide] + ["i1 false"] * flag
         self.module.declare(full, f"{llvm_type(elem, lanes)} {full}({', '.join(kinds)})")
         return self.let(f"call {llvm_type(elem, lanes)} {full}({', '.join(texts)})", elem, lanes)
@@ -187,17 +187,17 @@ class LlvmValue:
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.f.let(f"shufflevector {one.typed}, {one.kind} poison, {zeros}", self.elem, lanes)
 
-    def with_(self, other: LlvmValue | Number) -> tuple[LlvmValue, LlvmValue]:
+    def with_equal_lanes(self, other: LlvmValue | Number) -> tuple[LlvmValue, LlvmValue]:
         b = other if isinstance(other, LlvmValue) else self.f.const(other, self.elem, self.lanes)
         lanes = max(self.lanes, b.lanes)
         return self.splat(lanes), b.splat(lanes)
 
     def binary(self, op: str, other: LlvmValue | Number) -> LlvmValue:
-        a, b = self.with_(other)
+        a, b = self.with_equal_lanes(other)
         return self.f.let(f"{op} {a.kind} {a}, {b}", a.elem, a.lanes)
 
     def _arithmetic(self, op: str, other: LlvmValue | Number, flip: bool = False) -> LlvmValue:
-        a, b = self.with_(other)
+        a, b = self.with_equal_lanes(other)
         if flip:
             a, b = b, a
         return a.binary(f"f{op}{self.f.module.flags}" if self.is_float else op, b)
@@ -244,7 +244,7 @@ class LlvmValue:
         return self.binary("ashr", other)
 
     def compare(self, predicate: str, other: LlvmValue | Number) -> LlvmValue:
-        a, b = self.with_(other)
+        a, b = self.with_equal_lanes(other)
         return self.f.let(f"{'fcmp' if a.is_float else 'icmp'} {predicate} {a.kind} {a}, {b}", "i1", a.lanes)
 
     def __lt__(self, other: LlvmValue | Number) -> LlvmValue:
@@ -283,20 +283,20 @@ class LlvmValue:
         return self.f.let(f"{op} {self.typed} to {llvm_type(elem, self.lanes)}", elem, self.lanes)
 
     def as_int(self) -> LlvmValue:
-        return self.to("bitcast", f"i{type_bits(self.elem)}")
+        return self.to("bitcast", f"i{llvm_type_bits(self.elem)}")
 
     def as_float(self) -> LlvmValue:
-        return self.to("bitcast", {16: "half", 32: "float", 64: "double"}[type_bits(self.elem)])
+        return self.to("bitcast", {16: "half", 32: "float", 64: "double"}[llvm_type_bits(self.elem)])
 
     def fma(self, b: LlvmValue | Number, c: LlvmValue | Number) -> LlvmValue:
         """self * b + c, rounded once."""
-        _, y = self.with_(b)
-        _, z = self.with_(c)
+        _, y = self.with_equal_lanes(b)
+        _, z = self.with_equal_lanes(c)
         return self.f.intrinsic("fma", self.elem, self, y, z)
 
     def apply(self, name: str, *args: LlvmValue | Number) -> LlvmValue:
         """The intrinsic `llvm.<name>` of this value."""
-        return self.f.intrinsic(name, self.elem, self, *(self.with_(a)[1] for a in args))
+        return self.f.intrinsic(name, self.elem, self, *(self.with_equal_lanes(a)[1] for a in args))
 
     def abs(self) -> LlvmValue:
         return self.apply("fabs")
@@ -324,37 +324,37 @@ class LlvmValue:
 
     def load(self, elem: str, lanes: int = 1, align: int | None = None, note: str = "") -> LlvmValue:
         return self.f.let(
-            f"load {llvm_type(elem, lanes)}, ptr {self}, align {align or _align(elem)}{note}", elem, lanes
+            f"load {llvm_type(elem, lanes)}, ptr {self}, align {align or _llvm_alignment(elem)}{note}", elem, lanes
         )
 
     def store(self, value: LlvmValue, align: int | None = None, note: str = "") -> None:
-        self.f.do(f"store {value.typed}, ptr {self}, align {align or _align(value.elem)}{note}")
+        self.f.do(f"store {value.typed}, ptr {self}, align {align or _llvm_alignment(value.elem)}{note}")
 
 
-def _align(elem: str) -> int:
-    return 8 if elem == "ptr" else max(1, type_bits(elem) // 8)
+def _llvm_alignment(elem: str) -> int:
+    return 8 if elem == "ptr" else max(1, llvm_type_bits(elem) // 8)
 
 
-def mask_below(f: LlvmFunction, count: LlvmValue, lanes: int) -> LlvmValue:
+def llvm_mask_below(f: LlvmFunction, count: LlvmValue, lanes: int) -> LlvmValue:
     """The i1 vector whose lane i says i < count (an i64)."""
     steps = f.vector(list(range(lanes)), "i32")
     return steps.compare("ult", count.to("trunc", "i32"))
 
 
-def masked_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue) -> LlvmValue:
+def emit_masked_vector_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue) -> LlvmValue:
     """The lanes that `mask` allows; zero elsewhere, and nothing is read there."""
     f = address.f
-    name, kind = f"@llvm.masked.load.{intrinsic_suffix(elem, lanes)}.p0", llvm_type(elem, lanes)
+    name, kind = f"@llvm.masked.load.{llvm_intrinsic_suffix(elem, lanes)}.p0", llvm_type(elem, lanes)
     f.module.declare(name, f"{kind} {name}(ptr, i32, {mask.kind}, {kind})")
-    args = f"ptr {address}, i32 {_align(elem)}, {mask.typed}, {kind} zeroinitializer"
+    args = f"ptr {address}, i32 {_llvm_alignment(elem)}, {mask.typed}, {kind} zeroinitializer"
     return f.let(f"call {kind} {name}({args})", elem, lanes)
 
 
-def masked_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
+def emit_masked_vector_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
     f = address.f
-    name = f"@llvm.masked.store.{intrinsic_suffix(value.elem, value.lanes)}.p0"
+    name = f"@llvm.masked.store.{llvm_intrinsic_suffix(value.elem, value.lanes)}.p0"
     f.module.declare(name, f"void {name}({value.kind}, ptr, i32, {mask.kind})")
-    f.do(f"call void {name}({value.typed}, ptr {address}, i32 {_align(value.elem)}, {mask.typed})")
+    f.do(f"call void {name}({value.typed}, ptr {address}, i32 {_llvm_alignment(value.elem)}, {mask.typed})")
 
 
 # Loops, branches that are hardly ever taken, streaming stores.
@@ -397,7 +397,7 @@ class LlvmModule:
     ) -> str:
         """Define `elem name(kinds...)`, every parameter and the result `lanes` wide; `write` gets the parameters."""
 
-        def make() -> str:
+        def define_function() -> str:
             f = LlvmFunction(self)
             params = [LlvmValue(f, f"%x{i}", kind, lanes) for i, kind in enumerate(kinds)]
             result = write(*params)
@@ -405,7 +405,7 @@ class LlvmModule:
             signature = ", ".join(p.typed for p in params)
             return f.render(f"define internal {llvm_type(elem, lanes)} {name}({signature}) {attributes}")
 
-        return self.define(name, make)
+        return self.define(name, define_function)
 
     def __str__(self) -> str:
         return "\n".join(self.parts.values())

@@ -13,31 +13,31 @@ from functools import partial
 from typing import TypeAlias
 
 from ...core.types import DType
-from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, calls_looping_function
-from .access import CpuKernelFrame, Lanes, emit_flat_loop, emit_loop_nest
+from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, nest_calls_looping_function
+from .access import CpuKernelFrame, Lanes, emit_llvm_flat_loop, emit_llvm_loop_nest
 from .body import VectorLoopBody
-from .llvm_ir import LlvmValue, type_bits
-from .primitives import MATH, memory_type, register_type
+from .llvm_ir import LlvmValue, llvm_type_bits
+from .primitives import MATH, llvm_memory_type, llvm_register_type
 from .reduce import (
     BYTES,
+    LlvmReductionCombine,
     Parts,
-    ReductionCombine,
-    fold_accumulators,
-    merge_accumulators,
-    merge_lanes,
-    reduction_combine,
-    row_buffer_capacity,
-    values_to_buffer,
+    fold_vector_accumulators,
+    llvm_reduction_combine,
+    merge_vector_accumulators,
+    merge_vector_lanes,
+    vector_row_buffer_capacity,
+    vector_values_to_buffer,
 )
 
 BLOCK = 2048  # elements of a unit along the vector axis, elementwise
 COLUMNS = 512  # the same with values of several phases on the stack
 LOOPED = 128  # the same where points differ in what they cost
 
-Combines: TypeAlias = list[tuple[ReductionCombine, tuple[int, ...]]]
+Combines: TypeAlias = list[tuple[LlvmReductionCombine, tuple[int, ...]]]
 
 
-def reduces_by_columns(nest: LoopNest) -> bool:
+def cpu_reduces_by_columns(nest: LoopNest) -> bool:
     """Whether vectors along the innermost parallel axis need less packing than along the innermost reduced one, or as
     little where windows overlap: those are short."""
     if not nest.parallel:
@@ -51,56 +51,60 @@ def reduces_by_columns(nest: LoopNest) -> bool:
     return packed_rows > packed_columns or (overlap and packed_rows == packed_columns)
 
 
-def vector_axis(nest: LoopNest) -> int | None:
+def choose_vector_axis(nest: LoopNest) -> int | None:
     """The axis that vectors run along: an innermost one; None for a kernel that computes one point."""
-    if any(p.kind == LOOP for p in nest.phases) and nest.reduced and not reduces_by_columns(nest):
+    if any(p.kind == LOOP for p in nest.phases) and nest.reduced and not cpu_reduces_by_columns(nest):
         return nest.axes - 1
     return nest.parallel - 1 if nest.parallel else None
 
 
-def column_block_length(nest: LoopNest) -> int:
+def cpu_column_block_length(nest: LoopNest) -> int:
     """The length of a unit along the innermost parallel axis, in the column strategy."""
-    return LOOPED if calls_looping_function(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
+    return LOOPED if nest_calls_looping_function(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
 
 
-def combine_rows(nest: LoopNest, body: VectorLoopBody, phase: Phase) -> Combines:
-    return [(reduction_combine(r, tuple(body.instrs[v].dtype for v in r.values)), r.values) for r in phase.reductions]
+def llvm_combines_of_phase(nest: LoopNest, body: VectorLoopBody, phase: Phase) -> Combines:
+    return [
+        (llvm_reduction_combine(r, tuple(body.instrs[v].dtype for v in r.values)), r.values) for r in phase.reductions
+    ]
 
 
 # rows
 
 
-def unroll_factor(phase: Phase, body: VectorLoopBody) -> int:
+def cpu_reduction_unroll_factor(phase: Phase, body: VectorLoopBody) -> int:
     """How often a loop of reductions is unrolled, with accumulators for each copy: short bodies wait for them."""
     if not phase.reductions:
         return 1
-    work = sum(20 if i.op in MATH else 1 for at, i in enumerate(phase.instrs, phase.first) if body.varies(at))
+    work = sum(
+        20 if i.op in MATH else 1 for at, i in enumerate(phase.instrs, phase.first) if body.varies_along_vectors(at)
+    )
     work += sum(4 * len(r.values) - 4 for r in phase.reductions)
     return 8 if work <= 2 else 4 if work <= 8 else 2 if work <= 16 else 1
 
 
-def write_rows(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, end: LlvmValue) -> None:
+def write_llvm_row_loops(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, end: LlvmValue) -> None:
     nest = frame.nest
     axes = [(axis, frame.lengths[axis]) for axis in range(nest.parallel)]
-    reuse = values_to_buffer(nest)
+    reuse = vector_values_to_buffer(nest)
     buffers = {kept: frame.f.slot("i8", BYTES) for kept in reuse.keep}
     body.keep = buffers
     take = {at: buffers[kept] for at, kept in reuse.take.items()}
-    with emit_flat_loop(frame, axes, begin, end):
+    with emit_llvm_flat_loop(frame, axes, begin, end):
         for number, phase in enumerate(nest.phases):
             if phase.kind == POINT:
                 body.prepare(phase)
             else:
                 again = {at: b for at, b in take.items() if phase.first <= at < phase.first + len(phase.instrs)}
-                _reduction_row_loop(frame, body, number, phase, again)
+                _write_llvm_row_reduction(frame, body, number, phase, again)
 
 
-def _reduction_row_loop(
+def _write_llvm_row_reduction(
     frame: CpuKernelFrame, body: VectorLoopBody, number: int, phase: Phase, take: dict[int, LlvmValue]
 ) -> None:
     """A LOOP phase over a row; `take`: its values that are in buffers, if the row is short enough."""
     f, nest = frame.f, frame.nest
-    rows, copies = combine_rows(nest, body, phase), unroll_factor(phase, body)
+    rows, copies = llvm_combines_of_phase(nest, body, phase), cpu_reduction_unroll_factor(phase, body)
     slots: list[list[list[LlvmValue]]] = []  # reduction, copy, part
     for combine, _ in rows:
         slots.append([[f.slot(v.kind) for v in combine.start(f, body.lanes)] for _ in range(copies)])
@@ -108,38 +112,42 @@ def _reduction_row_loop(
             for place, value in zip(places, combine.start(f, body.lanes), strict=True):
                 place.store(value, 64)
 
-    def get(combine: ReductionCombine, places: list[LlvmValue]) -> Parts:
-        return tuple(p.load(register_type(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+    def load_accumulators(combine: LlvmReductionCombine, places: list[LlvmValue]) -> Parts:
+        return tuple(p.load(llvm_register_type(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
 
-    def step(lanes: Lanes) -> None:
+    def accumulate_lanes(lanes: Lanes) -> None:
         for (combine, sources), copied in zip(rows, slots, strict=True):
             places = copied[lanes.copy]
-            old = get(combine, places)
+            old = load_accumulators(combine, places)
             values = tuple(body.value(v, lanes).splat(body.lanes) for v in sources)
             for place, before, after in zip(places, old, combine.step(old, values), strict=True):
                 place.store(after if lanes.mask is None else lanes.mask.pick(after, before), 64)
 
-    def fold_all() -> None:
+    def fold_all_accumulators() -> None:
         for (combine, _), copied in zip(rows, slots, strict=True):
             if combine.fold is not None:
                 for places, parts in zip(
-                    copied, fold_accumulators(combine, [get(combine, c) for c in copied]), strict=True
+                    copied,
+                    fold_vector_accumulators(combine, [load_accumulators(combine, c) for c in copied]),
+                    strict=True,
                 ):
                     for place, value in zip(places, parts, strict=True):
                         place.store(value, 64)
 
     folding = any(combine.fold is not None for combine, _ in rows)
     *outer, inner = range(nest.parallel, nest.axes)
-    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold_all if folding else None
-    fits = stop <= row_buffer_capacity(nest)
+    start, stop, finish = f.const(0, "i64"), frame.lengths[inner], fold_all_accumulators if folding else None
+    fits = stop <= vector_row_buffer_capacity(nest)
     for chosen, condition in ((take, fits), ({}, ~fits)) if take else (({}, None),):
         body.take = chosen
-        with emit_loop_nest(frame, outer), nullcontext() if condition is None else f.when(condition):
-            body.run(phase, start, stop, step, copies, finish)
+        with emit_llvm_loop_nest(frame, outer), nullcontext() if condition is None else f.when(condition):
+            body.run(phase, start, stop, accumulate_lanes, copies, finish)
     for axis in outer:
         del frame.index[axis]
     for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
-        parts = merge_lanes(combine, merge_accumulators(combine, [get(combine, places) for places in copied]))
+        parts = merge_vector_lanes(
+            combine, merge_vector_accumulators(combine, [load_accumulators(combine, places) for places in copied])
+        )
         for part, value in enumerate(combine.finish(parts)):
             frame.results[number, r, part] = value
 
@@ -147,39 +155,41 @@ def _reduction_row_loop(
 # columns
 
 
-def hide_from_optimizer(value: LlvmValue) -> LlvmValue:
+def hide_from_llvm_optimizer(value: LlvmValue) -> LlvmValue:
     """The same bits. Of a choice between a new value and the one in memory LLVM makes a store under a mask, which is
     dozens of instructions inside an AMD core with AVX2, and which a later load has to wait for."""
-    if not value.text.startswith("%") or type_bits(value.elem) not in (32, 64):
+    if not value.text.startswith("%") or llvm_type_bits(value.elem) not in (32, 64):
         return value
     whole = value if value.is_float else value.as_float()
     return whole.apply("arithmetic.fence")
 
 
-class ColumnAccumulators:
+class VectorColumnAccumulators:
     """Stack arrays over the block of columns that starts at `low`: accumulators, and values passing between phases."""
 
     def __init__(self, frame: CpuKernelFrame, body: VectorLoopBody) -> None:
         self.frame, self.body = frame, body
         self.low = frame.f.const(0, "i64")
-        self.values = {n: self.array(body.instrs[n].dtype) for n in sorted(body.crossing) if body.varies(n)}
-        self.combines: dict[tuple[int, int], tuple[ReductionCombine, tuple[int, ...], list[LlvmValue]]] = {}
+        self.values = {
+            n: self.array(body.instrs[n].dtype) for n in sorted(body.crossing) if body.varies_along_vectors(n)
+        }
+        self.combines: dict[tuple[int, int], tuple[LlvmReductionCombine, tuple[int, ...], list[LlvmValue]]] = {}
         for number, phase in enumerate(frame.nest.phases):
-            for r, (combine, sources) in enumerate(combine_rows(frame.nest, body, phase)):
+            for r, (combine, sources) in enumerate(llvm_combines_of_phase(frame.nest, body, phase)):
                 arrays = [self.array(kind) for kind in combine.kinds]
                 self.combines[number, r] = combine, sources, arrays
 
     def array(self, dtype: DType) -> LlvmValue:
-        return self.frame.f.slot(memory_type(dtype), COLUMNS)
+        return self.frame.f.slot(llvm_memory_type(dtype), COLUMNS)
 
     def get(self, array: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
-        raw = array.at(i - self.low, memory_type(dtype)).load(memory_type(dtype), self.body.lanes)
+        raw = array.at(i - self.low, llvm_memory_type(dtype)).load(llvm_memory_type(dtype), self.body.lanes)
         return raw.ne(0) if dtype.kind == "b" else raw
 
     def put(self, array: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
         wide = value.splat(self.body.lanes)
-        raw = wide.to("zext", "i8") if dtype.kind == "b" else hide_from_optimizer(wide)
-        array.at(i - self.low, memory_type(dtype)).store(raw)
+        raw = wide.to("zext", "i8") if dtype.kind == "b" else hide_from_llvm_optimizer(wide)
+        array.at(i - self.low, llvm_memory_type(dtype)).store(raw)
 
     def recall(self, what: Instr | int, lanes: Lanes) -> LlvmValue:
         assert lanes.i is not None
@@ -189,7 +199,7 @@ class ColumnAccumulators:
         combine, _, arrays = self.combines[number, reduction]
         return combine.finish(self.parts(combine, arrays, lanes.i))[part]
 
-    def parts(self, combine: ReductionCombine, arrays: Sequence[LlvmValue], i: LlvmValue) -> Parts:
+    def parts(self, combine: LlvmReductionCombine, arrays: Sequence[LlvmValue], i: LlvmValue) -> Parts:
         return tuple(self.get(a, k, i) for a, k in zip(arrays, combine.kinds, strict=True))
 
     def start(self, number: int, phase: Phase, high: LlvmValue) -> None:
@@ -222,15 +232,15 @@ class ColumnAccumulators:
                 self.put(self.values[at], self.body.instrs[at].dtype, lanes.i, lanes.values[at])
 
 
-def write_columns(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, end: LlvmValue) -> None:
+def write_llvm_column_loops(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue, end: LlvmValue) -> None:
     f, nest = frame.f, frame.nest
-    inner, block = nest.parallel - 1, column_block_length(nest)
+    inner, block = nest.parallel - 1, cpu_column_block_length(nest)
     length = frame.lengths[inner]
     blocks = (length + (block - 1)).binary("lshr", block.bit_length() - 1)
-    columns = ColumnAccumulators(frame, body)
+    columns = VectorColumnAccumulators(frame, body)
     body.recall = columns.recall
     outer = [(axis, frame.lengths[axis]) for axis in range(inner)]
-    with emit_flat_loop(frame, [*outer, (inner, blocks)], begin, end):
+    with emit_llvm_flat_loop(frame, [*outer, (inner, blocks)], begin, end):
         low = frame.index.pop(inner) * block
         high = f.intrinsic("umin", "i64", low + block, length)
         columns.low = low
@@ -239,13 +249,13 @@ def write_columns(frame: CpuKernelFrame, body: VectorLoopBody, begin: LlvmValue,
                 body.run(phase, low, high, partial(columns.save, phase))
                 continue
             columns.start(number, phase, high)
-            _reduction_column_loop(frame, body, columns, number, low, high)
+            _write_llvm_column_reduction(frame, body, columns, number, low, high)
 
 
-def _reduction_column_loop(
+def _write_llvm_column_reduction(
     frame: CpuKernelFrame,
     body: VectorLoopBody,
-    columns: ColumnAccumulators,
+    columns: VectorColumnAccumulators,
     number: int,
     low: LlvmValue,
     high: LlvmValue,
@@ -255,9 +265,11 @@ def _reduction_column_loop(
     f, nest, phase = frame.f, frame.nest, frame.nest.phases[number]
     *outer, inner = range(nest.parallel, nest.axes)
     body.access.step_axis = inner
-    with emit_loop_nest(frame, outer):
+    with emit_llvm_loop_nest(frame, outer):
         start = f.const(0, "i64")
-        for rows in sorted({1 if body.packs(phase) else unroll_factor(phase, body), 1}, reverse=True):
+        for rows in sorted(
+            {1 if body.packs_operands(phase) else cpu_reduction_unroll_factor(phase, body), 1}, reverse=True
+        ):
             stop = frame.lengths[inner] & -rows if rows > 1 else frame.lengths[inner]
             with f.loop(start, stop, rows) as row:
                 body.access.step_rows = rows

@@ -12,8 +12,16 @@ from functools import cache
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
 from ...layout.operands import Array
-from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue, mask_below, masked_load, masked_store
-from .primitives import register_type
+from .llvm_ir import (
+    METADATA,
+    LlvmFunction,
+    LlvmModule,
+    LlvmValue,
+    emit_masked_vector_load,
+    emit_masked_vector_store,
+    llvm_mask_below,
+)
+from .primitives import llvm_register_type
 
 ROWS, COPIES = 4, 2  # rows of a unit, and accumulators of each
 TERMS = 4  # rows that are added in one pass
@@ -22,7 +30,7 @@ WORK = 16384  # elements worth a hand-over
 BANDWIDTH, LAUNCH = 60e3, 0.2  # bytes per us that one core reads from its caches, and us
 
 
-def matvec_tasks(
+def cpu_matvec_task(
     vector_bytes: int, reads: Sequence[Array], writes: Sequence[Array | None], line: str
 ) -> list[Task] | None:
     """The task of a product of a matrix and a column, or of a row and a matrix; None for all else."""
@@ -44,11 +52,11 @@ def matvec_tasks(
         return None
     item = left.dtype.itemsize
     if steps[1] == item and (vector == item or length == 1):
-        kernel, units = rows_kernel(left.dtype, vector_bytes), -(-count // ROWS)
+        kernel, units = llvm_matvec_rows_kernel(left.dtype, vector_bytes), -(-count // ROWS)
         numbers, grain = [steps[0], step], max(1, WORK // (ROWS * length))
     elif steps[0] == item and step == item:
         block = min(BLOCK, -(-count // 2) if count * length >= PARALLEL else count)
-        kernel, units = columns_kernel(left.dtype, vector_bytes), -(-count // block)
+        kernel, units = llvm_matvec_columns_kernel(left.dtype, vector_bytes), -(-count // block)
         numbers, grain = [steps[1], vector, block], 1
     else:
         return None
@@ -69,40 +77,44 @@ def matvec_tasks(
 
 
 @cache
-def rows_kernel(dtype: DType, vector_bytes: int) -> Kernel:
+def llvm_matvec_rows_kernel(dtype: DType, vector_bytes: int) -> Kernel:
     """Units are ROWS rows. Slots: matrix, vector, result, rows, length, and in bytes the steps from row to row and from
     result to result."""
     signature = ("ptr", "ptr", "ptr", *("i64",) * 4)
-    f, name, elem = LlvmFunction(LlvmModule(flags=" contract")), f"k_matvec_rows_{dtype.name}", register_type(dtype)
+    f, name, elem = (
+        LlvmFunction(LlvmModule(flags=" contract")),
+        f"k_matvec_rows_{dtype.name}",
+        llvm_register_type(dtype),
+    )
     lanes = vector_bytes // dtype.itemsize
     slots, begin, end = LlvmValue(f, "%slots", "ptr"), LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     a, x, y = (slots.at(i, "i64").load("ptr") for i in range(3))
     count, length, row_step, result_step = (slots.at(i, "i64").load("i64") for i in range(3, 7))
 
-    def write(first: LlvmValue, rows: int) -> None:
+    def write_rows(first: LlvmValue, rows: int) -> None:
         starts = [a.at((first + r) * row_step, "i8") for r in range(rows)]
         sums = [[f.slot(f"<{lanes} x {elem}>") for _ in range(COPIES)] for _ in range(rows)]
         for place in (p for each in sums for p in each):
             place.store(f.const(0.0, elem, lanes), 64)
 
-        def add(i: LlvmValue, copy: int, mask: LlvmValue | None = None) -> None:
-            def get(start: LlvmValue) -> LlvmValue:
+        def add_products(i: LlvmValue, copy: int, mask: LlvmValue | None = None) -> None:
+            def load_lanes(start: LlvmValue) -> LlvmValue:
                 place = start.at(i, elem)
-                return place.load(elem, lanes) if mask is None else masked_load(place, elem, lanes, mask)
+                return place.load(elem, lanes) if mask is None else emit_masked_vector_load(place, elem, lanes, mask)
 
-            shared = get(x)
+            shared = load_lanes(x)
             for start, each in zip(starts, sums, strict=True):
-                each[copy].store(get(start) * shared + each[copy].load(elem, lanes, 64), 64)
+                each[copy].store(load_lanes(start) * shared + each[copy].load(elem, lanes, 64), 64)
 
         position = f.const(0, "i64")
         for copies in (COPIES, 1):
             whole = position + ((length - position) & -(lanes * copies))
             with f.loop(position, whole, lanes * copies) as i:
                 for copy in range(copies):
-                    add(i + lanes * copy, copy)
+                    add_products(i + lanes * copy, copy)
             position = whole
         with f.when(position < length):
-            add(position, 0, mask_below(f, length - position, lanes))
+            add_products(position, 0, llvm_mask_below(f, length - position, lanes))
         for r, each in enumerate(sums):
             total = each[0].load(elem, lanes, 64) + each[1].load(elem, lanes, 64)
             while total.lanes > 1:
@@ -114,28 +126,32 @@ def rows_kernel(dtype: DType, vector_bytes: int) -> Kernel:
         first = unit * ROWS
         last = first + ROWS
 
-        def rest() -> None:
+        def write_last_rows() -> None:
             with f.loop(first, count) as row:
-                write(row, 1)
+                write_rows(row, 1)
 
-        f.fork(last <= count, lambda: write(first, ROWS), rest)
+        f.fork(last <= count, lambda: write_rows(first, ROWS), write_last_rows)
     f.do("ret void")
     text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")
     return Kernel(name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
 
 
 @cache
-def columns_kernel(dtype: DType, vector_bytes: int) -> Kernel:
+def llvm_matvec_columns_kernel(dtype: DType, vector_bytes: int) -> Kernel:
     """Units are blocks of results, which are contiguous. Slots: matrix, vector, result, results, length, in bytes the
     steps from term to term of the matrix and of the vector, and the results of a block."""
     signature = ("ptr", "ptr", "ptr", *("i64",) * 5)
-    f, name, elem = LlvmFunction(LlvmModule(flags=" contract")), f"k_matvec_columns_{dtype.name}", register_type(dtype)
+    f, name, elem = (
+        LlvmFunction(LlvmModule(flags=" contract")),
+        f"k_matvec_columns_{dtype.name}",
+        llvm_register_type(dtype),
+    )
     lanes = vector_bytes // dtype.itemsize
     slots, begin, end = LlvmValue(f, "%slots", "ptr"), LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")
     a, x, y = (slots.at(i, "i64").load("ptr") for i in range(3))
     count, length, matrix_step, vector_step, block = (slots.at(i, "i64").load("i64") for i in range(3, 8))
 
-    def add(first: LlvmValue, terms: int, low: LlvmValue, high: LlvmValue) -> None:
+    def add_terms(first: LlvmValue, terms: int, low: LlvmValue, high: LlvmValue) -> None:
         rows = [a.at((first + t) * matrix_step, "i8") for t in range(terms)]
         factors = [x.at((first + t) * vector_step, "i8").load(elem).splat(lanes) for t in range(terms)]
         whole = low + ((high - low) & -lanes)
@@ -145,11 +161,11 @@ def columns_kernel(dtype: DType, vector_bytes: int) -> Kernel:
                 total = row.at(i, elem).load(elem, lanes) * factor + total
             y.at(i, elem).store(total)
         with f.when(whole < high):
-            mask = mask_below(f, high - whole, lanes)
-            total = masked_load(y.at(whole, elem), elem, lanes, mask)
+            mask = llvm_mask_below(f, high - whole, lanes)
+            total = emit_masked_vector_load(y.at(whole, elem), elem, lanes, mask)
             for row, factor in zip(rows, factors, strict=True):
-                total = masked_load(row.at(whole, elem), elem, lanes, mask) * factor + total
-            masked_store(y.at(whole, elem), total, mask)
+                total = emit_masked_vector_load(row.at(whole, elem), elem, lanes, mask) * factor + total
+            emit_masked_vector_store(y.at(whole, elem), total, mask)
 
     with f.loop(begin, end) as unit:
         low = unit * block
@@ -160,7 +176,7 @@ def columns_kernel(dtype: DType, vector_bytes: int) -> Kernel:
         for terms in (TERMS, 1):
             whole = position + ((length - position) & -terms)
             with f.loop(position, whole, terms) as first:
-                add(first, terms, low, high)
+                add_terms(first, terms, low, high)
             position = whole
     f.do("ret void")
     text = f.render(f"define void @{name}(ptr noundef %slots, i64 %begin, i64 %end)")

@@ -12,16 +12,16 @@ from typing import TypeAlias
 import numpy as np
 
 from ...core.types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
-from .inline_math import FLOAT_MATH, any_lane, clamp
-from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue, llvm_constant, type_bits
-from .vector_libm import apply_by_lane, library_call
+from .inline_math import FLOAT_MATH, llvm_any_lane, llvm_clamp
+from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue, llvm_constant, llvm_type_bits
+from .vector_libm import llvm_libm_call, llvm_libm_call_for_each_lane
 
 Row: TypeAlias = Callable[[DType, DType, list[LlvmValue]], LlvmValue]
 
 FLOAT16 = np.dtype(np.float16)
 
 
-def register_type(dtype: DType) -> str:
+def llvm_register_type(dtype: DType) -> str:
     """The element type of a real dtype in registers."""
     if dtype == BOOL:
         return "i1"
@@ -30,14 +30,14 @@ def register_type(dtype: DType) -> str:
     return f"i{dtype.itemsize * 8}"
 
 
-def memory_type(dtype: DType) -> str:
+def llvm_memory_type(dtype: DType) -> str:
     """The element type of a real dtype in memory."""
-    return "i8" if dtype == BOOL else register_type(dtype)
+    return "i8" if dtype == BOOL else llvm_register_type(dtype)
 
 
-def llvm_scalar(f: LlvmFunction, dtype: DType, raw: bytes) -> LlvmValue:
+def llvm_scalar_constant(f: LlvmFunction, dtype: DType, raw: bytes) -> LlvmValue:
     """The scalar with these bytes. NaNs keep their bits."""
-    elem = register_type(dtype)
+    elem = llvm_register_type(dtype)
     if elem in ("float", "double") and not np.isfinite(np.frombuffer(raw, dtype)[0]):
         as_double = np.frombuffer(raw, dtype).astype(np.float64).view(np.uint64)[0]
         return LlvmValue(f, f"0x{int(as_double):016X}", elem)
@@ -48,7 +48,7 @@ def llvm_scalar(f: LlvmFunction, dtype: DType, raw: bytes) -> LlvmValue:
     return f.const(np.frombuffer(raw, dtype)[0].item(), elem)
 
 
-def emit_primitive(op: str, from_dtype: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def emit_llvm_primitive(op: str, from_dtype: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     """Write primitive `op`; `from_dtype` is the dtype of its last argument, `dtype` that of its result."""
     return PRIMITIVES[op](from_dtype, dtype, args)
 
@@ -56,35 +56,39 @@ def emit_primitive(op: str, from_dtype: DType, dtype: DType, args: list[LlvmValu
 # conversions
 
 
-def emit_cast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
+def emit_llvm_cast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
     """NumPy's `astype`. Floats beyond an integer type's range give some integer, as in C on this machine."""
     if source == target:
         return x
     if source == bfloat16:
-        return emit_cast(FLOAT32, target, (x.to("zext", "i32") << 16).as_float())
+        return emit_llvm_cast(FLOAT32, target, (x.to("zext", "i32") << 16).as_float())
     if source == FLOAT16 and target != FLOAT64:
-        return emit_cast(FLOAT32, target, x.to("fpext", "float"))
+        return emit_llvm_cast(FLOAT32, target, x.to("fpext", "float"))
     if target == BOOL:
         return x.ne(0)
     if target == bfloat16:
-        return _round_to_bfloat16(emit_cast(source, FLOAT32, x))
+        return _llvm_round_to_bfloat16(emit_llvm_cast(source, FLOAT32, x))
     if target == FLOAT16 and source != FLOAT32:
-        return _round_to_half(x) if source == FLOAT64 else emit_cast(FLOAT32, target, emit_cast(source, FLOAT32, x))
-    elem, unsigned = register_type(target), source.kind in "bu"
+        return (
+            _llvm_round_to_half(x)
+            if source == FLOAT64
+            else emit_llvm_cast(FLOAT32, target, emit_llvm_cast(source, FLOAT32, x))
+        )
+    elem, unsigned = llvm_register_type(target), source.kind in "bu"
     if source.kind == "f" and target.kind == "f":
-        return x.to("fpext" if type_bits(elem) > type_bits(x.elem) else "fptrunc", elem)
+        return x.to("fpext" if llvm_type_bits(elem) > llvm_type_bits(x.elem) else "fptrunc", elem)
     if source.kind == "f":
-        return _convert_float_to_int(x, target)
+        return _llvm_float_to_int(x, target)
     if target.kind == "f":
         return x.to("uitofp" if unsigned else "sitofp", elem)
-    if type_bits(elem) == type_bits(x.elem):
+    if llvm_type_bits(elem) == llvm_type_bits(x.elem):
         return x
-    return x.to("trunc" if type_bits(elem) < type_bits(x.elem) else "zext" if unsigned else "sext", elem)
+    return x.to("trunc" if llvm_type_bits(elem) < llvm_type_bits(x.elem) else "zext" if unsigned else "sext", elem)
 
 
-def _convert_float_to_int(x: LlvmValue, target: DType) -> LlvmValue:
+def _llvm_float_to_int(x: LlvmValue, target: DType) -> LlvmValue:
     """Narrow integers go through int32, uint32 through int64, as in C; `freeze` makes overflow harmless."""
-    elem = register_type(target)
+    elem = llvm_register_type(target)
     if target == np.uint64:
         return x.to("fptoui", elem).freeze()
     through = "i64" if elem == "i64" or target == np.uint32 else "i32"
@@ -92,7 +96,7 @@ def _convert_float_to_int(x: LlvmValue, target: DType) -> LlvmValue:
     return wide if through == elem else wide.to("trunc", elem)
 
 
-def _round_to_bfloat16(x: LlvmValue) -> LlvmValue:
+def _llvm_round_to_bfloat16(x: LlvmValue) -> LlvmValue:
     """To nearest, ties to even; a NaN becomes the quiet NaN of its sign."""
     raw = x.as_int()
     odd = raw.binary("lshr", 16) & 1
@@ -101,7 +105,7 @@ def _round_to_bfloat16(x: LlvmValue) -> LlvmValue:
     return x.is_nan().pick(nan, rounded).to("trunc", "i16")
 
 
-def _round_to_half(x: LlvmValue) -> LlvmValue:
+def _llvm_round_to_half(x: LlvmValue) -> LlvmValue:
     """float64 to float16, rounded once: by way of a float32 rounded to odd (Boldo and Melquiond 2008)."""
     near = x.to("fptrunc", "float")
     back, raw = near.to("fpext", "double"), near.as_int()
@@ -111,8 +115,8 @@ def _round_to_half(x: LlvmValue) -> LlvmValue:
     return x.is_nan().pick(raw, odd).as_float().to("fptrunc", "half")
 
 
-def emit_bitcast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
-    elem = register_type(target)
+def emit_llvm_bitcast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
+    elem = llvm_register_type(target)
     if target == BOOL:
         return x.ne(0)
     return x if x.elem == elem else x.to("bitcast", elem)
@@ -121,7 +125,7 @@ def emit_bitcast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
 # division
 
 
-def _divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
+def _llvm_divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
     """a / b. Many by one is the product with 1/b, put right twice: rounded as a division is, and several times faster.
 
     The last step rounds correctly if its quotient is good to an ulp and 1/b is rounded to nearest (Markstein 1990),
@@ -139,9 +143,9 @@ def _divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
     sizes = a.abs()
     if f.module.vector_library == "libmvec-avx512":  # compares under a mask
         safe = (sizes >= 1 / bound) & (sizes <= bound) & ((size >= 1 / bound) & (size <= bound))
-        far = any_lane(~safe)
+        far = llvm_any_lane(~safe)
     else:
-        far = any_lane(clamp(sizes, 1 / bound, bound).compare("une", sizes))
+        far = llvm_any_lane(llvm_clamp(sizes, 1 / bound, bound).compare("une", sizes))
         far = far | size.compare("ult", 1 / bound) | size.compare("ugt", bound)
     with f.when(far, UNLIKELY):
         place.store(a / b, 64)
@@ -151,13 +155,13 @@ def _divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
 # integers
 
 
-def _divide_truncating(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> LlvmValue:
+def _llvm_divide_truncating(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> LlvmValue:
     """Truncating division; 0 for a divisor of 0, and the least integer divided by -1 wraps. Never traps.
 
     Up to 32 bits the quotient of two floats of twice the digits truncates to the right integer, and vectorises.
     """
     zero, signed = b.eq(0), dtype.kind == "i"
-    width = type_bits(a.elem)
+    width = llvm_type_bits(a.elem)
     if width <= 32:
         wide = "float" if width <= 16 else "double"
         up = "sitofp" if signed else "uitofp"
@@ -176,10 +180,10 @@ def _divide_truncating(a: LlvmValue, b: LlvmValue, dtype: DType, op: str) -> Llv
     return (zero | minus).pick(0, a.binary("srem", safe))
 
 
-def _numpy_shift(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> LlvmValue:
+def _llvm_shift_like_numpy(source: DType, dtype: DType, args: list[LlvmValue], left: bool) -> LlvmValue:
     """NumPy's shifts: a count outside the width shifts all bits out; a signed number keeps its sign to the right."""
     a, count = args
-    width = type_bits(a.elem)
+    width = llvm_type_bits(a.elem)
     inside = count.compare("ult", width)
     if left:
         return inside.pick(a << inside.pick(count, 0), 0)
@@ -188,11 +192,11 @@ def _numpy_shift(source: DType, dtype: DType, args: list[LlvmValue], left: bool)
     return inside.pick(a.binary("lshr", inside.pick(count, 0)), 0)
 
 
-def _greatest_common_divisor(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _llvm_greatest_common_divisor(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     f, elem = args[0].f, args[0].elem
     scalar = f"@gcd.{elem}"
 
-    def write() -> str:
+    def write_euclidean_loop() -> str:
         """Euclid's algorithm."""
         return (
             f"define internal {elem} {scalar}({elem} %a, {elem} %b) nounwind {{\nentry:\n  br label %head\nhead:\n"
@@ -201,23 +205,27 @@ def _greatest_common_divisor(source: DType, dtype: DType, args: list[LlvmValue])
             f"  %r = urem {elem} %x, %y\n  br label %head\ndone:\n  ret {elem} %x\n}}"
         )
 
-    f.module.define(scalar, write)
+    f.module.define(scalar, write_euclidean_loop)
     lanes = max(a.lanes for a in args)
-    return apply_by_lane(scalar, [a.splat(lanes) for a in args]) if lanes > 1 else f.call(scalar, elem, *args)
+    return (
+        llvm_libm_call_for_each_lane(scalar, [a.splat(lanes) for a in args])
+        if lanes > 1
+        else f.call(scalar, elem, *args)
+    )
 
 
-def _multiply_high(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
-    width = type_bits(args[0].elem)
+def _llvm_multiply_high(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+    width = llvm_type_bits(args[0].elem)
     wide = [a.to("zext", f"i{2 * width}") for a in args]
     return (wide[0] * wide[1]).binary("lshr", width).to("trunc", args[0].elem)
 
 
-def _population_count(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _llvm_population_count(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     count = args[0].apply("ctpop")
     return count if count.elem == "i8" else count.to("trunc", "i8")
 
 
-def _nan_propagating_extreme(source: DType, dtype: DType, args: list[LlvmValue], greatest: bool) -> LlvmValue:
+def _llvm_nan_propagating_extreme(source: DType, dtype: DType, args: list[LlvmValue], greatest: bool) -> LlvmValue:
     """NumPy's maximum and minimum: a NaN wins (the first of two), and of equal values the second is given."""
     a, b = args
     if dtype.kind != "f":
@@ -226,7 +234,7 @@ def _nan_propagating_extreme(source: DType, dtype: DType, args: list[LlvmValue],
     return a.is_nan().pick(a, (a > b if greatest else a < b).pick(a, b))
 
 
-def _select_value(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _llvm_select(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
     """LLVM 22 takes `x < 0 ? 0 : wide(x)` for a maximum, which gives 0 for -0; it does not look past a fence."""
     condition, *arms = args
     if dtype.kind == "f" and any(arm.text == llvm_constant(0.0, arm.elem) for arm in arms):
@@ -243,57 +251,57 @@ MATH = frozenset(
 )
 
 
-def _binary_operator(write: Callable[..., LlvmValue]) -> Row:
+def _llvm_binary_operator(write: Callable[..., LlvmValue]) -> Row:
     return lambda source, dtype, args: write(*args)
 
 
-def _comparison(float_predicate: str, int_predicate: str) -> Row:
-    def write(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+def _llvm_comparison(float_predicate: str, int_predicate: str) -> Row:
+    def write_comparison(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
         if source.kind == "f":
             return args[0].compare(float_predicate, args[1])
         sign = "" if int_predicate in ("eq", "ne") else "s" if source.kind == "i" else "u"
         return args[0].compare(sign + int_predicate, args[1])
 
-    return write
+    return write_comparison
 
 
 def _llvm_intrinsic(name: str) -> Row:
     return lambda source, dtype, args: args[0].apply(name, *args[1:])
 
 
-def _math_function(name: str) -> Row:
+def _llvm_math_function(name: str) -> Row:
     """An inlined function of `inline_math` where there is one for this type, else the C library's."""
 
-    def write(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
+    def write_math_call(source: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
         inlined = FLOAT_MATH.get((name, args[0].elem))
-        return inlined(*args) if inlined else library_call(name, *args)
+        return inlined(*args) if inlined else llvm_libm_call(name, *args)
 
-    return write
+    return write_math_call
 
 
 PRIMITIVES: dict[str, Row] = {
-    "add": _binary_operator(lambda a, b: a + b),
-    "sub": _binary_operator(lambda a, b: a - b),
-    "mul": _binary_operator(lambda a, b: a * b),
-    "div": _binary_operator(_divide_floats),
-    "neg": _binary_operator(lambda a: -a),
-    "quot": lambda source, dtype, args: _divide_truncating(args[0], args[1], dtype, "quot"),
-    "rem": lambda source, dtype, args: _divide_truncating(args[0], args[1], dtype, "rem"),
-    "and": _binary_operator(lambda a, b: a & b),
-    "or": _binary_operator(lambda a, b: a | b),
-    "xor": _binary_operator(lambda a, b: a ^ b),
-    "not": _binary_operator(lambda a: ~a),
-    "shl": lambda source, dtype, args: _numpy_shift(source, dtype, args, left=True),
-    "shr": lambda source, dtype, args: _numpy_shift(source, dtype, args, left=False),
-    "lt": _comparison("olt", "lt"),
-    "le": _comparison("ole", "le"),
-    "gt": _comparison("ogt", "gt"),
-    "ge": _comparison("oge", "ge"),
-    "eq": _comparison("oeq", "eq"),
-    "ne": _comparison("une", "ne"),
-    "select": _select_value,
-    "cast": lambda source, dtype, args: emit_cast(source, dtype, args[0]),
-    "bitcast": lambda source, dtype, args: emit_bitcast(source, dtype, args[0]),
+    "add": _llvm_binary_operator(lambda a, b: a + b),
+    "sub": _llvm_binary_operator(lambda a, b: a - b),
+    "mul": _llvm_binary_operator(lambda a, b: a * b),
+    "div": _llvm_binary_operator(_llvm_divide_floats),
+    "neg": _llvm_binary_operator(lambda a: -a),
+    "quot": lambda source, dtype, args: _llvm_divide_truncating(args[0], args[1], dtype, "quot"),
+    "rem": lambda source, dtype, args: _llvm_divide_truncating(args[0], args[1], dtype, "rem"),
+    "and": _llvm_binary_operator(lambda a, b: a & b),
+    "or": _llvm_binary_operator(lambda a, b: a | b),
+    "xor": _llvm_binary_operator(lambda a, b: a ^ b),
+    "not": _llvm_binary_operator(lambda a: ~a),
+    "shl": lambda source, dtype, args: _llvm_shift_like_numpy(source, dtype, args, left=True),
+    "shr": lambda source, dtype, args: _llvm_shift_like_numpy(source, dtype, args, left=False),
+    "lt": _llvm_comparison("olt", "lt"),
+    "le": _llvm_comparison("ole", "le"),
+    "gt": _llvm_comparison("ogt", "gt"),
+    "ge": _llvm_comparison("oge", "ge"),
+    "eq": _llvm_comparison("oeq", "eq"),
+    "ne": _llvm_comparison("une", "ne"),
+    "select": _llvm_select,
+    "cast": lambda source, dtype, args: emit_llvm_cast(source, dtype, args[0]),
+    "bitcast": lambda source, dtype, args: emit_llvm_bitcast(source, dtype, args[0]),
     "abs": _llvm_intrinsic("fabs"),
     "sqrt": _llvm_intrinsic("sqrt"),
     "floor": _llvm_intrinsic("floor"),
@@ -302,10 +310,10 @@ PRIMITIVES: dict[str, Row] = {
     "rint": _llvm_intrinsic("rint"),
     "copysign": _llvm_intrinsic("copysign"),
     "fma": _llvm_intrinsic("fma"),
-    "maximum": lambda source, dtype, args: _nan_propagating_extreme(source, dtype, args, greatest=True),
-    "minimum": lambda source, dtype, args: _nan_propagating_extreme(source, dtype, args, greatest=False),
-    "popcount": _population_count,
-    "gcd": _greatest_common_divisor,
-    "mulhi": _multiply_high,
-    **{name: _math_function(name) for name in sorted(MATH)},
+    "maximum": lambda source, dtype, args: _llvm_nan_propagating_extreme(source, dtype, args, greatest=True),
+    "minimum": lambda source, dtype, args: _llvm_nan_propagating_extreme(source, dtype, args, greatest=False),
+    "popcount": _llvm_population_count,
+    "gcd": _llvm_greatest_common_divisor,
+    "mulhi": _llvm_multiply_high,
+    **{name: _llvm_math_function(name) for name in sorted(MATH)},
 }

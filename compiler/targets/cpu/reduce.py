@@ -15,8 +15,8 @@ from ....runtime.core.frozen import dataclass, field
 from ...core.combiners import reduction_identity
 from ...core.types import BOOL, FLOAT64, INT64, DType, dtype_kind, integer_dtype
 from ...kernel.loop_nest import LOOP, LoopNest, Reduction
-from .llvm_ir import LlvmFunction, LlvmValue, type_bits
-from .primitives import MATH, emit_cast, memory_type, register_type
+from .llvm_ir import LlvmFunction, LlvmValue, llvm_type_bits
+from .primitives import MATH, emit_llvm_cast, llvm_memory_type, llvm_register_type
 
 Parts = tuple[LlvmValue, ...]
 
@@ -24,7 +24,7 @@ FOLD = 16
 
 
 @dataclass(frozen=True)
-class ReductionCombine:
+class LlvmReductionCombine:
     """kinds: dtypes of the accumulator's parts. identity: their start. step: accumulator and values to accumulator.
     merge: two accumulators to one. finish: to the parts of the result. fold: done every FOLD steps
     or more often."""
@@ -37,17 +37,17 @@ class ReductionCombine:
     fold: Callable[[Parts], Parts] | None = None
 
     def start(self, f: LlvmFunction, lanes: int) -> Parts:
-        return tuple(f.const(n, register_type(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
+        return tuple(f.const(n, llvm_register_type(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
 
 
-def reduction_combine(reduction: Reduction, sources: tuple[DType, ...]) -> ReductionCombine:
+def llvm_reduction_combine(reduction: Reduction, sources: tuple[DType, ...]) -> LlvmReductionCombine:
     """The row for a reduction whose values have the dtypes `sources`."""
     row = reduction.combiner
-    combine = _arg_extreme_combine if row.carries_index else _COMBINES[row.primitive]
+    combine = _llvm_arg_extreme_combine if row.carries_index else _COMBINES[row.primitive]
     return combine(reduction.dtype, sources, row.primitive)
 
 
-def merge_lanes(combine: ReductionCombine, parts: Parts) -> Parts:
+def merge_vector_lanes(combine: LlvmReductionCombine, parts: Parts) -> Parts:
     """Merge the lanes of a vector accumulator, by halves."""
     while parts[0].lanes > 1:
         half = parts[0].lanes // 2
@@ -57,116 +57,116 @@ def merge_lanes(combine: ReductionCombine, parts: Parts) -> Parts:
     return parts
 
 
-def merge_accumulators(combine: ReductionCombine, copies: Sequence[Parts]) -> Parts:
+def merge_vector_accumulators(combine: LlvmReductionCombine, copies: Sequence[Parts]) -> Parts:
     """One accumulator of several; of those that are folded, only the first has more than a running part."""
     if combine.fold is None:
-        return _merge_as_tree(combine.merge, copies)
-    return _merge_as_tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
+        return _merge_vectors_as_tree(combine.merge, copies)
+    return _merge_vectors_as_tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]
 
 
-def fold_accumulators(combine: ReductionCombine, copies: Sequence[Parts]) -> list[Parts]:
+def fold_vector_accumulators(combine: LlvmReductionCombine, copies: Sequence[Parts]) -> list[Parts]:
     """Accumulators side by side after FOLD steps: what they added up since is folded into the first."""
     assert combine.fold is not None
-    first = combine.fold(merge_accumulators(combine, copies))
+    first = combine.fold(merge_vector_accumulators(combine, copies))
     return [first, *((first[0], *parts[1:]) for parts in copies[1:])]  # a running part begins again
 
 
-def _merge_as_tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Parts:
+def _merge_vectors_as_tree(merge: Callable[[Parts, Parts], Parts], every: Sequence[Parts]) -> Parts:
     while len(every) > 1:
         every = [merge(a, b) for a, b in zip(every[::2], every[1::2], strict=True)]
     return every[0]
 
 
-def _sum_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
+def _llvm_sum_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:
     if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
-        return _compensated_sum(dtype)
+        return _llvm_compensated_sum(dtype)
     wide = FLOAT64 if dtype_kind(dtype) == "f" else dtype
     # -0.0 is the identity of addition: a sum of nothing but -0.0 is -0.0, and NumPy's (from 0.0) is 0.0.
-    return _simple_combine(wide, dtype, sources, 0, lambda a, b: a + b)
+    return _llvm_simple_combine(wide, dtype, sources, 0, lambda a, b: a + b)
 
 
-def _product_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
+def _llvm_product_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:
     if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
-        return _compensated_product(dtype)
-    return _simple_combine(FLOAT64 if dtype_kind(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
+        return _llvm_compensated_product(dtype)
+    return _llvm_simple_combine(FLOAT64 if dtype_kind(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
 
 
-def _compensated_product(dtype: DType) -> ReductionCombine:
+def _llvm_compensated_product(dtype: DType) -> LlvmReductionCombine:
     """Parts: a product, and the sum of its rounding errors, each scaled by the factors after it (Graillat 2009). Lanes
     that multiply like numbers round alike, so that their errors would add up when they are merged."""
 
-    def merge(a: Parts, b: Parts) -> Parts:
+    def merge_products(a: Parts, b: Parts) -> Parts:
         product = a[0] * b[0]
         error = a[0].fma(b[0], -product)
         return product, a[0].fma(b[1], a[1].fma(b[0], error))
 
-    def step(acc: Parts, values: Parts) -> Parts:
+    def multiply_by_values(acc: Parts, values: Parts) -> Parts:
         product = acc[0] * values[0]
         return product, acc[1].fma(values[0], acc[0].fma(values[0], -product))
 
-    def finish(acc: Parts) -> Parts:
+    def corrected_product(acc: Parts) -> Parts:
         product, error = acc  # of what is 0, infinite or NaN there is no error
         within = (product.abs() < np.inf) & (product.abs() > np.finfo(np.float64).tiny) & (error.abs() < np.inf)
-        return (emit_cast(FLOAT64, dtype, within.pick(product + error, product)),)
+        return (emit_llvm_cast(FLOAT64, dtype, within.pick(product + error, product)),)
 
-    return ReductionCombine((FLOAT64,) * 2, (1.0, 0.0), step, merge, finish)
+    return LlvmReductionCombine((FLOAT64,) * 2, (1.0, 0.0), multiply_by_values, merge_products, corrected_product)
 
 
-def _simple_combine(
+def _llvm_simple_combine(
     wide: DType,
     dtype: DType,
     sources: tuple[DType, ...],
     identity: float,
     apply: Callable[[LlvmValue, LlvmValue], LlvmValue],
-) -> ReductionCombine:
-    return ReductionCombine(
+) -> LlvmReductionCombine:
+    return LlvmReductionCombine(
         (wide,),
         (identity,),
-        lambda acc, values: (apply(acc[0], emit_cast(sources[0], wide, values[0])),),
+        lambda acc, values: (apply(acc[0], emit_llvm_cast(sources[0], wide, values[0])),),
         lambda a, b: (apply(a[0], b[0]),),
-        lambda acc: (emit_cast(wide, dtype, acc[0]),),
+        lambda acc: (emit_llvm_cast(wide, dtype, acc[0]),),
     )
 
 
-def two_sum(a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+def llvm_two_sum(a: LlvmValue, b: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     """a + b and its rounding error (Knuth 1969)."""
     s = a + b
     back = s - a
     return s, (a - (s - back)) + (b - back)
 
 
-def _compensated_sum(dtype: DType) -> ReductionCombine:
+def _llvm_compensated_sum(dtype: DType) -> LlvmReductionCombine:
     """Parts: the sum of few values, the sum of such sums, and the sum of the latter's rounding errors. Few: FOLD, or a
     tree of so many of each lane and copy, so that its error does not grow with the length either."""
 
-    def fold(acc: Parts) -> Parts:
-        total, error = two_sum(acc[1], acc[0])
+    def fold_partial_sum(acc: Parts) -> Parts:
+        total, error = llvm_two_sum(acc[1], acc[0])
         return acc[0].f.const(0.0, "double", acc[0].lanes), total, acc[2] + error
 
-    def merge(a: Parts, b: Parts) -> Parts:
-        total, error = two_sum(a[1], b[1])
+    def merge_sums(a: Parts, b: Parts) -> Parts:
+        total, error = llvm_two_sum(a[1], b[1])
         return a[0] + b[0], total, a[2] + b[2] + error
 
-    def step(acc: Parts, values: Parts) -> Parts:
+    def add_values(acc: Parts, values: Parts) -> Parts:
         return acc[0] + values[0], acc[1], acc[2]
 
-    def finish(acc: Parts) -> Parts:
-        _, high, low = fold(acc)  # an infinite sum has no error term, but NaN in its place
-        return (emit_cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
+    def corrected_sum(acc: Parts) -> Parts:
+        _, high, low = fold_partial_sum(acc)  # an infinite sum has no error term, but NaN in its place
+        return (emit_llvm_cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
 
-    return ReductionCombine((FLOAT64,) * 3, (0.0,) * 3, step, merge, finish, fold)
+    return LlvmReductionCombine((FLOAT64,) * 3, (0.0,) * 3, add_values, merge_sums, corrected_sum, fold_partial_sum)
 
 
-def _any_all_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
+def _llvm_any_all_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:
     either = name == "or"
     apply: Callable[[LlvmValue, LlvmValue], LlvmValue] = (lambda a, b: a | b) if either else (lambda a, b: a & b)
-    truth = _simple_combine(BOOL, BOOL, sources, 0 if either else 1, apply)
-    return ReductionCombine(
-        truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (emit_cast(BOOL, dtype, acc[0]),)
+    truth = _llvm_simple_combine(BOOL, BOOL, sources, 0 if either else 1, apply)
+    return LlvmReductionCombine(
+        truth.kinds, truth.identity, truth.step, truth.merge, lambda acc: (emit_llvm_cast(BOOL, dtype, acc[0]),)
     )
 
 
-def _is_better_extreme(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool) -> LlvmValue:
+def _llvm_is_better_extreme(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool) -> LlvmValue:
     """Whether a is before b: below it, or above it where the greatest is wanted; false for NaN."""
     if dtype_kind(dtype) == "f":
         return a > b if greatest else a < b
@@ -174,58 +174,60 @@ def _is_better_extreme(a: LlvmValue, b: LlvmValue, dtype: DType, greatest: bool)
     return a.compare(f"{sign}{'gt' if greatest else 'lt'}", b)
 
 
-def _extreme_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
+def _llvm_extreme_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:
     """Floats keep the number and, apart from it, ones where a NaN was met: compare-and-select alone is one instruction.
 
     The ones fill an integer as wide as the number: a vector of i1 has no registers before AVX-512."""
     greatest = name == "maximum"
     first = reduction_identity(name, dtype)
 
-    def better(a: LlvmValue, b: LlvmValue) -> LlvmValue:
-        return _is_better_extreme(b, a, dtype, greatest).pick(b, a)
+    def better_of(a: LlvmValue, b: LlvmValue) -> LlvmValue:
+        return _llvm_is_better_extreme(b, a, dtype, greatest).pick(b, a)
 
     if dtype_kind(dtype) != "f":
-        return _simple_combine(dtype, dtype, sources, first, better)
+        return _llvm_simple_combine(dtype, dtype, sources, first, better_of)
 
-    def step(acc: Parts, values: Parts) -> Parts:
-        return better(acc[0], values[0]), values[0].is_nan().pick(-1, acc[1])
+    def take_values(acc: Parts, values: Parts) -> Parts:
+        return better_of(acc[0], values[0]), values[0].is_nan().pick(-1, acc[1])
 
-    def merge(a: Parts, b: Parts) -> Parts:
-        return better(a[0], b[0]), a[1] | b[1]
+    def merge_extremes(a: Parts, b: Parts) -> Parts:
+        return better_of(a[0], b[0]), a[1] | b[1]
 
-    def finish(acc: Parts) -> Parts:
+    def extreme_or_nan(acc: Parts) -> Parts:
         return (acc[1].ne(0).pick(np.nan, acc[0]),)
 
-    return ReductionCombine((dtype, integer_dtype(dtype)), (first, 0), step, merge, finish)
+    return LlvmReductionCombine((dtype, integer_dtype(dtype)), (first, 0), take_values, merge_extremes, extreme_or_nan)
 
 
-def _arg_extreme_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> ReductionCombine:
+def _llvm_arg_extreme_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:
     """The best value and the least index that has it; NaN is better than every number."""
     greatest = name == "maximum"
     first = reduction_identity(name, dtype)
 
-    def merge(acc: Parts, values: Parts) -> Parts:
+    def better_pair(acc: Parts, values: Parts) -> Parts:
         (best, at), (x, i) = acc, values
-        wins, same = _is_better_extreme(x, best, dtype, greatest), x.eq(best)
+        wins, same = _llvm_is_better_extreme(x, best, dtype, greatest), x.eq(best)
         if dtype_kind(dtype) == "f":
             new, old = x.is_nan(), best.is_nan()
             wins, same = (wins | new) & ~old, same | (new & old)
         wins = wins | (same & (i < at))
         return wins.pick(x, best), wins.pick(i, at)
 
-    def step(acc: Parts, values: Parts) -> Parts:
-        return merge(acc, (emit_cast(sources[0], dtype, values[0]), values[1]))
+    def take_values(acc: Parts, values: Parts) -> Parts:
+        return better_pair(acc, (emit_llvm_cast(sources[0], dtype, values[0]), values[1]))
 
-    return ReductionCombine((dtype, INT64), (first, int(np.iinfo(np.int64).max)), step, merge, lambda acc: acc)
+    return LlvmReductionCombine(
+        (dtype, INT64), (first, int(np.iinfo(np.int64).max)), take_values, better_pair, lambda acc: acc
+    )
 
 
-_COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], ReductionCombine]] = {
-    "add": _sum_combine,
-    "mul": _product_combine,
-    "minimum": _extreme_combine,
-    "maximum": _extreme_combine,
-    "or": _any_all_combine,
-    "and": _any_all_combine,
+_COMBINES: dict[str, Callable[[DType, tuple[DType, ...], str], LlvmReductionCombine]] = {
+    "add": _llvm_sum_combine,
+    "mul": _llvm_product_combine,
+    "minimum": _llvm_extreme_combine,
+    "maximum": _llvm_extreme_combine,
+    "or": _llvm_any_all_combine,
+    "and": _llvm_any_all_combine,
 }
 
 
@@ -244,7 +246,7 @@ class RowBufferReuse:
     take: dict[int, int] = field(default_factory=dict)
 
 
-def values_to_buffer(nest: LoopNest) -> RowBufferReuse:
+def vector_values_to_buffer(nest: LoopNest) -> RowBufferReuse:
     """The costly values that loops of one reduced axis have in common."""
     if nest.reduced != 1:
         return RowBufferReuse()
@@ -274,23 +276,23 @@ def values_to_buffer(nest: LoopNest) -> RowBufferReuse:
     return RowBufferReuse(keep, {at: kept for at, kept in take.items() if kept in keep})
 
 
-def row_buffer_capacity(nest: LoopNest) -> int:
+def vector_row_buffer_capacity(nest: LoopNest) -> int:
     """The longest row that a buffer can hold, whatever it is of."""
     dtypes = {i.dtype for p in nest.phases for i in p.instrs}
-    return BYTES // max((type_bits(memory_type(d)) // 8 for d in dtypes), default=8)
+    return BYTES // max((llvm_type_bits(llvm_memory_type(d)) // 8 for d in dtypes), default=8)
 
 
-def _row_buffer_address(buffer: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
+def _vector_row_buffer_address(buffer: LlvmValue, dtype: DType, i: LlvmValue) -> LlvmValue:
     """Where index i of a row lies; rows that are too long run round."""
-    elem = memory_type(dtype)
-    return buffer.at(i & (8 * BYTES // type_bits(elem) - 1), elem)
+    elem = llvm_memory_type(dtype)
+    return buffer.at(i & (8 * BYTES // llvm_type_bits(elem) - 1), elem)
 
 
-def store_in_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
+def store_vector_in_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
     """Store a vector of the row, whole: buffers have room for it."""
-    _row_buffer_address(buffer, dtype, i).store(value.to("zext", "i8") if dtype == BOOL else value)
+    _vector_row_buffer_address(buffer, dtype, i).store(value.to("zext", "i8") if dtype == BOOL else value)
 
 
-def load_from_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, lanes: int) -> LlvmValue:
-    raw = _row_buffer_address(buffer, dtype, i).load(memory_type(dtype), lanes)
+def load_vector_from_row_buffer(buffer: LlvmValue, dtype: DType, i: LlvmValue, lanes: int) -> LlvmValue:
+    raw = _vector_row_buffer_address(buffer, dtype, i).load(llvm_memory_type(dtype), lanes)
     return raw.ne(0) if dtype == BOOL else raw

@@ -9,7 +9,7 @@ from ...core.cost import CostModel
 from ...core.types import DType
 from ...layout.operands import Array
 from .llvm_ir import METADATA, UNROLLED, LlvmFunction, LlvmModule, LlvmValue
-from .primitives import emit_cast, memory_type, register_type
+from .primitives import emit_llvm_cast, llvm_memory_type, llvm_register_type
 
 OPERATIONS = {
     "cumsum": (LlvmValue.__add__, -0.0),
@@ -20,7 +20,7 @@ SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
 CHUNK = 4096  # elements worth a hand-over
 
 
-def running_total_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
+def cpu_running_total_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
     """The task of a running sum or product along an axis. At most one other axis has more than one element."""
     others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
     length, rows = source.shape[axis], source.shape[others[0]] if others else 1
@@ -29,13 +29,13 @@ def running_total_task(model: CostModel, function: str, source: Array, target: A
     cost = round(
         model.time(rows * length * (source.dtype.itemsize + target.dtype.itemsize), 0) + rows * length * STEP, 3
     )
-    kernel, grain = running_total_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
+    kernel, grain = cpu_running_total_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
     regions = (source.region,), (target.region,)
     return Task(function, kernel, arguments, *regions, units=rows, grain=grain, cost=cost, line=line)
 
 
 @cache
-def running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
+def cpu_running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
     """Units are rows. Slots: where the rows and their results begin, the length, and of both the steps in bytes from
     row to row and from element to element."""
     module = LlvmModule()
@@ -46,13 +46,13 @@ def running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
     length, x_row, x_step, y_row, y_step = (slots.at(i, "i64").load("i64") for i in range(2, 7))
     combine, first = OPERATIONS[function]
     with f.loop(begin, end) as row:
-        total = f.slot(register_type(target))
-        total.store(f.const(first if target.kind == "f" else int(first), register_type(target)))
+        total = f.slot(llvm_register_type(target))
+        total.store(f.const(first if target.kind == "f" else int(first), llvm_register_type(target)))
         from_, to = x.at(row * x_row, "i8"), y.at(row * y_row, "i8")
         with f.loop(f.const(0, "i64"), length, note=UNROLLED) as i:
-            raw = from_.at(i * x_step, "i8").load(memory_type(source), 1, source.itemsize)
-            value = emit_cast(source, target, raw.ne(0) if source.kind == "b" else raw)
-            result = combine(total.load(register_type(target)), value)
+            raw = from_.at(i * x_step, "i8").load(llvm_memory_type(source), 1, source.itemsize)
+            value = emit_llvm_cast(source, target, raw.ne(0) if source.kind == "b" else raw)
+            result = combine(total.load(llvm_register_type(target)), value)
             total.store(result)
             to.at(i * y_step, "i8").store(result, target.itemsize)
     f.do("ret void")

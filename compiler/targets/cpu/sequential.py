@@ -13,23 +13,23 @@ from ...core.combiners import COMBINERS
 from ...core.types import FLOAT32, FLOAT64, DType, real_dtype
 from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
 from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
-from .primitives import emit_cast, emit_primitive, llvm_scalar, memory_type, register_type
+from .primitives import emit_llvm_cast, emit_llvm_primitive, llvm_memory_type, llvm_register_type, llvm_scalar_constant
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 _FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_ir`'s
 
 
-def cpu_routine(routine: Routine, vector_library: str | None = None) -> Kernel:
+def cpu_kernel_of_routine(routine: Routine, vector_library: str | None = None) -> Kernel:
     """The kernel of a routine, in one unit. Its parameters are its arrays; for each that starts from another one, in
     order, that other one; its numbers less one; and how many bytes each of those copies has."""
-    body = _Printer(routine, vector_library).text()
+    body = _LlvmRoutinePrinter(routine, vector_library).text()
     name = f"k_seq_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     copies = sum(a.role == "inout" for a in routine.arrays)
     signature = ("ptr",) * (len(routine.arrays) + copies) + ("i64",) * (routine.numbers + copies)
     return Kernel(name, "cpu", body.replace(_NAME, name), signature, form=routine)
 
 
-class _Printer:
+class _LlvmRoutinePrinter:
     def __init__(self, routine: Routine, vector_library: str | None) -> None:
         self.routine = routine
         self.module = LlvmModule(vector_library)
@@ -51,9 +51,9 @@ class _Printer:
         self.numbers = [slots.at(next(words), "i64").load("i64") + 1 for _ in range(self.routine.numbers)]
         for i, source in zip(starts, sources, strict=True):
             self.copy(self.pointers[i], source, slots.at(next(words), "i64").load("i64"))
-        self.variables = [f.slot(register_type(dtype)) for dtype in self.routine.variables]
+        self.variables = [f.slot(llvm_register_type(dtype)) for dtype in self.routine.variables]
         for slot, dtype in zip(self.variables, self.routine.variables, strict=True):
-            slot.store(f.const(0, register_type(dtype)))
+            slot.store(f.const(0, llvm_register_type(dtype)))
         if self.routine.checks:
             for word in range(2):
                 self.pointers[-1].at(word, "i64").store(f.const(0, "i64"))
@@ -93,18 +93,18 @@ class _Printer:
     def let(self, s: Let) -> None:
         instr, f = s.instr, self.f
         if instr.op == "const":
-            found = llvm_scalar(f, instr.dtype, instr.attr)
+            found = llvm_scalar_constant(f, instr.dtype, instr.attr)
         elif instr.op == "load":
-            elem = memory_type(instr.dtype)
+            elem = llvm_memory_type(instr.dtype)
             raw = self.pointers[instr.attr].at(self.values[instr.args[0]], elem).load(elem, note=self.access)
             found = raw.ne(0) if instr.dtype.kind == "b" else raw
         elif instr.op == "number":
             found = self.numbers[instr.attr]
         elif instr.op == "get":
-            found = self.variables[instr.attr].load(register_type(instr.dtype))
+            found = self.variables[instr.attr].load(llvm_register_type(instr.dtype))
         else:
             source = self.dtypes[instr.args[-1]]
-            found = emit_primitive(instr.op, source, instr.dtype, [self.values[a] for a in instr.args])
+            found = emit_llvm_primitive(instr.op, source, instr.dtype, [self.values[a] for a in instr.args])
         self.put(s.number, found, instr.dtype)
 
     def put(self, number: int, value: LlvmValue, dtype: DType) -> None:
@@ -112,7 +112,7 @@ class _Printer:
 
     def store(self, s: Store) -> None:
         array = self.routine.arrays[s.array]
-        elem, value = memory_type(real_dtype(array.dtype)), self.values[s.value]
+        elem, value = llvm_memory_type(real_dtype(array.dtype)), self.values[s.value]
         value = value.to("zext", "i8") if value.elem == "i1" else value
         self.pointers[s.array].at(self.values[s.place], elem).store(value, note=self.access)
 
@@ -125,24 +125,24 @@ class _Printer:
             group = self.note("distinct !{}")
             self.groups.append(group)
 
-            def body(i: LlvmValue) -> None:
+            def write_body(i: LlvmValue) -> None:
                 self.put(s.index, i, index)
                 self.block(s.body)
 
-            wide = _is_innermost(s.body)
-            self.loop(self.values[s.start], self.values[s.stop], body, self.loop_note(group) if wide else 0)
+            wide = _is_innermost_loop_of_routine(s.body)
+            self.loop(self.values[s.start], self.values[s.stop], write_body, self.loop_note(group) if wide else 0)
             self.groups.pop()
             return
         outside, self.groups = self.groups, []
         done = None if s.until is None else f"done{self.f.fresh('')}"
 
-        def turn(i: LlvmValue) -> None:
+        def write_iteration(i: LlvmValue) -> None:
             self.put(s.index, i, index)
             self.block(s.body)
             if s.until is not None:
                 self.branch_out(self.values[s.until], f"{done}")
 
-        self.loop(self.values[s.start], self.values[s.stop], turn, 0)
+        self.loop(self.values[s.start], self.values[s.stop], write_iteration, 0)
         if done is not None:
             self.f.jump(done)
             self.f.block(done)
@@ -183,29 +183,29 @@ class _Printer:
     def fold(self, s: Fold) -> None:
         f, row = self.f, COMBINERS[s.combine]
         wide = FLOAT64 if s.combine == "sum" and s.dtype == FLOAT32 else s.dtype  # rounded once
-        elem = register_type(wide)
+        elem = llvm_register_type(wide)
         total = f.slot(elem)
         total.store(f.const(row.identity(wide), elem))
-        inner = _is_innermost(s.body)
+        inner = _is_innermost_loop_of_routine(s.body)
 
-        def body(i: LlvmValue) -> None:
+        def write_fold_step(i: LlvmValue) -> None:
             self.put(s.index, i, self.index_dtype(s.start))
             self.block(s.body)
-            value = emit_cast(self.dtypes[s.value], wide, self.values[s.value])
+            value = emit_llvm_cast(self.dtypes[s.value], wide, self.values[s.value])
             before = total.load(elem)
             if wide.kind == "f" and row.primitive in ("add", "mul"):
                 total.store(before.binary(f"f{row.primitive} reassoc contract", value))
             else:
-                total.store(emit_primitive(row.primitive, wide, wide, [before, value]))
+                total.store(emit_llvm_primitive(row.primitive, wide, wide, [before, value]))
 
         group = self.note("distinct !{}") if inner else None
         if group is not None:
             self.groups.append(group)
         vectors = inner and wide.kind == "f" and row.primitive in ("add", "mul")
-        self.loop(self.values[s.start], self.values[s.stop], body, self.loop_note(group) if vectors else 0)
+        self.loop(self.values[s.start], self.values[s.stop], write_fold_step, self.loop_note(group) if vectors else 0)
         if group is not None:
             self.groups.pop()
-        self.put(s.number, emit_cast(wide, s.dtype, total.load(elem)), s.dtype)
+        self.put(s.number, emit_llvm_cast(wide, s.dtype, total.load(elem)), s.dtype)
 
     def run_if(self, s: If) -> None:
         self.f.fork(self.values[s.condition], lambda: self.block(s.then), lambda: self.block(s.otherwise))
@@ -233,17 +233,17 @@ class _Printer:
         f.block(f"on{number}")
 
 
-def _is_innermost(block: Block) -> bool:
+def _is_innermost_loop_of_routine(block: Block) -> bool:
     return not any(blocks_of(s) for s in block)
 
 
 WRITERS: dict[type[Statement], Callable[..., None]] = {
-    Let: _Printer.let,
-    Store: _Printer.store,
-    Set: _Printer.set,
-    For: _Printer.run_for,
-    Fold: _Printer.fold,
-    If: _Printer.run_if,
-    While: _Printer.run_while,
-    Stop: _Printer.stop,
+    Let: _LlvmRoutinePrinter.let,
+    Store: _LlvmRoutinePrinter.store,
+    Set: _LlvmRoutinePrinter.set,
+    For: _LlvmRoutinePrinter.run_for,
+    Fold: _LlvmRoutinePrinter.fold,
+    If: _LlvmRoutinePrinter.run_if,
+    While: _LlvmRoutinePrinter.run_while,
+    Stop: _LlvmRoutinePrinter.stop,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ....runtime.core.frozen import dataclass
 from ...core.types import real_dtype
 from ...kernel.loop_nest import POINT, LoopNest
-from .access import CpuKernelFrame, Lanes, emit_flat_loop, llvm_element_type
+from .access import CpuKernelFrame, Lanes, emit_llvm_flat_loop, llvm_element_type
 from .body import VectorLoopBody
 from .llvm_ir import LINE, LlvmValue
 
@@ -28,7 +28,7 @@ class TransposeTiling:
     operands: tuple[int, ...]
 
 
-def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
+def cpu_transpose_tiling(nest: LoopNest) -> TransposeTiling | None:
     """The tiling of an elementwise kernel that reads across an outer axis; None where there is no such operand."""
     inner = nest.parallel - 1
     if inner < 1 or any(p.kind != POINT for p in nest.phases) or len(nest.phases) > 1:
@@ -45,7 +45,7 @@ def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
     return TransposeTiling(axis, rows, max(16, TILE_BYTES // (rows * max(sizes))), chosen)
 
 
-def write_tiles(
+def write_llvm_transpose_tiles(
     frame: CpuKernelFrame,
     body: VectorLoopBody,
     tiling: TransposeTiling,
@@ -56,37 +56,37 @@ def write_tiles(
     f, nest = frame.f, frame.nest
     inner, axis = nest.parallel - 1, tiling.axis
     counts = {
-        inner: split_into_blocks(frame.lengths[inner], tiling.columns),
-        axis: split_into_blocks(frame.lengths[axis], tiling.rows),
+        inner: split_into_transpose_blocks(frame.lengths[inner], tiling.columns),
+        axis: split_into_transpose_blocks(frame.lengths[axis], tiling.rows),
     }
     tiles = {o: f.slot(llvm_element_type(nest.operands[o]), tiling.rows * tiling.columns) for o in tiling.operands}
     dims = [(a, counts.get(a, frame.lengths[a])) for a in range(nest.parallel)]
     body.access.step_axis = axis
-    with emit_flat_loop(frame, dims, begin, end):
+    with emit_llvm_flat_loop(frame, dims, begin, end):
         top, low = frame.index.pop(axis) * tiling.rows, frame.index.pop(inner) * tiling.columns
         bottom = f.intrinsic("umin", "i64", top + tiling.rows, frame.lengths[axis])
         high = f.intrinsic("umin", "i64", low + tiling.columns, frame.lengths[inner])
         for operand, tile in tiles.items():
-            fill_tile(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
+            fill_transpose_tile(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
         with f.loop(top, bottom) as row:
             frame.index[axis] = row
             for operand, tile in tiles.items():
                 line = tile.at((row - top) * tiling.columns, llvm_element_type(nest.operands[operand]))
                 body.access.packed[operand] = (line, low)
             (phase,) = nest.phases
-            body.run(phase, low, high, do_nothing)
+            body.run(phase, low, high, write_nothing_after_lanes)
             body.access.packed.clear()
 
 
-def do_nothing(lanes: Lanes) -> None:
+def write_nothing_after_lanes(lanes: Lanes) -> None:
     """Elementwise kernels have nothing to do after their instructions."""
 
 
-def split_into_blocks(length: LlvmValue, block: int) -> LlvmValue:
+def split_into_transpose_blocks(length: LlvmValue, block: int) -> LlvmValue:
     return (length + (block - 1)).binary("udiv", block)
 
 
-def fill_tile(
+def fill_transpose_tile(
     frame: CpuKernelFrame,
     operand: int,
     tiling: TransposeTiling,
@@ -100,7 +100,7 @@ def fill_tile(
     inner = frame.nest.parallel - 1
     size = known.dtype.itemsize
     frame.index[axis], frame.index[inner] = rows[0], columns[0]
-    corner = frame.address(operand, sorted(frame.index))
+    corner = frame.address_of_operand(operand, sorted(frame.index))
     del frame.index[axis], frame.index[inner]
     down = frame.strides.get((operand, axis), f.const(1, "i64"))
     right = frame.strides[operand, inner]
@@ -113,7 +113,7 @@ def fill_tile(
         full = height.eq(tiling.rows) & down.eq(1)
         with f.when(full):
             with f.loop(f.const(0, "i64"), whole, lanes) as column:
-                _transpose_block(frame, operand, tiling, (corner, right), tile, column, lanes)
+                _transpose_vector_block(frame, operand, tiling, (corner, right), tile, column, lanes)
             done.store(whole)
     start = done.load("i64")
     raw, align = f"i{8 * size}", real_dtype(known.dtype).itemsize
@@ -122,7 +122,7 @@ def fill_tile(
         tile.at(row * tiling.columns + column, llvm_element_type(known)).store(far.load(raw, 1, align), align)
 
 
-def _transpose_block(
+def _transpose_vector_block(
     frame: CpuKernelFrame,
     operand: int,
     tiling: TransposeTiling,
@@ -142,11 +142,11 @@ def _transpose_block(
         for place in places:
             f.do(f"call void @llvm.prefetch.p0(ptr {place.at(right * AHEAD, elem)}, i32 0, i32 2, i32 1)")
         vectors = [place.load(elem, lanes, align) for place in places]
-        for i, vector in enumerate(transpose_vectors(vectors)):
+        for i, vector in enumerate(transpose_square_of_vectors(vectors)):
             tile.at(column + (row + i) * tiling.columns, elem).store(vector, 16)
 
 
-def transpose_vectors(rows: list[LlvmValue]) -> list[LlvmValue]:
+def transpose_square_of_vectors(rows: list[LlvmValue]) -> list[LlvmValue]:
     """The square of vectors, transposed by shuffles. These stay in 128-bit lanes, and then whole lanes move.
 
     The vectors have 2 or 4 groups of `part` elements (8 and 16 of 32 bits, 8 of 64 bits); both steps are one
@@ -155,16 +155,18 @@ def transpose_vectors(rows: list[LlvmValue]) -> list[LlvmValue]:
     count = len(rows)
     groups = 2 if count == 8 and rows[0].elem == "i32" else 4
     part = count // groups
-    zipped = [v for start in range(0, count, part) for v in _transpose_within(rows[start : start + part], part)]
+    zipped = [
+        v for start in range(0, count, part) for v in _transpose_within_vector_lanes(rows[start : start + part], part)
+    ]
     result: list[LlvmValue] = [rows[0]] * count
     for c in range(part):
         columns = [zipped[q * part + c] for q in range(groups)]
-        for m, vector in enumerate(_transpose_groups(columns, part)):
+        for m, vector in enumerate(_transpose_vector_lane_groups(columns, part)):
             result[m * part + c] = vector
     return result
 
 
-def _zip_lane_groups(a: LlvmValue, b: LlvmValue, part: int, width: int, high: int) -> LlvmValue:
+def _zip_vector_lane_groups(a: LlvmValue, b: LlvmValue, part: int, width: int, high: int) -> LlvmValue:
     """In every group of `part` elements: its low (or high) halves of a and b, `width` elements in turn."""
     order = []
     for group in range(0, a.lanes, part):
@@ -173,24 +175,24 @@ def _zip_lane_groups(a: LlvmValue, b: LlvmValue, part: int, width: int, high: in
     return a.shuffle(order, b)
 
 
-def _transpose_within(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
+def _transpose_within_vector_lanes(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
     """Every `part` x `part` square of `part` rows, transposed."""
     if part == 2:
-        return [_zip_lane_groups(rows[0], rows[1], part, 1, high) for high in (0, 1)]
-    first = [_zip_lane_groups(rows[i], rows[i + 1], part, 1, high) for i in (0, 2) for high in (0, 1)]
-    return [_zip_lane_groups(first[i], first[i + 2], part, 2, high) for i in (0, 1) for high in (0, 1)]
+        return [_zip_vector_lane_groups(rows[0], rows[1], part, 1, high) for high in (0, 1)]
+    first = [_zip_vector_lane_groups(rows[i], rows[i + 1], part, 1, high) for i in (0, 2) for high in (0, 1)]
+    return [_zip_vector_lane_groups(first[i], first[i + 2], part, 2, high) for i in (0, 1) for high in (0, 1)]
 
 
-def _transpose_groups(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
+def _transpose_vector_lane_groups(rows: list[LlvmValue], part: int) -> list[LlvmValue]:
     """The square of groups of `part` elements, transposed."""
     if len(rows) == 2:
         low, high = range(part), range(part, 2 * part)
         return [rows[0].shuffle([*half, *(2 * part + o for o in half)], rows[1]) for half in (low, high)]
 
-    def pick(a: LlvmValue, b: LlvmValue, first: int) -> LlvmValue:
+    def pick_lane_groups(a: LlvmValue, b: LlvmValue, first: int) -> LlvmValue:
         groups = [first, first + 2]
         order = [g * part + w for g in groups for w in range(part)]
         return a.shuffle(order + [4 * part + o for o in order], b)
 
-    (a, b), (c, d) = [[pick(rows[i], rows[i + 1], first) for i in (0, 2)] for first in (0, 1)]
-    return [pick(a, b, 0), pick(c, d, 0), pick(a, b, 1), pick(c, d, 1)]
+    (a, b), (c, d) = [[pick_lane_groups(rows[i], rows[i + 1], first) for i in (0, 2)] for first in (0, 1)]
+    return [pick_lane_groups(a, b, 0), pick_lane_groups(c, d, 0), pick_lane_groups(a, b, 1), pick_lane_groups(c, d, 1)]

@@ -14,7 +14,7 @@ import numpy as np
 from ....runtime.core.frozen import dataclass
 from ...core.types import HALVES, SHORT_NAMES
 from ...kernel.loop_nest import Instr, LoopNest, Phase, Reduction
-from .launch_shape import CudaShape, reduction_part_dtypes
+from .launch_shape import CudaShape, cuda_reduction_part_dtypes
 
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
@@ -48,7 +48,7 @@ class BodyContext:
     staged: Callable[[int, int], str | None] = lambda operand, part: None
 
 
-class KernelText:
+class CudaKernelText:
     """Lines of kernel text under construction. `ix` is the index type, `names` the names of finished values."""
 
     def __init__(self, nest: LoopNest, shape: CudaShape) -> None:
@@ -60,7 +60,7 @@ class KernelText:
         self.results: dict[tuple[int, int, int], str] = {}
         self.known: dict[Any, str] | None = None  # straight-line text: equal values are computed once
         self.called: dict[str, str] = {}  # calls of users' functions in the phase being printed: text -> its name
-        self.strides = _run_time_stride_names(nest)
+        self.strides = _cuda_run_time_stride_names(nest)
 
     def add(self, *lines: str) -> None:
         self.lines += ["    " * self.depth + line for line in lines]
@@ -142,7 +142,7 @@ class KernelText:
         self.called = {}
         waiting: dict[int, dict[int, str]] = {}
         numbered = enumerate(phase.instrs, phase.first)
-        for number, instr in _sink_late_loads(numbered, late):
+        for number, instr in _sink_late_cuda_loads(numbered, late):
             if instr.op == "store":
                 self._print_store(instr, names[instr.args[0]], context, waiting)
             elif instr.op == "report":
@@ -198,15 +198,15 @@ class KernelText:
         staged = context.staged(operand, part)
         if staged is not None:
             return staged
-        place, cell = context.place(operand), cell_type_name(self.nest.operands[operand].dtype, part)
+        place, cell = context.place(operand), cuda_cell_type_name(self.nest.operands[operand].dtype, part)
         masked = context.mask if place.lane != "zero" else None
-        return _access_expression("load", cell, place, f"a{operand}", [], masked)
+        return _cuda_access_expression("load", cell, place, f"a{operand}", [], masked)
 
     def gather(self, instr: Instr, offset: str, context: BodyContext) -> str:
         """The elements `offset` beyond those of a load."""
         operand, part = instr.attr
-        place, cell = context.place(operand), cell_type_name(self.nest.operands[operand].dtype, part)
-        return _access_expression("gather", cell, place, f"a{operand}", [offset], context.mask)
+        place, cell = context.place(operand), cuda_cell_type_name(self.nest.operands[operand].dtype, part)
+        return _cuda_access_expression("gather", cell, place, f"a{operand}", [offset], context.mask)
 
     def _print_report(self, instr: Instr, names: dict[int, str], context: BodyContext) -> None:
         value, condition = (names[a] for a in instr.args)
@@ -229,7 +229,7 @@ class KernelText:
         values = [parts[k] for k in sorted(parts)]
         place = context.place(operand)
         masked = context.mask if place.lane != "zero" else None
-        line = _access_expression("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
+        line = _cuda_access_expression("store", SHORT_NAMES[dtype], place, f"a{operand}", values, masked)
         if self.known is not None:  # what was loaded from there is out of date
             self.known = {key: name for key, name in self.known.items() if f"(a{operand}, " not in key}
         if context.guard:
@@ -241,7 +241,7 @@ class KernelText:
             self.add(line)
 
 
-def _sink_late_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int]) -> Iterator[tuple[int, Instr]]:
+def _sink_late_cuda_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int]) -> Iterator[tuple[int, Instr]]:
     """Each load of the operands `late` comes just before the first instruction that takes it, or at the end."""
     waiting: dict[int, Instr] = {}
     for number, instr in numbered:
@@ -253,7 +253,7 @@ def _sink_late_loads(numbered: Iterable[tuple[int, Instr]], late: Sequence[int])
     yield from waiting.items()
 
 
-def _access_expression(
+def _cuda_access_expression(
     verb: str, cell: str, place: LanePlace, pointer: str, values: list[str], mask: str | None
 ) -> str:
     name = f"{verb}{'v' if place.vector else ''}_{cell}_{place.length}x{place.groups}{'_if' if mask else ''}"
@@ -261,16 +261,16 @@ def _access_expression(
     return f"{name}({', '.join(where + values + ([mask] if mask else []))})"
 
 
-def cell_type_name(dtype: np.dtype[Any], part: int) -> str:
+def cuda_cell_type_name(dtype: np.dtype[Any], part: int) -> str:
     """What a load of the part is called."""
     return SHORT_NAMES[dtype] + (("re", "im")[part] if dtype.kind == "c" else "")
 
 
-def _constant_expression(text: KernelText, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
-    return constant_text(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
+def _cuda_constant_expression(text: CudaKernelText, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
+    return cuda_constant_text(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
 
 
-def _cast_expression(text: KernelText, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
+def _cuda_cast_expression(text: CudaKernelText, instr: Instr, names: dict[int, str], context: BodyContext) -> str:
     source = text.dtype_of(instr.args[0])
     if source == instr.dtype:
         return names[instr.args[0]]
@@ -278,20 +278,20 @@ def _cast_expression(text: KernelText, instr: Instr, names: dict[int, str], cont
     return f"{SHORT_NAMES[instr.dtype]}_{verb}_{SHORT_NAMES[source]}({names[instr.args[0]]})"
 
 
-_SPECIAL: dict[str, Callable[[KernelText, Instr, dict[int, str], BodyContext], str]] = {
-    "const": _constant_expression,
+_SPECIAL: dict[str, Callable[[CudaKernelText, Instr, dict[int, str], BodyContext], str]] = {
+    "const": _cuda_constant_expression,
     "load": lambda text, instr, names, context: text.load(instr.attr[0], instr.attr[1], context),
     "gather": lambda text, instr, names, context: text.gather(instr, names[instr.args[0]], context),
     "scalar": lambda text, instr, names, context: f"x{instr.attr}",
     "index": lambda text, instr, names, context: context.index(instr.attr),
     "size": lambda text, instr, names, context: f"n{instr.attr}",
     "result": lambda text, instr, names, context: text.results[instr.attr],
-    "cast": _cast_expression,
-    "bitcast": _cast_expression,
+    "cast": _cuda_cast_expression,
+    "bitcast": _cuda_cast_expression,
 }
 
 
-def constant_text(dtype: np.dtype[Any], value: Any) -> str:
+def cuda_constant_text(dtype: np.dtype[Any], value: Any) -> str:
     """A number as text that gives the same bits (any NaN gives the quiet one)."""
     if dtype in HALVES:
         return f"{SHORT_NAMES[dtype]}({int(np.asarray(value, dtype).view(np.uint16))})"
@@ -303,27 +303,27 @@ def constant_text(dtype: np.dtype[Any], value: Any) -> str:
 # Reductions: each is a list of parts (value, and index for argmin and argmax) under names.
 
 
-def reduction_identities(reduction: Reduction) -> list[str]:
+def cuda_reduction_identities(reduction: Reduction) -> list[str]:
     """What changes nothing, for each part."""
     row, last = reduction.combiner, np.iinfo(np.int64).max
-    found = [constant_text(reduction.dtype, row.identity(reduction.dtype))]
-    return [*found, constant_text(np.dtype(np.int64), last)] if row.carries_index else found
+    found = [cuda_constant_text(reduction.dtype, row.identity(reduction.dtype))]
+    return [*found, cuda_constant_text(np.dtype(np.int64), last)] if row.carries_index else found
 
 
 _PREFERENCES = {"maximum": "prefer_argmax", "minimum": "prefer_argmin"}
 
 
-def _join_function_name(reduction: Reduction) -> str | None:
+def _cuda_join_function_name(reduction: Reduction) -> str | None:
     """The function of the vocabulary that joins two values; None where an index comes along."""
     row = reduction.combiner
     return None if row.carries_index else _KEYWORDS.get(row.primitive, row.primitive)
 
 
-def print_combine(
-    text: KernelText, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]
+def print_cuda_combine(
+    text: CudaKernelText, reduction: Reduction, target: Sequence[str], a: Sequence[str], b: Sequence[str]
 ) -> None:
     """target = combine(a, b), part by part."""
-    joins = _join_function_name(reduction)
+    joins = _cuda_join_function_name(reduction)
     if joins is None:
         preference = _PREFERENCES[reduction.combiner.primitive]
         text.add(f"other = {preference}({a[0]}, {a[1]}, {b[0]}, {b[1]})")
@@ -333,48 +333,48 @@ def print_combine(
         text.add(f"{target[0]} = {joins}({a[0]}, {b[0]})")
 
 
-def print_lane_fold(
-    text: KernelText, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1
+def print_cuda_lane_fold(
+    text: CudaKernelText, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1
 ) -> list[str]:
     """Combine the halves of the lanes until only `until` are left; the names of what is left."""
     if lanes == until:
         return list(names)
-    if joins := _join_function_name(reduction):
+    if joins := _cuda_join_function_name(reduction):
         text.add(f"{names[0]}_{until} = fold_{joins}_{until}({names[0]})")
         return [f"{names[0]}_{until}"]
     current = list(names)
     while lanes > until:
         lanes //= 2
         following = [f"{name}_{lanes}" for name in names]
-        print_combine(text, reduction, following, [f"lo({x})" for x in current], [f"hi({x})" for x in current])
+        print_cuda_combine(text, reduction, following, [f"lo({x})" for x in current], [f"hi({x})" for x in current])
         current = following
     return current
 
 
-def print_warp_butterfly(text: KernelText, reduction: Reduction, names: Sequence[str], among: str) -> None:
+def print_cuda_warp_butterfly(text: CudaKernelText, reduction: Reduction, names: Sequence[str], among: str) -> None:
     """Combine over each `among` neighbouring threads of a warp (a power of two; what is more counts as 32)."""
-    if joins := _join_function_name(reduction):
+    if joins := _cuda_join_function_name(reduction):
         text.add(f"{names[0]} = warp_{joins}({names[0]}, {among})")
         return
     for offset in (16, 8, 4, 2, 1):
         with text.block(f"if {among} > {offset}:"):
-            print_combine(text, reduction, names, names, [f"shuffle_xor({name}, {offset})" for name in names])
+            print_cuda_combine(text, reduction, names, names, [f"shuffle_xor({name}, {offset})" for name in names])
 
 
-def print_masked_values(
-    text: KernelText, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str
+def print_cuda_masked_values(
+    text: CudaKernelText, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str
 ) -> list[str]:
     """The values, with the identity in lanes that do not exist."""
     if mask is None:
         return list(values)
     names = []
-    for part, (value, identity) in enumerate(zip(values, reduction_identities(reduction), strict=True)):
+    for part, (value, identity) in enumerate(zip(values, cuda_reduction_identities(reduction), strict=True)):
         names.append(f"{tag}_{part}")
         text.add(f"{names[-1]} = select({mask}, {value}, {identity})")
     return names
 
 
-def _run_time_stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
+def _cuda_run_time_stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
     """s0, s1, ... for the run-time strides, in parameter order."""
     found = [(o, axis) for o, op in enumerate(nest.operands) for axis, c in enumerate(op.layout) if c == "s"]
     return {key: f"s{k}" for k, key in enumerate(found)}
@@ -382,12 +382,12 @@ def _run_time_stride_names(nest: LoopNest) -> dict[tuple[int, int], str]:
 
 __all__ = [
     "BodyContext",
-    "KernelText",
+    "CudaKernelText",
     "LanePlace",
-    "print_combine",
-    "print_lane_fold",
-    "print_masked_values",
-    "print_warp_butterfly",
-    "reduction_identities",
-    "reduction_part_dtypes",
+    "cuda_reduction_identities",
+    "cuda_reduction_part_dtypes",
+    "print_cuda_combine",
+    "print_cuda_lane_fold",
+    "print_cuda_masked_values",
+    "print_cuda_warp_butterfly",
 ]

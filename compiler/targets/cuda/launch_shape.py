@@ -18,8 +18,8 @@ from ...kernel.loop_nest import (
     Phase,
     Reduction,
     Window,
-    calls_looping_function,
-    user_functions_of,
+    nest_calls_looping_function,
+    user_functions_called_by_nest,
 )
 
 VECTOR_BYTES = 16
@@ -66,16 +66,16 @@ class CudaShape:
         return self.length * self.groups
 
 
-def operand_moves_along(nest: LoopNest, operand: int, axis: int) -> bool:
+def cuda_operand_moves_along(nest: LoopNest, operand: int, axis: int) -> bool:
     return nest.operands[operand].layout[axis] != "0"
 
 
-def is_vector_access(nest: LoopNest, operand: int, axis: int) -> bool:
+def is_cuda_vector_access(nest: LoopNest, operand: int, axis: int) -> bool:
     """Whether consecutive elements along the axis can be read 16 bytes at a time."""
     return bool(nest.operands[operand].aligned) and nest.operands[operand].layout[axis] == "1"
 
 
-def touched_operands(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
+def cuda_operands_touched_in_phases(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
     """The operands loaded or stored in phases of the kind (all phases if None)."""
     return frozenset(
         instr.attr[0]
@@ -86,35 +86,37 @@ def touched_operands(nest: LoopNest, kind: str | None = None) -> frozenset[int]:
     )
 
 
-def choose_launch_shape(nest: LoopNest) -> CudaShape:
+def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
     """The shape of a nest; a pure function of layouts, dtypes and size class."""
     if nest.reduced:
-        return _column_reduction_shape(nest) if _reduces_along_columns(nest) else _row_reduction_shape(nest)
-    across = _axis_to_transpose(nest)
+        return _cuda_column_reduction_shape(nest) if _cuda_reduces_by_columns(nest) else _cuda_row_reduction_shape(nest)
+    across = _cuda_axis_to_transpose(nest)
     if across is not None:
-        staged = sum(nest.operands[o].dtype.itemsize for o in transposed_operands(nest, across))
+        staged = sum(nest.operands[o].dtype.itemsize for o in operands_transposed_in_shared_memory(nest, across))
         for groups in (8, 4):
             if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:
                 return CudaShape("tile", 1, groups, across=across)
-    if calls_looping_function(nest):
+    if nest_calls_looping_function(nest):
         return CudaShape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
-    if nest.windows and (window := _stencil_shape(nest)):
+    if nest.windows and (window := _cuda_stencil_shape(nest)):
         return window
     width = max(1, nest.width)
-    length, largest = _vector_length(nest, touched_operands(nest), nest.parallel - 1, mixed=True)
+    length, largest = _cuda_vector_length(nest, cuda_operands_touched_in_phases(nest), nest.parallel - 1, mixed=True)
     if length > 1:
-        return CudaShape("elementwise", length, width, blocks=_row_fits_registers(nest, length * width))
+        return CudaShape(
+            "elementwise", length, width, blocks=_resident_blocks_of_elementwise_kernel(nest, length * width)
+        )
     scattered = any(o.layout[nest.parallel - 1] == "1" for o in nest.operands)  # single elements: twice as many
     return CudaShape("elementwise", 1, width * max(1, VECTOR_BYTES // largest) * (1 + scattered))
 
 
-def _stencil_shape(nest: LoopNest) -> CudaShape | None:
+def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
     """Columns and rows for a thread of a stencil: the more, the less is read twice, as far as its registers go."""
-    if nest.looked_up or user_functions_of(nest):  # lanes without columns of their own compute too
+    if nest.looked_up or user_functions_called_by_nest(nest):  # lanes without columns of their own compute too
         return None
     outer = range(nest.parallel - 1)
-    across = max([axis for axis in outer if _window_reach(nest, axis)] or outer, default=-1)
-    deep = _reuses_rows(nest, across)
+    across = max([axis for axis in outer if _stencil_window_reach(nest, axis)] or outer, default=-1)
+    deep = _stencil_reuses_rows(nest, across)
     most = _WINDOW_LANES * (2 if nest.many and not deep else 1)
     length = min(nest.vector, _WIDEST_WINDOW if across >= 0 else most)
     while length:
@@ -123,80 +125,82 @@ def _stencil_shape(nest: LoopNest) -> CudaShape | None:
             shape = CudaShape("window", length, groups, across=across, threads=threads)
             if (
                 shape.lanes <= most
-                and count_idle_lanes(nest, length) <= WARP // 4
-                and _values_held_by_thread(nest, shape)
+                and count_idle_warp_lanes(nest, length) <= WARP // 4
+                and _stencil_fits_thread_registers(nest, shape)
             ):
                 return shape
         length //= 2
     return None
 
 
-def _window_reach(nest: LoopNest, axis: int) -> int:
+def _stencil_window_reach(nest: LoopNest, axis: int) -> int:
     """The largest shift along an axis."""
     return max(window.span(axis) for window in nest.windows)
 
 
-def _reuses_rows(nest: LoopNest, across: int) -> bool:
+def _stencil_reuses_rows(nest: LoopNest, across: int) -> bool:
     """Whether operands are shifted along an axis other than the innermost and that of a thread's rows."""
-    return any(_window_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
+    return any(_stencil_window_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
 
 
-def _values_held_by_thread(nest: LoopNest, shape: CudaShape) -> bool:
+def _stencil_fits_thread_registers(nest: LoopNest, shape: CudaShape) -> bool:
     """Whether the registers of a thread hold what it reads of a plane, or of two windows' planes."""
     words = 0
     for window in nest.windows:
         planes: Counter[tuple[int, ...]] = Counter()
-        for row, columns in rows_of_window(window, shape).items():
-            planes[plane_of_row(row, shape)] += shape.length + columns
+        for row, columns in stencil_rows_of_window(window, shape).items():
+            planes[stencil_plane_of_row(row, shape)] += shape.length + columns
         words += max(planes.values()) * max(1, nest.operands[window.operands[0]].dtype.itemsize // 4)
     return words <= _WINDOW_REGISTERS
 
 
-def count_idle_lanes(nest: LoopNest, length: int) -> int:
+def count_idle_warp_lanes(nest: LoopNest, length: int) -> int:
     """The last lanes of a warp, whose columns are in windows of the others only."""
-    return -(-_window_reach(nest, nest.parallel - 1) // length)
+    return -(-_stencil_window_reach(nest, nest.parallel - 1) // length)
 
 
-def window_row_of_group(shift: tuple[int, ...], shape: CudaShape, group: int) -> tuple[int, ...]:
+def stencil_row_of_thread(shift: tuple[int, ...], shape: CudaShape, group: int) -> tuple[int, ...]:
     """Where, along the outer axes, a thread's row lies for an operand with this shift."""
     return tuple(n + group * (axis == shape.across) for axis, n in enumerate(shift[:-1]))
 
 
-def plane_of_row(row: tuple[int, ...], shape: CudaShape) -> tuple[int, ...]:
+def stencil_plane_of_row(row: tuple[int, ...], shape: CudaShape) -> tuple[int, ...]:
     """A place along the outer axes but that of a thread's rows."""
     return tuple(n for axis, n in enumerate(row) if axis != shape.across)
 
 
-def rows_of_window(window: Window, shape: CudaShape) -> dict[tuple[int, ...], int]:
+def stencil_rows_of_window(window: Window, shape: CudaShape) -> dict[tuple[int, ...], int]:
     """The rows of a window that a thread needs, and the columns beyond its own."""
     rows: dict[tuple[int, ...], int] = {}
     for shift in window.shifts:
         for group in range(shape.groups):
-            row = window_row_of_group(shift, shape, group)
+            row = stencil_row_of_thread(shift, shape, group)
             rows[row] = max(rows.get(row, 0), shift[-1])
     return dict(sorted(rows.items()))
 
 
-def _row_fits_registers(nest: LoopNest, lanes: int) -> int:
+def _resident_blocks_of_elementwise_kernel(nest: LoopNest, lanes: int) -> int:
     """Blocks of an elementwise kernel that should be resident at once; 1 leaves the registers to the compiler."""
-    operands = [nest.operands[o] for o in touched_operands(nest)]
+    operands = [nest.operands[o] for o in cuda_operands_touched_in_phases(nest)]
     if any(instr.dtype.kind in "fc" and instr.dtype.itemsize > 4 for phase in nest.phases for instr in phase.instrs):
         return 1  # a float64 function takes as many registers as the values of other kernels
     held = lanes * sum(o.role != "out" for o in operands)
     return next((blocks for most, blocks in _RESIDENT if held <= most), 1)
 
 
-def _vector_length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:
+def _cuda_vector_length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: bool) -> tuple[int, int]:
     """Elements of a vector along the axis (1 if no operand can use more), and the largest item.
 
     mixed: where item sizes differ, up to 4 elements, so that the smaller items come in wider accesses too.
     Where unaligned operands would be read or written with gaps between the threads of a warp, single elements are best.
     """
-    moving = [o for o in operands if operand_moves_along(nest, o, axis)]
-    sizes = [nest.operands[o].dtype.itemsize for o in moving if is_vector_access(nest, o, axis)]
+    moving = [o for o in operands if cuda_operand_moves_along(nest, o, axis)]
+    sizes = [nest.operands[o].dtype.itemsize for o in moving if is_cuda_vector_access(nest, o, axis)]
     largest = max([nest.operands[o].dtype.itemsize for o in moving] or [VECTOR_BYTES])
     gaps = [
-        nest.operands[o] for o in moving if nest.operands[o].layout[axis] == "1" and not is_vector_access(nest, o, axis)
+        nest.operands[o]
+        for o in moving
+        if nest.operands[o].layout[axis] == "1" and not is_cuda_vector_access(nest, o, axis)
     ]
     if len(gaps) >= len(sizes) or any(o.role != "in" for o in gaps):
         return 1, largest
@@ -204,7 +208,7 @@ def _vector_length(nest: LoopNest, operands: frozenset[int], axis: int, mixed: b
     return (max(length, min(4, VECTOR_BYTES // min(sizes))) if mixed else length), largest
 
 
-def _reduces_along_columns(nest: LoopNest) -> bool:
+def _cuda_reduces_by_columns(nest: LoopNest) -> bool:
     """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one, or
     along both, as in windows that overlap."""
     loads = [
@@ -212,18 +216,19 @@ def _reduces_along_columns(nest: LoopNest) -> bool:
     ]
     rows = sum(nest.operands[o].layout[-1] == "1" for o in loads)
     columns = sum(
-        nest.operands[o].layout[nest.parallel - 1] == "1" and moves_along_reduced_axis(nest, o) for o in loads
+        nest.operands[o].layout[nest.parallel - 1] == "1" and cuda_operand_moves_along_reduced_axis(nest, o)
+        for o in loads
     )
     overlap = any(nest.operands[o].layout[-1] == nest.operands[o].layout[nest.parallel - 1] == "1" for o in loads)
     return bool(columns > rows or (overlap and columns == rows))
 
 
-def moves_along_reduced_axis(nest: LoopNest, operand: int) -> bool:
-    return any(operand_moves_along(nest, operand, axis) for axis in range(nest.parallel, nest.axes))
+def cuda_operand_moves_along_reduced_axis(nest: LoopNest, operand: int) -> bool:
+    return any(cuda_operand_moves_along(nest, operand, axis) for axis in range(nest.parallel, nest.axes))
 
 
-def _row_reduction_shape(nest: LoopNest) -> CudaShape:
-    length, largest = _vector_length(nest, touched_operands(nest, LOOP), nest.axes - 1, mixed=False)
+def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
+    length, largest = _cuda_vector_length(nest, cuda_operands_touched_in_phases(nest, LOOP), nest.axes - 1, mixed=False)
     loop = nest.width == 0 or nest.reduced > 1
     width = 4 if loop else nest.width
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
@@ -258,33 +263,37 @@ def _most_words_alive(phase: Phase) -> int:
     return most
 
 
-def _column_reduction_shape(nest: LoopNest) -> CudaShape:
-    length, _ = _vector_length(nest, touched_operands(nest, LOOP), nest.parallel - 1, mixed=False)
+def _cuda_column_reduction_shape(nest: LoopNest) -> CudaShape:
+    length, _ = _cuda_vector_length(nest, cuda_operands_touched_in_phases(nest, LOOP), nest.parallel - 1, mixed=False)
     groups = 4 if nest.reduced == 1 else 1
     while length * groups > _MAX_LANES:
         groups //= 2
     groups = _groups_that_fit_registers(nest, length, groups)
-    each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in reduction_part_dtypes(r))
+    each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in cuda_reduction_part_dtypes(r))
     threads = MAX_THREADS  # each leaves its columns' results in shared memory
     while threads > WARP and threads * each > SHARED_BYTES:
         threads //= 2
     return CudaShape("column", length, groups, loop=True, threads=threads)
 
 
-def reduction_part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
+def cuda_reduction_part_dtypes(reduction: Reduction) -> list[np.dtype[Any]]:
     """What a reduction carries: its value, and an index for argmin and argmax."""
     return [reduction.dtype] + ([np.dtype(np.int64)] if reduction.combiner.carries_index else [])
 
 
-def _axis_to_transpose(nest: LoopNest) -> int | None:
+def _cuda_axis_to_transpose(nest: LoopNest) -> int | None:
     """The axis along which an input is contiguous while others are along the innermost one."""
     inner = nest.parallel - 1
-    found = [axis for axis in range(inner) if transposed_operands(nest, axis)]
+    found = [axis for axis in range(inner) if operands_transposed_in_shared_memory(nest, axis)]
     contiguous = any(o.layout[inner] == "1" for o in nest.operands)
-    return max(found, key=lambda axis: len(transposed_operands(nest, axis))) if found and contiguous else None
+    return (
+        max(found, key=lambda axis: len(operands_transposed_in_shared_memory(nest, axis)))
+        if found and contiguous
+        else None
+    )
 
 
-def transposed_operands(nest: LoopNest, across: int) -> list[int]:
+def operands_transposed_in_shared_memory(nest: LoopNest, across: int) -> list[int]:
     """The inputs that are contiguous along `across` and not along the innermost axis."""
     inner = nest.parallel - 1
     return [
@@ -294,7 +303,7 @@ def transposed_operands(nest: LoopNest, across: int) -> list[int]:
     ]
 
 
-def tile_row_width(length: int, itemsize: int) -> tuple[int, int]:
+def cuda_threads_of_resident_row(length: int, itemsize: int) -> tuple[int, int]:
     """(16-byte groups that a thread holds, threads) for a row kept in registers; (0, threads) for a row too long.
 
     length: elements of the row; itemsize: bytes of the largest item that moves along it. The first number is the
@@ -304,23 +313,23 @@ def tile_row_width(length: int, itemsize: int) -> tuple[int, int]:
     for width, most in _ROW_WIDTHS:
         if width * per_group > _MAX_LANES:
             break
-        threads = _round_up_to_warps(-(-length // (width * per_group)))
+        threads = _round_up_to_warp_threads(-(-length // (width * per_group)))
         if threads <= most:
             return width, threads
     return 0, ELEMENTWISE_THREADS
 
 
-def _round_up_to_warps(threads: int) -> int:
+def _round_up_to_warp_threads(threads: int) -> int:
     """The threads of a row: a part of a warp that is a power of two, or whole warps."""
-    return _next_power_of_two(threads) if threads <= WARP else -(-threads // WARP) * WARP
+    return _next_power_of_two_threads(threads) if threads <= WARP else -(-threads // WARP) * WARP
 
 
-def _next_power_of_two(n: int) -> int:
+def _next_power_of_two_threads(n: int) -> int:
     """The least power of two that is n or more."""
     return 1 << max(0, n - 1).bit_length()
 
 
-def grid_and_block(
+def cuda_grid_and_block(
     nest: LoopNest, sizes: Sequence[int], properties: GpuProperties
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """(grid, block) for the axis lengths `sizes`; a grid of 0 blocks where there is nothing to do.
@@ -329,51 +338,59 @@ def grid_and_block(
     """
     if nest.index_bits == 32 and any(n > LIMIT_32 for n in sizes):
         raise ValueError(f"{nest.name}: an axis longer than {LIMIT_32} needs index_bits=64, got sizes {tuple(sizes)}")
-    shape = choose_launch_shape(nest)
+    shape = choose_cuda_launch_shape(nest)
     return _LAUNCH[shape.strategy](nest, shape, sizes, properties)
 
 
 Launch = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 
-def _launch_elementwise(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _elementwise_grid_and_block(
+    nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
+) -> Launch:
     inner = sizes[-1]
     rows = math.prod(sizes[:-1])
     threads = -(-inner // shape.lanes)
     widest = ELEMENTWISE_THREADS if shape.length > 1 else WARP  # shifted operands: rows share what they read
-    x = min(widest, _next_power_of_two(threads)) if rows > 1 else ELEMENTWISE_THREADS
+    x = min(widest, _next_power_of_two_threads(threads)) if rows > 1 else ELEMENTWISE_THREADS
     y = max(1, ELEMENTWISE_THREADS // x) if rows > 1 else 1
     return (-(-threads // x) * -(-rows // y), 1, 1), (x, y, 1)
 
 
-def _launch_window(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _stencil_grid_and_block(
+    nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
+) -> Launch:
     """Warps side by side; where windows reach along a third axis, along that axis. Smaller blocks if they are few."""
     inner, across = nest.parallel - 1, shape.across
-    columns = (WARP - count_idle_lanes(nest, shape.length)) * shape.length
+    columns = (WARP - count_idle_warp_lanes(nest, shape.length)) * shape.length
     rows = -(-sizes[across] // shape.groups) if across >= 0 else 1
     rest = math.prod(n for axis, n in enumerate(sizes[:inner]) if axis != across)
     down, stacked = (rest, rows) if inner > 1 else (rows, 1)  # what warps of a block differ in, and others
 
-    def blocks(x: int, y: int) -> int:
+    def count_blocks(x: int, y: int) -> int:
         return -(-sizes[inner] // (columns * x)) * -(-down // y) * stacked
 
     warps = shape.threads // WARP
-    x = 1 if _reuses_rows(nest, across) else min(warps, _next_power_of_two(-(-sizes[inner] // columns)))
-    y = min(warps // x, _next_power_of_two(down))
-    while x * y > 1 and blocks(x, y) < 2 * properties.multiprocessors:
+    x = 1 if _stencil_reuses_rows(nest, across) else min(warps, _next_power_of_two_threads(-(-sizes[inner] // columns)))
+    y = min(warps // x, _next_power_of_two_threads(down))
+    while x * y > 1 and count_blocks(x, y) < 2 * properties.multiprocessors:
         x, y = (x, y // 2) if y > 1 else (x // 2, y)
-    return (blocks(x, y), 1, 1), (WARP * x, y, 1)
+    return (count_blocks(x, y), 1, 1), (WARP * x, y, 1)
 
 
-def _launch_tile(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _transpose_grid_and_block(
+    nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
+) -> Launch:
     tiles = -(-sizes[-1] // TILE) * -(-sizes[shape.across] // (TILE_ROWS * shape.groups))
     rest = math.prod(n for axis, n in enumerate(sizes[:-1]) if axis != shape.across)
     return (tiles * rest, 1, 1), (TILE, TILE_ROWS, 1)
 
 
-def _launch_row(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _row_reduction_grid_and_block(
+    nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
+) -> Launch:
     rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
-    threads = _round_up_to_warps(-(-length // shape.lanes))
+    threads = _round_up_to_warp_threads(-(-length // shape.lanes))
     if shape.loop:
         threads = min(ELEMENTWISE_THREADS, threads)
     elif threads > MAX_THREADS:
@@ -382,19 +399,21 @@ def _launch_row(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properti
     return (-(-rows // together), 1, 1), (threads, together, 1)
 
 
-def _launch_column(nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties) -> Launch:
+def _column_reduction_grid_and_block(
+    nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
+) -> Launch:
     columns, rest = sizes[nest.parallel - 1], math.prod(sizes[: nest.parallel - 1])
     reduced = math.prod(sizes[nest.parallel :])
-    x = min(WARP, _next_power_of_two(-(-columns // shape.length)))
+    x = min(WARP, _next_power_of_two_threads(-(-columns // shape.length)))
     blocks = -(-columns // (x * shape.length)) * rest
     threads = MAX_THREADS if blocks < 4 * properties.multiprocessors else ELEMENTWISE_THREADS
-    return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _next_power_of_two(reduced)), 1)
+    return (blocks, 1, 1), (x, min(min(threads, shape.threads) // x, _next_power_of_two_threads(reduced)), 1)
 
 
 _LAUNCH = {
-    "elementwise": _launch_elementwise,
-    "window": _launch_window,
-    "tile": _launch_tile,
-    "row": _launch_row,
-    "column": _launch_column,
+    "elementwise": _elementwise_grid_and_block,
+    "window": _stencil_grid_and_block,
+    "tile": _transpose_grid_and_block,
+    "row": _row_reduction_grid_and_block,
+    "column": _column_reduction_grid_and_block,
 }

@@ -11,22 +11,22 @@ from ...core.types import SHORT_NAMES
 from ...kernel.loop_nest import LOOP, LoopNest, Phase, Reduction
 from .kernel_text import (
     BodyContext,
-    KernelText,
+    CudaKernelText,
     LanePlace,
-    print_combine,
-    print_lane_fold,
-    print_masked_values,
-    print_warp_butterfly,
-    reduction_identities,
+    cuda_reduction_identities,
+    print_cuda_combine,
+    print_cuda_lane_fold,
+    print_cuda_masked_values,
+    print_cuda_warp_butterfly,
 )
-from .launch_shape import CudaShape, is_vector_access, operand_moves_along, reduction_part_dtypes
+from .launch_shape import CudaShape, cuda_operand_moves_along, cuda_reduction_part_dtypes, is_cuda_vector_access
 
 CHUNK = 16  # additions in a row of a float32 sum before it is added to the next level
 
 
-def print_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
+def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
     """A row is the work of `bdim_x` threads; one block has `bdim_y` rows (more than one only within a warp)."""
-    text = KernelText(nest, shape)
+    text = CudaKernelText(nest, shape)
     text.prologue()
     axes = range(nest.parallel)
     text.add("threads = bdim_x()", "x = tid_x()")
@@ -48,18 +48,18 @@ def print_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
         if phase.kind != LOOP:
             text.phase(phase, point, keep=True)
         else:
-            finished = (_print_looped_row if shape.loop else _print_resident_row)(text, phase, number, outer)
-            _print_row_combination(text, number, phase, finished)
+            finished = (_print_cuda_looped_row if shape.loop else _print_cuda_resident_row)(text, phase, number, outer)
+            _print_cuda_row_combination(text, number, phase, finished)
     return text.print()
 
 
-def _row_body_context(
-    text: KernelText, outer: dict[int, str], start: str, base: str, mask: str | None, prefix: str
+def _cuda_row_body_context(
+    text: CudaKernelText, outer: dict[int, str], start: str, base: str, mask: str | None, prefix: str
 ) -> BodyContext:
     """The lanes from element `start` of a row, in operands that begin at `base` + operand number."""
     nest, shape, inner = text.nest, text.shape, text.nest.axes - 1
 
-    def place(operand: int) -> LanePlace:
+    def operand_place(operand: int) -> LanePlace:
         stride = text.stride(operand, inner)
         if stride == "zero":
             return LanePlace(f"{base}{operand}")
@@ -71,18 +71,18 @@ def _row_body_context(
             stride,
             shape.length,
             shape.groups,
-            is_vector_access(nest, operand, inner) and shape.length > 1,
+            is_cuda_vector_access(nest, operand, inner) and shape.length > 1,
         )
 
-    def index(axis: int) -> str:
+    def axis_index(axis: int) -> str:
         if axis in outer:
             return f"i64({outer[axis]})"
         return f"lanes_{shape.length}x{shape.groups}({start}, step, one)"
 
-    return BodyContext(place, index, mask, prefix=prefix)
+    return BodyContext(operand_place, axis_index, mask, prefix=prefix)
 
 
-def _print_resident_row(text: KernelText, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
+def _print_cuda_resident_row(text: CudaKernelText, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
     """The whole row at once; what an earlier phase loaded or computed is used again. What all rows share is near.
 
     Printed twice, for threads whose lanes all exist and for others; both give values the same names.
@@ -93,18 +93,18 @@ def _print_resident_row(text: KernelText, phase: Phase, number: int, outer: dict
     shared = [
         o
         for o in range(len(nest.operands))
-        if not any(operand_moves_along(nest, o, axis) for axis in range(nest.parallel))
+        if not any(cuda_operand_moves_along(nest, o, axis) for axis in range(nest.parallel))
     ]
     for head, mask in (("if full:", None), ("else:", "mask")):
         text.known, finished = dict(before), []
         with text.block(head):
-            context = _row_body_context(text, outer, "start", "base", mask, "v")
+            context = _cuda_row_body_context(text, outer, "start", "base", mask, "v")
             names = text.phase(phase, context, keep=False, late=shared)
             for r, reduction in enumerate(phase.reductions):
-                values = _masked_lane_values(
+                values = _cuda_masked_lane_values(
                     text, reduction, [names[v] for v in reduction.values], mask, f"r{number}_{r}"
                 )
-                values = print_lane_fold(text, reduction, values, text.shape.lanes)
+                values = print_cuda_lane_fold(text, reduction, values, text.shape.lanes)
                 finished.append([f"t{number}_{r}_{part}" for part in range(len(values))])
                 text.add(*(f"{name} = {value}" for name, value in zip(finished[-1], values, strict=True)))
             text.add("pass")
@@ -113,22 +113,22 @@ def _print_resident_row(text: KernelText, phase: Phase, number: int, outer: dict
     return finished
 
 
-def _masked_lane_values(
-    text: KernelText, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str
+def _cuda_masked_lane_values(
+    text: CudaKernelText, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str
 ) -> list[str]:
-    """`print_masked_values`, with every lane there: a value that is the same all along the row has one."""
+    """`print_cuda_masked_values`, with every lane there: a value that is the same all along the row has one."""
     if mask is not None or text.shape.lanes == 1:
-        return print_masked_values(text, reduction, values, mask, tag)
+        return print_cuda_masked_values(text, reduction, values, mask, tag)
     names = [f"{tag}_{part}" for part in range(len(values))]
     text.add(*(f"{n} = repeat_{text.shape.lanes}({v})" for n, v in zip(names, values, strict=True)))
     return names
 
 
-def _print_looped_row(text: KernelText, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
+def _print_cuda_looped_row(text: CudaKernelText, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
     """Whole groups in a loop, then once under a mask. Lanes are accumulators, combined at the end."""
     nest, shape = text.nest, text.shape
     reduced = range(nest.parallel, nest.axes - 1)
-    totals = _print_initial_totals(text, phase, number, "r", shape.lanes)
+    totals = _print_cuda_initial_totals(text, phase, number, "r", shape.lanes)
     chunked = any(r.combine == "sum" and r.dtype == np.float32 for r in phase.reductions)
     base = "base"
     scope = dict(outer)
@@ -142,52 +142,58 @@ def _print_looped_row(text: KernelText, phase: Phase, number: int, outer: dict[i
     text.set("span", f"step * {shape.groups}")
     text.set("i", "start")
     text.set("whole", f"length - (step * {shape.groups - 1} + {shape.length - 1})")
-    body = _row_body_context(text, scope, "i", base, None, "v")
+    body = _cuda_row_body_context(text, scope, "i", base, None, "v")
     if chunked:
         with text.block("while i < whole:"):
-            parts = _print_initial_totals(text, phase, number, "part", shape.lanes)
+            parts = _print_cuda_initial_totals(text, phase, number, "part", shape.lanes)
             text.set("stop", f"least(i64(whole), i + i64(span) * {CHUNK})")
             with text.block("while i < stop:"):
-                _print_accumulation(text, phase, body, parts)
+                _print_cuda_accumulation(text, phase, body, parts)
                 text.set("i", "i + span")
             for reduction, total, part in zip(phase.reductions, totals, parts, strict=True):
-                print_combine(text, reduction, total, total, part)
+                print_cuda_combine(text, reduction, total, total, part)
     else:
         with text.block("while i < whole:"):
-            _print_accumulation(text, phase, body, totals)
+            _print_cuda_accumulation(text, phase, body, totals)
             text.set("i", "i + span")
     with text.block("if i < length:"):
         text.add(f"mask = below_{shape.length}x{shape.groups}(i, step, one, length)")
-        _print_accumulation(text, phase, replace(body, mask="mask", prefix="w"), totals)
+        _print_cuda_accumulation(text, phase, replace(body, mask="mask", prefix="w"), totals)
     if reduced:
         text.set("turn", "turn + 1")
         text.depth -= 1
-    return [print_lane_fold(text, r, names, shape.lanes) for r, names in zip(phase.reductions, totals, strict=True)]
+    return [
+        print_cuda_lane_fold(text, r, names, shape.lanes) for r, names in zip(phase.reductions, totals, strict=True)
+    ]
 
 
-def _print_initial_totals(text: KernelText, phase: Phase, number: int, tag: str, lanes: int) -> list[list[str]]:
+def _print_cuda_initial_totals(
+    text: CudaKernelText, phase: Phase, number: int, tag: str, lanes: int
+) -> list[list[str]]:
     """Accumulators that hold the identity."""
     result = []
     for r, reduction in enumerate(phase.reductions):
-        names = [f"{tag}{number}_{r}_{part}" for part in range(len(reduction_identities(reduction)))]
-        for name, identity in zip(names, reduction_identities(reduction), strict=True):
+        names = [f"{tag}{number}_{r}_{part}" for part in range(len(cuda_reduction_identities(reduction)))]
+        for name, identity in zip(names, cuda_reduction_identities(reduction), strict=True):
             text.add(f"{name} = {identity}" if lanes == 1 else f"{name} = repeat_{lanes}({identity})")
         result.append(names)
     return result
 
 
-def _print_accumulation(
-    text: KernelText, phase: Phase, context: BodyContext, totals: Sequence[Sequence[str]], mask: bool = True
+def _print_cuda_accumulation(
+    text: CudaKernelText, phase: Phase, context: BodyContext, totals: Sequence[Sequence[str]], mask: bool = True
 ) -> None:
     """Print the body and combine its values into the accumulators."""
     names = text.phase(phase, context, keep=False)
     for r, (reduction, total) in enumerate(zip(phase.reductions, totals, strict=True)):
         values = [names[v] for v in reduction.values]
-        values = print_masked_values(text, reduction, values, context.mask if mask else None, f"only{r}")
-        print_combine(text, reduction, total, total, values)
+        values = print_cuda_masked_values(text, reduction, values, context.mask if mask else None, f"only{r}")
+        print_cuda_combine(text, reduction, total, total, values)
 
 
-def _print_row_combination(text: KernelText, number: int, phase: Phase, finished: Sequence[Sequence[str]]) -> None:
+def _print_cuda_row_combination(
+    text: CudaKernelText, number: int, phase: Phase, finished: Sequence[Sequence[str]]
+) -> None:
     """Combine over the threads of a row: butterflies in the warp, then one number a warp through shared memory.
 
     Every thread gets the result; all get the same bits, since the combinations commute.
@@ -198,35 +204,35 @@ def _print_row_combination(text: KernelText, number: int, phase: Phase, finished
     for r, (reduction, names) in enumerate(zip(phase.reductions, finished, strict=True)):
         mine = [f"t{number}_{r}_{part}" for part in range(len(names))]
         text.add(*(f"{name} = {value}" for name, value in zip(mine, names, strict=True) if name != value))
-        print_warp_butterfly(text, reduction, mine, "threads")
+        print_cuda_warp_butterfly(text, reduction, mine, "threads")
         results.append(mine)
     memories = []
     for r, reduction in enumerate(phase.reductions):
-        memories.append([f"h{number}_{r}_{part}" for part in range(len(reduction_part_dtypes(reduction)))])
-        for place, dtype in zip(memories[-1], reduction_part_dtypes(reduction), strict=True):
+        memories.append([f"h{number}_{r}_{part}" for part in range(len(cuda_reduction_part_dtypes(reduction)))])
+        for place, dtype in zip(memories[-1], cuda_reduction_part_dtypes(reduction), strict=True):
             text.add(f"{place} = shared_{SHORT_NAMES[dtype]}_32()")
     with text.block("if threads > 32:"):
         with text.block("if urem(x, i32(32)) == 0:"):
             for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):
-                for name, place, dtype in zip(mine, memory, reduction_part_dtypes(reduction), strict=True):
+                for name, place, dtype in zip(mine, memory, cuda_reduction_part_dtypes(reduction), strict=True):
                     text.add(f"sstore_{SHORT_NAMES[dtype]}_1({place}, udiv(x, i32(32)), {name})")
         text.add("barrier()", "warps = udiv(threads, i32(32))", "lane = urem(x, i32(32))")
         text.add("held = least(lane, warps - 1)")
         for reduction, mine, memory in zip(phase.reductions, results, memories, strict=True):
             for name, place, dtype, identity in zip(
-                mine, memory, reduction_part_dtypes(reduction), reduction_identities(reduction), strict=True
+                mine, memory, cuda_reduction_part_dtypes(reduction), cuda_reduction_identities(reduction), strict=True
             ):
                 found = f"sload_{SHORT_NAMES[dtype]}_1({place}, held)"
                 text.add(f"{name} = select(lane < warps, {found}, {identity})")
-            print_warp_butterfly(text, reduction, mine, "i32(32)")
+            print_cuda_warp_butterfly(text, reduction, mine, "i32(32)")
     for r, mine in enumerate(results):
         for part, name in enumerate(mine):
             text.results[number, r, part] = name
 
 
-def print_column_reduction(nest: LoopNest, shape: CudaShape) -> str:
+def print_cuda_column_reduction(nest: LoopNest, shape: CudaShape) -> str:
     """A thread has `length` columns; the `bdim_y` threads of a column share its rows and combine in shared memory."""
-    text = KernelText(nest, shape)
+    text = CudaKernelText(nest, shape)
     text.prologue()
     inner = nest.parallel - 1
     axes, reduced = range(inner), range(nest.parallel, nest.axes)
@@ -242,23 +248,23 @@ def print_column_reduction(nest: LoopNest, shape: CudaShape) -> str:
     for operand in range(len(nest.operands)):
         text.set(f"base{operand}", text.offset(operand, [*outer.items(), (inner, "i")]))
         text.set(f"origin{operand}", text.offset(operand, list(outer.items())))
-    point = _column_body_context(text, outer, {}, "base", 1, "v")
+    point = _cuda_column_body_context(text, outer, {}, "base", 1, "v")
     for number, phase in enumerate(nest.phases):
         if phase.kind != LOOP:
             text.phase(phase, replace(point, guard="y == 0"), keep=True)
             continue
-        finished = _print_looped_column(text, phase, number, outer)
-        _print_column_combination(text, number, phase, finished)
+        finished = _print_cuda_looped_column(text, phase, number, outer)
+        _print_cuda_column_combination(text, number, phase, finished)
     return text.print()
 
 
-def _column_body_context(
-    text: KernelText, outer: dict[int, str], rows: dict[int, str], base: str, groups: int, prefix: str
+def _cuda_column_body_context(
+    text: CudaKernelText, outer: dict[int, str], rows: dict[int, str], base: str, groups: int, prefix: str
 ) -> BodyContext:
     """The lanes of `length` columns and, from reduced indices `rows`, `groups` rows that are `ways` apart."""
     nest, shape, inner = text.nest, text.shape, text.nest.parallel - 1
 
-    def place(operand: int) -> LanePlace:
+    def operand_place(operand: int) -> LanePlace:
         along = text.stride(operand, inner)
         row = text.stride(operand, nest.axes - 1) if rows else "zero"
         origin = base if along != "zero" else "origin"
@@ -269,10 +275,10 @@ def _column_body_context(
             if many == 1:
                 return LanePlace(first)
             return LanePlace(first, group, "zero", shape.length, many)
-        vector = is_vector_access(nest, operand, inner) and shape.length > 1
+        vector = is_cuda_vector_access(nest, operand, inner) and shape.length > 1
         return LanePlace(first, group, along, shape.length, many, vector)
 
-    def index(axis: int) -> str:
+    def axis_index(axis: int) -> str:
         if axis in outer:
             return f"i64({outer[axis]})"
         if axis == inner:
@@ -281,38 +287,44 @@ def _column_body_context(
             return f"i64({rows[axis]})"
         return f"lanes_{shape.length}x{groups}({rows[axis]}, ways, zero)"
 
-    return BodyContext(place, index, "mask", prefix=prefix)
+    return BodyContext(operand_place, axis_index, "mask", prefix=prefix)
 
 
-def _print_looped_column(text: KernelText, phase: Phase, number: int, outer: dict[int, str]) -> list[list[str]]:
+def _print_cuda_looped_column(
+    text: CudaKernelText, phase: Phase, number: int, outer: dict[int, str]
+) -> list[list[str]]:
     """Rows `y`, `y + ways`, ...: `groups` at a time, then one at a time."""
     nest, shape = text.nest, text.shape
     reduced = range(nest.parallel, nest.axes)
-    totals = _print_initial_totals(text, phase, number, "r", shape.length)
+    totals = _print_cuda_initial_totals(text, phase, number, "r", shape.length)
     text.set("r", "y")
     if shape.groups > 1:
-        many = _print_initial_totals(text, phase, number, "many", shape.lanes)
+        many = _print_cuda_initial_totals(text, phase, number, "many", shape.lanes)
         with text.block(f"while r + ways * {shape.groups - 1} < total:"):
-            context = _column_body_context(text, outer, {reduced[0]: "r"}, "base", shape.groups, "v")
-            _print_accumulation(text, phase, context, many, mask=False)
+            context = _cuda_column_body_context(text, outer, {reduced[0]: "r"}, "base", shape.groups, "v")
+            _print_cuda_accumulation(text, phase, context, many, mask=False)
             text.set("r", f"r + ways * {shape.groups}")
         for reduction, total, part in zip(phase.reductions, totals, many, strict=True):
-            print_combine(
-                text, reduction, total, total, print_lane_fold(text, reduction, part, shape.lanes, shape.length)
+            print_cuda_combine(
+                text, reduction, total, total, print_cuda_lane_fold(text, reduction, part, shape.lanes, shape.length)
             )
     with text.block("while r < total:"):
         rows = dict(text.split("r", reduced, "q"))
-        _print_accumulation(text, phase, _column_body_context(text, outer, rows, "base", 1, "w"), totals, mask=False)
+        _print_cuda_accumulation(
+            text, phase, _cuda_column_body_context(text, outer, rows, "base", 1, "w"), totals, mask=False
+        )
         text.set("r", "r + ways")
     return totals
 
 
-def _print_column_combination(text: KernelText, number: int, phase: Phase, totals: Sequence[Sequence[str]]) -> None:
+def _print_cuda_column_combination(
+    text: CudaKernelText, number: int, phase: Phase, totals: Sequence[Sequence[str]]
+) -> None:
     """Combine the threads of each column in shared memory, halving their number; every thread gets the results."""
     length = text.shape.length
     results = []
     for r, (reduction, names) in enumerate(zip(phase.reductions, totals, strict=True)):
-        dtypes = [SHORT_NAMES[d] for d in reduction_part_dtypes(reduction)]
+        dtypes = [SHORT_NAMES[d] for d in cuda_reduction_part_dtypes(reduction)]
         memories = [f"h{number}_{r}_{part}" for part in range(len(names))]
         for name, memory, dtype in zip(names, memories, dtypes, strict=True):
             text.add(f"{memory} = shared_{dtype}_{text.shape.threads * length}()")
@@ -324,7 +336,7 @@ def _print_column_combination(text: KernelText, number: int, phase: Phase, total
                     f"sload_{dtype}_{length}({memory}, ((y + half) * bdim_x() + x) * {length})"
                     for memory, dtype in zip(memories, dtypes, strict=True)
                 ]
-                print_combine(text, reduction, names, names, others)
+                print_cuda_combine(text, reduction, names, names, others)
                 for name, memory, dtype in zip(names, memories, dtypes, strict=True):
                     text.add(f"sstore_{dtype}_{length}({memory}, (y * bdim_x() + x) * {length}, {name})")
             text.add("barrier()", "half = half // 2")

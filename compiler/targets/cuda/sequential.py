@@ -19,7 +19,7 @@ from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
 from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType, real_dtype
 from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
-from .kernel_text import constant_text
+from .kernel_text import cuda_constant_text
 
 INT32 = np.dtype(np.int32)
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
@@ -41,16 +41,16 @@ class RoutineShape:
     together: bool = False
 
 
-def routine_shape(routine: Routine, clusters: bool) -> RoutineShape:
+def cuda_routine_shape(routine: Routine, clusters: bool) -> RoutineShape:
     """The shape of a routine's kernel. clusters: whether the GPU has clusters."""
-    if _is_one_step(routine):
-        return RoutineShape(_power_of_two(routine.width / FEW_THREADS, MOST_BLOCKS), FEW_THREADS)
-    threads = WARP * _power_of_two(routine.width / SHARE / WARP, MOST_THREADS // WARP)
+    if _is_one_parallel_step(routine):
+        return RoutineShape(_power_of_two_threads(routine.width / FEW_THREADS, MOST_BLOCKS), FEW_THREADS)
+    threads = WARP * _power_of_two_threads(routine.width / SHARE / WARP, MOST_THREADS // WARP)
     together = clusters and routine.wide >= WIDE and routine.width > MOST_THREADS
     return RoutineShape(CLUSTER if together else 1, threads, together)
 
 
-def _power_of_two(x: float, most: int) -> int:
+def _power_of_two_threads(x: float, most: int) -> int:
     """The least that is no less than x, or `most`."""
     found = 1
     while found < most and found < x:
@@ -58,7 +58,7 @@ def _power_of_two(x: float, most: int) -> int:
     return found
 
 
-def _is_one_step(routine: Routine) -> bool:
+def _is_one_parallel_step(routine: Routine) -> bool:
     """Whether it is nothing but independent turns."""
     steps = [s for s in routine.body if not isinstance(s, (Let, Set))]
     loads = [s.instr.attr for s in routine.body if isinstance(s, Let) and s.instr.op == "load"]
@@ -66,16 +66,16 @@ def _is_one_step(routine: Routine) -> bool:
     return len(steps) == 1 and isinstance(steps[0], For) and steps[0].parallel and fixed and not routine.checks
 
 
-def cuda_routine(routine: Routine, shape: RoutineShape) -> Kernel:
+def cuda_kernel_of_routine(routine: Routine, shape: RoutineShape) -> Kernel:
     """The kernel of a routine, for this shape. It takes the arrays, and the numbers less one."""
-    text = _Printer(routine, shape).text()
+    text = _CudaRoutinePrinter(routine, shape).text()
     name = f"k_seq_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     signature = ("ptr",) * len(routine.arrays) + ("i64",) * routine.numbers
     options = (("fastmath", False), *((("cluster", shape.blocks),) if shape.together else ()))
     return Kernel(name, "cuda", text.replace(_NAME, name), signature, options, form=routine)
 
 
-class _Printer:
+class _CudaRoutinePrinter:
     def __init__(self, routine: Routine, shape: RoutineShape) -> None:
         self.routine, self.threads, self.blocks, self.together = routine, shape.threads, shape.blocks, shape.together
         self.lines: list[str] = []
@@ -93,8 +93,8 @@ class _Printer:
         for i in range(routine.numbers):
             self.add(f"n{i} = n{i} + 1")
         for i, dtype in enumerate(self.routine.variables):
-            self.add(f"x{i} = {constant_text(dtype, dtype.type(0))}")
-        for dtype in sorted(_shared_dtypes(self.routine.body), key=str):
+            self.add(f"x{i} = {cuda_constant_text(dtype, dtype.type(0))}")
+        for dtype in sorted(_cuda_shared_fold_dtypes(self.routine.body), key=str):
             self.add(f"s_{SHORT_NAMES[dtype]} = shared_{SHORT_NAMES[dtype]}_{self.threads // WARP}()")
         if self.routine.checks:
             self.error("i64(0)", "i64(0)")
@@ -153,7 +153,7 @@ class _Printer:
         self.dtypes[s.number] = instr.dtype
         args = [f"v{a}" for a in instr.args]
         if instr.op == "const":
-            text = constant_text(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
+            text = cuda_constant_text(instr.dtype, np.frombuffer(instr.attr, instr.dtype)[0])
         elif instr.op == "load":
             self.before(True, False)
             text = f"load_{SHORT_NAMES[instr.dtype]}_1x1(a{instr.attr}, {args[0]}, zero, zero)"
@@ -184,16 +184,16 @@ class _Printer:
     def run_for(self, s: For) -> None:
         self.dtypes[s.index] = np.dtype(np.int64)
         if s.parallel and not self.shared:
-            self.before(*_touches(s.body))
+            self.before(*_cuda_block_reads_and_writes(s.body))
             self.shared = True
-            if _is_nest(s):
+            if _is_cuda_nest_of_parallel_loops(s):
                 self.run_nest(s)
             else:
                 self.loop(s, f"v{s.start} + tid", "many", lambda: self.block(s.body))
             self.shared = False
             return
 
-        def turn() -> None:
+        def print_turn() -> None:
             self.block(s.body)
             self.meet()
             if s.until is not None:
@@ -201,7 +201,7 @@ class _Printer:
                     self.add("break")
 
         self.meet()
-        self.loop(s, f"v{s.start}", "i64(1)", turn)
+        self.loop(s, f"v{s.start}", "i64(1)", print_turn)
 
     def run_nest(self, s: For) -> None:
         """Independent turns in which others are: each outermost one is for a power of two of threads that lie side by
@@ -211,19 +211,19 @@ class _Printer:
         with self.suite(f"while (many >> ({bits} + 1)) >= {count} and (many >> ({bits} + 1)) > 0:"):
             self.add(f"{bits} = {bits} + 1")
 
-        def turn(block: Block) -> None:
+        def print_turn(block: Block) -> None:
             for statement in block:
                 if not isinstance(statement, For):
                     WRITERS[type(statement)](self, statement)
                     continue
                 self.dtypes[statement.index] = np.dtype(np.int64)
-                if _is_nest(statement):
-                    self.loop(statement, f"v{statement.start}", "i64(1)", lambda b=statement.body: turn(b))  # type: ignore[misc]
+                if _is_cuda_nest_of_parallel_loops(statement):
+                    self.loop(statement, f"v{statement.start}", "i64(1)", lambda b=statement.body: print_turn(b))  # type: ignore[misc]
                 else:
                     start, step = f"v{statement.start} + (tid & ((i64(1) << {bits}) - 1))", f"i64(1) << {bits}"
                     self.loop(statement, start, step, lambda b=statement.body: self.block(b))  # type: ignore[misc]
 
-        self.loop(s, f"v{s.start} + (tid >> {bits})", f"many >> {bits}", lambda: turn(s.body))
+        self.loop(s, f"v{s.start} + (tid >> {bits})", f"many >> {bits}", lambda: print_turn(s.body))
 
     def loop(self, s: For | Fold, start: str, step: str, body: Callable[[], None]) -> None:
         index = self.fresh("at")
@@ -233,23 +233,28 @@ class _Printer:
             body()
 
     def fold(self, s: Fold) -> None:
-        wide = _fold_dtype(s)
+        wide = _cuda_fold_dtype(s)
         self.dtypes[s.index] = np.dtype(np.int64)
-        joins = _joins(s)
-        total, identity = self.fresh("t"), constant_text(wide, _identity(s, wide))
+        joins = _cuda_fold_join_names(s)
+        total, identity = self.fresh("t"), cuda_constant_text(wide, _cuda_fold_identity_text(s, wide))
         mine = not self.shared
         if mine:
-            reads, _ = _touches(s.body)
+            reads, _ = _cuda_block_reads_and_writes(s.body)
             self.before(reads, False)
             self.shared = True
         self.add(f"{total} = {identity}")
 
-        def turn() -> None:
+        def print_fold_step() -> None:
             self.block(s.body)
             value = self.cast(f"v{s.value}", self.dtypes[s.value], wide)
             self.add(f"{total} = {joins}({total}, {value})")
 
-        self.loop(s, f"v{s.start} + own" if mine else f"v{s.start}", f"i64({self.threads})" if mine else "i64(1)", turn)
+        self.loop(
+            s,
+            f"v{s.start} + own" if mine else f"v{s.start}",
+            f"i64({self.threads})" if mine else "i64(1)",
+            print_fold_step,
+        )
         if mine:
             self.shared = False
             self.add_parts(total, joins, wide, identity)
@@ -308,70 +313,74 @@ class _Printer:
                 self.add(f"store_i64_1x1(a{words}, {word}, zero, zero, {text})")
 
 
-def _fold_dtype(s: Fold) -> DType:
+def _cuda_fold_dtype(s: Fold) -> DType:
     """What a fold is computed in: sums of float32 are rounded once, truth values are numbers."""
     if s.dtype.kind == "b":
         return INT32
     return FLOAT64 if s.combine == "sum" and s.dtype == FLOAT32 else s.dtype
 
 
-def _joins(s: Fold) -> str:
+def _cuda_fold_join_names(s: Fold) -> str:
     if s.dtype.kind == "b":
         return "maximum" if COMBINERS[s.combine].primitive == "or" else "minimum"
     primitive = COMBINERS[s.combine].primitive
     return _KEYWORDS.get(primitive, primitive)
 
 
-def _identity(s: Fold, wide: DType) -> np.generic:
+def _cuda_fold_identity_text(s: Fold, wide: DType) -> np.generic:
     row = COMBINERS[s.combine]
     found: np.generic = wide.type(row.identity(s.dtype if s.dtype.kind == "b" else wide))
     return found
 
 
-def _touches(block: Block) -> tuple[bool, bool]:
+def _cuda_block_reads_and_writes(block: Block) -> tuple[bool, bool]:
     """Whether it reads and whether it writes memory."""
-    return bool(_arrays(block, Let)), bool(_arrays(block, Store))
+    return bool(_arrays_touched_by_cuda_block(block, Let)), bool(_arrays_touched_by_cuda_block(block, Store))
 
 
-def _arrays(block: Block, kind: type[Let] | type[Store]) -> set[int]:
+def _arrays_touched_by_cuda_block(block: Block, kind: type[Let] | type[Store]) -> set[int]:
     """The arrays that it reads, or those that it writes."""
     found: set[int] = set()
     for s in block:
         if isinstance(s, kind):
             found |= {s.array} if isinstance(s, Store) else {s.instr.attr} if s.instr.op == "load" else set()
         for inner in blocks_of(s):
-            found |= _arrays(inner, kind)
+            found |= _arrays_touched_by_cuda_block(inner, kind)
     return found
 
 
-def _is_nest(s: For) -> bool:
+def _is_cuda_nest_of_parallel_loops(s: For) -> bool:
     """Whether it is independent turns of nothing but values and independent turns, of which none writes what another
     statement of the turn touches: the threads of a turn do not wait for each other."""
     inner = [x for x in s.body if isinstance(x, For)]
     if not (s.parallel and inner and all(isinstance(x, Let) or (isinstance(x, For) and x.parallel) for x in s.body)):
         return False
     others = [(x, tuple(y for y in s.body if y is not x)) for x in inner]
-    return not any(_arrays((x,), Store) & (_arrays(rest, Let) | _arrays(rest, Store)) for x, rest in others)
+    return not any(
+        _arrays_touched_by_cuda_block((x,), Store)
+        & (_arrays_touched_by_cuda_block(rest, Let) | _arrays_touched_by_cuda_block(rest, Store))
+        for x, rest in others
+    )
 
 
-def _shared_dtypes(block: Block) -> set[DType]:
+def _cuda_shared_fold_dtypes(block: Block) -> set[DType]:
     """What the folds that threads share are computed in."""
     found: set[DType] = set()
     for s in block:
         if isinstance(s, Fold):
-            found.add(_fold_dtype(s))
+            found.add(_cuda_fold_dtype(s))
         for inner in blocks_of(s):
-            found |= _shared_dtypes(inner)
+            found |= _cuda_shared_fold_dtypes(inner)
     return found
 
 
 WRITERS: dict[type[Statement], Callable[..., None]] = {
-    Let: _Printer.let,
-    Store: _Printer.store,
-    Set: _Printer.set,
-    For: _Printer.run_for,
-    Fold: _Printer.fold,
-    If: _Printer.run_if,
-    While: _Printer.run_while,
-    Stop: _Printer.stop,
+    Let: _CudaRoutinePrinter.let,
+    Store: _CudaRoutinePrinter.store,
+    Set: _CudaRoutinePrinter.set,
+    For: _CudaRoutinePrinter.run_for,
+    Fold: _CudaRoutinePrinter.fold,
+    If: _CudaRoutinePrinter.run_if,
+    While: _CudaRoutinePrinter.run_while,
+    Stop: _CudaRoutinePrinter.stop,
 }

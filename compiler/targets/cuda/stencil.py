@@ -10,27 +10,27 @@ from __future__ import annotations
 from functools import reduce
 
 from ...kernel.loop_nest import LoopNest
-from .kernel_text import BodyContext, KernelText, LanePlace, cell_type_name
+from .kernel_text import BodyContext, CudaKernelText, LanePlace, cuda_cell_type_name
 from .launch_shape import (
     WARP,
     CudaShape,
-    count_idle_lanes,
-    is_vector_access,
-    plane_of_row,
-    rows_of_window,
-    window_row_of_group,
+    count_idle_warp_lanes,
+    is_cuda_vector_access,
+    stencil_plane_of_row,
+    stencil_row_of_thread,
+    stencil_rows_of_window,
 )
 
 
-def print_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
+def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
     """Warps of a block lie side by side along the innermost axis (x), and along outer axes or further rows (y)."""
-    text = KernelText(nest, shape)
+    text = CudaKernelText(nest, shape)
     text.prologue()
     inner, across = nest.parallel - 1, shape.across
     outer = [axis for axis in range(inner) if axis != across]
-    columns = (WARP - count_idle_lanes(nest, shape.length)) * shape.length  # of a warp
+    columns = (WARP - count_idle_warp_lanes(nest, shape.length)) * shape.length  # of a warp
     text.set("lane", f"urem(tid_x(), {WARP})")
-    for k in range(1, 1 + count_idle_lanes(nest, shape.length)):
+    for k in range(1, 1 + count_idle_warp_lanes(nest, shape.length)):
         text.set(f"next{k}", f"urem(lane + {k}, {WARP})")
     text.set("span", f"udiv(bdim_x(), {WARP}) * {columns}")
     text.pieces("wide", f"m{inner}", "span")
@@ -56,16 +56,16 @@ def print_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
         for operand in range(len(nest.operands)):
             text.set(f"first{operand}", text.offset(operand, [*indices, *row, (inner, "j")]))
         with text.block(f"if {whole}:"):
-            _print_stencil_tile(text, dict(indices), whole=True)
+            _print_cuda_stencil_tile(text, dict(indices), whole=True)
         with text.block("else:"):
-            _print_stencil_tile(text, dict(indices), whole=False)
+            _print_cuda_stencil_tile(text, dict(indices), whole=False)
     return text.print()
 
 
-def _print_stencil_tile(text: KernelText, outer: dict[int, str], whole: bool) -> None:
+def _print_cuda_stencil_tile(text: CudaKernelText, outer: dict[int, str], whole: bool) -> None:
     """A lane's rows and columns. whole: the windows hold all that the warp reads of them."""
     nest, shape, inner = text.nest, text.shape, text.nest.parallel - 1
-    lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_lanes(nest, shape.length)
+    lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_warp_lanes(nest, shape.length)
     names = dict(text.names)
     exists = [] if last == WARP else [f"lane < {last}"]
     if not whole:
@@ -76,33 +76,35 @@ def _print_stencil_tile(text: KernelText, outer: dict[int, str], whole: bool) ->
     if exists:
         text.add(f"mask = {reduce('and_({}, {})'.format, exists)}")
 
-    def place(operand: int) -> LanePlace:
+    def operand_place(operand: int) -> LanePlace:
         row = text.stride(operand, shape.across) if shape.across >= 0 else "zero"
         column = text.stride(operand, inner)
         if row == column == "zero":
             return LanePlace(f"first{operand}")
         role, layout = nest.operands[operand].role, nest.operands[operand].layout
-        vector = shape.length > 1 and (is_vector_access(nest, operand, inner) if role == "in" else layout[inner] == "1")
+        vector = shape.length > 1 and (
+            is_cuda_vector_access(nest, operand, inner) if role == "in" else layout[inner] == "1"
+        )
         column = "i32(0)" if column == "zero" else column  # it moves, down the rows
         return LanePlace(f"first{operand}", row, column, shape.length, shape.groups, vector)
 
-    def index(axis: int) -> str:
+    def axis_index(axis: int) -> str:
         if axis == inner:
             return f"lanes_{lanes}(j, zero, one)"
         return f"lanes_{lanes}(q, one, zero)" if axis == shape.across else f"i64({outer[axis]})"
 
-    windows = _WindowLoads(text, not whole)
-    context = BodyContext(place, index, "mask" if exists else None, staged=windows.lanes)
+    windows = _CudaStencilWindowLoads(text, not whole)
+    context = BodyContext(operand_place, axis_index, "mask" if exists else None, staged=windows.lanes)
     for phase in nest.phases:
         text.phase(phase, context, keep=True, late=list(windows.of))
     text.names = names
 
 
-class _WindowLoads:
+class _CudaStencilWindowLoads:
     """Reads windows where operands of theirs are first used, a plane at a time: the rows that differ along the axis of
     a thread's rows alone. Those of other planes fill no registers meanwhile."""
 
-    def __init__(self, text: KernelText, masked: bool) -> None:
+    def __init__(self, text: CudaKernelText, masked: bool) -> None:
         self.text, self.masked = text, masked
         windows = [(n, w) for n, w in enumerate(text.nest.windows)]
         self.of = {k: (n, shift) for n, w in windows for k, shift in zip(w.operands, w.shifts, strict=True)}
@@ -113,43 +115,44 @@ class _WindowLoads:
         if operand not in self.of:
             return None
         n, shift = self.of[operand]
-        plane = plane_of_row(shift[:-1], self.text.shape)
+        plane = stencil_plane_of_row(shift[:-1], self.text.shape)
         if (n, part, plane) not in self.read:
             self.read.add((n, part, plane))
-            rows = rows_of_window(self.text.nest.windows[n], self.text.shape)
-            mine = {row: columns for row, columns in rows.items() if plane_of_row(row, self.text.shape) == plane}
+            rows = stencil_rows_of_window(self.text.nest.windows[n], self.text.shape)
+            mine = {
+                row: columns for row, columns in rows.items() if stencil_plane_of_row(row, self.text.shape) == plane
+            }
             for row in mine:
-                _print_row_load(self.text, n, part, row, self.masked)
+                _print_stencil_row_load(self.text, n, part, row, self.masked)
             for row, columns in mine.items():
-                _lane_load_name(self.text, _window_value_name(n, part, row), columns)
-        return _shifted_lanes_expression(self.text, n, part, shift)
+                _stencil_lane_load_name(self.text, _stencil_value_name(n, part, row), columns)
+        return _stencil_shifted_lanes_expression(self.text, n, part, shift)
 
 
-def _window_value_name(window: int, part: int, row: tuple[int, ...]) -> str:
+def _stencil_value_name(window: int, part: int, row: tuple[int, ...]) -> str:
     """What a row of a window, at these steps along the outer axes, is called."""
     return "_".join([f"{'wy'[part]}{window}", *map(str, row)])
 
 
-def _print_row_load(text: KernelText, n: int, part: int, row: tuple[int, ...], masked: bool) -> None:
+def _print_stencil_row_load(text: CudaKernelText, n: int, part: int, row: tuple[int, ...], masked: bool) -> None:
     """The lane's own columns, from the window's corner on."""
     shape, nest, window = text.shape, text.nest, text.nest.windows[n]
     operand, shift = window.operands[0], window.shifts[0]
     steps = [(axis, to - at) for axis, (to, at) in enumerate(zip((*row, 0), shift, strict=True)) if to != at]
     place = text.offset(operand, [(axis, str(step)) for axis, step in steps], f"first{operand}")
     vector = "v" if shape.length > 1 else ""
-    call = (
-        f"load{vector}_{cell_type_name(nest.operands[operand].dtype, part)}_{shape.length}x1{'_if' if masked else ''}"
-    )
+    cell = cuda_cell_type_name(nest.operands[operand].dtype, part)
+    call = f"load{vector}_{cell}_{shape.length}x1{'_if' if masked else ''}"
     arguments = [f"a{operand}", f"{text.ix}({place})", "zero", *([] if vector else ["one"])]
     if masked and shape.across >= 0:
         last = f"q + {row[shape.across]} < m{shape.across} + {window.span(shape.across)}"
         arguments.append(f"and_(there{n}, {last})")
     elif masked:
         arguments.append(f"there{n}")
-    text.add(f"{_window_value_name(n, part, row)} = {call}({', '.join(arguments)})")
+    text.add(f"{_stencil_value_name(n, part, row)} = {call}({', '.join(arguments)})")
 
 
-def _lane_load_name(text: KernelText, name: str, columns: int) -> None:
+def _stencil_lane_load_name(text: CudaKernelText, name: str, columns: int) -> None:
     """The elements up to `columns` beyond a lane's own, from the next lanes."""
     length = text.shape.length
     for k in range(1, 1 + -(-columns // length)):
@@ -161,12 +164,12 @@ def _lane_load_name(text: KernelText, name: str, columns: int) -> None:
         text.add(f"{name}_by{k} = shuffle_idx({held}, next{k})")
 
 
-def _shifted_lanes_expression(text: KernelText, n: int, part: int, shift: tuple[int, ...]) -> str:
+def _stencil_shifted_lanes_expression(text: CudaKernelText, n: int, part: int, shift: tuple[int, ...]) -> str:
     """What an operand has at all lanes."""
     shape = text.shape
     skip, first = divmod(shift[-1], shape.length)
     parts = []
     for g in range(shape.groups):
-        row = _window_value_name(n, part, window_row_of_group(shift, shape, g))
+        row = _stencil_value_name(n, part, stencil_row_of_thread(shift, shape, g))
         parts += [f"{row}_by{k}" if k else row for k in range(skip, skip + 1 + (first > 0))]
     return f"window_{shape.length}x{shape.groups}_{first}({', '.join(parts)})"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ...core.types import SHORT_NAMES
 from ...kernel.loop_nest import LoopNest
-from .kernel_text import BodyContext, KernelText, LanePlace, cell_type_name
-from .launch_shape import TILE, TILE_ROWS, CudaShape, transposed_operands
+from .kernel_text import BodyContext, CudaKernelText, LanePlace, cuda_cell_type_name
+from .launch_shape import TILE, TILE_ROWS, CudaShape, operands_transposed_in_shared_memory
 
 PITCH = TILE + 1  # of a tile's rows in shared memory: neither rows nor columns meet in one bank
 
 
-def print_transpose_kernel(nest: LoopNest, shape: CudaShape) -> str:
+def print_cuda_transpose_kernel(nest: LoopNest, shape: CudaShape) -> str:
     """A block of 32 x 8 threads has a tile: 32 along the innermost axis, 8 x `groups` along the other one."""
-    text = KernelText(nest, shape)
+    text = CudaKernelText(nest, shape)
     text.prologue()
     inner, across = nest.parallel - 1, shape.across
     height = TILE_ROWS * shape.groups
@@ -28,7 +28,9 @@ def print_transpose_kernel(nest: LoopNest, shape: CudaShape) -> str:
     indices = text.split("left", rest, "p") if rest else []
     for operand in range(len(nest.operands)):
         text.set(f"base{operand}", text.offset(operand, indices))
-    tiles = {load: _print_shared_staging(text, load, height) for load in _transposed_loads(nest, across)}
+    tiles = {
+        load: _print_shared_memory_staging(text, load, height) for load in _loads_through_transpose_tile(nest, across)
+    }
     text.add("barrier()")
     text.set("i", "i0 + x")
     text.set("q", "q0 + y")
@@ -36,35 +38,35 @@ def print_transpose_kernel(nest: LoopNest, shape: CudaShape) -> str:
     text.add(f"mask = and_(below_1x{shape.groups}(q, eight, zero, m{across}), i < m{inner})")
     outer = dict(indices)
 
-    def place(operand: int) -> LanePlace:
+    def operand_place(operand: int) -> LanePlace:
         across_stride, inner_stride = text.stride(operand, across), text.stride(operand, inner)
         first = f"{text.ix}({text.offset(operand, [(across, 'q'), (inner, 'i')], f'base{operand}')})"
         if across_stride == inner_stride == "zero":
             return LanePlace(f"base{operand}")
         return LanePlace(first, f"eight * {across_stride}", "one", 1, shape.groups)
 
-    def index(axis: int) -> str:
+    def axis_index(axis: int) -> str:
         if axis == across:
             return f"lanes_1x{shape.groups}(q, eight, zero)"
         return "i64(i)" if axis == inner else f"i64({outer[axis]})"
 
-    def staged(operand: int, part: int) -> str | None:
+    def staged_value(operand: int, part: int) -> str | None:
         return tiles.get((operand, part))
 
-    context = BodyContext(place, index, "mask", staged=staged)
+    context = BodyContext(operand_place, axis_index, "mask", staged=staged_value)
     for phase in nest.phases:
         text.phase(phase, context, keep=True)
     return text.print()
 
 
-def _transposed_loads(nest: LoopNest, across: int) -> list[tuple[int, int]]:
+def _loads_through_transpose_tile(nest: LoopNest, across: int) -> list[tuple[int, int]]:
     """(operand, part) of what is loaded through a tile, each once."""
-    operands = transposed_operands(nest, across)
+    operands = operands_transposed_in_shared_memory(nest, across)
     loads = [i.attr for phase in nest.phases for i in phase.instrs if i.op == "load" and i.attr[0] in operands]
     return list(dict.fromkeys(loads))
 
 
-def _print_shared_staging(text: KernelText, load: tuple[int, int], height: int) -> str:
+def _print_shared_memory_staging(text: CudaKernelText, load: tuple[int, int], height: int) -> str:
     """Read the tile along the axis where it is contiguous, and write it to shared memory transposed.
 
     The expression that reads a thread's elements back."""
@@ -77,7 +79,7 @@ def _print_shared_staging(text: KernelText, load: tuple[int, int], height: int) 
     stride = text.stride(operand, inner)
     first = text.offset(operand, [(inner, "(i0 + y)"), (shape.across, "(q0 + x)")], f"base{operand}")
     flags = f"and_(below_{name}(i0 + y, 8, 0, m{inner}), below_{name}(q0 + x, 0, {TILE}, m{shape.across}))"
-    access = f"load_{cell_type_name(dtype, part)}_{name}_if"
+    access = f"load_{cuda_cell_type_name(dtype, part)}_{name}_if"
     text.add(f"{memory} = shared_{stored}_{height * PITCH}()")
     text.add(f"t{operand}_{part} = {access}(a{operand}, {text.ix}({first}), 8 * {stride}, {TILE}, {flags})")
     text.add(f"sput_{stored}_{name}({memory}, x * {PITCH} + y, 8, {TILE * PITCH}, t{operand}_{part})")

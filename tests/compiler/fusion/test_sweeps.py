@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.targets.cuda.launch_shape import _most_words_alive, choose_launch_shape
+from kernelgraph.compiler.targets.cuda.launch_shape import _most_words_alive, choose_cuda_launch_shape
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.program.work import union_bytes_of_regions
@@ -168,7 +168,7 @@ def test_a_gpu_thread_takes_what_its_registers_hold(shape: tuple[int, ...]) -> N
     kernel = program.tasks[0].kernel
     assert isinstance(kernel, Kernel) and isinstance(kernel.form, LoopNest)
     form = kernel.form
-    lanes = choose_launch_shape(form).lanes
+    lanes = choose_cuda_launch_shape(form).lanes
     assert lanes == 4 and max(_most_words_alive(p) for p in form.phases) > 16
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT64, SHORT_NAMES, bfloat16
-from kernelgraph.compiler.kernel.body_builder import KernelBody, KernelValue, complex_pair, select
+from kernelgraph.compiler.kernel.body_builder import KernelBody, KernelValue, complex_kernel_value, kernel_select
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Reduction
-from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_phases
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_kernel_phases
 from kernelgraph.compiler.ops.table import OPS
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ def compute(formula: Any, *arrays: Array) -> Array:
     body.store(len(arrays), result)
     body.end_phase()
     out = np.empty(len(arrays[0]), result.dtype)
-    evaluate_phases(body.finish(), out.shape, 1, lambda o, _: arrays[o], lambda o, p, v: np.copyto(out, v))
+    evaluate_kernel_phases(body.finish(), out.shape, 1, lambda o, _: arrays[o], lambda o, p, v: np.copyto(out, v))
     return out
 
 
@@ -131,7 +131,7 @@ def test_phases_are_evaluated_in_order() -> None:
     x = np.random.default_rng(0).normal(size=(5, 7)).astype("f4")
     got: dict[int, Array] = {}
     nest = softmax_nest()
-    evaluate_phases(nest.phases, x.shape, 1, lambda o, _: x, lambda o, p, v: got.__setitem__(o, v.copy()))
+    evaluate_kernel_phases(nest.phases, x.shape, 1, lambda o, _: x, lambda o, p, v: got.__setitem__(o, v.copy()))
     want = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(got[1], want / want.sum(1, keepdims=True), rtol=1e-6)
     np.testing.assert_array_equal(got[2][:, 0], x.argmax(1) * 7)
@@ -158,7 +158,7 @@ def test_nan_wins_in_arg_reductions() -> None:
         body.store(1, body.result(0, 0, part=1))
         body.end_phase()
         got: list[Array] = []
-        evaluate_phases(body.finish(), x.shape, 1, lambda o, _: x, lambda o, p, v, got=got: got.append(v))
+        evaluate_kernel_phases(body.finish(), x.shape, 1, lambda o, _: x, lambda o, p, v, got=got: got.append(v))
         np.testing.assert_array_equal(got[0][:, 0], getattr(np, combine)(x, axis=1))
 
 
@@ -179,7 +179,9 @@ def test_primitives_take_their_dtypes_and_no_others(name: str) -> None:
             body.store(1, result)
             body.end_phase()
             data = np.ones(3, dtype)
-            evaluate_phases(body.finish(), (3,), 1, lambda o, _, data=data: data, lambda *_: None)  # checks the dtype
+            evaluate_kernel_phases(
+                body.finish(), (3,), 1, lambda o, _, data=data: data, lambda *_: None
+            )  # checks the dtype
         else:
             with pytest.raises(TypeError, match=name):
                 body.emit(name, *args, dtype=wanted)
@@ -188,7 +190,7 @@ def test_primitives_take_their_dtypes_and_no_others(name: str) -> None:
 def test_mixed_dtypes_are_refused() -> None:
     body = point()
     x, y = body.load(0, FLOAT32), body.load(1, FLOAT64)
-    for wrong in (lambda: x + y, lambda: select(x, x, x + 1), lambda: x.bitcast(INT64), lambda: x & x):
+    for wrong in (lambda: x + y, lambda: kernel_select(x, x, x + 1), lambda: x.bitcast(INT64), lambda: x & x):
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(TypeError, match="truth"):
@@ -212,7 +214,7 @@ def test_casts_are_numpys(source: Any) -> None:
         def store(_: int, part: int, v: Array, out: Array = out) -> None:
             (out.imag if part else (out.real if out.dtype.kind == "c" else out))[...] = v
 
-        evaluate_phases(body.finish(), x.shape, 1, load, store)
+        evaluate_kernel_phases(body.finish(), x.shape, 1, load, store)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             np.testing.assert_array_equal(out, x.astype(target))
@@ -277,8 +279,8 @@ def test_complex_values_are_pairs() -> None:
     body = point()
     z = body.load(0, np.dtype("c16"))
     assert len(z.numbers) == 2
-    assert complex_pair(z.re, z.im).numbers == z.numbers
-    body.store(1, select(z.re > 0, z, body.const(1j, z.dtype)))
+    assert complex_kernel_value(z.re, z.im).numbers == z.numbers
+    body.store(1, kernel_select(z.re > 0, z, body.const(1j, z.dtype)))
     assert [i.attr for i in close(body) if i.op == "store"] == [(1, 0), (1, 1)]
     with pytest.raises(TypeError):
-        select(point().const(True, BOOL), 1, 2)
+        kernel_select(point().const(True, BOOL), 1, 2)

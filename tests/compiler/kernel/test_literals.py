@@ -11,7 +11,7 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.compiler.kernel.body_builder import COMMON, is_fixed_constant
+from kernelgraph.compiler.kernel.body_builder import COMMON, is_fixed_kernel_constant
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.program.program import Constant, Kernel
 from tests.compiler.access_audit import run_program
@@ -70,7 +70,7 @@ def test_every_number_arrives(dtype, number):
 
 @pytest.mark.parametrize("number", [*COMMON, np.inf, -np.inf, np.nan])
 def test_numbers_with_instructions_of_their_own_stay(number):
-    assert is_fixed_constant(number, np.dtype(np.float32))
+    assert is_fixed_kernel_constant(number, np.dtype(np.float32))
     assert not any(
         isinstance(a, Constant) for t in build_program(graph("float32", "maximum", number)).tasks for a in t.arguments
     )

@@ -12,7 +12,7 @@ from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest
 from kernelgraph.runtime.program.program import Constant, Int, Kernel, Pointer
 from tests.compiler import cuda_emulator
 from tests.compiler.op_cases import Array
@@ -66,7 +66,7 @@ def test_rows_compile_without_a_gpu(group: Group) -> None:
     assert isinstance(task.kernel, Kernel)
     nest = task.kernel.form
     single = replace(nest, width=1, operands=tuple(replace(o, layout="0") for o in nest.operands))
-    assert compile_cubin(cuda_kernel(single), (9, 0)).startswith(b"\x7fELF")
+    assert compile_cubin(cuda_kernel_of_nest(single), (9, 0)).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("dtype", ["c8", "c16"])

@@ -19,7 +19,7 @@ from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
 from kernelgraph.compiler.sequential.lifting import lift_sizes
 from kernelgraph.compiler.sequential.parallel_turns import simplified
-from kernelgraph.compiler.targets.cuda.sequential import cuda_routine, routine_shape
+from kernelgraph.compiler.targets.cuda.sequential import cuda_kernel_of_routine, cuda_routine_shape
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.program.program import Int
 from tests.compiler import cuda_emulator
@@ -56,8 +56,8 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         for a in routine.arrays
     ]
     lifted, numbers = lift_sizes(routine)
-    shape = routine_shape(lifted, True)
-    kernel = cuda_routine(lifted, shape)
+    shape = cuda_routine_shape(lifted, True)
+    kernel = cuda_kernel_of_routine(lifted, shape)
     given = [cuda_emulator.pointer(a.view(real_dtype(a.dtype)), name=f"a{i}", again=True) for i, a in enumerate(arrays)]
     given += [n - 1 for n in numbers]
     cuda_emulator.run(
@@ -169,8 +169,8 @@ def test_turns_that_are_all_independent_run_on_as_many_blocks_as_there_are(funct
     nodes = [n for n in graph.nodes if n.op == "sequential"]
     unwanted = [n for n, a in enumerate(nodes[0].attr("routine").arrays) if a.role == "out"]
     routine = simplified(nodes[0].attr("routine"), unwanted)
-    launch = routine_shape(routine, True)
-    assert launch.blocks > 1 and "barrier" not in cuda_routine(routine, launch).source
+    launch = cuda_routine_shape(routine, True)
+    assert launch.blocks > 1 and "barrier" not in cuda_kernel_of_routine(routine, launch).source
     given, written = arguments(routine), [a for a in routine.arrays if a.role in ("out", "inout")]
     for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):
         assert array.role == "out" or np.array_equal(got, want)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....core.types import SHORT_NAMES, DType
 from ....layout.operands import Array
-from .launches import LaunchBuilder
+from .launches import GpuLaunchBuilder
 
 THREADS = 512
 MANY = 8192  # counters of a block, all copies together
@@ -17,13 +17,15 @@ EACH = 8  # elements a thread takes at a time
 BLOCKS = 4  # of a multiprocessor
 
 
-def lower_bincount(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_bincount(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+) -> None:
     """np.bincount without weights. A number that has no bin is not counted."""
     source, bins, wanted = calls.contiguous(reads[0]), target.shape[0], target
     target = calls.result(wanted)
     length = math.prod(source.shape)
     copies = min(THREADS // 32, MANY // bins) if bins <= MANY else 0
-    text = bincount_kernel_text(source.dtype, copies)
+    text = cuda_bincount_text(source.dtype, copies)
     step = THREADS * EACH
     stretch = -(-length // (BLOCKS * calls.gpu.multiprocessors * step)) * step
     calls.add_fill(target, 0)
@@ -34,7 +36,7 @@ def lower_bincount(calls: LaunchBuilder, reads: Sequence[Array], target: Array, 
     calls.deliver_result(target, wanted)
 
 
-def bincount_kernel_text(dtype: DType, copies: int) -> str:
+def cuda_bincount_text(dtype: DType, copies: int) -> str:
     """a0: numbers, a1: int64 counts, 0 before. n0: how many numbers, n1: of a block's stretch, n2: bins. copies: of the
     counters in a block, 0 for none."""
     t = SHORT_NAMES[dtype]

@@ -11,7 +11,7 @@ from .....runtime.program.user_function import UserFunction
 from ....core.types import SHORT_NAMES, ArrayType
 
 
-def lower_custom_kernel(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
+def custom_cuda_kernel_of_arrays(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
     """The kernel of C-contiguous arrays of these types. Of a numba.cuda function it is text that calls it, and has the
     arrays' lengths as further parameters."""
     numbers = tuple(dtype for _, dtype in own.numbers)

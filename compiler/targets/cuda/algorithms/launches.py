@@ -18,14 +18,14 @@ from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.index_maps import contiguous_strides
 from ....layout.operands import Array, stays_aligned
-from ..kernel import cuda_kernel
-from ..launch_shape import grid_and_block
+from ..kernel import cuda_kernel_of_nest
+from ..launch_shape import cuda_grid_and_block
 
 THREADS = 256
 
 
 @dataclass(slots=True)
-class LaunchBuilder:
+class GpuLaunchBuilder:
     """The tasks of one call under construction, and the buffers that they need. gpu: what is to run them."""
 
     gpu: GpuProperties
@@ -96,7 +96,7 @@ class LaunchBuilder:
         self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[KernelBody], Any]
     ) -> None:
         operands, arrays = [], [a for a in (source, target) if a is not None]
-        axes = _join_parallel_axes([a.region for a in arrays])
+        axes = _join_axes_of_launch_regions([a.region for a in arrays])
         sizes = [n for n, _ in axes] or [1]
         numbers = list(sizes)
         wide = math.prod(sizes) >= 2**31
@@ -117,14 +117,14 @@ class LaunchBuilder:
         form = LoopNest("", len(sizes), 0, tuple(operands), (), body.finish(), 64 if wide else 32)
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = LoopNest(f"k_{digest}", *(getattr(form, f) for f in _REST))
-        grid, block = grid_and_block(form, sizes, self.gpu)
+        grid, block = cuda_grid_and_block(form, sizes, self.gpu)
         reads = (source.region,) if source is not None else ()
         arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
         cost = round(gpu_cost_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
         self.tasks.append(
             Task(
                 name,
-                cuda_kernel(form),
+                cuda_kernel_of_nest(form),
                 arguments,
                 reads,
                 (target.region,),
@@ -136,7 +136,7 @@ class LaunchBuilder:
         )
 
 
-def convert_text(source: DType, target: DType) -> Callable[[str], str]:
+def cuda_conversion_text(source: DType, target: DType) -> Callable[[str], str]:
     """What makes of the text of a value of one dtype that of another."""
     name = f"{SHORT_NAMES[target]}_from_{SHORT_NAMES[source]}"
     return (lambda x: x) if source == target else (lambda x: f"{name}({x})")
@@ -145,7 +145,7 @@ def convert_text(source: DType, target: DType) -> Callable[[str], str]:
 _REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")
 
 
-def _join_parallel_axes(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
+def _join_axes_of_launch_regions(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
     """(length, strides) of the axes of regions of one shape; axes that all walk as one are one."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for axis, n in enumerate(regions[0].shape):

@@ -13,25 +13,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....layout.operands import Array
-from .launches import LaunchBuilder
+from .launches import GpuLaunchBuilder
 from .radix_select_text import (
     BINS,
     EACH,
     PICKING,
     THREADS,
     WORDS,
-    collect_places_text,
-    count_digit_text,
-    ordered_places_text,
-    pick_digit_text,
-    select_digits,
-    select_row_text,
-    selected_keys_text,
-    selected_values_text,
+    count_radix_digit_text,
+    order_selected_places_text,
+    pick_radix_digit_text,
+    radix_select_digits,
+    radix_select_places_text,
+    radix_select_row_text,
+    radix_selected_keys_text,
+    radix_selected_values_text,
 )
 from .radix_sort_text import THREADS as SORTING
-from .radix_sort_text import block_sort_text, key_dtype
-from .sort import block_sort_keys, sort_rows
+from .radix_sort_text import radix_key_dtype, radix_sort_block_text
+from .sort import gpu_sort_rows, keys_of_thread_in_block_sort
 
 BLOCKS = 8  # of a multiprocessor
 ROWS = 1  # for each multiprocessor: from so many on a block does one alone
@@ -39,74 +39,80 @@ SORTED = 2048  # elements of rows that a block sorts as fast as it selects from 
 SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes than sorting all
 
 
-def lower_kth_values(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
-    """The values in places `lower_kth_values` of the order of each row."""
+def lower_gpu_kth_values(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+) -> None:
+    """The values in places `lower_gpu_kth_values` of the order of each row."""
     source, places, wanted = calls.contiguous(reads[0]), options["kth"], target
     length, count, target = source.shape[-1], math.prod(source.shape[:-1]), calls.result(wanted)
-    if each := _sorting_is_faster(calls, source):
-        text = block_sort_text(source.dtype, each, True, False, picks=len(places))
+    if each := _is_block_sort_faster_than_select(calls, source):
+        text = radix_sort_block_text(source.dtype, each, True, False, picks=len(places))
         pointers = [source, target, source]
         calls.add_launch("kth", text, [source], [target], pointers, [length, length, *places], count, SORTING)
     else:
-        found, many = _run_radix_select(calls, source, places, None), count * len(places)
-        text = selected_values_text(source.dtype)
+        found, many = _run_gpu_radix_select(calls, source, places, None), count * len(places)
+        text = radix_selected_values_text(source.dtype)
         calls.add_launch("kth", text, [found], [target], [found, target], [many], -(-many // THREADS), THREADS)
     calls.deliver_result(target, wanted)
 
 
-def lower_topk(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_topk(calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """Where the first k of the order along an axis are, in order; of equal values the first first."""
     axis, down = options["axis"], options["largest"]
     given, wanted = calls.contiguous(reads[0].moved(axis)), target.moved(axis)
     k, length, result = wanted.shape[-1], given.shape[-1], calls.result(wanted)
-    if _sorting_is_faster(calls, given):
-        sort_rows(calls, given, None, result, down)
+    if _is_block_sort_faster_than_select(calls, given):
+        gpu_sort_rows(calls, given, None, result, down)
     elif k > length * SELECT:
         every = calls.temporary(given.shape, "i8")
-        sort_rows(calls, given, None, every, down)
+        gpu_sort_rows(calls, given, None, every, down)
         calls.add_copy(every.first(k), result)
     else:
-        _first_k_by_select(calls, given, result, k, down)
+        _gpu_topk_by_radix_select(calls, given, result, k, down)
     calls.deliver_result(result, wanted)
 
 
-def _sorting_is_faster(calls: LaunchBuilder, source: Array) -> int:
+def _is_block_sort_faster_than_select(calls: GpuLaunchBuilder, source: Array) -> int:
     """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
-    return block_sort_keys(length, source.dtype) if length <= SORTED or count < ROWS * calls.gpu.multiprocessors else 0
-
-
-def _first_k_by_select(calls: LaunchBuilder, source: Array, target: Array, k: int, down: bool) -> None:
-    """Select, put the places in order, then sort the values there."""
-    count, length = math.prod(source.shape[:-1]), source.shape[-1]
-    found = _run_radix_select(calls, source, [k - 1], down)
-    places, ordered, order = (calls.temporary((count, k), d) for d in ("u4", "u4", "i8"))
-    keys, totals = calls.temporary((count, k), key_dtype(source.dtype)), calls.temporary((count,), "u8")
-    calls.add_fill(totals, 0)
-    tiles = -(-length // (THREADS * EACH))
-    calls.add_launch(
-        "collect", collect_places_text(source.dtype, down), [source, found, totals], [places, totals],
-        [source, found, places, totals], [length, tiles, k], count * tiles, THREADS,
-    )  # fmt: skip
-    sort_rows(calls, places, ordered, None, passes=-(-(length - 1).bit_length() // 8))
-    blocks = -(-count * k // THREADS)
-    text, pointers = selected_keys_text(source.dtype, down), [source, ordered, keys]
-    calls.add_launch("keys", text, [source, ordered], [keys], pointers, [count * k, length, k], blocks, THREADS)
-    sort_rows(calls, keys, None, order)
-    pointers = [ordered, order, target]
-    calls.add_launch(
-        "places", ordered_places_text(), [ordered, order], [target], pointers, [count * k, k], blocks, THREADS
+    return (
+        keys_of_thread_in_block_sort(length, source.dtype)
+        if length <= SORTED or count < ROWS * calls.gpu.multiprocessors
+        else 0
     )
 
 
-def _run_radix_select(calls: LaunchBuilder, source: Array, places: Sequence[int], down: bool | None) -> Array:
+def _gpu_topk_by_radix_select(calls: GpuLaunchBuilder, source: Array, target: Array, k: int, down: bool) -> None:
+    """Select, put the places in order, then sort the values there."""
+    count, length = math.prod(source.shape[:-1]), source.shape[-1]
+    found = _run_gpu_radix_select(calls, source, [k - 1], down)
+    places, ordered, order = (calls.temporary((count, k), d) for d in ("u4", "u4", "i8"))
+    keys, totals = calls.temporary((count, k), radix_key_dtype(source.dtype)), calls.temporary((count,), "u8")
+    calls.add_fill(totals, 0)
+    tiles = -(-length // (THREADS * EACH))
+    calls.add_launch(
+        "collect", radix_select_places_text(source.dtype, down), [source, found, totals], [places, totals],
+        [source, found, places, totals], [length, tiles, k], count * tiles, THREADS,
+    )  # fmt: skip
+    gpu_sort_rows(calls, places, ordered, None, passes=-(-(length - 1).bit_length() // 8))
+    blocks = -(-count * k // THREADS)
+    text, pointers = radix_selected_keys_text(source.dtype, down), [source, ordered, keys]
+    calls.add_launch("keys", text, [source, ordered], [keys], pointers, [count * k, length, k], blocks, THREADS)
+    gpu_sort_rows(calls, keys, None, order)
+    pointers = [ordered, order, target]
+    calls.add_launch(
+        "places", order_selected_places_text(), [ordered, order], [target], pointers, [count * k, k], blocks, THREADS
+    )
+
+
+def _run_gpu_radix_select(calls: GpuLaunchBuilder, source: Array, places: Sequence[int], down: bool | None) -> Array:
     """(row, which, WORDS) of what is known in the end of the keys in these places of the order. down: None: of values
     alone; else of values and places."""
     count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)
-    steps = select_digits(source.dtype, length if down is not None else 0)
+    steps = radix_select_digits(source.dtype, length if down is not None else 0)
     found = calls.temporary((count, many, WORDS), "u8")
     if count >= ROWS * calls.gpu.multiprocessors:
-        text = select_row_text(source.dtype, steps, many, down)
+        text = radix_select_row_text(source.dtype, steps, many, down)
         calls.add_launch(
             "select", text, [source], [found], [source, found], [length, *places], count, THREADS, len(steps)
         )
@@ -119,14 +125,14 @@ def _run_radix_select(calls: LaunchBuilder, source: Array, places: Sequence[int]
     known = found
     for number, at in enumerate(steps):
         first, table = number == 0, tables.row(number)
-        text = count_digit_text(source.dtype, at, first, 1 if first else many, down)
+        text = count_radix_digit_text(source.dtype, at, first, 1 if first else many, down)
         calls.add_launch(
             "select_count", text, [source, table, *([] if first else [known])], [table], [source, table, known],
             [length, stretch, stretches], count * stretches, THREADS,
         )  # fmt: skip
         last = number == len(steps) - 1
         after = found if last else calls.temporary((count, many, WORDS), "u8")
-        text = pick_digit_text(at, first, many, down is not None)
+        text = pick_radix_digit_text(at, first, many, down is not None)
         calls.add_launch(
             "select_pick", text, [table, *([] if first else [known])], [after], [table, known, after],
             places if first else [], count * many, PICKING,

@@ -17,17 +17,17 @@ TOTAL, THROUGH = 1, 2  # what a word says above its lowest 60 bits; 0: nothing y
 LOW = 2**60 - 1
 
 
-def key_dtype(dtype: DType) -> DType:
+def radix_key_dtype(dtype: DType) -> DType:
     return np.dtype(f"u{dtype.itemsize}")
 
 
-def encode_key_text(name: str, dtype: DType, places: bool, down: bool = False) -> list[str]:
+def encode_radix_key_text(name: str, dtype: DType, places: bool, down: bool = False) -> list[str]:
     """`name`, a value, becomes a key; down: the greatest value the least key."""
     if down:
-        return [*encode_key_text(name, dtype, places), f"{name} = not_({name})"]
+        return [*encode_radix_key_text(name, dtype, places), f"{name} = not_({name})"]
     if dtype == BOOL:
         return [f"{name} = u8_from_b1({name})"]
-    t, k = SHORT_NAMES[dtype], SHORT_NAMES[key_dtype(dtype)]
+    t, k = SHORT_NAMES[dtype], SHORT_NAMES[radix_key_dtype(dtype)]
     bits = dtype.itemsize * 8
     top = 1 << (bits - 1)
     if dtype_kind(dtype) == "u":
@@ -44,11 +44,11 @@ def encode_key_text(name: str, dtype: DType, places: bool, down: bool = False) -
     return lines
 
 
-def decode_key_text(name: str, dtype: DType) -> list[str]:
+def decode_radix_key_text(name: str, dtype: DType) -> list[str]:
     """`name`, a key, becomes a value; every NaN the same one."""
     if dtype == BOOL:
         return [f"{name} = b1_from_u8({name})"]
-    t, k = SHORT_NAMES[dtype], SHORT_NAMES[key_dtype(dtype)]
+    t, k = SHORT_NAMES[dtype], SHORT_NAMES[radix_key_dtype(dtype)]
     bits = dtype.itemsize * 8
     top = 1 << (bits - 1)
     if dtype_kind(dtype) == "u":
@@ -64,24 +64,24 @@ def decode_key_text(name: str, dtype: DType) -> list[str]:
     ]
 
 
-def indent_lines(lines: Sequence[str], depth: int = 1) -> list[str]:
+def indent_kernel_text(lines: Sequence[str], depth: int = 1) -> list[str]:
     return ["    " * depth + line for line in lines]
 
 
-def _load_key_text(
+def _load_radix_key_text(
     first: bool, dtype: DType, pointer: str, place: str, name: str, inside: str, places: bool, down: bool
 ) -> list[str]:
     """Load a value or a key, as a key; the greatest where there is none."""
-    k = SHORT_NAMES[key_dtype(dtype)]
+    k = SHORT_NAMES[radix_key_dtype(dtype)]
     t = SHORT_NAMES[dtype] if first else k
     lines = [f"{name} = load_{t}_1x1_if({pointer}, {place}, i32(0), i32(0), {inside})"]
-    lines += encode_key_text(name, dtype, places, down) if first else []
-    return [*lines, f"{name} = select({inside}, {name}, {k}({2 ** (8 * key_dtype(dtype).itemsize) - 1}))"]
+    lines += encode_radix_key_text(name, dtype, places, down) if first else []
+    return [*lines, f"{name} = select({inside}, {name}, {k}({2 ** (8 * radix_key_dtype(dtype).itemsize) - 1}))"]
 
 
-def _digit_text(name: str, key: str, dtype: DType, shift: str) -> str:
-    k = SHORT_NAMES[key_dtype(dtype)]
-    low = f"shr({key}, {shift})" if key_dtype(dtype).itemsize > 1 else key
+def _radix_digit_text(name: str, key: str, dtype: DType, shift: str) -> str:
+    k = SHORT_NAMES[radix_key_dtype(dtype)]
+    low = f"shr({key}, {shift})" if radix_key_dtype(dtype).itemsize > 1 else key
     whole = f"and_({low}, {k}(255))"
     return f"{name} = {whole}" if k == "u32" else f"{name} = u32_from_{k}({whole})"
 
@@ -100,7 +100,7 @@ def _warp_digit_ranks_text(each: int, dtype: DType, shift: str) -> list[str]:
     lines = []
     for i in range(each):
         lines += [
-            _digit_text(f"d{i}", f"k{i}", dtype, shift),
+            _radix_digit_text(f"d{i}", f"k{i}", dtype, shift),
             f"peers = match_8(d{i})",
             f"r{i} = i32_from_u8(popcount(and_(peers, before)))",
             "leader = i32_from_u8(popcount(sub(and_(peers, sub(u32(0), peers)), u32(1))))",
@@ -126,7 +126,7 @@ _TOTALS = [
 ]
 
 
-def block_prefix_sum_text(dtype: str, name: str, value: str, sums: str) -> list[str]:
+def cuda_block_prefix_sum_text(dtype: str, name: str, value: str, sums: str) -> list[str]:
     """name = the sum of the values of the threads before this one; ends with a barrier before sums is read."""
     lines = [f"run = {value}"]
     for offset in (1, 2, 4, 8, 16):
@@ -147,10 +147,10 @@ def block_prefix_sum_text(dtype: str, name: str, value: str, sums: str) -> list[
     ]
 
 
-def digit_histogram_text(dtype: DType, places: bool, down: bool, passes: int) -> str:
+def radix_digit_histogram_text(dtype: DType, places: bool, down: bool, passes: int) -> str:
     """How often each digit comes: a0: values, a1: (row, pass, digit) counts, 0 before. n0: length of a row, n1: of a
     block's stretch of it, n2: stretches of a row."""
-    k = SHORT_NAMES[key_dtype(dtype)]
+    k = SHORT_NAMES[radix_key_dtype(dtype)]
     lines = [
         *HEAD[:1],
         f"counts = shared_u32_{passes * DIGITS}()",
@@ -162,10 +162,10 @@ def digit_histogram_text(dtype: DType, places: bool, down: bool, passes: int) ->
         "j = at + i64(x)",
         "while j < stop:",
         f"    k0 = load_{SHORT_NAMES[dtype]}_1x1(a0, row * n0 + j, i32(0), i32(0))",
-        *indent_lines(encode_key_text("k0", dtype, places, down)),
+        *indent_kernel_text(encode_radix_key_text("k0", dtype, places, down)),
     ]
     for p in range(passes):
-        lines += indent_lines([_digit_text("d0", "k0", dtype, f"{k}({8 * p})")])
+        lines += indent_kernel_text([_radix_digit_text("d0", "k0", dtype, f"{k}({8 * p})")])
         lines.append(f"    sadd_u32(counts, i32_from_u32(d0) + {p * DIGITS}, u32(1))")
     lines += [f"    j += {THREADS}", "barrier()"]
     for p in range(passes):
@@ -174,7 +174,7 @@ def digit_histogram_text(dtype: DType, places: bool, down: bool, passes: int) ->
             "if many > 0:",
             f"    gadd_u64(a1, (row * {passes} + {p}) * {DIGITS} + i64(x), u64_from_u32(many))",
         ]
-    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1, n2):", *indent_lines(lines), ""])
+    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1, n2):", *indent_kernel_text(lines), ""])
 
 
 # (row, pass, digit): counts become where the keys of each digit begin.
@@ -182,12 +182,12 @@ START_TEXT = "\n".join(
     [
         f"THREADS = {THREADS}",
         "def NAME(a0):",
-        *indent_lines(
+        *indent_kernel_text(
             [
                 *HEAD[:3],
                 f"sums = shared_u64_{WARPS}()",
                 f"own = load_u64_1x1(a0, i64(bid_x()) * {DIGITS} + i64(x), i32(0), i32(0))",
-                *block_prefix_sum_text("u64", "start", "own", "sums"),
+                *cuda_block_prefix_sum_text("u64", "start", "own", "sums"),
                 f"store_u64_1x1(a0, i64(bid_x()) * {DIGITS} + i64(x), i32(0), i32(0), start)",
             ]
         ),
@@ -196,12 +196,12 @@ START_TEXT = "\n".join(
 )
 
 
-def radix_pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool, down: bool) -> str:
+def radix_sort_pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: bool, down: bool) -> str:
     """Sort by one digit. a0: values (first) or keys, a1: places before, a2: values (last) or keys, a3: places after,
     a4: (row, pass, digit) where digits begin, a5: words, 0 before: a ticket, and of each tile and digit how many keys.
     n0: length of a row, n1: tiles of a row, n2: number of the pass, n3: passes. keys: a2 is wanted."""
-    each = EACH[key_dtype(dtype).itemsize]
-    k = SHORT_NAMES[key_dtype(dtype)]
+    each = EACH[radix_key_dtype(dtype).itemsize]
+    k = SHORT_NAMES[radix_key_dtype(dtype)]
     tile = THREADS * each
     out = SHORT_NAMES[dtype] if last else k
     lines = [
@@ -224,14 +224,14 @@ def radix_pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: b
         f"shift = {k}_from_i64(n2 * 8)",
     ]
     for i in range(each):
-        lines += _load_key_text(
+        lines += _load_radix_key_text(
             first, dtype, "a0", f"base + at + {32 * i}", f"k{i}", f"at + {32 * i} < n0", places, down
         )
     lines += [*_warp_digit_ranks_text(each, dtype, "shift"), *_TOTALS]
     lines += [
         f"word = 1 + ticket * {DIGITS} + i64(x)",
         f"post_u64(a5, word, or_(u64_from_u32(mine), u64({TOTAL << 60})))",
-        *block_prefix_sum_text("u32", "start", "mine", "sums"),
+        *cuda_block_prefix_sum_text("u32", "start", "mine", "sums"),
         "sstore_u32_1(starts, x, start)",
         "through = u64(0)",
         "j = tile - 1",
@@ -258,11 +258,11 @@ def radix_pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: b
     for i in range(each):
         lines += [
             f"q{i} = sload_{k}_1(held, x + {i * THREADS})",
-            _digit_text("d", f"q{i}", dtype, "shift"),
+            _radix_digit_text("d", f"q{i}", dtype, "shift"),
             f"g{i} = base + sload_i64_1(goals, i32_from_u32(d)) + i64(x + {i * THREADS})",
         ]
         if keys:
-            lines += decode_key_text(f"q{i}", dtype) if last else []
+            lines += decode_radix_key_text(f"q{i}", dtype) if last else []
             lines.append(f"store_{out}_1x1_if(a2, g{i}, i32(0), i32(0), q{i}, i64(x + {i * THREADS}) < left)")
     if places:
         lines.append(f"spots = shared_u32_{tile}()")
@@ -280,15 +280,15 @@ def radix_pass_text(dtype: DType, first: bool, last: bool, places: bool, keys: b
             kind = "i64" if last else "u32"
             lines.append(f"store_{kind}_1x1_if(a3, g{i}, i32(0), i32(0), t, i64(x + {i * THREADS}) < left)")
     head = "def NAME(a0, a1, a2, a3, a4, a5, n0, n1, n2, n3):"
-    return "\n".join([f"THREADS = ({THREADS}, {3 if places else 4})", head, *indent_lines(lines), ""])
+    return "\n".join([f"THREADS = ({THREADS}, {3 if places else 4})", head, *indent_kernel_text(lines), ""])
 
 
-def block_sort_text(
+def radix_sort_block_text(
     dtype: DType, each: int, values: bool, places: bool, down: bool = False, passes: int = 0, picks: int = 0
 ) -> str:
     """A block sorts a row, all passes in shared memory. a0: values, a1: values in order, a2: where they come from.
     n0: length of a row, n1: how many of each row are written; picks: or so many, in places n2, n3, ... of the order."""
-    key = key_dtype(dtype)
+    key = radix_key_dtype(dtype)
     k = SHORT_NAMES[key]
     tile = THREADS * each
     lines = [
@@ -302,7 +302,7 @@ def block_sort_text(
         "base = i64(bid_x()) * n0",
     ]
     for i in range(each):
-        lines += _load_key_text(
+        lines += _load_radix_key_text(
             True, dtype, "a0", f"base + at + {32 * i}", f"k{i}", f"at + {32 * i} < n0", places, down
         )
         lines += [f"s{i} = u32_from_i64(at + {32 * i})"] if places else []
@@ -312,7 +312,7 @@ def block_sort_text(
         f"shift = {k}_from_i64(i64(turn) * 8)",
         *_warp_digit_ranks_text(each, dtype, "shift"),
         *_TOTALS,
-        *block_prefix_sum_text("u32", "start", "mine", "sums"),
+        *cuda_block_prefix_sum_text("u32", "start", "mine", "sums"),
         "sstore_u32_1(starts, x, start)",
         "barrier()",
     ]
@@ -329,21 +329,21 @@ def block_sort_text(
         step.append(f"k{i} = sload_{k}_1(held, {own})")
         step += [f"s{i} = sload_u32_1(spots, {own})"] if places else []
     step.append("turn += 1")
-    lines += ["turn = 0", f"while turn < {passes or key.itemsize}:", *indent_lines(step)]
+    lines += ["turn = 0", f"while turn < {passes or key.itemsize}:", *indent_kernel_text(step)]
     for j in range(picks):
         lines += [
             f"if x == {j}:",
             f"    q = sload_{k}_1(held, n{2 + j})",
-            *indent_lines(decode_key_text("q", dtype)),
+            *indent_kernel_text(decode_radix_key_text("q", dtype)),
             f"    store_{SHORT_NAMES[dtype]}_1x1(a1, i64(bid_x()) * {picks} + {j}, i32(0), i32(0), q)",
         ]
     for i in range(0 if picks else each):
         where = f"i64(bid_x()) * n1 + at + {32 * i}, i32(0), i32(0)"
         if values:
-            lines += decode_key_text(f"k{i}", dtype)
+            lines += decode_radix_key_text(f"k{i}", dtype)
             lines.append(f"store_{SHORT_NAMES[dtype]}_1x1_if(a1, {where}, k{i}, at + {32 * i} < n1)")
         if places:
             lines.append(f"t{i} = i64_from_u32(s{i})")
             lines.append(f"store_i64_1x1_if(a2, {where}, t{i}, at + {32 * i} < n1)")
     numbers = ", ".join(f"n{i}" for i in range(2 + picks))
-    return "\n".join([f"THREADS = ({THREADS}, 3)", f"def NAME(a0, a1, a2, {numbers}):", *indent_lines(lines), ""])
+    return "\n".join([f"THREADS = ({THREADS}, 3)", f"def NAME(a0, a1, a2, {numbers}):", *indent_kernel_text(lines), ""])

@@ -18,8 +18,8 @@ import numpy as np
 from ....core.combiners import reduction_identity
 from ....core.types import FLOAT32, HALVES, SHORT_NAMES, DType
 from ....layout.operands import Array
-from ..kernel_text import constant_text
-from .launches import LaunchBuilder, convert_text
+from ..kernel_text import cuda_constant_text
+from .launches import GpuLaunchBuilder, cuda_conversion_text
 
 LENGTH = 4  # neighbours of a thread; it has 4 times as many, or 2 times if they are large
 RESIDENT = 1024  # threads that a multiprocessor should hold at once
@@ -31,16 +31,16 @@ SHORT = 64  # rows up to this length are the work of one thread each
 COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
 
-def lower_ufunc_accumulate(
-    calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+def lower_gpu_ufunc_accumulate(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
 ) -> None:
     """`ufunc.lower_ufunc_accumulate` of the ufuncs below."""
     op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}[options["ufunc"]]
-    lower_cumulative_scan(calls, reads, target, options, op)
+    lower_gpu_cumulative_scan(calls, reads, target, options, op)
 
 
-def lower_cumulative_scan(
-    calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any], op: str
+def lower_gpu_cumulative_scan(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any], op: str
 ) -> None:
     """np.cumsum, np.cumprod and their like along an axis. Of complex numbers sums alone, of each part."""
     (source,) = reads
@@ -51,35 +51,35 @@ def lower_cumulative_scan(
     outer, inner = math.prod(source.shape[:axis]), math.prod(source.shape[axis + 1 :])
     by_columns = length <= SHORT or (inner > 1 and outer * inner >= COLUMNS)
     if by_columns and source.contiguous and target.contiguous:
-        scan_columns(calls, source, target, op, outer, length, inner)
+        gpu_scan_columns(calls, source, target, op, outer, length, inner)
         return
     given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
     result = calls.result(wanted)
-    scan_rows(calls, given, result, op)
+    gpu_scan_rows(calls, given, result, op)
     calls.deliver_result(result, wanted)
 
 
-def accumulator_dtype(dtype: DType) -> DType:
+def gpu_scan_accumulator_dtype(dtype: DType) -> DType:
     """What results of a dtype are accumulated in: 16-bit floats in float32, small integers in 32 bits."""
     if dtype in HALVES:
         return FLOAT32
     return np.dtype(f"{dtype.kind}4") if dtype.itemsize < 4 else dtype
 
 
-def scan_columns(
-    calls: LaunchBuilder, source: Array, target: Array, op: str, outer: int, length: int, inner: int
+def gpu_scan_columns(
+    calls: GpuLaunchBuilder, source: Array, target: Array, op: str, outer: int, length: int, inner: int
 ) -> None:
     """One thread for each column of (outer, length, inner)."""
-    text = column_scan_text(source.dtype, target.dtype, op)
+    text = cuda_column_scan_text(source.dtype, target.dtype, op)
     total = outer * inner
     calls.add_launch(
         f"scan_{op}", text, [source], [target], [source, target], [total, length, inner], -(-total // 256), 256
     )  # fmt: skip
 
 
-def column_scan_text(source: DType, target: DType, op: str) -> str:
-    run = accumulator_dtype(target)
-    first, last = convert_text(source, run), convert_text(run, target)
+def cuda_column_scan_text(source: DType, target: DType, op: str) -> str:
+    run = gpu_scan_accumulator_dtype(target)
+    first, last = cuda_conversion_text(source, run), cuda_conversion_text(run, target)
     t, o = SHORT_NAMES[source], SHORT_NAMES[target]
     head = [
         "THREADS = 256",
@@ -87,7 +87,7 @@ def column_scan_text(source: DType, target: DType, op: str) -> str:
         "    c = i64(bid_x()) * i64(256) + i64(tid_x())",
         "    if c < n0:",
         "        p = udiv(c, n2) * n1 * n2 + urem(c, n2)",
-        f"        r = {_scan_identity(run, op)}",
+        f"        r = {_cuda_scan_identity(run, op)}",
         "        k = i64(0)",
         "        while k + 8 <= n1:",
         f"            v = load_{t}_8x1(a0, p + k * n2, i32(0), n2)",
@@ -112,15 +112,15 @@ def column_scan_text(source: DType, target: DType, op: str) -> str:
     return "\n".join(head)
 
 
-def scan_rows(calls: LaunchBuilder, source: Array, target: Array, op: str) -> None:
+def gpu_scan_rows(calls: GpuLaunchBuilder, source: Array, target: Array, op: str) -> None:
     """Along the last axis of contiguous arrays."""
     length = source.shape[-1]
-    each = LENGTH * runs_of_thread(accumulator_dtype(target.dtype))
+    each = LENGTH * scan_runs_of_thread(gpu_scan_accumulator_dtype(target.dtype))
     count = math.prod(source.shape[:-1])
     threads = next((t for t in TILES if t * each >= length), TILES[-1])
     tile = threads * each
     tiles = -(-length // tile)
-    run = accumulator_dtype(target.dtype)
+    run = gpu_scan_accumulator_dtype(target.dtype)
     words = max(1, run.itemsize // 4)
     groups = -(-tiles // TOGETHER)
     used = (count * (tiles + groups) + 32 * AHEAD) * words  # what is looked at may lie beyond
@@ -130,34 +130,34 @@ def scan_rows(calls: LaunchBuilder, source: Array, target: Array, op: str) -> No
     vector = (count == 1 or all(length * a.region.itemsize % 16 == 0 for a in (source, target))) and (
         source.aligned and target.aligned
     )
-    text = lookback_scan_text(source.dtype, target.dtype, op, threads, vector)
+    text = cuda_lookback_scan_text(source.dtype, target.dtype, op, threads, vector)
     numbers = [length, tiles, groups, count * tiles * words]
     calls.add_launch(
         f"scan_{op}", text, [source, state], [target, state], [source, target, state], numbers, count * tiles, threads
     )  # fmt: skip
 
 
-def runs_of_thread(run: DType) -> int:
+def scan_runs_of_thread(run: DType) -> int:
     """How many runs of LENGTH neighbours a thread has."""
     return 4 if run.itemsize <= 4 else 2
 
 
-def _scan_identity(dtype: DType, op: str) -> str:
-    return constant_text(dtype, reduction_identity(op, dtype))
+def _cuda_scan_identity(dtype: DType, op: str) -> str:
+    return cuda_constant_text(dtype, reduction_identity(op, dtype))
 
 
-def lookback_scan_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
+def cuda_lookback_scan_text(source: DType, target: DType, op: str, threads: int, vector: bool) -> str:
     """a0: source, a1: target, a2: words, all 0: the tiles' totals, the groups'. n0: length of
     a row, n1: tiles of a row, n2: groups of a row, n3: where the groups' words begin."""
-    run = accumulator_dtype(target)
+    run = gpu_scan_accumulator_dtype(target)
     t, o, a = SHORT_NAMES[source], SHORT_NAMES[target], SHORT_NAMES[run]
-    first, last = convert_text(source, run), convert_text(run, target)
-    groups = runs_of_thread(run)
+    first, last = cuda_conversion_text(source, run), cuda_conversion_text(run, target)
+    groups = scan_runs_of_thread(run)
     tile, warps = threads * LENGTH * groups, threads // 32
     slots = groups * warps
     per = max(1, slots // 32)  # of a lane of the first warp
     end = min(31, slots // per - 1)
-    nothing = _scan_identity(run, op)
+    nothing = _cuda_scan_identity(run, op)
     v, ones = ("v", "") if vector else ("", ", i32(1)")
     shape = f"{LENGTH}x{groups}"
     out = [
@@ -188,7 +188,7 @@ def lookback_scan_text(source: DType, target: DType, op: str, threads: int, vect
         out.append(f"    s{g}_0 = w[{LENGTH * g}]")
         out += [f"    s{g}_{j} = {op}(s{g}_{j - 1}, w[{LENGTH * g + j}])" for j in range(1, LENGTH)]
         out.append(f"    c{g} = s{g}_{LENGTH - 1}")
-        out += _warp_scan_text(f"c{g}", op, "    ")
+        out += _cuda_warp_scan_text(f"c{g}", op, "    ")
         out += [
             f"    p{g} = shuffle_up(c{g}, 1)",
             f"    p{g} = select(lane > 0, p{g}, {nothing})",
@@ -200,7 +200,7 @@ def lookback_scan_text(source: DType, target: DType, op: str, threads: int, vect
     for k in range(1, per):
         out.append(f"        q{k} = {op}(q{k - 1}, sload_{a}_1(sums, slot + {k}))")
     out.append(f"        c = q{per - 1}")
-    out += _warp_scan_text("c", op, "        ")
+    out += _cuda_warp_scan_text("c", op, "        ")
     out += [
         "        e = shuffle_up(c, 1)",
         f"        last = i32({end})",
@@ -208,14 +208,14 @@ def lookback_scan_text(source: DType, target: DType, op: str, threads: int, vect
         f"        e = select(lane > 0, e, {nothing})",
         f"        pre = {nothing}",
         *(["        if n1 > 1:"] if warps > 1 else []),
-        *("            " + line for line in (_look_back_text(run, op, nothing) if warps > 1 else [])),
+        *("            " + line for line in (_scan_look_back_text(run, op, nothing) if warps > 1 else [])),
         f"        if lane <= {end}:",
         f"            e = {op}(pre, e)",
         f"            sstore_{a}_1(before, slot, e)",
     ]
     out += [f"            sstore_{a}_1(before, slot + {k}, {op}(e, q{k - 1}))" for k in range(1, per)]
     if warps > 1:  # else a row is one tile
-        out += ["    if warp == 1:", *("        " + line for line in _previous_groups_text(run, op, nothing))]
+        out += ["    if warp == 1:", *("        " + line for line in _scan_previous_groups_text(run, op, nothing))]
     out.append("    barrier()")
     if warps > 1:
         out.append(f"    groups = sload_{a}_1(earlier, i32(0))")
@@ -235,7 +235,7 @@ def lookback_scan_text(source: DType, target: DType, op: str, threads: int, vect
     return "\n".join(out)
 
 
-def _warp_scan_text(name: str, op: str, indent: str) -> list[str]:
+def _cuda_warp_scan_text(name: str, op: str, indent: str) -> list[str]:
     """name = the running total over the lanes of a warp."""
     lines = []
     for offset in (1, 2, 4, 8, 16):
@@ -244,24 +244,24 @@ def _warp_scan_text(name: str, op: str, indent: str) -> list[str]:
     return lines
 
 
-def _look_back_text(run: DType, op: str, nothing: str) -> list[str]:
+def _scan_look_back_text(run: DType, op: str, nothing: str) -> list[str]:
     """pre = the tiles before this one in its group, posted words in; its own total posted, the group's by its last."""
     words = max(1, run.itemsize // 4)
     return [
         f"mine = number * i64({words})",
         "if lane == 0:",
-        *("    " + line for line in _post_value_text("mine", "total", run)),
+        *("    " + line for line in _scan_post_total_text("mine", "total", run)),
         f"first_ = mine - within * i64({words})",
         "near = i64(lane)",
-        *_sum_posted_text(run, op, nothing, "within"),
+        *_scan_sum_posted_totals_text(run, op, nothing, "within"),
         "pre = sum",
         f"if within == {TOGETHER - 1} and lane == 0:",
         f"    through = {op}(pre, total)",
-        *("    " + line for line in _post_value_text(f"n3 + (row * n2 + group) * i64({words})", "through", run)),
+        *("    " + line for line in _scan_post_total_text(f"n3 + (row * n2 + group) * i64({words})", "through", run)),
     ]
 
 
-def _previous_groups_text(run: DType, op: str, nothing: str) -> list[str]:
+def _scan_previous_groups_text(run: DType, op: str, nothing: str) -> list[str]:
     """groups = all before this tile's group, left in shared memory. The second warp does it."""
     words = max(1, run.itemsize // 4)
     a = SHORT_NAMES[run]
@@ -271,7 +271,7 @@ def _previous_groups_text(run: DType, op: str, nothing: str) -> list[str]:
         "while done < group:",
         f"    first_ = n3 + row * n2 * i64({words})",
         "    near = done + i64(lane)",
-        *("    " + line for line in _sum_posted_text(run, op, nothing, "group")),
+        *("    " + line for line in _scan_sum_posted_totals_text(run, op, nothing, "group")),
         f"    groups = {op}(groups, sum)",
         f"    done += {32 * AHEAD}",
         "if lane == 0:",
@@ -279,7 +279,7 @@ def _previous_groups_text(run: DType, op: str, nothing: str) -> list[str]:
     ]
 
 
-def _sum_posted_text(run: DType, op: str, nothing: str, below: str) -> list[str]:
+def _scan_sum_posted_totals_text(run: DType, op: str, nothing: str, below: str) -> list[str]:
     """sum = the posted values number `near`, near + 32, ... of each lane, of those that are `below`."""
     words = max(1, run.itemsize // 4)
     known = f"u64({FLAG})"
@@ -293,12 +293,14 @@ def _sum_posted_text(run: DType, op: str, nothing: str, below: str) -> list[str]
         flags = f"and_({flags}, {name})"
     lines.append(f"    ready = and_({flags}, {known})")
     for k in range(AHEAD):
-        lines.append(f"f{k} = select(near + {32 * k} < {below}, {_read_posted_text(f'z{k}', run)}, {nothing})")
+        lines.append(
+            f"f{k} = select(near + {32 * k} < {below}, {_scan_read_posted_total_text(f'z{k}', run)}, {nothing})"
+        )
         lines.append(f"sum{k} = {op}(sum{k - 1}, f{k})" if k else "sum0 = f0")
     return [*lines, f"sum = sum{AHEAD - 1}", f"sum = warp_{op}(sum, 32)"]
 
 
-def _post_value_text(place: str, name: str, run: DType) -> list[str]:
+def _scan_post_total_text(place: str, name: str, run: DType) -> list[str]:
     """Post a value as words of 32 bits, each with a flag above."""
     a = SHORT_NAMES[run]
     if run.itemsize == 4:
@@ -312,7 +314,7 @@ def _post_value_text(place: str, name: str, run: DType) -> list[str]:
     ]
 
 
-def _read_posted_text(place: str, run: DType) -> str:
+def _scan_read_posted_total_text(place: str, run: DType) -> str:
     a = SHORT_NAMES[run]
     low = f"and_({place}_0, u64({2**32 - 1}))"
     if run.itemsize == 4:

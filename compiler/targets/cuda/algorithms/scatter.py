@@ -9,9 +9,9 @@ from typing import Any
 
 from ....core.types import INT64, SHORT_NAMES, DType
 from ....layout.operands import Array
-from .launches import LaunchBuilder, convert_text
-from .privatized_scatter import combine_before_place, scatter_into_few_places
-from .sort import sort_rows
+from .launches import GpuLaunchBuilder, cuda_conversion_text
+from .privatized_scatter import gpu_scatter_into_few_places, scatter_op_before_place
+from .sort import gpu_sort_rows
 
 THREADS = 256
 CHUNK = 64  # values that are combined one after another: at least 8
@@ -19,8 +19,8 @@ EVERY = 16  # values to a place from which on a thread takes a chunk
 COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}
 
 
-def lower_last_occurrences(
-    calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+def lower_gpu_last_occurrences(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
 ) -> None:
     """Where each number comes last among the indices, -1 where it does not. The numbers are those below the length of
     the result."""
@@ -43,7 +43,9 @@ def NAME(a0, a1, n0, n1):
 """
 
 
-def lower_ufunc_at(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_ufunc_at(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+) -> None:
     """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
 
     Many values for few places are combined in shared memory, integers in any order. Else the indices are sorted by the
@@ -52,12 +54,12 @@ def lower_ufunc_at(calls: LaunchBuilder, reads: Sequence[Array], target: Array, 
     base, indices, values = reads[0], *map(calls.contiguous, reads[1:])
     op, result = COMBINE[options["ufunc"]], calls.result(target)
     calls.add_copy(base, result)
-    _combine_by_sorting(calls, indices, values, result, op)
+    _gpu_scatter_by_sorting(calls, indices, values, result, op)
     calls.deliver_result(result, target)
 
 
-def _combine_by_sorting(calls: LaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> None:
-    if scatter_into_few_places(calls, indices, values, target, op) or combine_integers_atomically(
+def _gpu_scatter_by_sorting(calls: GpuLaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> None:
+    if gpu_scatter_into_few_places(calls, indices, values, target, op) or gpu_scatter_integers_atomically(
         calls, indices, values, target, op
     ):
         return
@@ -65,15 +67,15 @@ def _combine_by_sorting(calls: LaunchBuilder, indices: Array, values: Array, tar
     numbers, keys = (calls.temporary(indices.shape, "u4") for _ in range(2))
     order = calls.temporary(indices.shape, "i8")
     blocks = -(-length // THREADS)
-    text = index_to_u32_text(indices.dtype)
+    text = cuda_index_to_u32_text(indices.dtype)
     calls.add_launch("numbers", text, [indices], [numbers], [indices, numbers], [length, places], blocks, THREADS)
-    sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
+    gpu_sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
     each = CHUNK if length >= EVERY * places else 1
     known: Array | None = order
     while length:
         chunks = -(-length // CHUNK) if length > CHUNK else 0
         after = calls.temporary((max(chunks, 1),), "u4"), calls.temporary((max(chunks, 1),), target.dtype)
-        text = combine_sorted_text(target.dtype, values.dtype, op, each, known is not None, chunks > 0)
+        text = cuda_combine_sorted_text(target.dtype, values.dtype, op, each, known is not None, chunks > 0)
         reads = [keys, *([known] if known is not None else []), values, target]
         touched = [target, *(after if chunks else ())]
         pointers = [keys, known or keys, values, target, *after]
@@ -84,19 +86,21 @@ def _combine_by_sorting(calls: LaunchBuilder, indices: Array, values: Array, tar
         (keys, values), known, length, each = after, None, chunks, CHUNK
 
 
-def combine_integers_atomically(calls: LaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> bool:
+def gpu_scatter_integers_atomically(
+    calls: GpuLaunchBuilder, indices: Array, values: Array, target: Array, op: str
+) -> bool:
     """Integers, which are the same in every order; False for others."""
     t = SHORT_NAMES[target.dtype]
     if target.dtype.kind not in "iu" or target.dtype.itemsize < 4 or op not in ("add", "sub", "maximum"):
         return False
     length, places = indices.shape[0], target.shape[0]
-    value = convert_text(values.dtype, target.dtype)("v")
+    value = cuda_conversion_text(values.dtype, target.dtype)("v")
     atomic, given = "max" if op == "maximum" else "add", f"neg({value})" if op == "sub" else value
     lines = [
         f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
         "if j < n0:",
         f"    given = load_{SHORT_NAMES[indices.dtype]}_1x1(a0, j, i32(0), i32(0))",
-        f"    k = {convert_text(indices.dtype, INT64)('given')}",
+        f"    k = {cuda_conversion_text(indices.dtype, INT64)('given')}",
         f"    v = load_{SHORT_NAMES[values.dtype]}_1x1(a1, j, i32(0), i32(0))",
         "    if k >= 0 and k < n1:",
         f"        g{atomic}_{t}(a2, k, {given})",
@@ -107,7 +111,7 @@ def combine_integers_atomically(calls: LaunchBuilder, indices: Array, values: Ar
     return True
 
 
-def index_to_u32_text(dtype: DType) -> str:
+def cuda_index_to_u32_text(dtype: DType) -> str:
     """a0: indices, a1: u32 the same; n1 for those that are out of range. n0: how many indices, n1: how many places."""
     t = SHORT_NAMES[dtype]
     return f"""THREADS = {THREADS}
@@ -115,13 +119,13 @@ def NAME(a0, a1, n0, n1):
     j = i64(bid_x()) * {THREADS} + i64(tid_x())
     if j < n0:
         given = load_{t}_1x1(a0, j, i32(0), i32(0))
-        k = {convert_text(dtype, INT64)("given")}
+        k = {cuda_conversion_text(dtype, INT64)("given")}
         k = k if k >= 0 and k < n1 else n1
         store_u32_1x1(a1, j, i32(0), i32(0), u32_from_i64(k))
 """
 
 
-def combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, more: bool) -> str:
+def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, more: bool) -> str:
     """a0: sorted u32 indices, those of n1 and above count for nothing, a1: where their values are (ordered; else in
     their own order), a2: values, a3: what they are combined with, a4, a5: of each chunk the index that it goes on with
     and what it has for it (more). n0: how many indices, n1: how many places. each: indices of a thread."""
@@ -129,12 +133,12 @@ def combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered
     half = t in ("f16", "bf16")
     wide = (lambda x: f"f32_from_{t}({x})") if half else (lambda x: x)
     narrow = (lambda x: f"{t}_from_f32({x})") if half else (lambda x: x)
-    own = convert_text(values, dtype)
+    own = cuda_conversion_text(values, dtype)
 
-    def combined(op: str, into: str, value: str) -> str:
+    def combined_text(op: str, into: str, value: str) -> str:
         return f"{into} = " + narrow(f"{op}({wide(into)}, {wide(value)})")
 
-    def key(place: str) -> str:
+    def key_text(place: str) -> str:
         return f"i64_from_u32(load_u32_1x1(a0, {place}, i32(0), i32(0)))"
 
     place = "load_i64_1x1(a1, j, i32(0), i32(0))" if ordered else "j"
@@ -143,19 +147,19 @@ def combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered
         several = own(f"gather_{given}_8x1(a2, i64(0), i32(0), i32(0), load_i64_8x1(a1, j, i32(0), i32(1)))")
     else:
         several = own(f"load_{given}_8x1(a2, j, i32(0), i32(1))")
-    part = combine_before_place(op)
+    part = scatter_op_before_place(op)
     lines = [
         f"at = (i64(bid_x()) * {THREADS} + i64(tid_x())) * {each}",
         "if at < n0:",
         f"    end = least(at + {each}, n0)",
         "    j = at",
-        f"    before = {key('at - 1')} if at > 0 else n1",
+        f"    before = {key_text('at - 1')} if at > 0 else n1",
         *(["    own = n1", f"    total = {own(f'load_{given}_1x1(a2, i64(0), i32(0), i32(0))')}"] if more else []),
         "    while j < end:",
-        f"        k = {key('j')}",
+        f"        k = {key_text('j')}",
         "        if k < n1 and before != k:",
         f"            stop = (udiv(j, i64({CHUNK})) + 1) * {CHUNK}",
-        f"            long = {key(f'stop + {CHUNK - 1}')} == k if stop + {CHUNK} <= n0 else False",
+        f"            long = {key_text(f'stop + {CHUNK - 1}')} == k if stop + {CHUNK} <= n0 else False",
         "            stop = stop if long else n0",
         f"            r = load_{t}_1x1(a3, k, i32(0), i32(0))",
         f"            p = {place}",
@@ -164,32 +168,32 @@ def combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered
         f"                v = {own(f'load_{given}_1x1(a2, p, i32(0), i32(0))')}",
         "                j += 1",  # what the next turn needs is on its way while this one waits for its value
         f"                p = {place} if j < n0 else i64(0)",
-        f"                again = {key('j')} if j < stop else n1",
-        f"                {combined(op, 'r', 'v')}",
+        f"                again = {key_text('j')} if j < stop else n1",
+        f"                {combined_text(op, 'r', 'v')}",
         f"            store_{t}_1x1(a3, k, i32(0), i32(0), r)",
     ]
     if more:
         goes_on = [
             f"next_ = least(j + {CHUNK}, n0)",
-            f"whole = {key(f'j + {CHUNK - 1}')} == k if j + {CHUNK} <= n0 else False",
-            f"long = whole or ({key(f'j - {CHUNK + 1}')} == k if j > {CHUNK} else False)",
+            f"whole = {key_text(f'j + {CHUNK - 1}')} == k if j + {CHUNK} <= n0 else False",
+            f"long = whole or ({key_text(f'j - {CHUNK + 1}')} == k if j > {CHUNK} else False)",
             "if long:",
             "    own = k",
             "if whole:",
             f"    w = {several}",
             "    total = w[0]",
-            *(f"    {combined(part, 'total', f'w[{i}]')}" for i in range(1, 8)),
+            *(f"    {combined_text(part, 'total', f'w[{i}]')}" for i in range(1, 8)),
             "    j += 8",
             "    while j < next_:",
             f"        w = {several}",
-            *(f"        {combined(part, 'total', f'w[{i}]')}" for i in range(8)),
+            *(f"        {combined_text(part, 'total', f'w[{i}]')}" for i in range(8)),
             "        j += 8",
             "elif long:",
             f"    total = {value}",
             "    j += 1",
-            f"    while ({key('j')} if j < next_ else n1) == k:",
+            f"    while ({key_text('j')} if j < next_ else n1) == k:",
             f"        v = {value}",
-            f"        {combined(part, 'total', 'v')}",
+            f"        {combined_text(part, 'total', 'v')}",
             "        j += 1",
             "else:",
             "    j += 1",

@@ -16,78 +16,85 @@ import numpy as np
 
 from ....core.types import DType
 from ....layout.operands import Array
-from .launches import LaunchBuilder
+from .launches import GpuLaunchBuilder
 from .radix_sort_text import (
     DIGITS,
     EACH,
     START_TEXT,
     THREADS,
-    block_sort_text,
-    digit_histogram_text,
-    key_dtype,
-    radix_pass_text,
+    radix_digit_histogram_text,
+    radix_key_dtype,
+    radix_sort_block_text,
+    radix_sort_pass_text,
 )
 
 BLOCKS = 8  # of a multiprocessor, that count digits
 
 
-def lower_sort(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_sort(calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
     """np.sort along an axis; np.partition is one too."""
-    _lower_sort_call(calls, reads[0], target, options, places=False)
+    _lower_gpu_sort_call(calls, reads[0], target, options, places=False)
 
 
-def lower_argsort(calls: LaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_argsort(
+    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+) -> None:
     """np.argsort along an axis, always stable; np.argpartition is one too."""
-    _lower_sort_call(calls, reads[0], target, options, places=True)
+    _lower_gpu_sort_call(calls, reads[0], target, options, places=True)
 
 
-def _lower_sort_call(
-    calls: LaunchBuilder, source: Array, target: Array, options: Mapping[str, Any], places: bool
+def _lower_gpu_sort_call(
+    calls: GpuLaunchBuilder, source: Array, target: Array, options: Mapping[str, Any], places: bool
 ) -> None:
     axis = options.get("axis", -1)
     axis += len(source.shape) if axis < 0 else 0
     given, wanted = calls.contiguous(source.moved(axis)), target.moved(axis)
     result = calls.result(wanted)
-    sort_rows(calls, given, None if places else result, result if places else None)
+    gpu_sort_rows(calls, given, None if places else result, result if places else None)
     calls.deliver_result(result, wanted)
 
 
-def block_sort_keys(length: int, dtype: DType) -> int:
+def keys_of_thread_in_block_sort(length: int, dtype: DType) -> int:
     """Keys of each thread of a block that sorts a row on its own; 0 if rows are too long for that."""
-    most = EACH[key_dtype(dtype).itemsize]
+    most = EACH[radix_key_dtype(dtype).itemsize]
     return next((e for e in (1, 2, 4, 8, 16) if e * THREADS >= length and e <= most), 0)
 
 
-def sort_rows(
-    calls: LaunchBuilder, source: Array, values: Array | None, places: Array | None, down: bool = False, passes: int = 0
+def gpu_sort_rows(
+    calls: GpuLaunchBuilder,
+    source: Array,
+    values: Array | None,
+    places: Array | None,
+    down: bool = False,
+    passes: int = 0,
 ) -> None:
     """Sort each row of a contiguous array: its values to one array, where they come from (int64) to another.
 
     down: the places from the greatest value on; where `places` has shorter rows, the first of each. passes: bytes
     of a key that differ, where those above are known to be equal."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
-    each, passes = block_sort_keys(length, source.dtype), passes or key_dtype(source.dtype).itemsize
+    each, passes = keys_of_thread_in_block_sort(length, source.dtype), passes or radix_key_dtype(source.dtype).itemsize
     written = [a for a in (values, places) if a is not None]
     if each:
-        text = block_sort_text(source.dtype, each, values is not None, places is not None, down, passes)
+        text = radix_sort_block_text(source.dtype, each, values is not None, places is not None, down, passes)
         pointers = [source, values or source, places or source]
         calls.add_launch("sort_rows", text, [source], written, pointers, [length, written[0].shape[-1]], count, THREADS)
         return
-    _sort_long_rows(calls, source, values, places, length, count, down, passes)
+    _gpu_radix_sort_long_rows(calls, source, values, places, length, count, down, passes)
 
 
-def _sort_long_rows(
-    calls: LaunchBuilder, source: Array, values: Array | None, places: Array | None, length: int, count: int, down:
+def _gpu_radix_sort_long_rows(
+    calls: GpuLaunchBuilder, source: Array, values: Array | None, places: Array | None, length: int, count: int, down:
     bool, passes: int,
 ) -> None:  # fmt: skip
-    key = key_dtype(source.dtype)
+    key = radix_key_dtype(source.dtype)
     tile = THREADS * EACH[key.itemsize]
     tiles = -(-length // tile)
     counts = calls.temporary((count, passes, DIGITS), np.uint64)
     calls.add_fill(counts, 0)
     stretch = max(tile, -(-length // (BLOCKS * calls.gpu.multiprocessors)))
     stretches = -(-length // stretch)
-    text = digit_histogram_text(source.dtype, places is not None, down, passes)
+    text = radix_digit_histogram_text(source.dtype, places is not None, down, passes)
     numbers = [length, stretch, stretches]
     calls.add_launch("sort_count", text, [source, counts], [counts], [source, counts], numbers, count * stretches)
     calls.add_launch("sort_starts", START_TEXT, [counts], [counts], [counts], [], count * passes)
@@ -103,7 +110,7 @@ def _sort_long_rows(
         first, last = number == 0, number == passes - 1
         to = values if last else spare[number % 2]
         to_places = None if not with_places else places if last else spare_places[number % 2]
-        text = radix_pass_text(source.dtype, first, last, with_places, to is not None, down)
+        text = radix_sort_pass_text(source.dtype, first, last, with_places, to is not None, down)
         reads = [keys, counts, state, *([own] if own is not None else [])]
         writes = [state, *(a for a in (to, to_places) if a is not None)]
         pointers = [keys, own or keys, to or keys, to_places or keys, counts, state]

@@ -13,32 +13,32 @@ from typing import Any
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
 from ....layout.operands import Array
-from .bincount import lower_bincount
-from .launches import LaunchBuilder
-from .radix_select import lower_kth_values, lower_topk
-from .scan import lower_cumulative_scan, lower_ufunc_accumulate
-from .scatter import lower_last_occurrences, lower_ufunc_at
-from .sort import lower_argsort, lower_sort
+from .bincount import lower_gpu_bincount
+from .launches import GpuLaunchBuilder
+from .radix_select import lower_gpu_kth_values, lower_gpu_topk
+from .scan import lower_gpu_cumulative_scan, lower_gpu_ufunc_accumulate
+from .scatter import lower_gpu_last_occurrences, lower_gpu_ufunc_at
+from .sort import lower_gpu_argsort, lower_gpu_sort
 
-Row = Callable[[LaunchBuilder, Sequence[Array], Array, Mapping[str, Any]], None]
+Row = Callable[[GpuLaunchBuilder, Sequence[Array], Array, Mapping[str, Any]], None]
 
 ROWS: dict[str, Row] = {
-    "cumsum": partial(lower_cumulative_scan, op="add"),
-    "cumprod": partial(lower_cumulative_scan, op="mul"),
-    "accumulate": lower_ufunc_accumulate,
-    "bincount": lower_bincount,
-    "last_places": lower_last_occurrences,
-    "combine_at": lower_ufunc_at,
-    "sort": lower_sort,
-    "partition": lower_sort,
-    "argsort": lower_argsort,
-    "argpartition": lower_argsort,
-    "kth": lower_kth_values,
-    "topk": lower_topk,
+    "cumsum": partial(lower_gpu_cumulative_scan, op="add"),
+    "cumprod": partial(lower_gpu_cumulative_scan, op="mul"),
+    "accumulate": lower_gpu_ufunc_accumulate,
+    "bincount": lower_gpu_bincount,
+    "last_places": lower_gpu_last_occurrences,
+    "combine_at": lower_gpu_ufunc_at,
+    "sort": lower_gpu_sort,
+    "partition": lower_gpu_sort,
+    "argsort": lower_gpu_argsort,
+    "argpartition": lower_gpu_argsort,
+    "kth": lower_gpu_kth_values,
+    "topk": lower_gpu_topk,
 }
 
 
-def lower_device_call(
+def lower_gpu_call(
     gpu: GpuProperties,
     function: str,
     reads: Sequence[Array],
@@ -48,6 +48,6 @@ def lower_device_call(
     line: str,
 ) -> list[Task]:
     """The tasks of a host call on a GPU, which may add buffers. target: where its result goes."""
-    calls = LaunchBuilder(gpu, buffers, line, [])
+    calls = GpuLaunchBuilder(gpu, buffers, line, [])
     ROWS[function](calls, reads, target, options)
     return calls.tasks

@@ -13,9 +13,9 @@ import pytest
 
 from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.targets.cpu.kernel import launch_units, print_llvm_kernel
-from kernelgraph.compiler.targets.cpu.loops import vector_axis
-from kernelgraph.compiler.targets.cpu.reduce import values_to_buffer
+from kernelgraph.compiler.targets.cpu.kernel import cpu_launch_units, print_llvm_kernel
+from kernelgraph.compiler.targets.cpu.loops import choose_vector_axis
+from kernelgraph.compiler.targets.cpu.reduce import vector_values_to_buffer
 from tests.compiler.cpu_nests import random_nest
 
 
@@ -93,7 +93,7 @@ def test_equal_values_need_one_text() -> None:
     ],
 )
 def test_units(nest: LoopNest, sizes: tuple[int, ...], count: int) -> None:
-    found, grain = launch_units(nest, sizes)
+    found, grain = cpu_launch_units(nest, sizes)
     assert found == count
     assert grain >= 1
 
@@ -104,9 +104,9 @@ def test_large_launches_have_several_chunks_and_small_ones_one() -> None:
         (total("s1"), (4096, 2048), (8, 64)),
         (copy("ss", "s1"), (4096, 4096), (32, 64)),
     ]:
-        count, grain = launch_units(nest, large)
+        count, grain = cpu_launch_units(nest, large)
         assert 8 <= -(-count // grain) <= 64
-        count, grain = launch_units(nest, small)
+        count, grain = cpu_launch_units(nest, small)
         assert -(-count // grain) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_whole_array_that_is_reduced_and_stored_runs_along_its_elements() -> N
     body = (load(0, FLOAT64), Instr("mul", FLOAT64, (0, 0)), store(1, 1, FLOAT64))
     loop = Phase(LOOP, 0, body, (Reduction("sum", FLOAT64, (1,)),))
     end = Phase(POINT, 3, (Instr("result", FLOAT64, (), (0, 0, 0)), store(2, 3, FLOAT64)))
-    assert vector_axis(LoopNest("kernel", 1, 1, operands, (), (loop, end))) == 1
+    assert choose_vector_axis(LoopNest("kernel", 1, 1, operands, (), (loop, end))) == 1
 
 
 def chain(length: int, values: int = 1, dtype: DType = FLOAT64) -> LoopNest:
@@ -212,7 +212,7 @@ def test_equal_values_are_told_apart_without_looking_through_all_that_they_are_m
     moved = [replace(i, args=tuple(a + 16 for a in i.args)) for i in loop.instrs]
     again = Phase(LOOP, 16, (*moved, Instr("store", f4, (31,), (1, 0))))
     operands = (Operand(f4, "in", "01"), Operand(f4, "out", "01"))
-    reuse = values_to_buffer(LoopNest("levels", 1, 1, operands, (), (loop, again)))
+    reuse = vector_values_to_buffer(LoopNest("levels", 1, 1, operands, (), (loop, again)))
     assert reuse.keep == (15,) and reuse.take == {31: 15}
     assert looks < 100
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.core.types import dtype_of
-from kernelgraph.compiler.targets.cpu.matvec import columns_kernel, rows_kernel
+from kernelgraph.compiler.targets.cpu.matvec import llvm_matvec_columns_kernel, llvm_matvec_rows_kernel
 from kernelgraph.runtime.codegen import llvm_jit
 
 LENGTHS = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 130])
@@ -42,7 +42,10 @@ def test_kernels_on_any_length(dtype: str, vector_bytes: int, count: int, length
     block = data.draw(st.sampled_from([count, -(-count // 2), 3]))
     rows = [a.ctypes.data, x.ctypes.data, 0, count, length, a.strides[0], item]
     columns = [along.ctypes.data, x.ctypes.data, 0, count, length, along.strides[1], item, block]
-    for make, slots, units in ((rows_kernel, rows, -(-count // 4)), (columns_kernel, columns, -(-count // block))):
+    for make, slots, units in (
+        (llvm_matvec_rows_kernel, rows, -(-count // 4)),
+        (llvm_matvec_columns_kernel, columns, -(-count // block)),
+    ):
         found = []
         for cut in (0, data.draw(st.integers(0, units))):
             y = np.full(count + 2, 7, dtype)

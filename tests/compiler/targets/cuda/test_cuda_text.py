@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
-from kernelgraph.compiler.targets.cuda.kernel import print_cuda_kernel, tile_row_width
+from kernelgraph.compiler.targets.cuda.kernel import cuda_threads_of_resident_row, print_cuda_kernel
 from tests.compiler.cuda_nests import B1, F32, F64, I64, Builder, array, check, emulate, reference
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -129,7 +129,7 @@ def softmax(layout: str, width: int, parallel: int = 1, dtype: Any = F32, aligne
 @pytest.mark.parametrize("length", [1, 3, 4, 31, 128, 130, 600, 1200, 2051])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_softmax_rows(length: int, aligned: bool) -> None:
-    width, _ = tile_row_width(length, 4)
+    width, _ = cuda_threads_of_resident_row(length, 4)
     pointers = check(softmax("s1", width, aligned=aligned), (3, length), length)
     assert set(pointers[0].loads.values()) == {1}  # the row stays in registers
     check(softmax("s1", 0, aligned=aligned), (3, length), length)
@@ -193,7 +193,9 @@ def reductions(draw: st.DrawFn) -> tuple[LoopNest, tuple[int, ...]]:
     lengths = [draw(st.integers(1, 3)) for _ in range(parallel)] + [draw(st.integers(1, 30)) for _ in range(reduced)]
     if draw(st.booleans()):
         lengths[parallel - 1] = draw(st.integers(1, 40))
-    width = draw(st.sampled_from([0, tile_row_width(lengths[-1], dtype.itemsize if len(operands) < 5 else 8)[0]]))
+    width = draw(
+        st.sampled_from([0, cuda_threads_of_resident_row(lengths[-1], dtype.itemsize if len(operands) < 5 else 8)[0]])
+    )
     bits = draw(st.sampled_from([32, 64]))
     return b.nest("k", parallel, reduced, operands, index_bits=bits, width=width), tuple(lengths)
 
@@ -217,7 +219,7 @@ def test_a_value_that_is_the_same_all_along_a_row(combine: str, length: int) -> 
     b.point()
     b.store(2, b.result(found, I64, int(arg)))
     operands = [Operand(I64, "in", "s0"), Operand(I64, "out", "s1"), Operand(I64, "out", "s0")]
-    for width in (0, tile_row_width(length, 8)[0]):
+    for width in (0, cuda_threads_of_resident_row(length, 8)[0]):
         check(b.nest("k", 1, 1, operands, width=width), (3, length), 1)
 
 

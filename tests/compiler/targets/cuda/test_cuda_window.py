@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.pipeline import build_program
-from kernelgraph.compiler.targets.cuda.kernel import grid_and_block
-from kernelgraph.compiler.targets.cuda.launch_shape import choose_launch_shape
+from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block
+from kernelgraph.compiler.targets.cuda.launch_shape import choose_cuda_launch_shape
 from kernelgraph.runtime.program.device import H200, GpuProperties
 from tests.compiler.cuda_nests import F32, Array, _array, emulate, reference
 from tests.compiler.device_calls import emulated
@@ -121,8 +121,8 @@ def test_what_is_written_in_place_is_in_no_window() -> None:
 @pytest.mark.parametrize("gpu", [H200, replace(H200, multiprocessors=16)])
 def test_blocks_are_as_large_as_leaves_enough_of_them(sizes: tuple[int, int], gpu: GpuProperties) -> None:
     nest = five_point()
-    (blocks, _, _), (x, y, z) = grid_and_block(nest, sizes, gpu)
-    rows, columns = choose_launch_shape(nest).groups, 62 * x // 32
+    (blocks, _, _), (x, y, z) = cuda_grid_and_block(nest, sizes, gpu)
+    rows, columns = choose_cuda_launch_shape(nest).groups, 62 * x // 32
     assert (x % 32, z) == (0, 1) and 32 <= x * y <= 256
     assert blocks == -(-sizes[1] // columns) * -(-sizes[0] // (rows * y))
     assert blocks >= 2 * gpu.multiprocessors or x * y == 32
@@ -137,7 +137,7 @@ def test_users_functions_and_gathers_take_no_windows() -> None:
 
     graph, _ = graph_of(looked_up, [np.ones(100, np.int64), table])
     for form in forms(build_program(graph, "cuda")):
-        assert not form.looked_up or choose_launch_shape(form).strategy == "elementwise"
+        assert not form.looked_up or choose_cuda_launch_shape(form).strategy == "elementwise"
 
 
 def test_the_cpu_has_no_windows() -> None:

@@ -135,9 +135,9 @@ def test_warps_with_places_of_their_own(monkeypatch: Any) -> None:
         return y
 
     agrees(greatest, RNG.integers(-9, 9, 40).astype("i2"), i % 7, v.astype("i2"))
-    text = privatized_scatter.private_scatter_text
+    text = privatized_scatter.cuda_privatized_scatter_text
     monkeypatch.setattr(
-        privatized_scatter, "private_scatter_text", lambda *args: text(*args).replace("sync_warp()", "")
+        privatized_scatter, "cuda_privatized_scatter_text", lambda *args: text(*args).replace("sync_warp()", "")
     )
     with pytest.raises(AssertionError, match="without a barrier"):
         agrees(together, x, i % 7, v)

@@ -26,7 +26,7 @@ def small(monkeypatch: Any) -> None:
         monkeypatch.setattr(module, "BINS", 256)
         monkeypatch.setattr(module, "EACH", 2)
     monkeypatch.setattr(radix_select_text, "BITS", 4)
-    monkeypatch.setattr(radix_select, "block_sort_keys", lambda length, dtype: 0)
+    monkeypatch.setattr(radix_select, "keys_of_thread_in_block_sort", lambda length, dtype: 0)
 
 
 @pytest.mark.parametrize("rows", [0, 1000], ids=["a block for a row", "blocks for stretches"])

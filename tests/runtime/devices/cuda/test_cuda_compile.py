@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel, tile_row_width
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest, cuda_threads_of_resident_row
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
 from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin, compile_ptx, link_ptx_to_cubin
@@ -58,7 +58,7 @@ def products(fastmath: bool) -> LoopNest:
 
 
 def ptx_of(nest: LoopNest, cc: tuple[int, int] = CC) -> str:
-    return compile_ptx(cuda_kernel(nest), cc)
+    return compile_ptx(cuda_kernel_of_nest(nest), cc)
 
 
 @few
@@ -106,7 +106,10 @@ def test_shifted_operands_leave_no_gaps() -> None:
     b.point()
     b.store(1, b.load(0, F32))
     nest = b.nest("k", 1, 0, [Operand(F32, "in", "1", False), Operand(F32, "out", "1", False)])
-    assert "load_f32_1x8(" in cuda_kernel(nest).source and "step = bdim_x() * 1" in cuda_kernel(nest).source
+    assert (
+        "load_f32_1x8(" in cuda_kernel_of_nest(nest).source
+        and "step = bdim_x() * 1" in cuda_kernel_of_nest(nest).source
+    )
     assert ".v4" not in ptx_of(nest)
 
 
@@ -122,7 +125,7 @@ def test_a_stencil_reads_its_rows_once(cc: tuple[int, int], tmp_path: Path) -> N
 
 
 def test_a_row_is_read_once() -> None:
-    width, _ = tile_row_width(4096, 4)
+    width, _ = cuda_threads_of_resident_row(4096, 4)
     ptx = ptx_of(softmax("s1", width))
     assert width == 4 and ".local" not in ptx
     assert ptx.count("st.global.v4.f32") == 2 * width  # with and without a mask
@@ -146,11 +149,11 @@ def test_many_reductions_fit_shared_memory() -> None:
     for where in found:
         b.store(len(operands), b.result(where, F64))
         operands.append(Operand(F64, "out", "10"))
-    compile_cubin(cuda_kernel(b.nest("k", 1, 1, operands)), CC)
+    compile_cubin(cuda_kernel_of_nest(b.nest("k", 1, 1, operands)), CC)
 
 
 def test_names_are_stable() -> None:
-    kernel = cuda_kernel(one("add", F32, F32))
+    kernel = cuda_kernel_of_nest(one("add", F32, F32))
     first = compile_ptx(kernel, CC)
     assert compile_ptx(kernel, CC) == first and ".visible .entry k(" in first and "NumbaEnv" not in first
 
@@ -207,7 +210,7 @@ def sass(nest: LoopNest, tmp_path: Path, cc: tuple[int, int] = CC) -> str:
     if tool is None:
         pytest.skip("nvdisasm is not installed")
     path = tmp_path / "k.cubin"
-    path.write_bytes(compile_cubin(cuda_kernel(nest), cc))
+    path.write_bytes(compile_cubin(cuda_kernel_of_nest(nest), cc))
     return subprocess.run([tool, str(path)], capture_output=True, text=True, check=True).stdout
 
 
@@ -228,7 +231,7 @@ def _from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_from_disk")
 def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = cuda_kernel(one("add", F32, F32))
+    kernel = cuda_kernel_of_nest(one("add", F32, F32))
     with override(cache_dir=str(tmp_path)):
         (first,) = cuda_compile.compile_cubins([kernel], CC)
         monkeypatch.setattr(cuda_compile, "compile_cubin", lambda *a: pytest.fail("compiled again"))
@@ -238,7 +241,7 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_from_disk")
 def test_a_warm_start_imports_no_numba(tmp_path: Path) -> None:
-    kernel = cuda_kernel(one("add", F32, F32))
+    kernel = cuda_kernel_of_nest(one("add", F32, F32))
     with override(cache_dir=str(tmp_path)):
         cuda_compile.compile_cubins([kernel], CC)
     program = f"""
@@ -263,7 +266,7 @@ def test_what_does_not_compile_says_so() -> None:
 
 def test_elsewhere_gives_the_same() -> None:
     """What another process compiles; a kernel that ends it is left to be compiled here."""
-    kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul")]
+    kernels = [cuda_kernel_of_nest(one(op, F32, F32)) for op in ("add", "mul")]
     waiting: SimpleQueue[int] = SimpleQueue()
     for i in (0, 1, 2):
         waiting.put(i)
@@ -281,7 +284,7 @@ def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None
     """In threads and processes, as one by one; the first that is wrong is told, and no other is begun."""
     monkeypatch.setattr(cuda_compile, "_cores_for_cuda_compilation", lambda: 3)
     monkeypatch.setattr(cuda_compile, "MANY", 2)
-    kernels = [cuda_kernel(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
+    kernels = [cuda_kernel_of_nest(one(op, F32, F32)) for op in ("add", "mul", "sub", "minimum")]
     assert cuda_compile._compile_cubins_in_parallel(kernels, CC) == [compile_cubin(k, CC) for k in kernels]
     wrong, begun = replace(kernels[0], source="THREADS = 1\ndef k(a0):\n    add(a0)\n" + "# the longest" * 1000), []
     monkeypatch.setattr(cuda_compile, "_cores_for_cuda_compilation", lambda: 1)
@@ -296,7 +299,7 @@ def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
-    kernel, whole = cuda_kernel(nest), cuda_compile._compile_numba_library_with_user_functions
+    kernel, whole = cuda_kernel_of_nest(nest), cuda_compile._compile_numba_library_with_user_functions
     monkeypatch.setattr(
         cuda_compile, "_compile_numba_library_with_user_functions", lambda *a: pytest.fail("numba's own way")
     )
@@ -310,7 +313,7 @@ def test_a_process_that_has_compiled_much_compiles_as_fast(monkeypatch) -> None:
     """numba-cuda finds what it has typed before: nothing that we pass on makes its keys differ."""
     from numba.cuda.typing import templates
 
-    kernel, built = cuda_kernel(one("add", F32, F32)), []
+    kernel, built = cuda_kernel_of_nest(one("add", F32, F32)), []
     build = templates._OverloadFunctionTemplate._build_impl
     compile_ptx(kernel, CC)
     monkeypatch.setattr(

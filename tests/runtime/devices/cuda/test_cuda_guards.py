@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs the extra cuda")
 
 import kernelgraph as kg
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest
 from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
@@ -32,7 +32,7 @@ def with_options(kernel: Kernel, *options: tuple[str, object]) -> Kernel:
 @pytest.fixture(scope="module")
 def kernel() -> Kernel:
     """Three inputs and an output."""
-    return cuda_kernel(products(False))
+    return cuda_kernel_of_nest(products(False))
 
 
 def test_the_forms_link(kernel: Kernel) -> None:

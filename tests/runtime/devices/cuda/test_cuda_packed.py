@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel
+from kernelgraph.compiler.targets.cuda.kernel import cuda_kernel_of_nest
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
@@ -42,7 +42,7 @@ few = settings(max_examples=3, deadline=None, database=None, suppress_health_che
 @given(st.data())
 def test_packed_kernels_compile(members: int, data: Any) -> None:
     nest = data.draw(st.one_of(elementwise(), reductions()))[0]
-    kernel = cuda_kernel(nest)
+    kernel = cuda_kernel_of_nest(nest)
     packed = replace(kernel, options=(*kernel.options, ("packed", members)))
     text = pack_members_into_one_ptx_kernel(compile_ptx(kernel, CC), packed, members)
     assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
