@@ -384,7 +384,7 @@ def _from_snapshots(
     shared = [*parts.arrays, *parts.invariants, *(cts[i] for i in seeded)]
     known = parts.loop.count
     expected, first = UNKNOWN_ITERATIONS if known is None else known, builder.const(0, INT64)
-    stretch = Stretch(parts.initial, initial, shared, first, count, expected, known is not None)
+    stretch = Stretch(parts.initial, initial, shared, first, count, expected, known)
     turns = back.turns(shared)
     if known is not None and len(parts.loop.types) == parts.loop.carried:
         state, saved = (sum(v.type.nbytes for v in values) for values in (parts.initial, back.saved))

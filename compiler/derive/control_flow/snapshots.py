@@ -59,7 +59,7 @@ def kept_states(turns: int, state: int, saved: int, levels: Sequence[int]) -> Ke
 class Stretch:
     """Values in one builder: a stretch of turns. state: what its first turn begins with; cotangents: of what its last
     turn gives, and sums of the invariants'; first: the number of its first turn; count: how many turns; expected: about
-    how many; known: whether the levels are made for them."""
+    how many; total: of the whole loop, where it is known, and then the levels are made for it."""
 
     state: Sequence[Value]
     cotangents: Sequence[Value]
@@ -67,7 +67,7 @@ class Stretch:
     first: Value
     count: Value
     expected: float
-    known: bool
+    total: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Turns:
         """The cotangents of what a stretch begins with. levels: into how many pieces it is cut, and its pieces are."""
         if not levels:
             return self._turn_by_turn(builder, stretch, numbers)
-        if stretch.known:
+        if stretch.total is not None:
             return self._in_pieces(builder, stretch, numbers, levels)
         shared = [*stretch.state, *stretch.cotangents, *stretch.invariants, stretch.first, stretch.count]
         long = builder.map("greater", stretch.count, np.int64(SHORT))
@@ -165,8 +165,15 @@ class Turns:
         *invariants, first, count, size = inputs
         state = [made.reshape(row, row.shape[1:]) for row in rows]
         each = math.ceil(stretch.expected / pieces)
-        piece = Stretch(state, cotangents, invariants, *_piece(made, first, count, size, number), each, stretch.known)
-        body = made.finish(self.reverse(made, piece, own, rest))
+        piece = Stretch(state, cotangents, invariants, *_piece(made, first, count, size, number), each, stretch.total)
+        if _is_of_single_turns(stretch, levels):
+            turn = self._turn_within(made, stretch, first, number)
+            found = inline(made, self.back, [*state, *cotangents, *invariants, turn], own)
+            there = made.map("less", number, count)
+            results = [made.map("where", there, new, old) for new, old in zip(found, cotangents, strict=True)]
+        else:
+            results = self.reverse(made, piece, own, rest)
+        body = made.finish(results)
         windows = tuple(
             Window((pieces - 1, *(0,) * (len(v.shape) - 1)), (1,) * len(v.shape), (-1, *(0,) * (len(v.shape) - 1)))
             for v in kept
@@ -187,10 +194,23 @@ class Turns:
         *invariants, first, count, size = inputs
         start, many = _piece(made, first, count, size, index)
         each = math.ceil(stretch.expected / pieces)
-        after = self.run(made, Stretch(state, (), invariants, start, many, each, stretch.known), many, own, each)
+        if _is_of_single_turns(stretch, [pieces]):
+            after = inline(made, self.step, [*state, *invariants, self._turn_within(made, stretch, first, index)], own)
+        else:
+            after = self.run(made, Stretch(state, (), invariants, start, many, each, stretch.total), many, own, each)
         loop = Loop(made.finish([*after, *state]), len(state), (), pieces)
         results = add_control_flow_node(builder, loop, [*stretch.state, *shared, *numbers])
         return results[: len(state)], results[len(state) :]
+
+    def _turn_within(self, builder: GraphBuilder, stretch: Stretch, first: Value, number: Value) -> Value:
+        """The number of a turn, the last one's behind the end of the loop, where pieces are empty."""
+        assert stretch.total is not None
+        return builder.map("minimum", builder.map("add", first, number), np.int64(stretch.total - 1))
+
+
+def _is_of_single_turns(stretch: Stretch, levels: Sequence[int]) -> bool:
+    """Whether the pieces of a stretch are known to be a turn each, or none: then there is no loop in them."""
+    return stretch.total is not None and len(levels) == 1 and stretch.expected <= levels[0]
 
 
 _NUMBER = ArrayType((), INT64)
@@ -212,4 +232,4 @@ def _like(stretch: Stretch, values: Sequence[Value]) -> Stretch:
     """The same stretch, of values in another builder."""
     a = len(stretch.state)
     b = a + len(stretch.cotangents)
-    return Stretch(values[:a], values[a:b], values[b:-2], values[-2], values[-1], stretch.expected, stretch.known)
+    return Stretch(values[:a], values[a:b], values[b:-2], values[-2], values[-1], stretch.expected, stretch.total)

@@ -178,6 +178,22 @@ def test_states_within_a_budget(save: Any) -> None:
     assert max(t.nbytes for loop in loops_of(kg.grad(g, save=save).graph(X)) for t in loop.types) < 150 * 32
 
 
+@pytest.mark.parametrize("turns", [2, 3, 10, 33, 50])
+def test_pieces_that_the_turns_do_not_fill(turns: int) -> None:
+    """What windows show behind the last turn is not read, and what is computed there is not used."""
+    rows = rng.normal(size=(turns, 4))
+
+    def f(x: Any, rows: Any) -> Any:
+        return (kg.scan(lambda c, row: (np.sin(c * x) + np.sqrt(row), None), x, rows)[0] ** 2).sum()
+
+    x, rows = X[:4] if X.ndim == 1 else X[0, :4], rows**2
+    for chosen in ((0,), (0, 1)):
+        expected = kg.grad(f, chosen)(x, rows)
+        for states in (2, 6, 16):
+            for found, each in zip(kg.grad(f, chosen, save=states * 32)(x, rows), expected, strict=True):
+                np.testing.assert_allclose(found, each, rtol=1e-12)
+
+
 def test_fewer_states_are_more_passes() -> None:
     """Never more bytes than allowed, but for two on each level; the more of them, the fewer turns are run again."""
     for turns in (2, 9, 100, 1000, 99999):
