@@ -35,7 +35,7 @@ from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import plan_by_cost_model
+from kernelgraph.runtime.schedule.schedule import plan_by_cost_model
 
 
 def jacobi(u: Any, steps: int) -> Any:

@@ -45,7 +45,7 @@ device = sys.argv[1]
 timed("dsl.jit.specializations", "", "trace_function", "trace")
 timed("dsl.jit.specializations", "", "compile_stages", "fuse and lower")
 timed("dsl.jit.specializations", "", "open_device", "open the device")
-timed("dsl.jit.compiled", "CompiledProgram", "make_ready", "make ready: all that the device does before it runs")
+timed("dsl.jit.specializations", "CompiledProgram", "make_ready", "make ready: all that the device does before it runs")
 if device == "cuda":
     timed("runtime.devices.cuda.driver.early_start", "", "_make_cuda_context", "the driver's start, in a thread")
     timed("runtime.devices.cuda.driver.context", "GpuContext", "__init__", "open the device: context")

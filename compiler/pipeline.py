@@ -8,11 +8,7 @@ from ..runtime.core.frozen import dataclass, replace
 from ..runtime.program.device import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
-from ..runtime.schedule.plan_candidates import (
-    batch_matmul_tasks_where_faster,
-    plan_by_cost_model,
-    predicted_microseconds,
-)
+from ..runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model, predicted_microseconds
 from .core.cost import CostModel
 from .core.types import ArrayType
 from .fusion.fuse import fuse
@@ -22,8 +18,7 @@ from .graph.graph import Graph
 from .lowering.lower import lower_to_program
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues, use_tf32_matmuls
-from .passes.simplify import simplify_graph
-from .passes.vector_products import find_vector_products
+from .passes.simplify import find_vector_products, simplify_graph
 from .targets.target import Target, target_of
 
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
@@ -168,7 +163,7 @@ def compile_stages(
             passes = [("traced", graph), ("simplified", form)]
             if made_for.vector_products:
                 types, form = input_and_output_types(form), find_vector_products(form, layouts)
-                check_pass(form, types, "vector_products")
+                check_pass(form, types, "find_vector_products")
                 passes.append(("vector products", form))
             prepared, fusion = cover_with_groups(form, layouts, made_for)
             program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)

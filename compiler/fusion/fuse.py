@@ -47,7 +47,8 @@ class GraphFuser(FusionCover):
     def run(self) -> Fusion:
         for output in self.graph.outputs:
             self.forced[output] = True
-        for earlier, later in overwritten_nodes(self.graph):
+        updates = any(node.op == "update" for node in self.graph.nodes)
+        for earlier, later in overwritten_nodes(self.graph) if updates else ():
             self.written_over.setdefault(earlier, []).append(later)
             self.writes_over.setdefault(later, []).append(earlier)
         for number in range(len(self.graph.nodes) - 1, -1, -1):
@@ -65,7 +66,8 @@ class GraphFuser(FusionCover):
         self.placing = False
         self._join_groups_with_common_loads()
         self._join_interleaved_stores()
-        order_updates(self)
+        if updates:
+            order_updates(self)
         return self.finished()
 
     # the three kinds of node

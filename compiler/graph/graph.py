@@ -86,6 +86,26 @@ class Graph:
         return shorten_printed_lines(self.lines_of_text())
 
 
+def has_places(graph: Graph) -> bool:
+    """Whether a graph, or the body of a loop or branch in it, says of some node where it is."""
+    return any(node.op == "place" for part in all_graphs(graph) for node in part.nodes)
+
+
+def all_graphs(graph: Graph) -> Iterator[Graph]:
+    """A graph, and the bodies of the loops and branches in it, each once, of whose results each is a node."""
+    todo, seen = [graph], {id(graph)}
+    while todo:
+        yield (part := todo.pop())
+        bodies = {id(body): body for node in part.nodes for body in bodies_of(node) if id(body) not in seen}
+        seen.update(bodies)
+        todo += bodies.values()
+
+
+def bodies_of(node: Node) -> tuple[Graph, ...]:
+    """Of a loop or branch."""
+    return next((value.bodies for _, value in node.attrs if hasattr(value, "bodies")), ())
+
+
 def _show(node: Node, key: str, value: Any) -> str:
     if key == "value" and isinstance(value, bytes):
         return str(np.frombuffer(value, node.type.dtype)[0])

@@ -12,7 +12,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.program import Int, Pointer, Region
 from ..core.combiners import COMBINERS
-from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, dtype_of
+from ..core.types import BOOL, FLOAT32, HALVES, INT64, ArrayType, DType, dtype_of
 from ..graph.graph import Graph
 from ..kernel.loop_nest import LoopNest, Phase, Window
 from .index_maps import Map, contiguous_strides
@@ -29,6 +29,10 @@ class BufferLocation:
     offset: int
     strides: tuple[int, ...]
     aligned: bool
+
+    def region(self, kind: ArrayType) -> Region:
+        """The memory of an array of a type that lies here."""
+        return Region(self.buffer, self.offset, kind.shape, self.strides, kind.dtype.itemsize, kind.dtype.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import replace
-from ...runtime.program.control_flow import FRESH, Branch, Loop, loop_pool_sizes
-from ...runtime.program.plan import Plan
+from ...runtime.program.plan import FRESH, Branch, Loop, Plan, loop_pool_sizes
 from ...runtime.program.program import Argument, Buffer, Int, Pointer, Region, Scalar, Task
 from ..core.types import ArrayType
 from ..graph.control_flow import Loop as LoopNode
 from ..graph.control_flow import memory_argument_count
-from ..graph.graph import Graph, Node
+from ..graph.graph import Graph
 from ..layout.index_maps import contiguous_strides
 from ..layout.operands import ALIGNMENT, BufferLocation
 from ..passes.materialize import MemoryLayout
@@ -23,12 +22,6 @@ ITERATION_US = 0.1  # what an iteration costs beside its kernels
 
 def refuse_to_plan_loop_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
     raise AssertionError("nothing here can plan the body of a loop")
-
-
-def buffer_region_of_node(node: Node, place: BufferLocation) -> Region:
-    return Region(
-        place.buffer, place.offset, node.type.shape, place.strides, node.type.dtype.itemsize, node.type.dtype.name
-    )
 
 
 def lower_control_flow(
@@ -120,13 +113,13 @@ class _ControlFlowLowering:
     def _read_carried_value(self, number: int) -> tuple[ArrayType, bool, Pointer]:
         """What is carried: its type, whether its memory is aligned, and where it starts."""
         node, place = self.graph.nodes[number], self.places[number]
-        region = buffer_region_of_node(node, place)
+        region = place.region(node.type)
         self.reads.append(region)
         return node.type, _is_buffer_region_aligned(place, region), Pointer(region.buffer, region.span[0])
 
     def _read_invariant_or_window(self, number: int, window: Any, type: ArrayType) -> tuple[MemoryLayout, Pointer, int]:
         """An invariant, or what a window shows at the first iteration, and the bytes that it moves by at each."""
-        place, region = self.places[number], buffer_region_of_node(self.graph.nodes[number], self.places[number])
+        place, region = self.places[number], self.places[number].region(self.graph.nodes[number].type)
         move = 0
         if window is not None:
             start = place.offset + sum(a * s for a, s in zip(window.starts, place.strides, strict=True))

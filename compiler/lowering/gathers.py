@@ -20,7 +20,7 @@ from ..layout.operands import BufferLocation
 from ..targets.target import Target
 
 if TYPE_CHECKING:
-    from .emit import LoopNestLowering
+    from .kernels import LoopNestLowering
 
 NONE = 0  # in a report: no index was bad, for this one never is (an axis of no length is no lookup)
 
@@ -28,8 +28,7 @@ NONE = 0  # in a report: no index was bad, for this one never is (an axis of no 
 class IndexErrorReports:
     """Where the kernels of a group report bad indices: one int64 for each looked-up axis of a gather."""
 
-    def __init__(self, target: Target) -> None:
-        self.wanted = target.checks_indices or settings.verify
+    def __init__(self) -> None:
         self.buffer = -1
         # (gather, axis) -> (axis, its length, the user's line), in the order of slots
         self.rows: dict[tuple[int, int], tuple[int, int, str]] = {}
@@ -45,8 +44,6 @@ class IndexErrorReports:
 
     def wrap_tasks_with_report_checks(self, tasks: list[Task], target: Target, line: str) -> list[Task]:
         """Wraps a group's kernels in tasks that clear the reports and raise IndexError on any."""
-        if not self.rows:
-            return tasks
         region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
         written = tuple(dict.fromkeys(w for t in tasks for w in t.writes if w.buffer != self.buffer))
         form = _kernel_that_clears_index_reports()
@@ -97,10 +94,7 @@ def lower_gather(
         offset = items if offset is None else offset + items
     assert offset is not None
     start += emitter.divide_strides_of_split_axis(strides)
-    region = Region(
-        place.buffer, place.offset, source.shape, place.strides, source.dtype.itemsize, source.dtype.name
-    )  # fmt: skip
-    operand = emitter.looked_up_operand(source.dtype, place, start, strides, steps, region)
+    operand = emitter.looked_up_operand(source.dtype, place, start, strides, steps, place.region(source))
     return emitter.body.gather(operand, source.dtype, offset)
 
 
@@ -109,8 +103,8 @@ def _lower_checked_index(emitter: LoopNestLowering, number: int, axis: int, n: i
     length = emitter.run_time_scalar(n)
     counted = kernel_select(index < 0, index + length, index)
     good = counted.bitcast(UINT64) < length.bitcast(UINT64)
-    reports = emitter.b.reports
-    if reports.wanted:
+    if emitter.b.target.checks_indices or settings.verify:
+        reports = emitter.b.reports = emitter.b.reports or IndexErrorReports()
         lines = emitter.b.graph.lines
         place = reports.place_of_report(number, axis, n, lines[number] if lines else "", emitter.b.buffers)
         operand = emitter.operand(INT64, "out", place, place.offset, {})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass, field, replace
-from ...runtime.program.program import Buffer, Library, Program, Region, Task
+from ...runtime.program.program import Buffer, Library, Program, Region, Task, union_bytes_of_regions
 from ...runtime.program.user_function import UserFunction
-from ...runtime.program.work import union_bytes_of_regions
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_attrs
 from ..graph.graph import Graph, Node, joined_lines
@@ -16,7 +15,7 @@ from ..layout.operands import ALIGNMENT, Array, BufferLocation
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target
-from .control_flow import PlanBody, buffer_region_of_node, lower_control_flow, refuse_to_plan_loop_body
+from .control_flow import PlanBody, lower_control_flow, refuse_to_plan_loop_body
 from .custom_kernels import lower_custom_kernel_node
 from .equal_groups import EqualGroups
 from .kernels import KernelGroupLowering
@@ -85,7 +84,11 @@ class _ProgramLowering:
         line = self._user_lines_of_nodes(group.computes)
         if any(self.graph.nodes[n].op == "gather" for n in group.computes):
             tasks, builder = self._kernel_tasks(self.graph, group, places, buffers, line)
-            return builder.reports.wrap_tasks_with_report_checks(tasks, self.target, line)
+            return (
+                tasks
+                if builder.reports is None
+                else builder.reports.wrap_tasks_with_report_checks(tasks, self.target, line)
+            )
         return self.equal.tasks_of(group, buffers, line)
 
     def _lower_group(
@@ -152,8 +155,8 @@ class _ProgramLowering:
         if node.op in ("loop", "branch"):
             line = self._user_lines_of_nodes(parts)
             return [lower_control_flow(self.graph, parts, places, buffers, self.plan_body, line)]
-        reads = tuple(buffer_region_of_node(self.graph.nodes[a], places[a]) for a in node.args)
-        write = buffer_region_of_node(node, places[number])
+        reads = tuple(places[a].region(self.graph.nodes[a].type) for a in node.args)
+        write = places[number].region(node.type)
         if node.op == "host":
             if dict(node.attrs).get("by") == "kernels":
                 given, result = (
@@ -163,7 +166,7 @@ class _ProgramLowering:
                 options, line = dict(node.attr("options")), self._user_lines_of_nodes([number])
                 return self.target.calls(node.attr("function"), given, result, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
-            writes = tuple(buffer_region_of_node(self.graph.nodes[n], places[n]) for n in parts)
+            writes = tuple(places[n].region(self.graph.nodes[n].type) for n in parts)
             moved = sum(_bytes_moved_by_task_region(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [
@@ -200,7 +203,7 @@ class _ProgramLowering:
         ]
 
     def _array_location(self, number: int, places: dict[int, BufferLocation]) -> Array:
-        region = buffer_region_of_node(self.graph.nodes[number], places[number])
+        region = places[number].region(self.graph.nodes[number].type)
         return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
 
 
@@ -259,7 +262,7 @@ class _NodeBufferLocations:
         for number, layout in zip(graph.inputs, layouts, strict=True):
             node = graph.nodes[number]
             place = BufferLocation(len(self.buffers), 0, layout.strides, layout.aligned)
-            low, high = buffer_region_of_node(node, place).span
+            low, high = place.region(node.type).span
             self.buffers.append(Buffer(high - low, "input"))
             self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
         aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}

@@ -1,4 +1,4 @@
 """Graph to Graph: rewrites that every target wants.
 
-In reading order: simplify, materialize, matmul_epilogue, vector_products.
+In reading order: simplify, materialize, matmul_epilogue.
 """

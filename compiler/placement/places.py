@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass
-from ..graph.graph import Graph, GraphError, Node
+from ..graph.graph import Graph, GraphError, Node, bodies_of, has_places
 from ..ops.table import OPS
 
 Place = tuple[str, int]  # a device's kind and number
@@ -19,26 +19,6 @@ class Places:
     devices: tuple[Place, ...]
     slots: tuple[int | None, ...]
     open: frozenset[int]
-
-
-def has_places(graph: Graph) -> bool:
-    """Whether a graph, or the body of a loop or branch in it, says of some node where it is."""
-    return any(node.op == "place" for part in all_graphs(graph) for node in part.nodes)
-
-
-def all_graphs(graph: Graph) -> Iterator[Graph]:
-    """A graph, and the bodies of the loops and branches in it, each once, of whose results each is a node."""
-    todo, seen = [graph], {id(graph)}
-    while todo:
-        yield (part := todo.pop())
-        bodies = {id(body): body for node in part.nodes for body in bodies_of(node) if id(body) not in seen}
-        seen.update(bodies)
-        todo += bodies.values()
-
-
-def bodies_of(node: Node) -> tuple[Graph, ...]:
-    """Of a loop or branch."""
-    return next((value.bodies for _, value in node.attrs if hasattr(value, "bodies")), ())
 
 
 def devices_of(graph: Graph, devices: Sequence[Place]) -> tuple[Place, ...]:

@@ -14,8 +14,8 @@ from functools import partial
 from ...runtime.core.frozen import dataclass
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, GraphError, Node, Value
-from .places import all_graphs, bodies_of, made_anywhere
+from ..graph.graph import Graph, GraphError, Node, Value, all_graphs, bodies_of
+from .places import made_anywhere
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}

@@ -22,9 +22,8 @@ from ..array import devices
 from ..array.in_flight import waitall
 from ..core.context import context
 from ..core.errors import OptionError, user_line
-from ..jit.compiled import CompiledProgram
 from ..jit.kernel_graph import KernelGraph
-from ..jit.specializations import Specializations
+from ..jit.specializations import CompiledProgram, Specializations
 
 
 class Profile:

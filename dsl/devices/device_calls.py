@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from ...compiler.placement.places import has_places
+from ...compiler.graph.graph import has_places
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES

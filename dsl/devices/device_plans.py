@@ -16,7 +16,7 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
 from ...runtime.program.plan import Plan
 from ...runtime.schedule.cost_model import machine_of_device
-from ...runtime.schedule.plan_candidates import batch_matmul_tasks_where_faster, plan_by_cost_model
+from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.schedule.surroundings import Send, Surroundings
 from ..array.devices import gpu_at, target_of_kind
 from ..core.errors import locate_graph_error

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import UnsupportedError, UserError
 from ..functions.numpy_creation import TRACED_CREATION, TRACED_OBJECTS
 from ..functions.sequences import array_of_nested_list
-from ..trace.dispatch import apply_view_rule, call_function, public_numpy_name
+from ..trace.dispatch import NumpyProtocols, apply_view_rule, call_function, public_numpy_name
 from ..trace.numpy_fallback import numpy_result_as_constant
 from ..trace.operands import holds_traced_array, is_traced
 from ..trace.trace import current_loop_recorder, current_trace
@@ -42,7 +42,8 @@ class NumpyFunctionProxy:
         try:
             if any(holds_traced_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
                 return numpy_result_as_constant(_call_on_lists(self._real, args, options))
-            return numpy_result_as_constant(self._real(*args, **options))
+            result = self._real(*args, **options)
+            return result if isinstance(result, NumpyProtocols) else numpy_result_as_constant(result)
         except TypeError as error:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
             if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):

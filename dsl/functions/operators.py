@@ -108,7 +108,7 @@ def _number_operator(
             number = function(*(o._number if type(o) is TracedNumber else o for o in operands))
         except (ArithmeticError, TypeError, ValueError):
             raise self._trace.need_values(sources) from None  # with known numbers Python raises it at the user's line
-        code = self._trace.host
+        code = self._trace.host_code
         names = [o._name if type(o) is TracedNumber else code.constant(o) for o in operands]
         result = code.operation(python, function, names)
         if isinstance(number, tuple):

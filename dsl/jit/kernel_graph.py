@@ -35,7 +35,6 @@ from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_ow
 from ..interop.fast_import import import_arguments
 from ..state.reader import nested_reader
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .compiled import CallInspection, CompiledProgram
 from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken
 from .methods import BoundKernelGraph, undecorated
 from .options import KernelGraphKeywords, checked
@@ -55,7 +54,7 @@ from .signature import (
     to_leaf,
     to_opened_leaf,
 )
-from .specializations import ON_MESH, SEVERAL, Specializations, values_of
+from .specializations import ON_MESH, SEVERAL, CallInspection, CompiledProgram, Specializations, values_of
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedArgument, TracedFunction
 

@@ -16,8 +16,13 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
-from ...runtime.engine.direct_call import ARENA, DirectArgument, call_table_packers
-from ...runtime.engine.object_words import Words, memory_words_of_object_aspect
+from ...runtime.engine.direct_call import (
+    ARENA,
+    DirectArgument,
+    Words,
+    call_table_packers,
+    memory_words_of_object_aspect,
+)
 from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary
 from ...runtime.schedule.cost_model import machine_of_device
@@ -173,7 +178,11 @@ class _LauncherWriter:
         stored = () if captured.state is None else captured.state.places()
         self.gives_numbers = any(kind == "number" for kind, _ in (*captured.results, *stored))
         self.uses_host = bool(captured.graph.numbers or captured.checks or self.gives_numbers)
-        self.statements, self.names, self.named = lines_of(captured.host, captured.text)
+        self.statements: list[str] = []
+        self.names: list[str] = []
+        self.named: dict[str, Any] = {}
+        if captured.text:
+            self.statements, self.names, self.named = lines_of(captured.host, captured.text)
         self.numbers = [f"numbers[{i}]" for i in range(len(self.names))]
         self.state = captured.state
         self.holders = () if captured.state is None else captured.state.holders

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
-from ...compiler.reroll.reroll import reroll_graph
+from ...compiler.reroll.reroll import LEAST_NODES, reroll_graph
+from ...compiler.reroll.rewrite import Rerolled
 from ...runtime.core.errors import add_note_once
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.settings import settings
@@ -28,9 +29,9 @@ from ..core.errors import (
     locate_graph_error,
     package_of,
     user_frames,
+    user_line_reader,
 )
-from ..core.places import user_line_reader
-from ..core.pytree import LEAF, Tree, flatten, unflatten
+from ..core.pytree import LEAF, Tree, flatten, rebuild_container, unflatten
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
 from ..environment.guards import GuardSet, contents_guard
@@ -38,7 +39,7 @@ from ..environment.proxies import refuse_native_miss
 from ..environment.returned_objects import check_returned_container_classes
 from ..environment.value_kinds import environment_of
 from ..state.changes import StateChanges
-from ..state.holders import is_opened
+from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
 from ..state.results import Place, ResultLocations
 from ..trace.memory_layout import ArgumentLayout
@@ -54,7 +55,7 @@ from ..trace.trace import (
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, Segment, ValueReader, outputs_to_read
-from .traced_function import TracedArgument, TracedFunction, Watched
+from .traced_function import TracedArgument, TracedFunction, Watched, no_numbers
 
 NUMBERS = (int, float, complex)
 
@@ -108,16 +109,17 @@ def trace_function(
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
                     leaves[i] = world.guard_value(a.value, "an argument")
-            if world is not None and is_opened(tree):
+            flat = tree.kind is not OpenedKind and _is_flat(tree)
+            if world is not None and tree.kind is OpenedKind:
                 opened = OpenedArguments(world, tree, leaves)
                 trace.holders = opened.holders
                 world.defaults_of = getattr(function, "__func__", function)
                 trace.leaves += len(opened.holders) + 1
                 args, options = opened.args, opened.options
             else:
-                args, options = unflatten(tree, leaves, frozen_container_maker(world))
+                args, options = unflatten(tree, leaves, rebuild_container if flat else frozen_container_maker(world))
                 if world is not None:
-                    world.may_open = any(a.static for a in arguments) or not _is_flat(tree)
+                    world.may_open = not flat or any(a.static for a in arguments)
             trace.builder.where = user_line_reader()
             try:
                 result = (function if world is None else world.traced_root_function(function))(*args, **options)
@@ -298,7 +300,7 @@ def _stand_in(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
         if argument.strides:
             trace.strides[leaf] = argument.strides
         return Tracer(trace, value, leaf, layout=ArgumentLayout(trace, leaf))
-    return TracedNumber(trace, trace.host.argument(leaf), argument.value, frozenset([leaf]))
+    return TracedNumber(trace, trace.host_code.argument(leaf), argument.value, frozenset([leaf]))
 
 
 def _finish_trace(
@@ -312,12 +314,13 @@ def _finish_trace(
         tree, leaves = LEAF, [result]
     else:
         tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
-    check_returned_container_classes(tree)
+    if tree != LEAF:
+        check_returned_container_classes(tree)
     results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
-    watched = outputs_to_read(trace, outputs)
+    watched = outputs_to_read(trace, outputs) if trace.watched else ()
     if trace.split is not None:
         whole = extract_subgraph(trace, outputs, trace.split.known, [*trace.arguments_at])
     else:
@@ -340,7 +343,8 @@ def _traced_function_of(
     state: StateChanges | None = None,
 ) -> TracedFunction:
     _check_no_loop_values_left(whole.graph)
-    made = reroll_graph(whole.graph, trace.target_name)
+    few = len(whole.graph.nodes) < LEAST_NODES
+    made = Rerolled(whole.graph, []) if few else reroll_graph(whole.graph, trace.target_name)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
@@ -349,8 +353,8 @@ def _traced_function_of(
     found = _places_behind_graph_inputs(len(names), results)
     if state is not None:
         state = state.with_places(partial(_places_behind_graph_inputs, len(names)))
-    text = trace.host.text([*names, *numbers], checks)
-    host = trace.host.function(text)
+    text = "" if trace.host is None else trace.host.text([*names, *numbers], checks)
+    host = no_numbers if trace.host is None else trace.host.function(text)
     guards = [*guards_of_named_globals(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(

@@ -50,8 +50,9 @@ class TracedFunction:
     """A trace that is over, or a part of one. host: a call's leaves -> the graph's scalars, then the numbers that are
     returned. results: for each returned leaf ("array", output), ("number", place in host's results), ("argument",
     leaf), ("static", value), or ("fresh", value), of which each call gets a copy. feeds: the leaves that fill the
-    graph's inputs, before `arrays`. line: where it was split. watched: outputs that are looked at when they are there,
-    and by what. rolled: remarks on Python loops. state: what the call does to its arguments, where they are opened."""
+    graph's inputs, before `arrays`. text: of `host`, if it does anything. line: where it was split. watched: outputs
+    that are looked at when they are there, and by what. rolled: remarks on Python loops. state: what the call does to
+    its arguments, where they are opened."""
 
     graph: Graph
     arrays: tuple[np.ndarray[Any, Any], ...]
@@ -67,3 +68,8 @@ class TracedFunction:
     watched: Watched = ()
     rolled: tuple[str, ...] = ()
     state: StateChanges | None = None
+
+
+def no_numbers(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The `host` of a trace that does no arithmetic on the call's numbers."""
+    return ()

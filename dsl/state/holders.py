@@ -176,8 +176,3 @@ def fill(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[An
                 slots[str(name)].__set__(holder, value)
             else:
                 held[str(name)] = value
-
-
-def is_opened(tree: Tree) -> bool:
-    """Whether it is the structure of opened arguments."""
-    return tree.kind is OpenedKind

@@ -123,7 +123,7 @@ def new_traced_array(value: Value, *args: Any) -> Tracer:
 
 def traced_length(trace: Trace, n: int) -> TracedNumber:
     """A number that comes from a shape, as an argument of the kernels: their text serves all sizes."""
-    return TracedNumber(trace, trace.host.constant(n), n, frozenset())
+    return TracedNumber(trace, trace.host_code.constant(n), n, frozenset())
 
 
 Axes = int | Sequence[int] | None

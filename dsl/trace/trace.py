@@ -113,7 +113,7 @@ class Trace:
     def __init__(self, name: str, target_name: Callable[[], str] = lambda: "cpu") -> None:
         self.builder = GraphBuilder(name, error=refusal_at_user_line)
         self.target_name = target_name  # of what will run it, asked where that decides
-        self.host = HostScalarCode()
+        self.host: HostScalarCode | None = None  # arithmetic on the call's numbers, if there is any
         self.alive = True
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
@@ -234,6 +234,13 @@ class Trace:
         found = self.looked_at[captured] = array.astype(native_byte_order(array.dtype))
         return found
 
+    @property
+    def host_code(self) -> HostScalarCode:
+        """Where arithmetic on the call's numbers is written down."""
+        if self.host is None:
+            self.host = HostScalarCode()
+        return self.host
+
     def host_scalar_node(self, name: str, number: Any, sources: frozenset[int]) -> Value:
         """The number that the host calls `name`, as a node. sources: the leaves that decide it."""
         value = self._scalar_values.get(name)
@@ -251,7 +258,7 @@ class Trace:
     def host_scalar_name(self, node: int) -> str | None:
         """What the host calls the number or NumPy scalar of the call that a node stands for; None for other nodes."""
         if node in self.number_inputs:
-            return f"{self.host.argument(self.number_inputs[node])}.item()"
+            return f"{self.host_code.argument(self.number_inputs[node])}.item()"
         return next((name for name, value in self._scalar_values.items() if value.number == node), None)
 
     def register_array_owner(self, array: Any) -> None:

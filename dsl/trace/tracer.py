@@ -368,7 +368,7 @@ class TracedNumber(NumpyProtocols):
 
     def _derived_number(self, expression: str, number: Any, sources: frozenset[int]) -> Any:
         check_trace_alive(self)
-        return TracedNumber(self._trace, self._trace.host.statement(expression), number, sources)
+        return TracedNumber(self._trace, self._trace.host_code.statement(expression), number, sources)
 
     def __bool__(self) -> bool:
         raise self._need_number_value()

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...compiler.pipeline import explain_decomposition
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Kernel, Task, control_flow_bodies
-from ...runtime.schedule.plan_candidates import predicted_microseconds
-from ...runtime.schedule.schedule import explain_plan, plan_memory_bound
+from ...runtime.schedule.schedule import explain_plan, plan_memory_bound, predicted_microseconds
 from ..array.devices import target_of_kind
-from ..jit.compiled import CallInspection
-from ..jit.specializations import describe_argument
+from ..jit.specializations import CallInspection, describe_argument
 from ..jit.traced_function import SpecializationEvent
 from ..report.text import duration, shortened, size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.pytree import Tree
-from ..jit.compiled import CallInspection
+from ..jit.specializations import CallInspection
 
 
 def pytree_leaf_names(tree: Tree, name: str) -> Iterator[str]:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...compiler.graph.graph import Graph
-from ..core.errors import show_file, show_line
-from ..core.places import SourceLocation, paths_of_line
+from ..core.errors import SourceLocation, paths_of_line, show_file, show_line
 
 AROUND = 5  # lines shown before and after those that are used
 

@@ -11,15 +11,12 @@ import numpy as np
 from ...compiler.graph.graph import Graph, Node
 from ...compiler.pipeline import Stages
 from ...runtime.core.profile import Span
-from ...runtime.program.plan import Launch, Plan, Record, Wait
+from ...runtime.program.plan import Launch, Plan, Record, Wait, flops_of, least_bytes_of_task
 from ...runtime.program.program import Kernel, Library, Task, control_flow_bodies
-from ...runtime.program.work import flops_of, least_bytes_of_task
 from ...runtime.schedule.cost_model import MachineModel, machine_of_device
-from ...runtime.schedule.plan_candidates import predicted_microseconds
-from ...runtime.schedule.schedule import plan_memory_bound
+from ...runtime.schedule.schedule import plan_memory_bound, predicted_microseconds
 from ...runtime.schedule.timeline import critical_path_of_timeline, predict_timeline
-from ..jit.compiled import CallInspection
-from ..jit.specializations import describe_argument
+from ..jit.specializations import CallInspection, describe_argument
 from ..report.layered import layered
 from ..report.remarks import remarks
 from ..report.text import shortened

@@ -15,8 +15,7 @@ import numpy as np
 
 from ...runtime.core.profile import Span
 from ...runtime.core.readable_text import Text
-from ...runtime.program.plan import Plan
-from ...runtime.program.work import least_bytes_of_task
+from ...runtime.program.plan import Plan, least_bytes_of_task
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.timeline import predict_timeline, tasks_in_issue_order
 from ..api.profile import profile

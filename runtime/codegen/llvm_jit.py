@@ -187,6 +187,8 @@ def compile_llvm_ir_in_parallel(texts: Sequence[tuple[str, Callable[[], str], st
     `_call_without_llvmlite_lock`)."""
     codes = [_load_cached_object_code(identity, text, name) for identity, text, name in texts]
     missing = [i for i, code in enumerate(codes) if code is None]
+    if len(missing) < 2:
+        return [_compile_and_cache_object_code(*texts[i]) if code is None else code for i, code in enumerate(codes)]
     errors: list[Exception] = []
 
     def compile_next_llvm_ir() -> None:

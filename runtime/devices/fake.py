@@ -13,9 +13,8 @@ from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchErro
 from ..core.frozen import dataclass, field
 from ..interpret.control_flow import RunIteration, run_control_flow
 from ..interpret.serial import PoisonTracker, error_with_task_location, poisoned_buffers
-from ..program.control_flow import all_kernels_of_plan
 from ..program.device import Device, Event, Executable
-from ..program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary
+from ..program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
 from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, control_flow_bodies
 
 ALIGNMENT = 256

@@ -1,6 +1,5 @@
 """Native threads that run plans without the interpreter lock.
 
-In reading order: engine, encode_plan, encode_control_flow, run, unread_errors, host_steps, deferred_interrupt,
-direct_call, object_words, promises, communicator, collective_calls,
-multi_device, words/.
+In reading order: engine, encode_plan, run, unread_errors, host_steps, deferred_interrupt, direct_call, promises,
+communicator, collective_calls, multi_device, words/.
 """

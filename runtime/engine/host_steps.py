@@ -29,7 +29,7 @@ from .deferred_interrupt import (
     raise_error_of_signal_handler,
     signal_handler_has_raised,
 )
-from .encode_control_flow import Function, encode_control_task
+from .encode_plan import Function, encode_control_task
 from .engine import allocate_aligned_words, engine_of_process, native_engine_functions
 from .words import records as e
 
@@ -53,7 +53,8 @@ def make_control_flow_call(task: Task, function: Function, program: str, by_step
 
 
 class _ControlCall:
-    """What `encode_control_flow` asks of an engine; without threads, and its word STOP ends loops."""
+    """`native_engine_functions`, `address`: what `encode_plan` asks of an engine. This has no threads; its word STOP
+    ends loops."""
 
     def __init__(self, task: Task, function: Function, program: str) -> None:
         found = native_engine_functions()

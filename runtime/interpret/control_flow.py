@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..core.frozen import dataclass
-from ..program.control_flow import FOREVER, Branch, Loop, control_flow_arguments
-from ..program.plan import Plan
+from ..program.plan import FOREVER, Branch, Loop, Plan, control_flow_arguments
 from ..program.program import Argument, Int, Pointer, Scalar, Task
 
 RunIteration = Callable[[Sequence[Any], Sequence[Any]], None]  # the body's addresses and numbers: run it once

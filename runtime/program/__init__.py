@@ -1,5 +1,4 @@
 """Program, Plan, control flow and the Device protocol: plain data, and pure queries on it.
 
-In reading order: program, control_flow, work, user_function, custom_calls, dag, plan, multi_device, report, device,
-world.
+In reading order: program, user_function, custom_calls, dag, plan, multi_device, report, device, world.
 """

@@ -1,13 +1,25 @@
 """A Plan: the steps that run a Program on streams joined by events, with every buffer's place. Plain data.
 
-The queries at the end: what the steps order, and where a caller's stream meets them."""
+The queries: what the steps order, and where a caller's stream meets them. Loops and branches are tasks whose bodies are
+plans; where the carried values of a loop live in each iteration is said here too.
+
+The arguments of a loop's task, in order: the initial values; where the results go; the pool; the body's other inputs;
+the stacked outputs; the workspace (if the body has temporaries); the count (unless a flag decides); the body's numbers
+but for the first, which is the iteration's own. The arguments of a branch: the flag; the inputs; the outputs; the
+workspace; the numbers. All but counts and numbers are pointers.
+
+An iteration reads the carried values where they are and writes new ones to buffers of the pool that are free; a value
+that a carried value merely takes over stays where it is. So values are never copied: which buffer holds which follows
+from the number of the iteration alone, and after a few iterations the pattern repeats (`Rotation`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from ..core.frozen import dataclass, field
-from .program import Program, Task, control_flow_bodies
+from .program import Argument, Kernel, Library, Program, Task, control_flow_bodies, union_bytes_of_regions
 from .report import Report
 
 
@@ -163,3 +175,205 @@ def plan_happens_before(plan: Plan) -> list[int]:
             case Wait(s, event):
                 known[s] |= events[event]
     return before
+
+
+FRESH = -1
+FOREVER = 1 << 62  # iterations, where a flag decides
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A body that runs iteration after iteration, each after the one before.
+
+    body: its inputs are the carried values, then others; its outputs are the new ones of the carried values that are
+    FRESH, then one part of each stacked output; its first number is the iteration's, from 0. follows[i]: the carried
+    value that value i takes over, or FRESH. moves: the bytes that each other input, then each stacked output, moves on
+    by at each iteration. count: the iterations, None where an argument says it, or `flag` is set: then a iteration runs
+    only while carried value 0, a bool, is true.
+    """
+
+    body: Plan
+    follows: tuple[int, ...]
+    moves: tuple[int, ...]
+    count: int | None = None
+    flag: bool = False
+
+    @property
+    def bodies(self) -> tuple[Plan, ...]:
+        return (self.body,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each carried value."""
+        program = self.body.program
+        return tuple(program.buffers[b].nbytes for b in program.inputs[: len(self.follows)])
+
+    @property
+    def rotation(self) -> Rotation:
+        return find_loop_rotation(self.follows, self.sizes, self.flag)
+
+    def __str__(self) -> str:
+        return "while" if self.flag else f"loop of {'a number of' if self.count is None else self.count} turns"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Two bodies with the same inputs, outputs and numbers; a bool in memory says which one runs: the first if true."""
+
+    bodies: tuple[Plan, Plan]
+
+    def __str__(self) -> str:
+        return "branch"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Where carried values live: places 0, 1, ... are the initial values', those from `carried` on the pool's.
+
+    Row `at(t)` is iteration t's. held[row][i]: the place of carried value i before the iteration; fresh[row]: the
+    places that the iteration writes. names[row]: for a loop that ends there, which buffer of the pool is each of its
+    places: results then lie where they belong. After the last row comes row `lead`.
+    """
+
+    lead: int
+    held: tuple[tuple[int, ...], ...]
+    fresh: tuple[tuple[int, ...], ...]
+    names: tuple[tuple[int, ...], ...]
+
+    def at(self, iteration: int) -> int:
+        rows = len(self.held)
+        return iteration if iteration < rows else self.lead + (iteration - self.lead) % (rows - self.lead)
+
+
+@lru_cache(1024)
+def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
+    """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last iteration.
+
+    Raises ValueError where two values take over the same one."""
+    count = len(follows)
+    taken = [source for source in follows if source != FRESH]
+    if len(set(taken)) != len(taken):
+        raise ValueError("two carried values take over the same one")
+    owners = [*range(count), *(i for i in range(count) if follows[i] == FRESH)]  # a pool place has its size
+    free = [count + place for place in range(len(owners))]
+    held = tuple(range(count))
+    seen: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    every: list[tuple[int, ...]] = []
+    fresh: list[tuple[int, ...]] = []
+    while (state := (held, tuple(free))) not in seen:
+        seen[state] = len(every)
+        every.append(held)
+        written, left = [], list(free)
+        for i in range(count):
+            if follows[i] == FRESH:
+                place = next(p for p in left if sizes[owners[p - count]] == sizes[i])
+                left.remove(place)
+                written.append(place)
+        fresh.append(tuple(written))
+        new = iter(written)
+        following = tuple(next(new) if source == FRESH else held[source] for source in follows)
+        free = left + [place for i, place in enumerate(held) if i not in follows and place >= count]
+        held = following
+    names = tuple(_name_loop_pool_buffers(row, owners, sizes, count, flag) for row in every)
+    return Rotation(seen[state], tuple(every), tuple(fresh), names)
+
+
+def _name_loop_pool_buffers(
+    held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], count: int, flag: bool
+) -> tuple[int, ...]:
+    """For each place of the pool its buffer: number i is where result i goes, if the place holds it in the end."""
+    if flag:
+        return tuple(range(len(owners)))
+    found: dict[int, int] = {}
+    for i, place in enumerate(held):
+        if place >= count and place not in found:
+            found[place] = i
+    left = [b for b in range(len(owners)) if b not in found.values()]
+    for place in range(count, count + len(owners)):
+        if place not in found:
+            size = sizes[owners[place - count]]
+            found[place] = next(b for b in left if sizes[owners[b]] == size)
+            left.remove(found[place])
+    return tuple(found[count + p] for p in range(len(owners)))
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlowArguments:
+    """A loop task's arguments by what they are for."""
+
+    initial: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    pool: tuple[Argument, ...]
+    others: tuple[Argument, ...]
+    stacked: tuple[Argument, ...]
+    workspace: Argument | None
+    count: Argument | None
+    numbers: tuple[Argument, ...]
+
+
+def loop_pool_sizes(loop: Loop) -> tuple[int, ...]:
+    """The bytes of each buffer of the pool; but for a loop with a flag, the first are those of the results."""
+    sizes = loop.sizes
+    return (*sizes, *(size for size, source in zip(sizes, loop.follows, strict=True) if source == FRESH))
+
+
+def control_flow_arguments(task: Task) -> ControlFlowArguments:
+    loop = task.kernel
+    assert isinstance(loop, Loop)
+    given = iter(task.arguments)
+    program = loop.body.program
+
+    def take_arguments(n: int) -> tuple[Argument, ...]:
+        return tuple(next(given) for _ in range(n))
+
+    carried, fresh = len(loop.follows), loop.follows.count(FRESH)
+    return ControlFlowArguments(
+        take_arguments(carried),
+        take_arguments(carried),
+        take_arguments(carried + fresh),
+        take_arguments(len(program.inputs) - carried),
+        take_arguments(len(program.outputs) - fresh),
+        next(given) if loop.body.arena_bytes else None,
+        None if loop.flag else next(given),
+        take_arguments(len(program.scalars) - 1),
+    )
+
+
+def nested_plans(plan: Plan) -> Iterator[tuple[Task, Plan]]:
+    """The bodies of the loops and branches of a plan, each with its task."""
+    for task in plan.tasks:
+        for body in control_flow_bodies(task):
+            yield task, body
+
+
+def all_kernels_of_plan(plan: Plan) -> list[Kernel]:
+    """All kernels of a plan, those of bodies too, each once."""
+    found = [task.kernel for task in plan.tasks if isinstance(task.kernel, Kernel)]
+    for _, body in nested_plans(plan):
+        found += all_kernels_of_plan(body)
+    return list(dict.fromkeys(found))
+
+
+def least_bytes_of_task(task: Task) -> int:
+    """The bytes that a task moves when it reads and writes each element once; of a loop those of all its iterations.
+
+    Reads that overlap, as a stencil's shifted ones do, count once: for each buffer at most the bytes between the first
+    and the last one touched."""
+    if isinstance(task.kernel, (Kernel, Library)):
+        return union_bytes_of_regions(task.reads) + union_bytes_of_regions(task.writes)
+    return sum(
+        count * sum(map(least_bytes_of_task, tasks)) for count, tasks in _runs_of_control_flow_bodies(task.kernel)
+    )
+
+
+def flops_of(task: Task) -> float:
+    """The floating-point operations of a task, as the cost model counts them; of a loop those of all its iterations."""
+    if isinstance(task.kernel, (Kernel, Library)):
+        return task.flops
+    return sum(count * sum(map(flops_of, tasks)) for count, tasks in _runs_of_control_flow_bodies(task.kernel))
+
+
+def _runs_of_control_flow_bodies(control: Loop | Branch) -> Iterator[tuple[int, tuple[Task, ...]]]:
+    """How often each body runs, as far as that is known, else once; of a branch the first body alone."""
+    count = control.count if isinstance(control, Loop) else 1
+    yield (1 if count in (None, FOREVER) else count or 0), control.bodies[0].tasks

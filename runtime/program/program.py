@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..core.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from .control_flow import Branch, Loop
-    from .plan import Plan
+    from .plan import Branch, Loop, Plan
 
 import numpy as np
 
@@ -332,3 +331,35 @@ def _region_boxes_overlap(a: Region, b: Region) -> bool:
         if len(states) > 64:
             return True
     return any(abs(distance) < a.itemsize for distance in states)
+
+
+def union_bytes_of_regions(regions: Iterable[Region]) -> int:
+    """The bytes of the elements that regions cover, of each buffer at most those between its ends; an upper bound."""
+    buffers: dict[int, list[tuple[int, int, int]]] = {}
+    for region in regions:
+        low, high = region.span
+        if high > low:
+            buffers.setdefault(region.buffer, []).append(
+                (low, high, _distinct_elements_of_region(region) * region.itemsize)
+            )
+    return sum(map(_bytes_covered_by_parts, buffers.values()))
+
+
+def _bytes_covered_by_parts(parts: list[tuple[int, int, int]]) -> int:
+    """Of (low, high, bytes): for each run of parts that touch each other, the bytes, at most those between its ends."""
+    total = size = 0
+    low = high = min(parts)[0]
+    for start, end, nbytes in sorted(parts):
+        if start > high:
+            total += min(size, high - low)
+            low, high, size = start, end, 0
+        high, size = max(high, end), size + nbytes
+    return total + min(size, high - low)
+
+
+def _distinct_elements_of_region(region: Region) -> int:
+    """Those at different places: an axis of stride 0 repeats them."""
+    count = 1
+    for length, stride in zip(region.shape, region.strides, strict=True):
+        count *= length if stride else 1
+    return count

@@ -21,6 +21,7 @@ from .surroundings import TaskSend
 from .waits import StreamOrder, StreamWaits, minimal_stream_waits
 
 Preds = Sequence[Collection[int]]
+NO_CHOICE = "one stream is as fast as the longest chain of tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,9 @@ def enumerate_stream_assignments(
     alive. thorough: several streams are tried wherever there are independent tasks, for the clock to judge.
     """
     n, machine, preds = len(work.preds), work.machine, work.preds
+    if n < 2 and streams != "max":
+        alone = evaluate_stream_assignment(work, assign_tasks_to_one_stream(preds))
+        return AssignmentOptions((alone,), alone, "asked for" if isinstance(streams, int) else NO_CHOICE, n)
     above = transitive_task_predecessors(preds)
     known = max_task_parallelism(above) if n <= WIDTH_LIMIT else None
     most = n if known is None else known
@@ -257,7 +261,7 @@ def _why_one_stream_is_best(work: SchedulingProblem, one: AssignmentOption, most
     """Why no other assignment can be clearly faster than one stream; empty if one may be."""
     alone = one.summary.predicted * (1 - MARGIN)
     if most <= 1 or alone <= max(rank, default=0.0):
-        return "one stream is as fast as the longest chain of tasks"
+        return NO_CHOICE
     if alone <= sum(cost * share for cost, share in zip(work.costs, work.shares, strict=True)):
         return "one stream keeps the machine full"
     return ""

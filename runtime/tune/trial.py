@@ -13,7 +13,7 @@ from ..program.device import Device, Event, Executable, Timing
 from ..program.plan import Plan, plan_boundary
 from ..program.program import Program
 from ..schedule.cost_model import MachineModel
-from ..schedule.plan_candidates import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
+from ..schedule.schedule import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
 from .tuner import Tuner, load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
 
 

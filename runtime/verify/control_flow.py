@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..program.control_flow import FRESH, Branch, ControlFlowArguments, Loop, Rotation, control_flow_arguments
-from ..program.plan import Plan
+from ..program.plan import FRESH, Branch, ControlFlowArguments, Loop, Plan, Rotation, control_flow_arguments
 from ..program.program import Argument, Pointer, Region, Task
 
 Found = tuple[str, str]  # a kind of violation, and why

@@ -16,7 +16,7 @@ from kernelgraph.runtime.core.errors import OutOfMemory, PlanError
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.plan import Launch, Wait
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import CANDIDATES
+from kernelgraph.runtime.schedule.schedule import CANDIDATES
 from kernelgraph.runtime.tune.tuner import FINAL, WARM
 
 MOST = CANDIDATES * (WARM + FINAL)

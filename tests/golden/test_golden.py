@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.control_flow import all_kernels_of_plan
+from kernelgraph.runtime.program.plan import all_kernels_of_plan
 from kernelgraph.runtime.program.program import Kernel
 
 from .programs import PROGRAMS

@@ -23,15 +23,13 @@ from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostPool, numpy_view_of_pool_block
 from ...core.settings import settings
 from ...engine.direct_call import Direct, DirectArgument, call_table_packers, make_direct_call
-from ...engine.encode_control_flow import encode_nested_plan, is_native_plan
-from ...engine.encode_plan import PlanLayout
+from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan
 from ...engine.engine import Engine, engine_of_process, engine_thread_count, native_engine_functions
 from ...engine.host_steps import make_control_flow_call
 from ...engine.run import DONE, DoneEvent, DoneTiming, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
 from ...interpret.serial import Call, error_with_task_location, run_plan_serially, serial_calls_of_tasks
-from ...program.control_flow import Branch, Loop, all_kernels_of_plan
 from ...program.device import Device, Executable, Timing, error_of_event
-from ...program.plan import Launch, Plan, Wait
+from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_plan
 from ...program.plan import Record as RecordStep
 from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
 from .profile import spans_of_native_run, time_serial_task_calls

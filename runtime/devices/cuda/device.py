@@ -14,9 +14,8 @@ import numpy as np
 
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.profile import Recorder
-from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Device, GpuProperties
-from ...program.plan import Plan
+from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions_of_cuda_packages
 from .driver.context import DeviceNotFound, GpuContext

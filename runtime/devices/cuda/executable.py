@@ -15,9 +15,8 @@ from ...core.settings import settings
 from ...engine import unread_errors
 from ...engine.direct_call import DirectArgument
 from ...interpret.serial import PoisonTracker, error_with_task_location, numpy_call_of_library_task, poisoned_buffers
-from ...program.control_flow import all_kernels_of_plan
 from ...program.device import Executable
-from ...program.plan import ENTRY, Launch, Plan, Record, Wait, plan_boundary
+from ...program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
 from ...program.program import control_flow_bodies, packed_members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent

@@ -19,8 +19,7 @@ from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.cuda.launch_shape import _most_words_alive, choose_cuda_launch_shape
 from kernelgraph.compiler.targets.target import target_of
-from kernelgraph.runtime.program.program import Kernel
-from kernelgraph.runtime.program.work import union_bytes_of_regions
+from kernelgraph.runtime.program.program import Kernel, union_bytes_of_regions
 from tests.compiler.device_calls import on_device
 from tests.compiler.targets.cpu.test_compiled import compiled
 from tests.counts import examples

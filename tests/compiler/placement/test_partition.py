@@ -11,11 +11,11 @@ from kernelgraph.compiler.core.cost import CPU
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.control_flow import Loop, add_control_flow_node
-from kernelgraph.compiler.graph.graph import Graph, GraphError
+from kernelgraph.compiler.graph.graph import Graph, GraphError, all_graphs, has_places
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.placement.clusters import Link, chosen_slots, clusters_of, place_clusters
 from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph
-from kernelgraph.compiler.placement.places import all_graphs, devices_of, follow_places, has_places
+from kernelgraph.compiler.placement.places import devices_of, follow_places
 from kernelgraph.compiler.placement.replicate import has_collectives, replicate_graph
 from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.verify.multi_device import find_multi_device_violations, require_safe_multi_device_plan

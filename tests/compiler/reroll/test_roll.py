@@ -14,8 +14,7 @@ import kernelgraph as kg
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.reroll import reroll as rolling
 from kernelgraph.compiler.reroll.reroll import reroll_graph
-from kernelgraph.runtime.program.control_flow import Loop
-from kernelgraph.runtime.program.plan import Plan
+from kernelgraph.runtime.program.plan import Loop, Plan
 from kernelgraph.runtime.program.program import Program, Task
 from tests.compiler.access_audit import declared
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.dsl.core.errors import ArgumentsError, DTypeError, EscapedValueError, ShapeError, TraceError
-from kernelgraph.runtime.program.control_flow import Loop
+from kernelgraph.runtime.program.plan import Loop
 
 MODES = ("async", "sync", "chaos")
 

@@ -13,7 +13,7 @@ import kernelgraph as kg
 from kernelgraph.compiler import pipeline
 from kernelgraph.runtime.program.program import Kernel, Program
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import plan_by_cost_model
+from kernelgraph.runtime.schedule.schedule import plan_by_cost_model
 from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests.dsl.agreement import arrays
 from tests.dsl.tracing import interpreted

@@ -12,7 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.view import report_data
-from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
+from kernelgraph.runtime.schedule.schedule import predicted_microseconds
 from tests.dsl.view import viewed
 from tests.dsl.view.viewed import turns, two_ways
 from tests.golden.programs import PROGRAMS

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kernelgraph.runtime.codegen.native_callable import read_memory_word
-from kernelgraph.runtime.engine.direct_call import direct_call_self_test
-from kernelgraph.runtime.engine.object_words import ASPECTS, memory_words_of_object_aspect
+from kernelgraph.runtime.engine.direct_call import ASPECTS, direct_call_self_test, memory_words_of_object_aspect
 
 pytestmark = pytest.mark.skipif(not direct_call_self_test(), reason="objects lie otherwise")
 

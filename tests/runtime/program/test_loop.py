@@ -16,8 +16,7 @@ from kernelgraph.compiler.graph.control_flow import Window, add_control_flow_nod
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.program.control_flow import FRESH, Loop, find_loop_rotation
-from kernelgraph.runtime.program.plan import Plan
+from kernelgraph.runtime.program.plan import FRESH, Loop, Plan, find_loop_rotation
 from kernelgraph.runtime.program.program import Pointer
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule

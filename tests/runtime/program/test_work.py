@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.program import Region
-from kernelgraph.runtime.program.work import flops_of, least_bytes_of_task, union_bytes_of_regions
+from kernelgraph.runtime.program.plan import flops_of, least_bytes_of_task
+from kernelgraph.runtime.program.program import Region, union_bytes_of_regions
 
 
 def covered(regions: list[Region], size: int) -> int:

@@ -26,13 +26,13 @@ from kernelgraph.runtime.program.program import (
 )
 from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import (
+from kernelgraph.runtime.schedule.schedule import (
     batch_matmul_tasks_where_faster,
     choose_plan_candidates,
     plan_by_cost_model,
     predicted_microseconds,
+    schedule,
 )
-from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests.compiler.access_audit import Touched, declared, run_program
 from tests.compiler.programs import graphs

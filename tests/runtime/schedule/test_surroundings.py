@@ -10,8 +10,7 @@ from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_task_
 from kernelgraph.runtime.program.plan import Launch
 from kernelgraph.runtime.program.program import Program, task_dependences
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
-from kernelgraph.runtime.schedule.schedule import schedule
+from kernelgraph.runtime.schedule.schedule import predicted_microseconds, schedule
 from kernelgraph.runtime.schedule.surroundings import Send, Surroundings, sends_of_tasks, serial_order
 from kernelgraph.runtime.schedule.timeline import predict_timeline
 from kernelgraph.runtime.verify.plan import require_safe_plan

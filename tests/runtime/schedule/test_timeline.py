@@ -8,8 +8,7 @@ import pytest
 
 from kernelgraph.runtime.program.plan import plan_happens_before
 from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel
-from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
-from kernelgraph.runtime.schedule.schedule import schedule
+from kernelgraph.runtime.schedule.schedule import predicted_microseconds, schedule
 from kernelgraph.runtime.schedule.timeline import critical_path_of_timeline, predict_timeline
 from tests.runtime.dags import random_program
 

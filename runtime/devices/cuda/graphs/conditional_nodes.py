@@ -22,8 +22,7 @@ from typing import Any
 
 from ....core.errors import CompileError
 from ....interpret.control_flow import bind_branch_addresses, bind_loop_addresses, task_argument_value
-from ....program.control_flow import FRESH, Branch, Loop, Rotation, control_flow_arguments
-from ....program.plan import Launch, Plan
+from ....program.plan import FRESH, Branch, Launch, Loop, Plan, Rotation, control_flow_arguments
 from ....program.program import Kernel, Pointer, Scalar, Task, control_flow_bodies
 from ..driver.driver import IF, WHILE
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....interpret.control_flow import RunIteration, run_control_flow
-from ....program.control_flow import Loop, control_flow_arguments
-from ....program.plan import Launch, Plan
+from ....program.plan import Launch, Loop, Plan, control_flow_arguments
 from ....program.program import Pointer, Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import HostStep

@@ -13,8 +13,7 @@ import pytest
 
 from kernelgraph.compiler.core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.targets.cpu.kernel import cpu_launch_units, print_llvm_kernel
-from kernelgraph.compiler.targets.cpu.loops import choose_vector_axis
+from kernelgraph.compiler.targets.cpu.kernel import choose_vector_axis, cpu_launch_units, print_llvm_kernel
 from kernelgraph.compiler.targets.cpu.reduce import vector_values_to_buffer
 from tests.compiler.cpu_nests import random_nest
 
