@@ -29,12 +29,12 @@ ALONE_US, REPLAYED_US = 30.0, 10.0
 def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Target) -> tuple[Graph, Fusion]:
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
     that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
-    types = input_and_output_types(simple)
+    types = graph_input_and_output_types(simple)
     second: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
     while True:
         prepared = materialize_copies(simple, layouts, second, copied)
-        check_pass(prepared, types, "materialize")
+        check_graph_after_pass(prepared, types, "materialize")
         try:
             return prepared, fuse(prepared, target)
         except InplaceConflict as conflict:
@@ -44,20 +44,20 @@ def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Ta
             second |= conflict.updates
 
 
-def alternative_forms(
+def alternative_graph_forms(
     graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[MemoryLayout] | None = None
 ) -> tuple[Graph, ...]:
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
-    types = input_and_output_types(graph)
-    simple = simplify_graph(decide_calls(graph, target.name, layouts))
-    check_pass(simple, types, "simplify")
+    types = graph_input_and_output_types(graph)
+    simple = simplify_graph(decide_host_calls(graph, target.name, layouts))
+    check_graph_after_pass(simple, types, "simplify")
     if not target.epilogues:
         return (simple,)
     if tf32:
         simple = use_tf32_matmuls(simple)
     finished = absorb_matmul_epilogues(simple)
-    check_pass(finished, types, "absorb")
+    check_graph_after_pass(finished, types, "absorb")
     return (simple,) if finished is simple else (finished, simple)
 
 
@@ -81,7 +81,7 @@ class Stages:
 Ends = tuple[list[ArrayType], list[ArrayType]]
 
 
-def input_and_output_types(graph: Graph) -> Ends:
+def graph_input_and_output_types(graph: Graph) -> Ends:
     """The types of the inputs and of the outputs. Raises AssertionError for inputs that do not stand in their order,
     which is how a pass counts them."""
     if list(graph.inputs) != sorted(graph.inputs):
@@ -89,12 +89,12 @@ def input_and_output_types(graph: Graph) -> Ends:
     return [graph.nodes[i].type for i in graph.inputs], [graph.nodes[o].type for o in graph.outputs]
 
 
-def check_pass(graph: Graph, types: Ends, step: str) -> None:
+def check_graph_after_pass(graph: Graph, types: Ends, step: str) -> None:
     """A broken pass is caught at its own door: arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
         if any(a >= number for a in node.args):
             raise AssertionError(f"{step}: node %{number} uses a later node")
-    if input_and_output_types(graph) != types:
+    if graph_input_and_output_types(graph) != types:
         raise AssertionError(f"{step}: changed the types of inputs or outputs")
 
 
@@ -112,21 +112,21 @@ def build_program(
     return compile_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu).program
 
 
-def decide_calls(
+def decide_host_calls(
     graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None, remarks: dict[str, None] | None = None
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
     if not any(node.op == "host" or node.type.dtype.kind == "c" for node in graph.nodes):
         return graph
-    from .decompose.rules import decompose
+    from .decompose.rules import decompose_host_calls
 
-    return decompose(graph, target, layouts, remarks)
+    return decompose_host_calls(graph, target, layouts, remarks)
 
 
 def explain_decomposition(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    decide_calls(graph, target, layouts, remarks)
+    decide_host_calls(graph, target, layouts, remarks)
     return list(remarks)
 
 
@@ -159,11 +159,11 @@ def compile_stages(
         graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
     ) -> Stages:
         found = []
-        for form in alternative_forms(graph, made_for, tf32, layouts):
+        for form in alternative_graph_forms(graph, made_for, tf32, layouts):
             passes = [("traced", graph), ("simplified", form)]
             if made_for.vector_products:
-                types, form = input_and_output_types(form), find_vector_products(form, layouts)
-                check_pass(form, types, "find_vector_products")
+                types, form = graph_input_and_output_types(form), find_vector_products(form, layouts)
+                check_graph_after_pass(form, types, "find_vector_products")
                 passes.append(("vector products", form))
             prepared, fusion = cover_with_groups(form, layouts, made_for)
             program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)

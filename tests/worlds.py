@@ -101,7 +101,7 @@ class World:
             lines.append(f"{self.name}_{place} = " + make.replace("$v", f"{self.name}_{place - 1}"))
         return "\n".join(lines)
 
-    def change(self, step: Step) -> str:
+    def tangent_or_zero(self, step: Step) -> str:
         """The statements of one change."""
         text = self.names(step.text, step.level).replace("$o", f"{self.name}_{step.level}")
         if step.level == 0:
@@ -143,7 +143,9 @@ class World:
             + self.call
             + "))\n    except Exception as error:\n        print(type(error).__name__, error)\n"
         )
-        turns = "".join("\n" + "".join(self.change(s) + "\n" for s in turn) + "show()\n" for turn in self.turns)
+        turns = "".join(
+            "\n" + "".join(self.tangent_or_zero(s) + "\n" for s in turn) + "show()\n" for turn in self.turns
+        )
         return (
             f"{_needed(self.text + turns)}\n{head}\n\nx = np.array([1.0, 2.0])\n{self.text}\n{show}\n\nshow()\n{turns}"
         )
@@ -172,7 +174,7 @@ def random_world(rng: random.Random, name: str, layer: str = "", avoid: frozense
         if world.parts & avoid:
             continue
         try:
-            compile(world.text + "".join(world.change(s) + "\n" for t in world.turns for s in t), name, "exec")
+            compile(world.text + "".join(world.tangent_or_zero(s) + "\n" for t in world.turns for s in t), name, "exec")
             if world.layers and LAYERS[world.layers[0][0]].only:
                 exec(world.built(world.value, 1), _PRELUDE)  # a set of what has no hash, an array of complex numbers
         except (SyntaxError, TypeError):
@@ -417,7 +419,7 @@ def _shown(value: Any) -> str:
 def _changes(world: World, turn: tuple[Step, ...], module: types.ModuleType) -> str:
     for step in turn:
         try:
-            exec(compile(world.change(step), str(module.__file__), "exec"), module.__dict__)
+            exec(compile(world.tangent_or_zero(step), str(module.__file__), "exec"), module.__dict__)
         except Exception as error:
             return re.sub(r" at 0x\w+", "", repr(error))
     return ""

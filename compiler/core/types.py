@@ -72,7 +72,7 @@ def dtype_kind(dtype: DType) -> str:
     return _KINDS[dtype]
 
 
-def bit_width(dtype: DType) -> int:
+def bits_of_dtype(dtype: DType) -> int:
     return 1 if dtype == BOOL else dtype.itemsize * 8
 
 
@@ -91,7 +91,7 @@ def integer_dtype(dtype: DType, signed: bool = True) -> DType:
     return _CANONICAL[np.dtype(f"{'i' if signed else 'u'}{dtype.itemsize}")]
 
 
-def result_type(*dtypes: DType | WeakType) -> DType:
+def promoted_dtype(*dtypes: DType | WeakType) -> DType:
     """NumPy's promotion. The Python types int, float and complex stand for weak Python scalars (NEP 50).
 
     Where NumPy knows no common dtype (bfloat16 with int16, say) it is the one that `np.add` computes in.
@@ -160,6 +160,6 @@ class ArrayType:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
-def array_type(array: Any) -> ArrayType:
+def array_type_of(array: Any) -> ArrayType:
     """The type of anything with `shape` and `dtype`."""
     return ArrayType(array.shape, array.dtype)

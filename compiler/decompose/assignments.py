@@ -21,11 +21,11 @@ def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
     a, *arrays, value = args
     if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
         return "no elements, or booleans as indices"
-    places, shape = flat_places(builder, a.shape, dict(node.attr("options"))["key"], arrays)
+    places, shape = flat_element_numbers_of_key(builder, a.shape, dict(node.attr("options"))["key"], arrays)
     if 0 in shape:
         return a
-    wide = _broadcast_to_target(builder, value, shape)
-    return _scatter_last_values(builder, a, places, builder.reshape(wide, (-1,)))
+    wide = _broadcast_to_assigned_shape(builder, value, shape)
+    return _decompose_scatter_of_last_values(builder, a, places, builder.reshape(wide, (-1,)))
 
 
 def decompose_put_along_axis(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -40,11 +40,13 @@ def decompose_put_along_axis(builder: GraphBuilder, node: Node, args: Sequence[V
         return "indices that are broadcast"
     along = {i: builder.index(shape, i) for i in range(len(shape)) if i != axis}
     along[axis] = builder.broadcast(indices, shape)
-    places = _flat_numbers_of_axes(builder, a.shape, [along[i] for i in range(len(shape))], {axis}, shape)
-    return _scatter_last_values(builder, a, places, builder.reshape(_broadcast_to_target(builder, value, shape), (-1,)))
+    places = _flat_element_numbers_of_axes(builder, a.shape, [along[i] for i in range(len(shape))], {axis}, shape)
+    return _decompose_scatter_of_last_values(
+        builder, a, places, builder.reshape(_broadcast_to_assigned_shape(builder, value, shape), (-1,))
+    )
 
 
-def _scatter_last_values(builder: GraphBuilder, a: Value, places: Value, values: Value) -> Value:
+def _decompose_scatter_of_last_values(builder: GraphBuilder, a: Value, places: Value, values: Value) -> Value:
     """`a` with the last of the values that have a place there."""
     size = math.prod(a.shape)
     (last,) = builder.host("last_places", [places], [ArrayType((size,), INT64)], length=size)
@@ -66,10 +68,10 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
         return "booleans as indices"
     if value.shape and not np.can_cast(value.dtype, a.dtype, "safe"):
         return f"values of {value.dtype}"
-    places, shape = flat_places(builder, a.shape, options["key"], indices)
+    places, shape = flat_element_numbers_of_key(builder, a.shape, options["key"], indices)
     if 0 in shape or math.prod(shape) >= 2**31:
         return "no indices, or 2**31"
-    values = builder.reshape(builder.cast(_broadcast_to_target(builder, value, shape), a.dtype), (-1,))
+    values = builder.reshape(builder.cast(_broadcast_to_assigned_shape(builder, value, shape), a.dtype), (-1,))
     size = math.prod(a.shape)
     flat = builder.reshape(a, (size,))
     types = [ArrayType((size,), a.dtype)]
@@ -77,13 +79,13 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.reshape(result, a.shape)
 
 
-def _broadcast_to_target(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
+def _broadcast_to_assigned_shape(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """The value broadcast to what it is assigned to, without leading axes of length 1 that this has not."""
     excess = max(len(value.shape) - len(shape), 0)
     return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
 
 
-def flat_places(
+def flat_element_numbers_of_key(
     builder: GraphBuilder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
 ) -> tuple[Value, tuple[int, ...]]:
     """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""
@@ -122,10 +124,10 @@ def flat_places(
         else:
             computed.add(axis)
             along.append(builder.reshape(entry, (*entry.shape, *(1,) * (len(lengths) - at))))
-    return _flat_numbers_of_axes(builder, shape, along, computed, result), result
+    return _flat_element_numbers_of_axes(builder, shape, along, computed, result), result
 
 
-def _flat_numbers_of_axes(
+def _flat_element_numbers_of_axes(
     builder: GraphBuilder, shape: Sequence[int], along: Sequence[Value], computed: set[int], result: tuple[int, ...]
 ) -> Value:
     """Element numbers from the index along each axis; those of `computed` axes count from the end where negative."""

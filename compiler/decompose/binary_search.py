@@ -15,12 +15,12 @@ LONGEST = 1 << 20  # sorted values that a kernel searches: one step for each dou
 At = Callable[[Value], Value]
 
 
-def element_loader(builder: GraphBuilder, a: Value, shape: Sequence[int]) -> At:
+def element_loader_of_search(builder: GraphBuilder, a: Value, shape: Sequence[int]) -> At:
     """A function from places to the elements of a flat array there, all places in range."""
     return lambda place: builder.gather(a, [place], [0], [], tuple(shape), checked=False)
 
 
-def emit_binary_search(builder: GraphBuilder, at: At, n: int, wanted: Value, side: str) -> Value:
+def decompose_binary_search(builder: GraphBuilder, at: At, n: int, wanted: Value, side: str) -> Value:
     """np.searchsorted in n > 0 values `at` their places, of the dtype of what is wanted: by halving, the steps of all
     side by side.
 
@@ -32,14 +32,14 @@ def emit_binary_search(builder: GraphBuilder, at: At, n: int, wanted: Value, sid
         spot = builder.map("add", found, np.int64(step - 1))
         inside = builder.map("less", spot, np.int64(n))
         value = at(builder.map("minimum", spot, np.int64(n - 1)))
-        before = _sorts_before(builder, value, wanted, side)
+        before = _sorts_before_in_search(builder, value, wanted, side)
         further = builder.map("add", found, np.int64(step))
         found = builder.map("where", builder.map("logical_and", inside, before), further, found)
         step >>= 1
     return found
 
 
-def _sorts_before(builder: GraphBuilder, x: Value, v: Value, side: str) -> Value:
+def _sorts_before_in_search(builder: GraphBuilder, x: Value, v: Value, side: str) -> Value:
     """Whether x comes before v: x < v, or on the right side x <= v; NaN comes last."""
     if x.dtype.kind != "f":
         return builder.map("less" if side == "left" else "less_equal", x, v)
@@ -49,7 +49,7 @@ def _sorts_before(builder: GraphBuilder, x: Value, v: Value, side: str) -> Value
     return builder.map("logical_or", builder.map("less_equal", x, v), builder.map("isnan", v))
 
 
-def equal_width_bin(
+def equal_width_histogram_bin(
     builder: GraphBuilder, value: Value, first: Value | np.generic, width: Value | np.generic, count: int, edge: At
 ) -> Value:
     """Computes each value's bin as np.histogram does. The number is put right against the edges where rounding moved
@@ -64,7 +64,7 @@ def equal_width_bin(
     return builder.map("where", over, builder.map("add", place, np.int64(1)), place)
 
 
-def narrow_bin_numbers(builder: GraphBuilder, place: Value, keep: Value, count: int) -> Value:
+def narrow_histogram_bin_numbers(builder: GraphBuilder, place: Value, keep: Value, count: int) -> Value:
     """Numbers of bins to be counted, in half the memory where that does: one more bin is for what lies outside."""
     place = builder.map("where", keep, place, np.int64(count))
     return builder.cast(place, np.int32) if count < 2**31 - 1 else place

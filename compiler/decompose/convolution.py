@@ -18,7 +18,7 @@ def decompose_convolve(builder: GraphBuilder, node: Node, args: Sequence[Value])
     x, weights = args
     if weights.shape[0] > FEW:
         return f"more than {FEW} weights"
-    return _convolve_full(builder, x, weights, dict(node.attr("options"))["mode"])
+    return _decompose_full_convolution(builder, x, weights, dict(node.attr("options"))["mode"])
 
 
 def decompose_correlate(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -29,10 +29,10 @@ def decompose_correlate(builder: GraphBuilder, node: Node, args: Sequence[Value]
         return f"more than {FEW} weights, or more than values"
     turned = builder.slice(weights, [m - 1], [-1], (m,))
     turned = builder.map("conjugate", turned) if turned.dtype.kind == "c" else turned
-    return _convolve_full(builder, x, turned, dict(node.attr("options"))["mode"])
+    return _decompose_full_convolution(builder, x, turned, dict(node.attr("options"))["mode"])
 
 
-def _convolve_full(builder: GraphBuilder, x: Value, weights: Value, mode: str) -> Value:
+def _decompose_full_convolution(builder: GraphBuilder, x: Value, weights: Value, mode: str) -> Value:
     n, m = x.shape[0], weights.shape[0]
     wanted = np.result_type(x.dtype, weights.dtype)
     x, weights = builder.cast(x, wanted), builder.cast(weights, wanted)
@@ -41,25 +41,32 @@ def _convolve_full(builder: GraphBuilder, x: Value, weights: Value, mode: str) -
     inner, end = max(first, m - 1), min(last, n)  # where all weights meet x
     parts = []
     if end > inner:
-        shifted = (_slice_of_convolution(builder, x, inner - j, end - j) for j in range(m))
-        terms = (builder.map("multiply", part, _single_element(builder, weights, j)) for j, part in enumerate(shifted))
-        parts.append(_sum_of_terms(builder, add, terms))
+        shifted = (_slice_convolution_input(builder, x, inner - j, end - j) for j in range(m))
+        terms = (
+            builder.map("multiply", part, _single_weight_of_convolution(builder, weights, j))
+            for j, part in enumerate(shifted)
+        )
+        parts.append(_sum_convolution_terms(builder, add, terms))
     if first < inner:
-        parts.insert(0, _convolution_edge(builder, x, weights, add, first, inner))
+        parts.insert(0, _edge_terms_of_convolution(builder, x, weights, add, first, inner))
     if end < last:
-        parts.append(_convolution_edge(builder, x, weights, add, end, last))
+        parts.append(_edge_terms_of_convolution(builder, x, weights, add, end, last))
     result = builder.concat(parts, 0)
     # a product of BLAS adds to 0.0: it never gives -0.0
     return builder.map("add", result, 0) if wanted.kind in "fc" and wanted.itemsize > 2 else result
 
 
-def _convolution_edge(builder: GraphBuilder, x: Value, weights: Value, add: str, first: int, last: int) -> Value:
+def _edge_terms_of_convolution(
+    builder: GraphBuilder, x: Value, weights: Value, add: str, first: int, last: int
+) -> Value:
     """Elements first..last of the full convolution, where x does not reach all weights."""
     n, m, zero = x.shape[0], weights.shape[0], x.dtype.type(0)
     low, high = max(0, first - m + 1), min(n, last)  # of x, what reaches them
     counts = max(0, m - 1 - first), max(0, last - n)
     before, after = (builder.broadcast(builder.const(zero), (count,)) for count in counts)
-    wide = builder.concat([v for v in (before, _slice_of_convolution(builder, x, low, high), after) if v.shape[0]], 0)
+    wide = builder.concat(
+        [v for v in (before, _slice_convolution_input(builder, x, low, high), after) if v.shape[0]], 0
+    )
     at = builder.index((last - first,), 0)
     terms = []
     for j in range(m):
@@ -68,20 +75,20 @@ def _convolution_edge(builder: GraphBuilder, x: Value, weights: Value, add: str,
         inside = builder.map("logical_and", *reached)
         term = builder.map(
             "multiply",
-            _slice_of_convolution(builder, wide, start, start + last - first),
-            _single_element(builder, weights, j),
+            _slice_convolution_input(builder, wide, start, start + last - first),
+            _single_weight_of_convolution(builder, weights, j),
         )
         terms.append(builder.map("where", inside, term, zero))
-    return _sum_of_terms(builder, add, terms)
+    return _sum_convolution_terms(builder, add, terms)
 
 
-def _slice_of_convolution(builder: GraphBuilder, x: Value, first: int, last: int) -> Value:
+def _slice_convolution_input(builder: GraphBuilder, x: Value, first: int, last: int) -> Value:
     return builder.slice(x, [first], [1], (last - first,))
 
 
-def _single_element(builder: GraphBuilder, x: Value, at: int) -> Value:
-    return builder.reshape(_slice_of_convolution(builder, x, at, at + 1), ())
+def _single_weight_of_convolution(builder: GraphBuilder, x: Value, at: int) -> Value:
+    return builder.reshape(_slice_convolution_input(builder, x, at, at + 1), ())
 
 
-def _sum_of_terms(builder: GraphBuilder, add: str, terms: Iterable[Value]) -> Value:
+def _sum_convolution_terms(builder: GraphBuilder, add: str, terms: Iterable[Value]) -> Value:
     return reduce(partial(builder.map, add), terms)

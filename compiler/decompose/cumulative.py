@@ -15,7 +15,7 @@ def decompose_cumulative(builder: GraphBuilder, node: Node, args: Sequence[Value
     axis = options.get("axis", 0)
     if 0 in a.shape or not a.shape:
         return "an array without elements or axes"
-    result = _scan_along_axis(builder, a, axis % len(a.shape), node, name)
+    result = _decompose_scan_along_axis(builder, a, axis % len(a.shape), node, name)
     if options.get("include_initial"):
         shape = tuple(1 if i == axis % len(a.shape) else n for i, n in enumerate(a.shape))
         first = builder.broadcast(builder.const(name == "cumprod", node.type.dtype), shape)
@@ -31,29 +31,29 @@ def decompose_complex_scan(builder: GraphBuilder, node: Node, args: Sequence[Val
         return ""
     if name == "cumsum" and a.dtype == node.type.dtype:
         return ""  # which one scan does
-    return _scan_along_axis(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
+    return _decompose_scan_along_axis(builder, a, (options.get("axis") or 0) % len(a.shape), node, name)
 
 
-def _scan_along_axis(builder: GraphBuilder, a: Value, axis: int, node: Node, name: str) -> Value:
+def _decompose_scan_along_axis(builder: GraphBuilder, a: Value, axis: int, node: Node, name: str) -> Value:
     dtype = node.type.dtype
     if dtype.kind != "c":
         return builder.host(name, [a], [ArrayType(a.shape, dtype)], axis=axis, dtype=dtype)[0]
     x = builder.cast(a, dtype)
     if name == "cumsum":
         return builder.host(name, [x], [x.type], axis=axis)[0]
-    return _log_step_products(builder, x, axis)
+    return _decompose_cumprod_in_log_steps(builder, x, axis)
 
 
-def _log_step_products(builder: GraphBuilder, x: Value, axis: int) -> Value:
+def _decompose_cumprod_in_log_steps(builder: GraphBuilder, x: Value, axis: int) -> Value:
     """Each step multiplies by what ends a step before (Hillis and Steele, 1986): positions alone decide the order."""
     n, rank, step = x.shape[axis], len(x.shape), 1
     while step < n:
 
-        def part(start: int, length: int, x: Value = x) -> Value:
+        def slice_along_axis(start: int, length: int, x: Value = x) -> Value:
             starts = [start if i == axis else 0 for i in range(rank)]
             return builder.slice(x, starts, [1] * rank, [length if i == axis else m for i, m in enumerate(x.shape)])
 
-        later = builder.map("multiply", part(0, n - step), part(step, n - step))
-        x = builder.concat([part(0, step), later], axis)
+        later = builder.map("multiply", slice_along_axis(0, n - step), slice_along_axis(step, n - step))
+        x = builder.concat([slice_along_axis(0, step), later], axis)
         step *= 2
     return x

@@ -27,7 +27,7 @@ def decompose_det(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> V
     """det(a) -> sign * exp(log |det|), as NumPy has it"""
     if not gpu_factorization_pays(args[0].shape):
         return SMALL
-    sign, log = _slogdet_from_lu(builder, builder.cast(args[0], node.type.dtype))
+    sign, log = _decompose_slogdet_by_lu(builder, builder.cast(args[0], node.type.dtype))
     return builder.map("multiply", sign, builder.cast(builder.map("exp", log), node.type.dtype))
 
 
@@ -37,10 +37,10 @@ def decompose_slogdet(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
     if not gpu_factorization_pays(args[0].shape) or not (real or args[0].dtype.kind == "c"):
         return SMALL
     kind = node.type.dtype if real else args[0].dtype
-    return _slogdet_from_lu(builder, builder.cast(args[0], kind))[node.attr("part")]
+    return _decompose_slogdet_by_lu(builder, builder.cast(args[0], kind))[node.attr("part")]
 
 
-def _slogdet_from_lu(builder: GraphBuilder, a: Value) -> tuple[Value, Value]:
+def _decompose_slogdet_by_lu(builder: GraphBuilder, a: Value) -> tuple[Value, Value]:
     *batch, n, _ = a.shape
     kind = "i8" if n >= LEAST else "i4"  # as the libraries have them
     types = [a.type, ArrayType((*batch, n), np.dtype(kind))]
@@ -53,23 +53,23 @@ def _slogdet_from_lu(builder: GraphBuilder, a: Value) -> tuple[Value, Value]:
     sign = builder.map("subtract", np.int64(1), builder.map("multiply", odd, np.int64(2)))
     units = builder.map("sign", diagonal)
     return (
-        builder.map("multiply", _product_by_halves(builder, units), builder.cast(sign, a.dtype)),
+        builder.map("multiply", _decompose_product_by_halves(builder, units), builder.cast(sign, a.dtype)),
         builder.reduce("sum", builder.map("log", size), (len(batch),), real_dtype(a.dtype)),
     )
 
 
-def _product_by_halves(builder: GraphBuilder, x: Value) -> Value:
+def _decompose_product_by_halves(builder: GraphBuilder, x: Value) -> Value:
     """Along the last axis, by halves: complex numbers have no kernel that reduces them."""
     rank = len(x.shape)
     if x.dtype.kind != "c":
         return builder.reduce("prod", x, (rank - 1,), x.dtype)
 
-    def part(x: Value, start: int, length: int) -> Value:
+    def slice_last_axis(x: Value, start: int, length: int) -> Value:
         return builder.slice(x, [0] * (rank - 1) + [start], [1] * rank, (*x.shape[:-1], length))
 
     while (n := x.shape[-1]) > 1:
-        half = builder.map("multiply", part(x, 0, n // 2), part(x, n // 2, n // 2))
-        x = builder.concat([half, part(x, n - 1, 1)], rank - 1) if n % 2 else half
+        half = builder.map("multiply", slice_last_axis(x, 0, n // 2), slice_last_axis(x, n // 2, n // 2))
+        x = builder.concat([half, slice_last_axis(x, n - 1, 1)], rank - 1) if n % 2 else half
     return builder.reshape(x, x.shape[:-1])
 
 
@@ -107,7 +107,7 @@ def decompose_cholesky(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.map("where", inside, factor, builder.const(0, x.dtype))
 
 
-def _is_enough_small_matrices(shape: Sequence[int], longest: int) -> bool:
+def _are_enough_small_matrices_for_gpu(shape: Sequence[int], longest: int) -> bool:
     """Whether these are enough small matrices."""
     return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
 
@@ -115,18 +115,18 @@ def _is_enough_small_matrices(shape: Sequence[int], longest: int) -> bool:
 def decompose_eigh(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
     (a,) = args
-    if not _is_enough_small_matrices(a.shape, LEAST - 1):
+    if not _are_enough_small_matrices_for_gpu(a.shape, LEAST - 1):
         return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     types = [ArrayType(a.shape[:-1], real_dtype(x.dtype)), x.type]
     values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=dict(node.attr("options"))["UPLO"])
-    return _conjugated_rows_as_columns(builder, rows) if node.attr("part") else values
+    return _eigenvectors_of_conjugated_rows(builder, rows) if node.attr("part") else values
 
 
 def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """svd of many small matrices -> all singular vectors, then those that are wanted"""
     (a,), options = args, dict(node.attr("options"))
-    if not _is_enough_small_matrices(a.shape, SHORT) or options.get("hermitian"):
+    if not _are_enough_small_matrices_for_gpu(a.shape, SHORT) or options.get("hermitian"):
         return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     *batch, m, n = a.shape
@@ -135,12 +135,12 @@ def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> V
         return builder.host("linalg.svdvals", [x], [values])[0]
     types = [ArrayType((*batch, m, m), x.dtype), values, ArrayType((*batch, n, n), x.dtype)]
     rows, found, right = builder.host("linalg.svd_whole", [x], types)
-    every = (_conjugated_rows_as_columns(builder, rows), found, right)[node.attr("part")]
+    every = (_eigenvectors_of_conjugated_rows(builder, rows), found, right)[node.attr("part")]
     rank = len(every.shape)
     return builder.slice(every, [0] * rank, [1] * rank, node.type.shape)
 
 
-def _conjugated_rows_as_columns(builder: GraphBuilder, rows: Value) -> Value:
+def _eigenvectors_of_conjugated_rows(builder: GraphBuilder, rows: Value) -> Value:
     """What has these rows, conjugated, as its columns."""
     last = len(rows.shape) - 1
     turned = builder.permute(rows, [*range(last - 1), last, last - 1])

@@ -34,8 +34,10 @@ def decompose_complex_sort(builder: GraphBuilder, node: Node, args: Sequence[Val
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
         return ""
-    x, order = _move_axis_last(builder, a, axis)
-    return builder.permute(_take_along_last_axis(builder, x, stable_argsort(builder, x)), np.argsort(order).tolist())
+    x, order = _move_quantile_axis_last(builder, a, axis)
+    return builder.permute(
+        _decompose_take_along_last_axis(builder, x, decompose_stable_argsort(builder, x)), np.argsort(order).tolist()
+    )
 
 
 def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -44,8 +46,8 @@ def decompose_complex_argsort(builder: GraphBuilder, node: Node, args: Sequence[
     axis = dict(node.attr("options")).get("axis", -1)
     if a.dtype.kind != "c" or 0 in a.shape or not a.shape:
         return ""
-    x, order = _move_axis_last(builder, a, axis)
-    return builder.permute(stable_argsort(builder, x), np.argsort(order).tolist())
+    x, order = _move_quantile_axis_last(builder, a, axis)
+    return builder.permute(decompose_stable_argsort(builder, x), np.argsort(order).tolist())
 
 
 def decompose_lexsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -56,36 +58,38 @@ def decompose_lexsort(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
     order: list[int] = []
     places: Value | None = None
     for key in args:
-        x, order = _move_axis_last(builder, key, axis)
-        places = stable_argsort(builder, x, places)
+        x, order = _move_quantile_axis_last(builder, key, axis)
+        places = decompose_stable_argsort(builder, x, places)
     assert places is not None
     return builder.permute(places, np.argsort(order).tolist())
 
 
-def stable_argsort(builder: GraphBuilder, x: Value, places: Value | None = None) -> Value:
+def decompose_stable_argsort(builder: GraphBuilder, x: Value, places: Value | None = None) -> Value:
     """Stable argsort along the last axis, of `x` in an order that it has already."""
     if x.dtype.kind != "c":
-        given = x if places is None else _take_along_last_axis(builder, x, places)
+        given = x if places is None else _decompose_take_along_last_axis(builder, x, places)
         (found,) = builder.host("argsort", [given], [ArrayType(x.shape, INT64)], axis=-1, kind="stable")
-        return found if places is None else _take_along_last_axis(builder, places, found)
+        return found if places is None else _decompose_take_along_last_axis(builder, places, found)
     re, im = builder.map("real", x), builder.map("imag", x)
     nans = builder.map("multiply", builder.cast(builder.map("isnan", re), "u1"), np.uint8(2))
     nans = builder.map("add", nans, builder.cast(builder.map("isnan", im), "u1"))
     for part in (im, re, nans):  # NumPy's order: R + Rj, R + nanj, nan + Rj, nan + nanj
-        places = stable_argsort(builder, part, places)
+        places = decompose_stable_argsort(builder, part, places)
     assert places is not None
     return places
 
 
 def decompose_median(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """median(a) -> the mean of the one or two middle values of the order"""
-    x = _merge_axes_into_rows(builder, node, args[0])
+    x = _merge_median_axes_into_rows(builder, node, args[0])
     if x is None:
         return NO_ROWS
     n = x.shape[-1]
-    ordered, at = _partition_at_places(builder, x, [(n - 1) // 2, n // 2, n - 1])
-    first, second, last = (_take_along_new_first_axis(builder, ordered, [at[i]]) for i in ((n - 1) // 2, n // 2, n - 1))
-    result = _mean_of_middle_values(builder, first, first if n % 2 else second, n % 2)
+    ordered, at = _partition_rows_for_quantile(builder, x, [(n - 1) // 2, n // 2, n - 1])
+    first, second, last = (
+        _take_quantiles_along_new_first_axis(builder, ordered, [at[i]]) for i in ((n - 1) // 2, n // 2, n - 1)
+    )
+    result = _median_of_middle_values(builder, first, first if n % 2 else second, n % 2)
     if x.dtype.kind in "fc":
         result = builder.map("where", builder.map("isnan", last), builder.cast(last, result.dtype), result)
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
@@ -95,47 +99,50 @@ def decompose_nanmedian(builder: GraphBuilder, node: Node, args: Sequence[Value]
     """nanmedian(a) -> the mean of the middle values that are not NaN"""
     if args[0].dtype.kind != "f":
         return decompose_median(builder, node, args) if args[0].dtype.kind in "iu" else NO_ROWS
-    x = _merge_axes_into_rows(builder, node, args[0])
+    x = _merge_median_axes_into_rows(builder, node, args[0])
     if x is None:
         return NO_ROWS
-    ordered, count = _sort_last_axis(builder, x), _count_not_nan(builder, x)
+    ordered, count = _sort_rows_for_quantile(builder, x), _count_not_nan_for_quantile(builder, x)
     below = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
     middle = builder.map("minimum", count, np.int64(x.shape[-1] - 1))
     middle = builder.map("minimum", builder.map("right_shift", count, np.int64(1)), middle)
-    first = _take_one_of_each_row(builder, ordered, builder.map("right_shift", below, np.int64(1)), x.shape[:-1])
-    second = _take_one_of_each_row(builder, ordered, middle, x.shape[:-1])
+    first = _decompose_take_one_of_each_row(
+        builder, ordered, builder.map("right_shift", below, np.int64(1)), x.shape[:-1]
+    )
+    second = _decompose_take_one_of_each_row(builder, ordered, middle, x.shape[:-1])
     odd = builder.map("equal", builder.map("bitwise_and", count, np.int64(1)), np.int64(1))
-    result = builder.map("where", odd, first, _mean_of_middle_values(builder, first, second, 0))
+    result = builder.map("where", odd, first, _median_of_middle_values(builder, first, second, 0))
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
 def decompose_quantile(builder: GraphBuilder, node: Node, args: Sequence[Value], scale: int = 1) -> Value | str:
     """quantile(a, q) -> values at known places of the order, interpolated as NumPy does"""
     options = dict(node.attr("options"))
-    x = _merge_axes_into_rows(builder, node, args[0])
+    x = _merge_median_axes_into_rows(builder, node, args[0])
     if x is None or len(args) != 1 or "q" not in options:
         return "weights, or quantiles that come with the call"
-    q = _quantiles_asked_for(options["q"], scale)
+    q = _quantiles_of_call(options["q"], scale)
     found = _virtual_quantile_index(x.shape[-1], q.reshape(-1), options["method"]) if 0 < q.size <= MOST else None
     if found is None or (x.dtype.kind == "b" and found.dtype.kind == "f"):
         return f"the method {options['method']}, or more than {MOST} quantiles"
     n = x.shape[-1]
     if found.dtype.kind in "iu":
-        ordered, at = _partition_at_places(builder, x, [*found.tolist(), n - 1])
-        result = _take_along_new_first_axis(builder, ordered, [at[i] for i in found.tolist()])
+        ordered, at = _partition_rows_for_quantile(builder, x, [*found.tolist(), n - 1])
+        result = _take_quantiles_along_new_first_axis(builder, ordered, [at[i] for i in found.tolist()])
     else:
-        before, after, t = _neighbouring_places(found, n, options["method"])
-        ordered, at = _partition_at_places(builder, x, [*before, *after, n - 1])
+        before, after, t = _neighbouring_quantile_places(found, n, options["method"])
+        ordered, at = _partition_rows_for_quantile(builder, x, [*before, *after, n - 1])
         low, high = (
-            _take_along_new_first_axis(builder, ordered, [at[i] for i in places]) for places in (before, after)
+            _take_quantiles_along_new_first_axis(builder, ordered, [at[i] for i in places])
+            for places in (before, after)
         )
         known = [
-            _vector_of_known_numbers(builder, part, len(x.shape))
-            for part in (*_interpolation_weights(x, t, options["q"]), t >= 0.5)
+            _quantile_constants_along_first_axis(builder, part, len(x.shape))
+            for part in (*_quantile_interpolation_weights(x, t, options["q"]), t >= 0.5)
         ]
-        result = _interpolate_linearly(builder, low, high, known)
+        result = _interpolate_quantile_linearly(builder, low, high, known)
     if x.dtype.kind == "f":
-        last = _take_along_new_first_axis(builder, ordered, [at[n - 1]])
+        last = _take_quantiles_along_new_first_axis(builder, ordered, [at[n - 1]])
         result = builder.map("where", builder.map("isnan", last), builder.cast(last, result.dtype), result)
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
@@ -145,34 +152,41 @@ def decompose_nanquantile(builder: GraphBuilder, node: Node, args: Sequence[Valu
     if args[0].dtype.kind != "f":
         return decompose_quantile(builder, node, args, scale)
     options = dict(node.attr("options"))
-    x = _merge_axes_into_rows(builder, node, args[0])
+    x = _merge_median_axes_into_rows(builder, node, args[0])
     method = options["method"]
     if x is None or len(args) != 1 or "q" not in options or method not in ("linear", *ROUNDED, *STEPS):
         return f"weights, quantiles that come with the call, or the method {method}"
-    q = _quantiles_asked_for(options["q"], scale)
+    q = _quantiles_of_call(options["q"], scale)
     if not 0 < q.size <= MOST or q.dtype.kind != "f":
         return f"integers as quantiles, or more than {MOST}"
-    ordered, count = _sort_last_axis(builder, x), _count_not_nan(builder, x)
+    ordered, count = _sort_rows_for_quantile(builder, x), _count_not_nan_for_quantile(builder, x)
     end = builder.map("maximum", builder.map("subtract", count, np.int64(1)), np.int64(0))
     shape = (q.size, *x.shape[:-1])
-    of, known = count if method in STEPS else end, _vector_of_known_numbers(builder, q.reshape(-1), len(shape))
+    of, known = (
+        count if method in STEPS else end,
+        _quantile_constants_along_first_axis(builder, q.reshape(-1), len(shape)),
+    )
     virtual = builder.map("multiply", builder.broadcast(of, shape), known)
     if method != "linear":
-        found = _take_one_of_each_row(builder, ordered, _quantile_place_of_values(builder, virtual, end, method), shape)
+        found = _decompose_take_one_of_each_row(
+            builder, ordered, _computed_virtual_quantile_index(builder, virtual, end, method), shape
+        )
         return builder.reshape(builder.cast(found, node.type.dtype), node.type.shape)
     over = builder.map("greater_equal", virtual, builder.cast(end, virtual.dtype))
     floor = builder.cast(builder.map("floor", virtual), INT64)
     before = builder.map("where", over, end, floor)
     after = builder.map("where", over, end, builder.map("add", floor, np.int64(1)))
-    low, high = (_take_one_of_each_row(builder, ordered, places, shape) for places in (before, after))
+    low, high = (_decompose_take_one_of_each_row(builder, ordered, places, shape) for places in (before, after))
     t = builder.map("subtract", virtual, builder.map("where", over, np.float64(-1), builder.cast(floor, virtual.dtype)))
     kind = x.dtype if type(options["q"]) in (int, float) else t.dtype
     weights = [builder.cast(part, kind) for part in (t, builder.map("subtract", np.float64(1), t))]
-    result = _interpolate_linearly(builder, low, high, [*weights, builder.map("greater_equal", t, np.float64(0.5))])
+    result = _interpolate_quantile_linearly(
+        builder, low, high, [*weights, builder.map("greater_equal", t, np.float64(0.5))]
+    )
     return builder.reshape(builder.cast(result, node.type.dtype), node.type.shape)
 
 
-def _quantile_place_of_values(builder: GraphBuilder, virtual: Value, end: Value, method: str) -> Value:
+def _computed_virtual_quantile_index(builder: GraphBuilder, virtual: Value, end: Value, method: str) -> Value:
     """As `_virtual_quantile_index`, of numbers that are computed."""
     kind = virtual.dtype.type
     if method in STEPS:
@@ -192,26 +206,26 @@ def _quantile_place_of_values(builder: GraphBuilder, virtual: Value, end: Value,
 # what they are made of
 
 
-def _move_axis_last(builder: GraphBuilder, a: Value, axis: int) -> tuple[Value, list[int]]:
+def _move_quantile_axis_last(builder: GraphBuilder, a: Value, axis: int) -> tuple[Value, list[int]]:
     """The array with this axis last, and the order of axes that makes it so."""
     rank = len(a.shape)
     order = [*(i for i in range(rank) if i != axis % rank), axis % rank]
     return builder.permute(a, order), order
 
 
-def _take_along_last_axis(builder: GraphBuilder, x: Value, places: Value) -> Value:
+def _decompose_take_along_last_axis(builder: GraphBuilder, x: Value, places: Value) -> Value:
     """take_along_axis along the last axis."""
     last = len(x.shape) - 1
     return builder.gather(x, [places], [last], list(range(last)), places.shape, checked=False)
 
 
-def _take_one_of_each_row(builder: GraphBuilder, x: Value, places: Value, shape: tuple[int, ...]) -> Value:
+def _decompose_take_one_of_each_row(builder: GraphBuilder, x: Value, places: Value, shape: tuple[int, ...]) -> Value:
     """x[..., places], one of each row; the places' axes are those of the rows, or these after one more."""
     last = len(x.shape) - 1
     return builder.gather(x, [places], [last], [i + len(shape) - last for i in range(last)], shape, checked=False)
 
 
-def _merge_axes_into_rows(builder: GraphBuilder, node: Node, a: Value) -> Value | None:
+def _merge_median_axes_into_rows(builder: GraphBuilder, node: Node, a: Value) -> Value | None:
     """The array with all axes of the call as one, the last; None for what NumPy has to do."""
     axes = dict(node.attr("options")).get("axis")
     rank = len(a.shape)
@@ -223,33 +237,35 @@ def _merge_axes_into_rows(builder: GraphBuilder, node: Node, a: Value) -> Value 
     return builder.reshape(builder.permute(a, [*kept, *axes]), (*(a.shape[i] for i in kept), n)) if n < 2**31 else None
 
 
-def _sort_last_axis(builder: GraphBuilder, x: Value) -> Value:
+def _sort_rows_for_quantile(builder: GraphBuilder, x: Value) -> Value:
     if x.dtype.kind == "c":
-        return _take_along_last_axis(builder, x, stable_argsort(builder, x))
+        return _decompose_take_along_last_axis(builder, x, decompose_stable_argsort(builder, x))
     return builder.host("sort", [x], [x.type], axis=-1)[0]
 
 
-def _partition_at_places(builder: GraphBuilder, x: Value, places: Sequence[int]) -> tuple[Value, dict[int, int]]:
+def _partition_rows_for_quantile(
+    builder: GraphBuilder, x: Value, places: Sequence[int]
+) -> tuple[Value, dict[int, int]]:
     """An array whose rows have the values in these places of their order, and where it has them."""
     distinct = sorted(set(places))
     if len(distinct) > FEW or x.dtype.kind == "c":
-        return _sort_last_axis(builder, x), {i: i for i in distinct}
+        return _sort_rows_for_quantile(builder, x), {i: i for i in distinct}
     type = ArrayType((*x.shape[:-1], len(distinct)), x.dtype)
     return builder.host("kth", [x], [type], kth=tuple(distinct))[0], {i: at for at, i in enumerate(distinct)}
 
 
-def _take_along_new_first_axis(builder: GraphBuilder, x: Value, places: Sequence[int]) -> Value:
+def _take_quantiles_along_new_first_axis(builder: GraphBuilder, x: Value, places: Sequence[int]) -> Value:
     """x[..., places] with the axis of the places first."""
     rows, rank = x.shape[:-1], len(x.shape)
     if len(places) == 1:
         one = builder.slice(x, (*[0] * (rank - 1), places[0]), [1] * rank, (*rows, 1))
         return builder.reshape(one, (1, *rows))
-    return _take_one_of_each_row(
-        builder, x, _vector_of_known_numbers(builder, np.array(places), rank), (len(places), *rows)
+    return _decompose_take_one_of_each_row(
+        builder, x, _quantile_constants_along_first_axis(builder, np.array(places), rank), (len(places), *rows)
     )
 
 
-def _vector_of_known_numbers(builder: GraphBuilder, values: np.ndarray[Any, Any], rank: int) -> Value:
+def _quantile_constants_along_first_axis(builder: GraphBuilder, values: np.ndarray[Any, Any], rank: int) -> Value:
     """Known numbers along the first of so many axes: chosen by its index inside the kernel that needs them."""
     result = builder.const(values[0])
     index = builder.index((len(values), *[1] * (rank - 1)), 0)
@@ -258,13 +274,13 @@ def _vector_of_known_numbers(builder: GraphBuilder, values: np.ndarray[Any, Any]
     return result
 
 
-def _count_not_nan(builder: GraphBuilder, x: Value) -> Value:
+def _count_not_nan_for_quantile(builder: GraphBuilder, x: Value) -> Value:
     """How many of each row are not NaN."""
     real = builder.map("logical_not", builder.map("isnan", x))
     return builder.reduce("sum", builder.cast(real, INT64), (len(x.shape) - 1,))
 
 
-def _mean_of_middle_values(builder: GraphBuilder, a: Value, b: Value, alone: int) -> Value:
+def _median_of_middle_values(builder: GraphBuilder, a: Value, b: Value, alone: int) -> Value:
     """np.mean of two values (alone: of the first)."""
     wide = {"b": "f8", "i": "f8", "u": "f8"}.get(a.dtype.kind, "f4" if a.dtype == np.float16 else a.dtype)
     first, second = builder.cast(a, wide), builder.cast(b, wide)
@@ -273,7 +289,7 @@ def _mean_of_middle_values(builder: GraphBuilder, a: Value, b: Value, alone: int
     return builder.cast(half, a.dtype) if a.dtype == np.float16 else half
 
 
-def _quantiles_asked_for(q: Any, scale: int) -> np.ndarray[Any, Any]:
+def _quantiles_of_call(q: Any, scale: int) -> np.ndarray[Any, Any]:
     return np.asarray(q) if scale == 1 else np.asarray(np.true_divide(q, scale))
 
 
@@ -305,7 +321,9 @@ def _rounded_quantile_index(index: np.ndarray[Any, Any], method: str) -> np.ndar
     return np.asarray(np.maximum(np.where(stays, before, before + 1), 0).astype(np.intp))
 
 
-def _neighbouring_places(virtual: np.ndarray[Any, Any], n: int, method: str) -> tuple[list[int], list[int], Any]:
+def _neighbouring_quantile_places(
+    virtual: np.ndarray[Any, Any], n: int, method: str
+) -> tuple[list[int], list[int], Any]:
     """The places before and after, and how far it is from the first to the second."""
     before = np.floor(virtual)
     after = before + 1
@@ -321,7 +339,7 @@ def _neighbouring_places(virtual: np.ndarray[Any, Any], n: int, method: str) -> 
     return places[0], places[1], t.astype(virtual.dtype)
 
 
-def _interpolation_weights(x: Value, t: np.ndarray[Any, Any], q: Any) -> tuple[Any, Any]:
+def _quantile_interpolation_weights(x: Value, t: np.ndarray[Any, Any], q: Any) -> tuple[Any, Any]:
     """t and 1 - t; a quantile that is a Python number takes the kind of floats that the values have."""
     if type(q) not in (int, float):
         return t, 1 - t
@@ -329,7 +347,7 @@ def _interpolation_weights(x: Value, t: np.ndarray[Any, Any], q: Any) -> tuple[A
     return t.astype(kind), (1 - t).astype(kind)
 
 
-def _interpolate_linearly(builder: GraphBuilder, a: Value, b: Value, known: Sequence[Value]) -> Value:
+def _interpolate_quantile_linearly(builder: GraphBuilder, a: Value, b: Value, known: Sequence[Value]) -> Value:
     """NumPy's a + (b - a) * t, from b where t is at least a half. known: t, 1 - t, and whether it is."""
     t, rest, far = known
     step = builder.map("subtract", b, a)

@@ -66,14 +66,14 @@ def why_no_accumulate_kernel(call: TypedCall) -> str:
 def why_no_running_kernel(call: TypedCall) -> str:
     """running totals of real numbers along rows that lie close together"""
     shape, axis = call.reads[0].shape, call.axis
-    if not _is_supported_sum(call.reads[0].dtype, call.result.dtype):
+    if not _has_sum_kernel_for_dtypes(call.reads[0].dtype, call.result.dtype):
         return f"totals of {call.reads[0].dtype} in {call.result.dtype}"
     others = [n for i, n in enumerate(shape) if n != 1 and i != axis]
     close = not others or abs(call.strides[axis]) <= call.reads[0].dtype.itemsize
     return "" if len(others) <= 1 and close else "rows that do not lie close together, or of more than two axes"
 
 
-def _is_supported_sum(source: DType, target: DType) -> bool:
+def _has_sum_kernel_for_dtypes(source: DType, target: DType) -> bool:
     floats = source.kind == target.kind == "f" and min(source.itemsize, target.itemsize) >= 4
     return floats or (source.kind in "biu" and target.kind in "iu")
 

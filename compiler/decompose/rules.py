@@ -15,7 +15,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import contiguous_strides, view_strides
+from ..layout.index_maps import contiguous_strides, memory_view_strides
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
@@ -52,11 +52,11 @@ class DecompositionRule:
     checked: bool = True
 
 
-def _fusing_rule(rule: Rule, checked: bool = True) -> DecompositionRule:
+def _decomposition_rule_that_fuses(rule: Rule, checked: bool = True) -> DecompositionRule:
     return DecompositionRule(fuses=rule, checked=checked)
 
 
-def _own_kernel_rule(condition: Condition) -> DecompositionRule:
+def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule:
     return DecompositionRule(kernels=condition)
 
 
@@ -74,22 +74,25 @@ def _decompose_complex_reduction(builder: GraphBuilder, node: Node, args: Sequen
 _NUMPYS = frozenset(name for name, row in COMBINERS.items() if row.primitive != "add")
 # function (or op) -> target -> the ways that are tried in order; what none of them takes NumPy does on the host
 _SORTED, _PLACES = (
-    (_fusing_rule(decompose_complex_sort), _own_kernel_rule(own.why_no_sort_kernel)),
-    (_fusing_rule(decompose_complex_argsort), _own_kernel_rule(own.why_no_sort_kernel)),
+    (_decomposition_rule_that_fuses(decompose_complex_sort), _decomposition_rule_of_own_kernel(own.why_no_sort_kernel)),
+    (
+        _decomposition_rule_that_fuses(decompose_complex_argsort),
+        _decomposition_rule_of_own_kernel(own.why_no_sort_kernel),
+    ),
 )
 _EVERYWHERE: dict[str, tuple[DecompositionRule, ...]] = {
-    "searchsorted": (_fusing_rule(decompose_searchsorted),),
-    "isin": (_fusing_rule(decompose_isin),),
-    "histogram": (_fusing_rule(decompose_histogram_in_range),),
-    "convolve": (_fusing_rule(decompose_convolve),),
-    "correlate": (_fusing_rule(decompose_correlate),),
-    **dict.fromkeys(_NUMPYS, (_fusing_rule(_decompose_complex_reduction),)),
+    "searchsorted": (_decomposition_rule_that_fuses(decompose_searchsorted),),
+    "isin": (_decomposition_rule_that_fuses(decompose_isin),),
+    "histogram": (_decomposition_rule_that_fuses(decompose_histogram_in_range),),
+    "convolve": (_decomposition_rule_that_fuses(decompose_convolve),),
+    "correlate": (_decomposition_rule_that_fuses(decompose_correlate),),
+    **dict.fromkeys(_NUMPYS, (_decomposition_rule_that_fuses(_decompose_complex_reduction),)),
 }
 TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
     "cpu": {
         **_EVERYWHERE,
-        "cumsum": (_own_kernel_rule(own.why_no_running_kernel),),
-        "cumprod": (_own_kernel_rule(own.why_no_running_kernel),),
+        "cumsum": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
+        "cumprod": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
     },
     "cuda": {
         **_EVERYWHERE,
@@ -97,53 +100,62 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
         "partition": _SORTED,
         "argsort": _PLACES,
         "argpartition": _PLACES,
-        "lexsort": (_fusing_rule(decompose_lexsort),),
-        "kth": (_own_kernel_rule(own.why_no_kth_kernel),),
-        "topk": (_own_kernel_rule(own.why_no_sort_kernel),),
-        "median": (_fusing_rule(decompose_median),),
-        "nanmedian": (_fusing_rule(decompose_nanmedian),),
-        "quantile": (_fusing_rule(decompose_quantile),),
-        "percentile": (_fusing_rule(partial(decompose_quantile, scale=100)),),
-        "nanquantile": (_fusing_rule(decompose_nanquantile),),
-        "nanpercentile": (_fusing_rule(partial(decompose_nanquantile, scale=100)),),
-        "cumulative_sum": (_fusing_rule(partial(decompose_cumulative, name="cumsum")),),
-        "cumulative_prod": (_fusing_rule(partial(decompose_cumulative, name="cumprod")),),
+        "lexsort": (_decomposition_rule_that_fuses(decompose_lexsort),),
+        "kth": (_decomposition_rule_of_own_kernel(own.why_no_kth_kernel),),
+        "topk": (_decomposition_rule_of_own_kernel(own.why_no_sort_kernel),),
+        "median": (_decomposition_rule_that_fuses(decompose_median),),
+        "nanmedian": (_decomposition_rule_that_fuses(decompose_nanmedian),),
+        "quantile": (_decomposition_rule_that_fuses(decompose_quantile),),
+        "percentile": (_decomposition_rule_that_fuses(partial(decompose_quantile, scale=100)),),
+        "nanquantile": (_decomposition_rule_that_fuses(decompose_nanquantile),),
+        "nanpercentile": (_decomposition_rule_that_fuses(partial(decompose_nanquantile, scale=100)),),
+        "cumulative_sum": (_decomposition_rule_that_fuses(partial(decompose_cumulative, name="cumsum")),),
+        "cumulative_prod": (_decomposition_rule_that_fuses(partial(decompose_cumulative, name="cumprod")),),
         "cumsum": (
-            _fusing_rule(partial(decompose_complex_scan, name="cumsum")),
-            _own_kernel_rule(partial(own.why_no_scan_kernel, ufunc="add")),
+            _decomposition_rule_that_fuses(partial(decompose_complex_scan, name="cumsum")),
+            _decomposition_rule_of_own_kernel(partial(own.why_no_scan_kernel, ufunc="add")),
         ),
         "cumprod": (
-            _fusing_rule(partial(decompose_complex_scan, name="cumprod")),
-            _own_kernel_rule(partial(own.why_no_scan_kernel, ufunc="multiply")),
+            _decomposition_rule_that_fuses(partial(decompose_complex_scan, name="cumprod")),
+            _decomposition_rule_of_own_kernel(partial(own.why_no_scan_kernel, ufunc="multiply")),
         ),
-        "accumulate": (_fusing_rule(decompose_complex_scan), _own_kernel_rule(own.why_no_accumulate_kernel)),
-        "linalg.cholesky": (_fusing_rule(decompose_cholesky),),
-        "linalg.det": (_fusing_rule(decompose_det),),
-        "linalg.slogdet": (_fusing_rule(decompose_slogdet),),
-        "linalg.qr": (_fusing_rule(decompose_qr),),
-        "linalg.eigh": (_fusing_rule(decompose_eigh),),
-        "linalg.svd": (_fusing_rule(decompose_svd),),
-        "setitem": (_fusing_rule(decompose_setitem, checked=False),),
-        "at": (_fusing_rule(decompose_ufunc_at, checked=False),),
-        "put_along_axis": (_fusing_rule(decompose_put_along_axis, checked=False),),
-        "last_places": (_own_kernel_rule(own.why_no_last_places_kernel),),
-        "combine_at": (_own_kernel_rule(own.why_no_combine_at_kernel),),
-        "bincount": (_fusing_rule(decompose_bincount, checked=False), _own_kernel_rule(own.why_no_bincount_kernel)),
-        "digitize": (_fusing_rule(decompose_digitize, checked=False),),
-        "histogram": (_fusing_rule(decompose_histogram_in_range), _fusing_rule(decompose_histogram, checked=False)),
-        "nonempty": (_fusing_rule(_decompose_nonempty, checked=False),),
+        "accumulate": (
+            _decomposition_rule_that_fuses(decompose_complex_scan),
+            _decomposition_rule_of_own_kernel(own.why_no_accumulate_kernel),
+        ),
+        "linalg.cholesky": (_decomposition_rule_that_fuses(decompose_cholesky),),
+        "linalg.det": (_decomposition_rule_that_fuses(decompose_det),),
+        "linalg.slogdet": (_decomposition_rule_that_fuses(decompose_slogdet),),
+        "linalg.qr": (_decomposition_rule_that_fuses(decompose_qr),),
+        "linalg.eigh": (_decomposition_rule_that_fuses(decompose_eigh),),
+        "linalg.svd": (_decomposition_rule_that_fuses(decompose_svd),),
+        "setitem": (_decomposition_rule_that_fuses(decompose_setitem, checked=False),),
+        "at": (_decomposition_rule_that_fuses(decompose_ufunc_at, checked=False),),
+        "put_along_axis": (_decomposition_rule_that_fuses(decompose_put_along_axis, checked=False),),
+        "last_places": (_decomposition_rule_of_own_kernel(own.why_no_last_places_kernel),),
+        "combine_at": (_decomposition_rule_of_own_kernel(own.why_no_combine_at_kernel),),
+        "bincount": (
+            _decomposition_rule_that_fuses(decompose_bincount, checked=False),
+            _decomposition_rule_of_own_kernel(own.why_no_bincount_kernel),
+        ),
+        "digitize": (_decomposition_rule_that_fuses(decompose_digitize, checked=False),),
+        "histogram": (
+            _decomposition_rule_that_fuses(decompose_histogram_in_range),
+            _decomposition_rule_that_fuses(decompose_histogram, checked=False),
+        ),
+        "nonempty": (_decomposition_rule_that_fuses(_decompose_nonempty, checked=False),),
     },
 }
 
 
-def decompose(
+def decompose_host_calls(
     graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None = None, remarks: dict[str, None] | None = None
 ) -> Graph:
     """Decides who runs each call: ops with kernels, the target's own kernels (`by`), or NumPy.
 
     layouts: of the inputs, contiguous by default. remarks: gets a line for each call: who runs it, and why."""
     table = TABLE[target]
-    calls = (_rule_name_of_node(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
+    calls = (_decomposition_rule_name_of_node(node, [graph.nodes[a].type for a in node.args]) for node in graph.nodes)
     if remarks is None and not any(name in table for name in calls):
         return graph
     deciding = _Decomposer(target, table, layouts, {} if remarks is None else remarks)
@@ -165,8 +177,12 @@ class _Decomposer:
 
     def decide_call(self, builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         """What stands in the place of a call: ops, or the call with who does it; None leaves it to NumPy."""
-        name, line, start = _rule_name_of_node(node, [a.type for a in args]), builder.where(), len(builder.nodes)
-        if not name or _is_decided(node):
+        name, line, start = (
+            _decomposition_rule_name_of_node(node, [a.type for a in args]),
+            builder.where(),
+            len(builder.nodes),
+        )
+        if not name or _is_host_call_decided(node):
             return None
         reasons: dict[str, None] = {}
         for way in self.table.get(name, ()):
@@ -175,14 +191,14 @@ class _Decomposer:
             elif way.fuses is not None:
                 result = way.fuses(builder, node, args)
             else:
-                result = _keep_call_for_own_kernel(way.kernels, builder, node, args, self.layouts)
+                result = _keep_host_call_for_own_kernel(way.kernels, builder, node, args, self.layouts)
             if isinstance(result, Value):
                 if node.op == "host":  # else what becomes a call
                     self._note_decision(
                         name, line, "ops with kernels" if way.fuses else f"kernels of {self.target}'s own"
                     )
                 made = builder.nodes[start:]
-                self.changed |= any(n.op == "host" and not _is_decided(n) for n in made)
+                self.changed |= any(n.op == "host" and not _is_host_call_decided(n) for n in made)
                 return result
             reasons[result] = None
         library = self.target == "cuda" and name.startswith(("fft.", "linalg."))
@@ -194,18 +210,18 @@ class _Decomposer:
         self.remarks[f"{name}{line and f' at {line}'}: {who}{why and f', because of {why}'}"] = None
 
 
-def _rule_name_of_node(node: Node, args: Sequence[ArrayType]) -> str:
+def _decomposition_rule_name_of_node(node: Node, args: Sequence[ArrayType]) -> str:
     """The row of the table that a node is looked up in; empty where nothing is to be decided."""
     if node.op == "host":
         return str(node.attr("function"))
     return node.op if node.op in _NUMPYS and args[0].dtype.kind == "c" else ""
 
 
-def _is_decided(node: Node) -> bool:
+def _is_host_call_decided(node: Node) -> bool:
     return any(name == "by" for name, _ in node.attrs)
 
 
-def _keep_call_for_own_kernel(
+def _keep_host_call_for_own_kernel(
     condition: Condition | None,
     builder: GraphBuilder,
     node: Node,
@@ -215,14 +231,16 @@ def _keep_call_for_own_kernel(
     """The call, for kernels of the target's own, or why they do not take it."""
     if condition is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
         return "no elements"
-    strides = _strides_of_node(builder, args[0].number, layouts)
+    strides = _predicted_strides_of_node(builder, args[0].number, layouts)
     refusal = condition(own.TypedCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
     attrs = (*fixed, ("by", "kernels"), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
 
 
-def _strides_of_node(builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout] | None) -> tuple[int, ...]:
+def _predicted_strides_of_node(
+    builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout] | None
+) -> tuple[int, ...]:
     """How a node will lie in memory: an input as it does, a view as its base, anything else without gaps."""
     node = builder.nodes[number]
     if node.op == "input" and layouts is not None:
@@ -230,7 +248,7 @@ def _strides_of_node(builder: GraphBuilder, number: int, layouts: Sequence[Memor
         return layout.strides
     if OPS[node.op].kind == "view":
         base = builder.nodes[node.args[0]].type.shape
-        found = view_strides(node, base, _strides_of_node(builder, node.args[0], layouts))
+        found = memory_view_strides(node, base, _predicted_strides_of_node(builder, node.args[0], layouts))
         if found is not None:
             return found
     return contiguous_strides(node.type.shape, node.type.dtype.itemsize)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Node, Value
-from .binary_search import LONGEST, element_loader, emit_binary_search
+from .binary_search import LONGEST, decompose_binary_search, element_loader_of_search
 
 SMALL = 32  # up to so many elements are looked for one by one
 
@@ -24,33 +24,33 @@ def decompose_searchsorted(builder: GraphBuilder, node: Node, args: Sequence[Val
         return f"comparisons of {dtype}"
     if len(a.shape) != 1 or not 0 < a.shape[0] <= LONGEST or not v.type.size:
         return f"no values, or more than {LONGEST} that are sorted"
-    at = element_loader(builder, builder.cast(a, dtype), v.shape)
-    return emit_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), dict(node.attr("options"))["side"])
+    at = element_loader_of_search(builder, builder.cast(a, dtype), v.shape)
+    return decompose_binary_search(builder, at, a.shape[0], builder.cast(v, dtype), dict(node.attr("options"))["side"])
 
 
 def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """digitize(x, edges) -> searchsorted, from behind where the edges fall"""
     x, edges = args
     (n,) = edges.shape
-    dtype = comparison_dtype(x, edges)
+    dtype = search_comparison_dtype(x, edges)
     if dtype is None or not 0 < n <= LONGEST or 0 in x.shape:
         return f"no values, more than {LONGEST} edges, or a dtype without kernels"
     side = "left" if dict(node.attr("options"))["right"] else "right"
     wanted, known = builder.cast(x, dtype), builder.cast(edges, dtype)
-    at = element_loader(builder, known, x.shape)
+    at = element_loader_of_search(builder, known, x.shape)
     if n == 1:
-        return emit_binary_search(builder, at, n, wanted, side)
+        return decompose_binary_search(builder, at, n, wanted, side)
     before, after = (builder.slice(edges, [start], [1], (n - 1,)) for start in (0, 1))
     falls = builder.reduce("any", builder.map("greater", before, after), (0,))
 
-    def turned(place: Value) -> Value:
+    def place_counted_from_end(place: Value) -> Value:
         return builder.map("where", falls, builder.map("subtract", np.int64(n - 1), place), place)
 
-    found = emit_binary_search(builder, lambda place: at(turned(place)), n, wanted, side)
+    found = decompose_binary_search(builder, lambda place: at(place_counted_from_end(place)), n, wanted, side)
     return builder.map("where", falls, builder.map("subtract", np.int64(n), found), found)
 
 
-def comparison_dtype(x: Value, edges: Value) -> np.dtype[np.generic] | None:
+def search_comparison_dtype(x: Value, edges: Value) -> np.dtype[np.generic] | None:
     """A dtype with kernels in which values and edges compare as in their common one."""
     dtype = np.result_type(x.dtype, edges.dtype)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import dataclass, replace
-from ..graph.builder import GraphBuilder, exact_attrs
+from ..graph.builder import GraphBuilder, exact_node_attrs
 from ..graph.graph import GraphError, Node, Value
 from .core.call import Call, ReverseOptions, differentiable
 from .core.cotangents import Part, total, whole
@@ -83,7 +83,7 @@ def _call_key(node: Node) -> tuple[Any, int]:
     """What the results of one operation have in common, None where it has one; and which one a node is."""
     for at, (name, part) in enumerate(node.attrs):
         if name == "part":
-            return (node.op, node.args, exact_attrs(node.op, (*node.attrs[:at], *node.attrs[at + 1 :]))), part
+            return (node.op, node.args, exact_node_attrs(node.op, (*node.attrs[:at], *node.attrs[at + 1 :]))), part
     return None, 0
 
 

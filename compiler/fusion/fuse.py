@@ -14,16 +14,16 @@ from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.index_maps import (
     Map,
-    depends_on_axes,
     identity_index_map,
+    index_map_depends_on,
+    index_map_through_node,
     is_memory_view,
-    map_through_node,
-    renumber_axes,
+    renumber_index_map_axes,
 )
 from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
-from .inplace_hazards import order_updates, overwritten_nodes
+from .inplace_hazards import nodes_overwritten_in_place, order_groups_before_inplace_updates
 from .sweeps import ReductionsAbove, fits_reduction_loop
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
@@ -48,7 +48,7 @@ class GraphFuser(FusionCover):
         for output in self.graph.outputs:
             self.forced[output] = True
         updates = any(node.op == "update" for node in self.graph.nodes)
-        for earlier, later in overwritten_nodes(self.graph) if updates else ():
+        for earlier, later in nodes_overwritten_in_place(self.graph) if updates else ():
             self.written_over.setdefault(earlier, []).append(later)
             self.writes_over.setdefault(later, []).append(earlier)
         for number in range(len(self.graph.nodes) - 1, -1, -1):
@@ -67,7 +67,7 @@ class GraphFuser(FusionCover):
         self._join_groups_with_common_loads()
         self._join_interleaved_stores()
         if updates:
-            order_updates(self)
+            order_groups_before_inplace_updates(self)
         return self.finished()
 
     # the three kinds of node
@@ -89,7 +89,7 @@ class GraphFuser(FusionCover):
             opened = self.groups[group]
             self.readers[arg].add(group)
             for m in opened.maps.get(number, ()):
-                self.use(arg, opened, map_through_node(node, self.type_of(arg), m))
+                self.use(arg, opened, index_map_through_node(node, self.type_of(arg), m))
             if number in opened.gathers:
                 self.look_up(arg, opened)
             carry = opened.carry.get(number, 0.0)
@@ -98,7 +98,7 @@ class GraphFuser(FusionCover):
     def _place_opaque_call(self, number: int, kind: str) -> None:
         group = self.open(kind, self.type_of(number).shape, frozenset(), number)
         group.stores.add(number)
-        self.settle(number, group)
+        self.store_in_group(number, group)
         for arg in dict.fromkeys(self.graph.nodes[number].args):
             self.forced[arg] = True
             self.readers[arg].add(group.number)
@@ -112,9 +112,9 @@ class GraphFuser(FusionCover):
             readers = self.readers_of(number)
         for group in kernels:
             self._expect_rows(number, group)
-        inline = [g for g in kernels if self._dear(number, g, cost) is None]
+        inline = [g for g in kernels if self._recompute_refusal(number, g, cost) is None]
         every = len(inline) == len(readers) and not self.forced[number]
-        dear = self._dear_in_all(number, inline, cost) if every and len(inline) > 1 else None
+        dear = self._recompute_in_all_refusal(number, inline, cost) if every and len(inline) > 1 else None
         if every and dear is None:
             for group in inline:
                 self.compute(number, group, cost, cost * (len(inline) - 1) / len(inline))
@@ -129,11 +129,13 @@ class GraphFuser(FusionCover):
             refusals[group.number] = refusal
         for reader in readers:
             group = self.groups[reader]
-            self._note(number, group, home, dear or refusals.get(reader) or self._dear(number, group, cost))
+            self._note_why_group_loads(
+                number, group, home, dear or refusals.get(reader) or self._recompute_refusal(number, group, cost)
+            )
         home = home or self.open("kernel", shape, frozenset(), number)
         self.compute(number, home, cost)
         home.stores.add(number)
-        self.settle(number, home)
+        self.store_in_group(number, home)
 
     def _store_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
         """Why a group that computes a node cannot store it; None where it can."""
@@ -141,9 +143,11 @@ class GraphFuser(FusionCover):
             return Reason("partial")
         if len(group.stores) >= MAX_STORES:
             return Reason("stores", len(group.stores) + 1, MAX_STORES)
-        return None if self.acyclic(number, group) else Reason("cycle")
+        return None if self.can_store_without_cycle(number, group) else Reason("cycle")
 
-    def _note(self, number: int, group: OpenFusionGroup, home: OpenFusionGroup | None, known: Reason | None) -> None:
+    def _note_why_group_loads(
+        self, number: int, group: OpenFusionGroup, home: OpenFusionGroup | None, known: Reason | None
+    ) -> None:
         """Why a group loads a node that is stored elsewhere, in `home` if that is one of the node's readers."""
         if group is home:
             return
@@ -170,26 +174,26 @@ class GraphFuser(FusionCover):
                 break
             refusals[group.number] = refusal
         for reader in readers:
-            self._note(number, self.groups[reader], home, refusals.get(reader))
+            self._note_why_group_loads(number, self.groups[reader], home, refusals.get(reader))
         if home is not None:
             if len(readers) > 1 or self.forced[number]:
                 home.stores.add(number)
-                self.settle(number, home)
+                self.store_in_group(number, home)
             home.computes.add(number)
             self.use_all(node.args, home, {identity_index_map(source.shape)}, 0.0)
             return
         group = self.open("kernel", source.shape, axes, number)
-        group.maps[number] = {self._kept_shape(source.shape, axes)}
+        group.maps[number] = {self._shape_without_reduced_axes(source.shape, axes)}
         group.computes.add(number)
         group.stores.add(number)
-        self.settle(number, group)
+        self.store_in_group(number, group)
         self.use_all(node.args, group, {identity_index_map(source.shape)}, 0.0)
 
     def _reduction_refusal(
         self, number: int, group: OpenFusionGroup, shape: tuple[int, ...], axes: frozenset[int], alone: bool
     ) -> Reason | None:
         """Why a group cannot compute the reduction; None where it can, and its domain is then what that needs."""
-        if not (alone or self.acyclic(number, group)):
+        if not (alone or self.can_store_without_cycle(number, group)):
             return Reason("cycle")
         refusal = self._take_reduction(number, group, shape, axes)
         if refusal is None and len(group.stores) >= MAX_STORES and (not alone or self.forced[number]):
@@ -216,7 +220,7 @@ class GraphFuser(FusionCover):
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
         return inside and len(opened.computes) < MAX_NODES
 
-    def _dear(self, number: int, group: OpenFusionGroup, cost: float) -> Reason | None:
+    def _recompute_refusal(self, number: int, group: OpenFusionGroup, cost: float) -> Reason | None:
         """Why not to compute it in the group, once per map and iteration: storing it and loading it back costs less."""
         if not self._can_inline(group.number, number):
             return None
@@ -226,7 +230,7 @@ class GraphFuser(FusionCover):
         domain = ArrayType(group.domain, self.type_of(number).dtype).size
         own = self.type_of(number).size
         extra = cost * (times * domain - own) / max(own, 1)
-        if group.reduced and not any(depends_on_axes(m, group.reduced) for m in group.maps[number]):
+        if group.reduced and not any(index_map_depends_on(m, group.reduced) for m in group.maps[number]):
             extra = cost * (times - 1)  # evaluated once per row
         elif cost >= SLOW and self._sweeps_twice(group):
             extra += cost
@@ -247,7 +251,11 @@ class GraphFuser(FusionCover):
         (m,) = group.maps[number]
         moving = {axis for axis, _, _ in m}
         free = frozenset(i for i, n in enumerate(group.domain) if n != 1 and i not in moving)
-        if free and self._comes_from_rows(number, group.domain, free) and self._rows_stay_close(group.domain, free):
+        if (
+            free
+            and self._comes_from_rows(number, group.domain, free)
+            and self._rows_fit_registers_or_cache(group.domain, free)
+        ):
             group.reduced = free
 
     def _comes_from_rows(self, number: int, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
@@ -264,7 +272,7 @@ class GraphFuser(FusionCover):
                     todo.append(arg)
         return False
 
-    def _dear_in_all(self, number: int, groups: list[OpenFusionGroup], cost: float) -> Reason | None:
+    def _recompute_in_all_refusal(self, number: int, groups: list[OpenFusionGroup], cost: float) -> Reason | None:
         """Why not to compute it in every group instead of storing it: its arguments are then read by each."""
         node, own = self.graph.nodes[number], self.type_of(number)
         leaves = sum(self.type_of(a).nbytes for a in dict.fromkeys(node.args))
@@ -298,13 +306,13 @@ class GraphFuser(FusionCover):
     ) -> Reason | None:
         """Why the group cannot compute the reduction of an array of `shape`; None where it can, and its domain is
         widened where it must be."""
-        kept = self._kept_shape(shape, axes)
+        kept = self._shape_without_reduced_axes(shape, axes)
         maps = group.maps[number]
         if group.domain == shape and (not group.reduced or group.reduced == axes):
             if maps != {kept}:
                 return Reason("partial")
             feeds_rows = not group.reduced or self._feeds_loop(number, group)
-            if feeds_rows and not self._rows_stay_close(shape, axes):
+            if feeds_rows and not self._rows_fit_registers_or_cache(shape, axes):
                 return Reason("long rows", math.prod(shape[i] for i in axes), self.model.row_limit)
             group.reduced = axes
             return None
@@ -315,11 +323,11 @@ class GraphFuser(FusionCover):
         if [group.domain[i] for i in own] != [shape[i] for i in rows]:
             return Reason("domain")
         table = dict(zip(own, rows, strict=True))
-        if {renumber_axes(m, table) for m in maps} != {kept}:
+        if {renumber_index_map_axes(m, table) for m in maps} != {kept}:
             return Reason("partial")
         group.domain, group.reduced = shape, axes
         for node, old in group.maps.items():
-            group.maps[node] = {renumber_axes(m, table) for m in old}
+            group.maps[node] = {renumber_index_map_axes(m, table) for m in old}
         return None
 
     def _feeds_loop(self, number: int, group: OpenFusionGroup) -> bool:
@@ -329,7 +337,7 @@ class GraphFuser(FusionCover):
             for user in self.graph.users[todo.pop()]:
                 if user in seen or user not in group.maps or (user not in group.computes and not self.is_view(user)):
                     continue
-                if user in group.computes and any(depends_on_axes(m, group.reduced) for m in group.maps[user]):
+                if user in group.computes and any(index_map_depends_on(m, group.reduced) for m in group.maps[user]):
                     return True
                 seen.add(user)
                 if OPS[self.graph.nodes[user].op].kind != "reduce":
@@ -338,7 +346,7 @@ class GraphFuser(FusionCover):
                     return True
         return False
 
-    def _rows_stay_close(self, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
+    def _rows_fit_registers_or_cache(self, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
         """A row that is read again should come from registers or a cache, and rows should fill the machine."""
         length = ArrayType(tuple(shape[i] for i in axes), self.type_of(0).dtype).size
         rows = ArrayType(tuple(n for i, n in enumerate(shape) if i not in axes), self.type_of(0).dtype).size
@@ -373,6 +381,6 @@ class GraphFuser(FusionCover):
             parts = [a if a in self.home else self.graph.nodes[a].args[0] for a in node.args]
             self.join([self.groups[g] for g in dict.fromkeys(self.find(self.home[p]) for p in parts)])
 
-    def _kept_shape(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
+    def _shape_without_reduced_axes(self, shape: tuple[int, ...], axes: frozenset[int]) -> Map:
         rows = [i for i in range(len(shape)) if i not in axes]
         return identity_index_map([shape[i] for i in rows], rows)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
 from ..graph.graph import Graph
-from ..layout.index_maps import Map, identity_index_map, is_view_node, map_through_node, pointwise_index_maps
+from ..layout.index_maps import Map, identity_index_map, index_map_through_node, is_index_map_view, pointwise_index_maps
 from ..ops.table import OPS
 
 # Why a kernel loads what another one has stored. `amount` and `limit` are what was compared, where numbers decide.
@@ -148,7 +148,7 @@ class FusionCover:
             self.look_up(node.args[0], group)
         for arg in dict.fromkeys(pointwise_index_maps(node)):
             for m in tuple(group.maps[number]):
-                self.use(arg, group, map_through_node(node, self.type_of(arg), m))
+                self.use(arg, group, index_map_through_node(node, self.type_of(arg), m))
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
     def use_all(self, args: tuple[int, ...], group: OpenFusionGroup, maps: set[Map], carry: float) -> None:
@@ -167,7 +167,7 @@ class FusionCover:
         group.maps.setdefault(number, set()).add(m)
         self.readers[number].add(group.number)
 
-    def settle(self, number: int, group: OpenFusionGroup) -> None:
+    def store_in_group(self, number: int, group: OpenFusionGroup) -> None:
         """`number` is stored by `group`: whoever else reads it comes after."""
         self.home[number] = group.number
         for reader in self.readers_of(number):
@@ -210,7 +210,7 @@ class FusionCover:
         self.readers[number] = found
         return set(sorted(found))
 
-    def acyclic(self, number: int, group: OpenFusionGroup) -> bool:
+    def can_store_without_cycle(self, number: int, group: OpenFusionGroup) -> bool:
         """Whether `group` may store `number`: none of its other readers leads back to the group."""
         others = {r for r in self.readers_of(number) if r != group.number}
         return not any(self.reaches(r, group.number) for r in others)
@@ -276,11 +276,11 @@ class FusionCover:
         return self.graph.nodes[number].type
 
     def is_view(self, number: int) -> bool:
-        return is_view_node(self.graph.nodes[number])
+        return is_index_map_view(self.graph.nodes[number])
 
     def finished(self) -> Fusion:
         """The groups in an order in which they can run, and what passes between them."""
-        numbered = list(self._in_order())
+        numbered = list(self._groups_in_run_order())
         place = {number: i for i, (number, _) in enumerate(numbered)}
         reasons = {(node, self.find(reader)): reason for (node, reader), reason in self.reasons.items()}
         cuts = []
@@ -312,7 +312,7 @@ class FusionCover:
             return Reason("nodes", len(group.computes) + 1, MAX_NODES)
         return None
 
-    def _in_order(self) -> Iterator[tuple[int, Group]]:
+    def _groups_in_run_order(self) -> Iterator[tuple[int, Group]]:
         alive = {g.number: g for g in self.groups if g.number not in self.merged}
         waiting: dict[int, int] = dict.fromkeys(alive, 0)
         for group in alive.values():

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...runtime.core.box_index import Box, BoxIndex, boxes_meet
 from ..graph.graph import Graph, Node
-from ..layout.index_maps import FIXED, Map, differ_in_unit_axes_only
+from ..layout.index_maps import FIXED, Map, shapes_differ_in_unit_axes_only
 from ..ops.table import OPS
-from ..passes.materialize import Region, assembly_regions, can_be_stored
+from ..passes.materialize import Region, assembly_regions, can_node_be_stored
 from .groups import FusionCover, OpenFusionGroup
 
 
@@ -23,7 +23,7 @@ class InplaceConflict(Exception):
         self.updates = updates
 
 
-def _region_extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Box:
+def _extent_of_overwritten_region(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Box:
     return tuple(
         (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
         for n, start, step in zip(shape, starts, steps, strict=True)
@@ -33,7 +33,7 @@ def _region_extent(shape: Sequence[int], starts: Sequence[int], steps: Sequence[
 Event = tuple[Box | None, Any]  # where in an array something is read or written (None: anywhere), and what
 
 
-class _History:
+class _OverwriteHistory:
     """What happened to an array up to each of its versions, found by place: newest first.
 
     Left out is what follows from the rest: an event whose place lies within that of a newer one is forgotten where an
@@ -48,7 +48,7 @@ class _History:
         """events: those of one version, the first one first. implies: whether a newer one stands for an older one too,
         which an update between them has met."""
         self.graph, self.events, self.implies = graph, events, implies
-        self.known: dict[int, _Events] = {}  # by the newest version of a memory
+        self.known: dict[int, _OverwriteEvents] = {}  # by the newest version of a memory
 
     def before(self, version: int, region: Box) -> list[Any]:
         """The events of a version and of all older ones in the same memory, where the region is, which an update of
@@ -59,7 +59,7 @@ class _History:
             if nodes[version].op != "update":
                 break
             version = nodes[version].args[0]
-        found = self.known.pop(version, None) or _Events()
+        found = self.known.pop(version, None) or _OverwriteEvents()
         whole = tuple((0, n - 1) for n in nodes[last].type.shape)
         for each in reversed(new):
             for extent, what in self.events(each):
@@ -68,7 +68,7 @@ class _History:
         return found.met_by_update(region)
 
 
-class _Events:
+class _OverwriteEvents:
     """Events in their order, found by their extents. For each extent those that an update came after, and the rest."""
 
     def __init__(self) -> None:
@@ -93,39 +93,42 @@ class _Events:
         return [what for _, what in sorted(found, key=itemgetter(0), reverse=True)]
 
 
-def overwritten_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
+def nodes_overwritten_in_place(graph: Graph) -> Iterator[tuple[int, int]]:
     """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
 
     def parts(version: int) -> Iterator[Event]:
-        return ((at, _root_of_part(graph, part)) for at, part in reversed(_parts_of_version(graph, version)))
+        return (
+            (at, _root_node_of_assembly_part(graph, part))
+            for at, part in reversed(_stored_parts_of_version(graph, version))
+        )
 
     # Groups are made from the last node to the first: a node between two others orders them once it has a group.
-    history = _History(graph, parts, lambda newer, older: bool(newer > older))
+    history = _OverwriteHistory(graph, parts, lambda newer, older: bool(newer > older))
     for node in graph.nodes:
         if node.op == "update":
-            later = _root_of_part(graph, node.args[1])
-            for root in history.before(node.args[0], _region_of_update(graph, node)):
+            later = _root_node_of_assembly_part(graph, node.args[1])
+            for root in history.before(node.args[0], _region_overwritten_by_update(graph, node)):
                 yield root, later
 
 
-def _region_of_update(graph: Graph, node: Node) -> Box:
-    return _region_extent(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+def _region_overwritten_by_update(graph: Graph, node: Node) -> Box:
+    return _extent_of_overwritten_region(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
 
 
-def order_updates(cover: FusionCover) -> None:
+def order_groups_before_inplace_updates(cover: FusionCover) -> None:
     """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
     bad: set[int] = set()
     graph = cover.graph
-    history = _History(graph, lambda version: _uses_of_version(cover, version))
+    history = _OverwriteHistory(graph, lambda version: _group_uses_of_version(cover, version))
     for number, node in enumerate(graph.nodes):
         if node.op != "update" or number not in cover.home:
             continue
-        writer = _group_storing_part(cover, node.args[1])
-        region = _region_of_update(graph, node)
+        writer = _group_storing_assembly_part(cover, node.args[1])
+        region = _region_overwritten_by_update(graph, node)
         for version, group, maps in history.before(node.args[0], region):
             if group != writer and cover.reaches(group, writer):
                 continue
-            if maps is not WRITES and _reads_nothing_updated(
+            if maps is not WRITES and _group_reads_nothing_overwritten(
                 cover, cover.groups[group], version, maps, node, region, writer
             ):
                 continue
@@ -141,28 +144,30 @@ WRITES: Any = "writes"  # in place of the maps of a group that reads
 Use = tuple[int, int, Any]  # a version, a group, how its domain reads the version (None: anywhere) or WRITES
 
 
-def _uses_of_version(cover: FusionCover, version: int) -> list[Event]:
+def _group_uses_of_version(cover: FusionCover, version: int) -> list[Event]:
     """Who reads and who wrote a version: those who wrote first."""
-    parts = reversed(_parts_of_version(cover.graph, version))
-    writers: list[Event] = [(at, (version, _group_storing_part(cover, part), WRITES)) for at, part in parts]
-    return [*writers, *reversed([*_readers_of_version(cover, version)])]
+    parts = reversed(_stored_parts_of_version(cover.graph, version))
+    writers: list[Event] = [(at, (version, _group_storing_assembly_part(cover, part), WRITES)) for at, part in parts]
+    return [*writers, *reversed([*_groups_reading_version(cover, version)])]
 
 
-def _parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box | None, int]]:
+def _stored_parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box | None, int]]:
     """What was stored for a version, and where."""
     node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
         return [(None, version)]
     parts = zip(node.args, assembly_regions(node), strict=True)
-    return [(_region_extent(graph.nodes[p].type.shape, *at), p) for p, at in parts][node.op == "update" :]
+    return [(_extent_of_overwritten_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][
+        node.op == "update" :
+    ]
 
 
-def _group_storing_part(cover: FusionCover, part: int) -> int:
+def _group_storing_assembly_part(cover: FusionCover, part: int) -> int:
     """The group that stores a part of an assembly."""
-    return cover.find(cover.home[_stored_node_of_part(cover, part)])
+    return cover.find(cover.home[_grouped_node_of_assembly_part(cover, part)])
 
 
-def _readers_of_version(cover: FusionCover, version: int) -> Iterator[tuple[Box | None, Use]]:
+def _groups_reading_version(cover: FusionCover, version: int) -> Iterator[tuple[Box | None, Use]]:
     """Who reads a version, by itself or as a value that was stored as a part of it, and where."""
     for reader in sorted(cover.readers_of(version)):
         group = cover.groups[reader]
@@ -171,22 +176,25 @@ def _readers_of_version(cover: FusionCover, version: int) -> Iterator[tuple[Box 
             if not maps:
                 yield None, (version, reader, None)
             for m in maps or ():
-                yield _extent_of_map(group, m), (version, reader, {m})
+                yield _extent_read_through_index_map(group, m), (version, reader, {m})
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
     if OPS[node.op].kind != "assembly":
         return
     for part, place in list(zip(node.args, assembly_regions(node), strict=True))[node.op == "update" :]:
-        root, extent = _stored_node_of_part(cover, part), _region_extent(nodes[part].type.shape, *place)
-        inner = ((n, n, None) for n in _nodes_stored_in_assembly(cover, root))
+        root, extent = (
+            _grouped_node_of_assembly_part(cover, part),
+            _extent_of_overwritten_region(nodes[part].type.shape, *place),
+        )
+        inner = ((n, n, None) for n in _grouped_nodes_stored_in_assembly(cover, root))
         for stored, own, at in ((part, root, place), *inner):
             for reader in sorted(cover.readers_of(own)):
                 group = cover.groups[reader]
                 if group.kind != "assembly" and own not in group.computes:
                     maps = None if own in group.gathers else group.maps.get(own)
-                    yield extent, (version, reader, _maps_of_part_as_whole(cover, maps, stored, own, at))
+                    yield extent, (version, reader, _group_maps_of_part_as_whole(cover, maps, stored, own, at))
 
 
-def _extent_of_map(group: OpenFusionGroup, m: Map) -> Box:
+def _extent_read_through_index_map(group: OpenFusionGroup, m: Map) -> Box:
     return tuple(
         (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
         if a >= 0
@@ -195,30 +203,30 @@ def _extent_of_map(group: OpenFusionGroup, m: Map) -> Box:
     )
 
 
-def _nodes_stored_in_assembly(cover: FusionCover, version: int) -> Iterator[int]:
+def _grouped_nodes_stored_in_assembly(cover: FusionCover, version: int) -> Iterator[int]:
     """All that is stored in the memory of an assembly."""
     node = cover.graph.nodes[version]
     if OPS[node.op].kind == "assembly":
-        for root in (_stored_node_of_part(cover, part) for part in node.args):
+        for root in (_grouped_node_of_assembly_part(cover, part) for part in node.args):
             yield root
-            yield from _nodes_stored_in_assembly(cover, root)
+            yield from _grouped_nodes_stored_in_assembly(cover, root)
 
 
-def _stored_node_of_part(cover: FusionCover, part: int) -> int:
+def _grouped_node_of_assembly_part(cover: FusionCover, part: int) -> int:
     return part if part in cover.home else cover.graph.nodes[part].args[0]
 
 
-def _root_of_part(graph: Graph, part: int) -> int:
+def _root_node_of_assembly_part(graph: Graph, part: int) -> int:
     """The node that is stored for a part: itself, or what it is a reshape of."""
-    return part if can_be_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
+    return part if can_node_be_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
 
 
-def _maps_of_part_as_whole(
+def _group_maps_of_part_as_whole(
     cover: FusionCover, maps: set[Map] | None, part: int, root: int, place: Region | None
 ) -> set[Map] | None:
     """The maps of what is stored for a part, as maps of the array that it is a part of."""
     shape, stored = cover.type_of(part).shape, cover.type_of(root).shape
-    if maps is None or place is None or not differ_in_unit_axes_only(shape, stored):
+    if maps is None or place is None or not shapes_differ_in_unit_axes_only(shape, stored):
         return None
     found = set()
     for m in maps:
@@ -228,7 +236,7 @@ def _maps_of_part_as_whole(
     return found
 
 
-def _reads_nothing_updated(
+def _group_reads_nothing_overwritten(
     cover: FusionCover,
     group: OpenFusionGroup,
     version: int,
@@ -245,7 +253,7 @@ def _reads_nothing_updated(
         value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
     )
     for m in maps:
-        if not boxes_meet(_extent_of_map(group, m), region):
+        if not boxes_meet(_extent_read_through_index_map(group, m), region):
             continue
         if group.number != writer or root != value:
             return False

@@ -72,7 +72,7 @@ class GraphBuilder:
             if type(value) is int and wanted.kind in "bO":
                 np.array(value, np.uint64 if value > 0 and wanted.kind == "O" else np.int64)  # as NumPy does
             if type(value) is float and value:  # 0.0 is -0.0 to a cache
-                return self.add("const", (), ArrayType((), wanted), _float_constant(value, wanted))
+                return self.add("const", (), ArrayType((), wanted), _node_constant_from_float(value, wanted))
             with np.errstate(over="ignore"):
                 data = np.asarray(value).astype(wanted) if isinstance(value, np.generic) else np.array(value, wanted)
         except OverflowError:
@@ -91,7 +91,7 @@ class GraphBuilder:
         """Row `op` on broadcast arguments, in NumPy's loop for their dtypes. dtype: as ufuncs take it."""
         shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
         try:
-            loop, result = _loop(op, tuple(_promotion_kind(a) for a in args), dtype)
+            loop, result = _resolved_loop_of_node(op, tuple(_promotion_kind_of_node(a) for a in args), dtype)
         except TypeError as error:
             raise self.error(str(error), TypeError) from None
         operands = [self.cast(self.value(a, to), to) for a, to in zip(args, loop, strict=True)]
@@ -274,7 +274,7 @@ class GraphBuilder:
         """The node's number; an equal node is made once."""
         if self.place is not None and args and OPS[op].kind != "device":
             args = tuple(self.placed(self.at(a), self.place).number for a in args)
-        key = (op, args, type.shape, type.dtype, exact_attrs(op, attrs))
+        key = (op, args, type.shape, type.dtype, exact_node_attrs(op, attrs))
         number = self._known.get(key)
         if number is None:
             if len(self.nodes) >= self.limit:
@@ -337,19 +337,19 @@ class GraphBuilder:
         )
 
 
-def exact_attrs(op: str, attrs: Attrs) -> Any:
+def exact_node_attrs(op: str, attrs: Attrs) -> Any:
     """Equal for attributes that mean the same: of the user's numbers 1, 1.0 and True differ, and 0.0 and -0.0."""
-    return (attrs, _kinds(attrs)) if attrs and OPS[op].kind in ("map", "library") else attrs
+    return (attrs, _exact_kinds_of_attr(attrs)) if attrs and OPS[op].kind in ("map", "library") else attrs
 
 
-def _kinds(value: Any) -> Any:
+def _exact_kinds_of_attr(value: Any) -> Any:
     if type(value) is tuple:
-        return tuple(map(_kinds, value))
+        return tuple(map(_exact_kinds_of_attr, value))
     return repr(value) if isinstance(value, (float, complex)) else type(value)
 
 
 @lru_cache(4096)
-def _loop(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
+def _resolved_loop_of_node(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
     """`resolve`, kept; of Python numbers alone, what NumPy makes of them."""
     if all(isinstance(k, type) for k in kinds):
         kinds = tuple(WEAK_DTYPES[k] for k in kinds)
@@ -357,12 +357,12 @@ def _loop(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
 
 
 @lru_cache(4096)
-def _float_constant(value: float, dtype: np.dtype[Any]) -> Attrs:
+def _node_constant_from_float(value: float, dtype: np.dtype[Any]) -> Attrs:
     with np.errstate(all="ignore"):
         return (("value", np.array(value, dtype).tobytes()),)
 
 
-def _promotion_kind(arg: Operand) -> Any:
+def _promotion_kind_of_node(arg: Operand) -> Any:
     """What NumPy's promotion sees: the weak Python type, or the dtype."""
     if isinstance(arg, Value):
         return arg.weak if arg.weak is not None else arg.type.dtype

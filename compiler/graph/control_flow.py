@@ -27,7 +27,7 @@ class Window:
     moves: tuple[int, ...]
 
 
-class _Bodies:
+class _ControlFlowBodies:
     """What has bodies: hashed once."""
 
     def __hash__(self) -> int:
@@ -57,7 +57,7 @@ UNKNOWN_ITERATIONS = 100  # the guess for what a call decides
 
 
 @dataclass(frozen=True)
-class Loop(_Bodies):
+class Loop(_ControlFlowBodies):
     """body: its inputs are the carried values, the windows, the invariants; its outputs the new carried values, then
     what each iteration adds to the stacked results. count: the iterations, or None; flag: an iteration runs only while
     carried value 0, a bool, is true. expected: about how many there are where no count says it, for the cost model;
@@ -71,7 +71,7 @@ class Loop(_Bodies):
     expected: float = UNKNOWN_ITERATIONS
     kept: KeptStates | None = None
 
-    __hash__ = _Bodies.__hash__
+    __hash__ = _ControlFlowBodies.__hash__
 
     def _fields(self) -> Iterator[Any]:
         yield from (self.body, self.carried, self.windows, self.count, self.flag)
@@ -99,7 +99,7 @@ class Loop(_Bodies):
 
 
 @dataclass(frozen=True)
-class Branch(_Bodies):
+class Branch(_ControlFlowBodies):
     """Two bodies with the same inputs, numbers and types of outputs; the first runs where the flag is true.
 
     expected: the number of the one that is thought to run, for the cost model; None for the dearer one."""
@@ -107,7 +107,7 @@ class Branch(_Bodies):
     bodies: tuple[Graph, Graph]
     expected: int | None = None
 
-    __hash__ = _Bodies.__hash__
+    __hash__ = _ControlFlowBodies.__hash__
 
     def _fields(self) -> Iterator[Any]:
         yield self.bodies
@@ -121,7 +121,7 @@ class Branch(_Bodies):
 
 
 @dataclass(frozen=True)
-class CustomDerivative(_Bodies):
+class CustomDerivative(_ControlFlowBodies):
     """The derivative that the user has given of a part of the graph. The node's arguments: the part's results, of which
     each node is one; its inputs; the rest of a body's inputs, and its numbers.
 
@@ -133,7 +133,7 @@ class CustomDerivative(_Bodies):
     reverse: Graph | None
     forward: Graph | None
 
-    __hash__ = _Bodies.__hash__
+    __hash__ = _ControlFlowBodies.__hash__
 
     def _fields(self) -> Iterator[Any]:
         yield from (self.results, self.inputs, self.reverse, self.forward)
@@ -173,7 +173,7 @@ class Cut:
     numbers: tuple[int, ...]
 
 
-def cut_bodies(
+def cut_body_graphs(
     builder: GraphBuilder,
     placeholders: Sequence[Sequence[Value]],
     outputs: Sequence[Sequence[Value]],
@@ -192,18 +192,20 @@ def cut_bodies(
         node = builder.nodes[number]
         inside[number] = number in stand_ins or (not hoist and node.op not in ("input", "number", "placeholder"))
         inside[number] = inside[number] or any(inside.get(a, False) for a in node.args)
-    every = [_needed(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
+    every = [_nodes_needed_by_body_graph(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
     outer = sorted({n for order in every for n in order if not inside.get(n, False)})
-    kept = [n for n in outer if not is_cheap_to_recompute(builder.nodes, n)]
+    kept = [n for n in outer if not is_node_cheap_in_body_graph(builder.nodes, n)]
     inputs = tuple(n for n in kept if builder.nodes[n].op != "number")
     numbers = tuple(n for n in kept if builder.nodes[n].op == "number")
     return [
-        Cut(_body(builder, values, index, order, inputs, numbers, results), inputs, numbers)
+        Cut(_build_body_graph(builder, values, index, order, inputs, numbers, results), inputs, numbers)
         for values, order, results in zip(placeholders, every, outputs, strict=True)
     ]
 
 
-def _needed(builder: GraphBuilder, inside: dict[int, bool], stand_ins: set[int], outputs: Sequence[int]) -> list[int]:
+def _nodes_needed_by_body_graph(
+    builder: GraphBuilder, inside: dict[int, bool], stand_ins: set[int], outputs: Sequence[int]
+) -> list[int]:
     """What a body computes or takes, in order."""
     found, todo = set[int](), list(outputs)
     while todo:
@@ -211,12 +213,14 @@ def _needed(builder: GraphBuilder, inside: dict[int, bool], stand_ins: set[int],
         if number in found:
             continue
         found.add(number)
-        if number not in stand_ins and (inside.get(number, False) or is_cheap_to_recompute(builder.nodes, number)):
+        if number not in stand_ins and (
+            inside.get(number, False) or is_node_cheap_in_body_graph(builder.nodes, number)
+        ):
             todo += builder.nodes[number].args
     return sorted(found)
 
 
-def is_cheap_to_recompute(nodes: Sequence[Node], number: int) -> bool:
+def is_node_cheap_in_body_graph(nodes: Sequence[Node], number: int) -> bool:
     """Whether each iteration had better make it again: constants, indices, views of them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
     single = nodes[number].type.size == 1
@@ -235,7 +239,7 @@ def is_cheap_to_recompute(nodes: Sequence[Node], number: int) -> bool:
     return True
 
 
-def _body(
+def _build_body_graph(
     builder: GraphBuilder,
     placeholders: Sequence[Value],
     index: Value | None,

@@ -68,7 +68,7 @@ class Graph:
         yield f"graph {self.name}({', '.join(f'%{i}' for i in (*self.inputs, *self.numbers))})"
         for number, node in enumerate(self.nodes):
             args = ", ".join(f"%{a}" for a in node.args)
-            attrs = "".join(f" {k}={_show(node, k, v)}" for k, v in node.attrs)
+            attrs = "".join(f" {k}={_text_of_node_attr(node, k, v)}" for k, v in node.attrs)
             line = f"    # {self.lines[number]}" if self.lines and self.lines[number] else ""
             yield f"  %{number}: {node.type} = {node.op}{' ' if args else ''}{args}{attrs}{line}"
             for key, value in node.attrs:
@@ -106,7 +106,7 @@ def bodies_of(node: Node) -> tuple[Graph, ...]:
     return next((value.bodies for _, value in node.attrs if hasattr(value, "bodies")), ())
 
 
-def _show(node: Node, key: str, value: Any) -> str:
+def _text_of_node_attr(node: Node, key: str, value: Any) -> str:
     if key == "value" and isinstance(value, bytes):
         return str(np.frombuffer(value, node.type.dtype)[0])
     return f"({value})" if key == "control" else str(value).replace(" ", "")
@@ -147,7 +147,7 @@ class Line(str):
         return str, (str(self),)
 
 
-def joined_lines(lines: Iterable[str]) -> Line:
+def joined_user_lines(lines: Iterable[str]) -> Line:
     """Several lines as one, each once."""
     every = {line: line for line in lines if line}
     return Line(", ".join(every), tuple(place for line in every for place in getattr(line, "places", ())))

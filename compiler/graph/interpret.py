@@ -30,26 +30,26 @@ def interpret_graph(graph: Graph, arrays: Sequence[Any], numbers: Sequence[Any] 
             elif node.op == "number":
                 value = np.asarray(numbers[node.attr("index")], node.type.dtype)
             else:
-                value = evaluate_node(node, args)
+                value = interpret_node(node, args)
             if value.shape != node.type.shape or value.dtype != node.type.dtype:
                 raise AssertionError(f"{node.op} gave {value.dtype}{list(value.shape)}, typed {node.type}")
             values.append(value)
     return [np.array(values[o], order="C", copy=True) for o in graph.outputs]
 
 
-def evaluate_node(node: Node, args: Sequence[Array]) -> Array:
+def interpret_node(node: Node, args: Sequence[Array]) -> Array:
     """One node on NumPy arrays of its arguments' types."""
     special = _STRUCTURAL.get(node.op)
     if special is not None:
         return np.asarray(special(node, *args))
     if OPS[node.op].kind == "reduce":
-        return _reduce(node, args[0])
+        return _interpret_reduction(node, args[0])
     with np.errstate(all="ignore"):
-        result = numpy_reference(node.op)(*args, **dict(node.attrs))
+        result = interpreted_reference_of_op(node.op)(*args, **dict(node.attrs))
     return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
 
 
-def numpy_reference(op: str) -> Callable[..., Any]:
+def interpreted_reference_of_op(op: str) -> Callable[..., Any]:
     """What NumPy does for a row."""
     function = OPS[op].numpy
     if function is None:
@@ -57,12 +57,12 @@ def numpy_reference(op: str) -> Callable[..., Any]:
     return function
 
 
-def _host(node: Node, *args: Array) -> Array:
+def _interpret_host_call(node: Node, *args: Array) -> Array:
     results = HOST[node.attr("function")](*args, **dict(node.attr("options")))
     return np.asarray(results[node.attr("part")] if isinstance(results, tuple) else results)
 
 
-def _loop(node: Node, *args: Array) -> Array:
+def _interpret_loop_node(node: Node, *args: Array) -> Array:
     """One part of a loop: all its iterations, each an interpretation of the body."""
     loop = node.attr("control")
     count, memory = loop.count, memory_argument_count(node)
@@ -78,7 +78,7 @@ def _loop(node: Node, *args: Array) -> Array:
         seen = []
         for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
             starts = [s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)]
-            seen.append(take_slice(array, starts, window.steps, body.nodes[number].type.shape))
+            seen.append(interpret_slice(array, starts, window.steps, body.nodes[number].type.shape))
         results = interpret_graph(body, [*carried, *seen, *rest], [iteration, *numbers])
         carried = results[: loop.carried]
         for out, part in zip(stacked, results[loop.carried :], strict=True):
@@ -87,13 +87,13 @@ def _loop(node: Node, *args: Array) -> Array:
     return np.asarray((*carried, *stacked)[node.attr("part")])
 
 
-def _branch(node: Node, *args: Array) -> Array:
+def _interpret_branch_node(node: Node, *args: Array) -> Array:
     branch, memory = node.attr("control"), memory_argument_count(node)
     body = branch.bodies[0 if bool(args[0]) else 1]
     return np.asarray(interpret_graph(body, args[1:memory], args[memory:])[node.attr("part")])
 
 
-def _kernel(node: Node, *args: Array) -> Array:
+def _interpret_kernel_node(node: Node, *args: Array) -> Array:
     own, writes = node.attr("own"), node.attr("writes")
     if own.cpu is None:
         raise AssertionError(f"the kernel {own.name} has no function for the CPU")
@@ -101,16 +101,16 @@ def _kernel(node: Node, *args: Array) -> Array:
     return np.asarray(invoke_user_callback(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")])
 
 
-def _reduce(node: Node, a: Array) -> Array:
+def _interpret_reduction(node: Node, a: Array) -> Array:
     axes, row = node.attr("axes"), COMBINERS[node.op]
     if row.carries_index:
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-        return np.asarray(numpy_reference(node.op)(flat, axis=-1)).astype(node.type.dtype)
+        return np.asarray(interpreted_reference_of_op(node.op)(flat, axis=-1)).astype(node.type.dtype)
     return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
 
 
-def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
+def interpret_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
     """The view whose element i is element `starts + i * steps` of `a`."""
     key: list[Any] = []
     for start, step, n in zip(starts, steps, shape, strict=True):
@@ -122,60 +122,60 @@ def take_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Seq
     return a[(*key, Ellipsis)]
 
 
-def _index(node: Node) -> Array:
+def _interpret_index_node(node: Node) -> Array:
     axis = node.attr("axis")
     shape = [1] * len(node.type.shape)
     shape[axis] = -1
     return np.broadcast_to(np.arange(node.type.shape[axis], dtype=np.int64).reshape(shape), node.type.shape)
 
 
-def _update(node: Node, base: Array, value: Array) -> Array:
+def _interpret_update_node(node: Node, base: Array, value: Array) -> Array:
     result = base.copy()
-    take_slice(result, node.attr("starts"), node.attr("steps"), value.shape)[...] = value
+    interpret_slice(result, node.attr("starts"), node.attr("steps"), value.shape)[...] = value
     return result
 
 
-def _assemble(node: Node, *parts: Array) -> Array:
+def _interpret_assembly_node(node: Node, *parts: Array) -> Array:
     result = np.zeros(node.type.shape, node.type.dtype)
     for part, (starts, steps) in zip(parts, node.attr("regions"), strict=True):
-        take_slice(result, starts, steps, part.shape)[...] = part
+        interpret_slice(result, starts, steps, part.shape)[...] = part
     return result
 
 
-def _gather(node: Node, a: Array, *indices: Array) -> Array:
+def _interpret_gather(node: Node, a: Array, *indices: Array) -> Array:
     shape = node.type.shape
     at: dict[int, Array] = dict(zip(node.attr("axes"), indices, strict=True))
     rest = iter(node.attr("rest"))
 
-    def along(axis: int) -> Array:
+    def index_along_axis(axis: int) -> Array:
         if axis in at:
             return at[axis]
         own = next(rest)
         return np.arange(shape[own]).reshape([-1 if i == own else 1 for i in range(len(shape))])
 
-    found: Array = a[tuple(along(axis) for axis in range(a.ndim))]
+    found: Array = a[tuple(index_along_axis(axis) for axis in range(a.ndim))]
     return np.broadcast_to(found, shape)
 
 
 _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "const": lambda node: np.frombuffer(node.attr("value"), node.type.dtype)[0],
-    "index": _index,
-    "gather": _gather,
-    "slice": lambda node, a: take_slice(a, node.attr("starts"), node.attr("steps"), node.type.shape),
+    "index": _interpret_index_node,
+    "gather": _interpret_gather,
+    "slice": lambda node, a: interpret_slice(a, node.attr("starts"), node.attr("steps"), node.type.shape),
     "permute": lambda node, a: a.transpose(node.attr("axes")),
     "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
     "reshape": lambda node, a: a.reshape(node.type.shape),
     "windows": lambda node, a: np.lib.stride_tricks.sliding_window_view(a, node.attr("length"), node.attr("axis")),
     "concat": lambda node, *parts: np.concatenate(parts, axis=node.attr("axis")),
-    "update": _update,
-    "assemble": _assemble,
+    "update": _interpret_update_node,
+    "assemble": _interpret_assembly_node,
     "matmul": lambda node, a, b, *bias: numpy_matmul_with_epilogue(
         a, b, node.type.dtype, dict(node.attrs).get("epilogue", ()), *bias
     ),
-    "host": _host,
-    "loop": _loop,
-    "branch": _branch,
-    "kernel": _kernel,
+    "host": _interpret_host_call,
+    "loop": _interpret_loop_node,
+    "branch": _interpret_branch_node,
+    "kernel": _interpret_kernel_node,
     "custom": lambda node, *args: args[node.attr("part")],
     "sequential": lambda node, *args: evaluate_routine(node.attr("routine"), args)[node.attr("part")],
     "cast": lambda node, a: a.astype(node.type.dtype),

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...runtime.core.frozen import replace
 from ...runtime.program.user_function import UserFunction
-from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, bit_width, integer_dtype, real_dtype
+from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of_dtype, integer_dtype, real_dtype
 from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
 from .primitives import primitive_dtype
 
@@ -54,7 +54,7 @@ class KernelValue:
 
     @property
     def bits(self) -> int:
-        return bit_width(self.dtype)
+        return bits_of_dtype(self.dtype)
 
     @property
     def known(self) -> Any:

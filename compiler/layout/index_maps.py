@@ -22,17 +22,17 @@ def identity_index_map(shape: Sequence[int], axes: Sequence[int] | None = None) 
     return tuple((axis, 1, 0) if n != 1 else FIXED for axis, n in zip(where, shape, strict=True))
 
 
-def renumber_axes(m: Map, axes: dict[int, int]) -> Map:
+def renumber_index_map_axes(m: Map, axes: dict[int, int]) -> Map:
     """The same map over a domain whose axes have other numbers."""
     return tuple((axes[a], step, start) if a >= 0 else (a, step, start) for a, step, start in m)
 
 
-def depends_on_axes(m: Map, axes: frozenset[int]) -> bool:
+def index_map_depends_on(m: Map, axes: frozenset[int]) -> bool:
     """Whether the element read depends on any of the domain's `axes`."""
     return any(entry[0] in axes for entry in m)
 
 
-def is_view_node(node: Node) -> bool:
+def is_index_map_view(node: Node) -> bool:
     return node.op in _THROUGH
 
 
@@ -42,20 +42,20 @@ def pointwise_index_maps(node: Node) -> tuple[int, ...]:
     return node.args[1:] if node.op == "gather" else node.args
 
 
-def map_through_node(node: Node, arg: ArrayType, m: Map) -> Map:
+def index_map_through_node(node: Node, arg: ArrayType, m: Map) -> Map:
     """The map of an argument, of type `arg`, when `node` is evaluated at `m`. node: a view or an elementwise node."""
     rule = _THROUGH.get(node.op)
-    return _map_through_broadcast(node, arg, m) if rule is None else rule(node, arg, m)
+    return _index_map_through_broadcast(node, arg, m) if rule is None else rule(node, arg, m)
 
 
-def _map_through_broadcast(node: Node, arg: ArrayType, m: Map) -> Map:
+def _index_map_through_broadcast(node: Node, arg: ArrayType, m: Map) -> Map:
     if arg.shape == node.type.shape:
         return m
     missing = len(m) - len(arg.shape)
     return tuple(FIXED if n == 1 else entry for n, entry in zip(arg.shape, m[missing:], strict=True))
 
 
-def _map_through_slice(node: Node, arg: ArrayType, m: Map) -> Map:
+def _index_map_through_slice(node: Node, arg: ArrayType, m: Map) -> Map:
     pairs = zip(m, node.attr("starts"), node.attr("steps"), arg.shape, strict=True)
     return tuple(
         FIXED if n == 1 else ((a, s * step, b + s * start) if a >= 0 else (-1, 0, b + s * start))
@@ -63,32 +63,34 @@ def _map_through_slice(node: Node, arg: ArrayType, m: Map) -> Map:
     )
 
 
-def _map_through_permute(node: Node, arg: ArrayType, m: Map) -> Map:
+def _index_map_through_permute(node: Node, arg: ArrayType, m: Map) -> Map:
     entries = [FIXED] * len(m)
     for i, axis in enumerate(node.attr("axes")):
         entries[axis] = m[i]
     return tuple(entries)
 
 
-def _map_through_unit_axes(node: Node, arg: ArrayType, m: Map) -> Map:
+def _index_map_through_unit_axes(node: Node, arg: ArrayType, m: Map) -> Map:
     moving = iter(entry for entry, n in zip(m, node.type.shape, strict=True) if n != 1)
     return tuple(FIXED if n == 1 else next(moving) for n in arg.shape)
 
 
 _THROUGH = {
-    "slice": _map_through_slice,
-    "permute": _map_through_permute,
-    "broadcast": _map_through_broadcast,
-    "reshape": _map_through_unit_axes,
+    "slice": _index_map_through_slice,
+    "permute": _index_map_through_permute,
+    "broadcast": _index_map_through_broadcast,
+    "reshape": _index_map_through_unit_axes,
 }
 
 
 def is_memory_view(node: Node, arg: ArrayType) -> bool:
     """Whether a view is one of memory: no map says where an element of it lies in its argument."""
-    return node.op == "windows" or (node.op == "reshape" and not differ_in_unit_axes_only(node.type.shape, arg.shape))
+    return node.op == "windows" or (
+        node.op == "reshape" and not shapes_differ_in_unit_axes_only(node.type.shape, arg.shape)
+    )
 
 
-def view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+def memory_view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of a view of memory of this shape and strides; None where only a copy has such elements in a row."""
     if node.op == "slice":
         return tuple(s * t for s, t in zip(strides, node.attr("steps"), strict=True))
@@ -102,7 +104,7 @@ def view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tu
     return reshape_strides(shape, strides, node.type.shape)
 
 
-def differ_in_unit_axes_only(a: Sequence[int], b: Sequence[int]) -> bool:
+def shapes_differ_in_unit_axes_only(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether two shapes differ in axes of length 1 alone."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 

@@ -36,7 +36,7 @@ class BufferLocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class BufferArray:
     """Where an array lies. aligned: its first element is at a multiple of 16 bytes."""
 
     region: Region
@@ -59,30 +59,30 @@ class Array:
         wanted = contiguous_strides(self.shape, self.region.itemsize)
         return all(n == 1 or s == w for n, s, w in zip(self.shape, self.region.strides, wanted, strict=True))
 
-    def moved(self, axis: int) -> Array:
+    def moved(self, axis: int) -> BufferArray:
         """Seen with this axis last."""
         r, order = self.region, [i for i in range(len(self.shape)) if i != axis] + [axis]
         shape, strides = tuple(r.shape[i] for i in order), tuple(r.strides[i] for i in order)
-        return Array(Region(r.buffer, r.offset, shape, strides, r.itemsize, r.dtype), self.aligned)
+        return BufferArray(Region(r.buffer, r.offset, shape, strides, r.itemsize, r.dtype), self.aligned)
 
-    def row(self, number: int) -> Array:
+    def row(self, number: int) -> BufferArray:
         """One element of the first axis."""
         r = self.region
         offset = r.offset + number * r.strides[0]
         aligned = self.aligned and offset % ALIGNMENT == 0
-        return Array(Region(r.buffer, offset, r.shape[1:], r.strides[1:], r.itemsize, r.dtype), aligned)
+        return BufferArray(Region(r.buffer, offset, r.shape[1:], r.strides[1:], r.itemsize, r.dtype), aligned)
 
-    def parts(self) -> Array:
+    def parts(self) -> BufferArray:
         """Complex numbers as real ones, along one more axis of 2."""
         r = self.region
         half, dtype = r.itemsize // 2, f"float{r.itemsize * 4}"
-        return Array(Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned)
+        return BufferArray(Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned)
 
-    def first(self, count: int) -> Array:
+    def first(self, count: int) -> BufferArray:
         """The first so many along the last axis."""
         r = self.region
         shape = (*r.shape[:-1], count)
-        return Array(Region(r.buffer, r.offset, shape, r.strides, r.itemsize, r.dtype), self.aligned)
+        return BufferArray(Region(r.buffer, r.offset, shape, r.strides, r.itemsize, r.dtype), self.aligned)
 
 
 @dataclass(slots=True)
@@ -122,14 +122,14 @@ class IterationDomain:
     reduced: list[int]
 
 
-def stays_aligned(itemsize: int, axes: Iterable[tuple[int, int]]) -> bool:
+def are_operand_vectors_aligned(itemsize: int, axes: Iterable[tuple[int, int]]) -> bool:
     """Whether vectors of neighbours are aligned wherever the other axes, (length, stride), stand: an aligned first
     element given. In windows what is next along one axis starts within a vector along another."""
     steps = [(n, stride) for n, stride in axes if stride % ALIGNMENT]
     return all(stride == itemsize for _, stride in steps) and sum(n > 1 for n, _ in steps) < 2
 
 
-def reduction_dtypes(graph: Graph, number: int) -> list[DType]:
+def operand_dtypes_of_reduction(graph: Graph, number: int) -> list[DType]:
     """The dtypes of a reduction's running values: a complex sum has two, argmin has the value and its index."""
     node = graph.nodes[number]
     dtype = graph.nodes[node.args[0]].type.dtype
@@ -149,7 +149,7 @@ ZIPPED = 8  # arrays
 WIDEST_ZIP = 8 * ZIPPED  # bytes from one element of such an array to its next
 
 
-def stencil_windows(
+def shifted_operand_windows(
     accesses: Sequence[OperandAccess], axes: Sequence[Sequence[int]], lengths: Mapping[int, int]
 ) -> tuple[tuple[Window, ...], int]:
     """The windows of a kernel without reduced axes, and their `vector` (see `LoopNest`).
@@ -163,30 +163,30 @@ def stencil_windows(
         if (
             access.source is not None
             and access.role == "in"
-            and _stride_along_axis(access, axes[-1]) == access.dtype.itemsize
+            and _operand_stride_along_axis(access, axes[-1]) == access.dtype.itemsize
         ):
-            common, steps = _split_off_shift(access.source[1], {axis for group in axes for axis in group})
-            place = tuple(_flat_steps(steps, group, lengths) for group in axes)
+            common, steps = _split_shift_from_index_map(access.source[1], {axis for group in axes for axis in group})
+            place = tuple(_index_steps_along_kernel_axis(steps, group, lengths) for group in axes)
             found.setdefault((access.source[0], common), []).append((number, place))
-    windows = tuple(_make_window(places) for places in found.values() if len(places) > 1)
-    vector = _window_vector_length(windows, accesses, axes)
+    windows = tuple(_make_shifted_window(places) for places in found.values() if len(places) > 1)
+    vector = _shifted_window_vector_length(windows, accesses, axes)
     windows = tuple(w for w in windows if w.span(len(axes) - 1) <= WIDEST * vector)
     return windows, vector if windows else 1
 
 
-def interleaved_outputs(
+def interleaved_output_operands(
     accesses: Sequence[OperandAccess], group: Sequence[int], phases: Sequence[Phase]
 ) -> tuple[tuple[int, ...], ...]:
     """The outputs that lie in turn in one array along a kernel's axis. The axis is made of these domain axes."""
     found: dict[object, dict[int, int]] = {}
     homes = {i.attr[0]: n for n, phase in enumerate(phases) for i in phase.instrs if i.op == "store"}
     for number, access in enumerate(accesses):
-        size, step = access.dtype.itemsize, _stride_along_axis(access, group)
+        size, step = access.dtype.itemsize, _operand_stride_along_axis(access, group)
         if access.role == "out" and access.dtype.kind != "c" and 2 * size <= step <= ZIPPED * size and not step % size:
             whole, turn = divmod(access.offset, step)
             key = access.place.buffer, access.dtype, tuple(access.strides), homes.get(number), whole, turn % size
             found.setdefault(key, {})[turn // size] = number
-    steps = {key: _stride_along_axis(accesses[min(turns.values())], group) for key, turns in found.items()}
+    steps = {key: _operand_stride_along_axis(accesses[min(turns.values())], group) for key, turns in found.items()}
     return tuple(
         tuple(turns[i] for i in range(len(turns)))
         for key, turns in found.items()
@@ -194,19 +194,19 @@ def interleaved_outputs(
     )
 
 
-def _stride_along_axis(access: OperandAccess, group: Sequence[int]) -> int:
+def _operand_stride_along_axis(access: OperandAccess, group: Sequence[int]) -> int:
     """The stride, in bytes, along one of the kernel's axes."""
     return access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
 
 
-def _split_off_shift(source: Map, moving: set[int]) -> tuple[Map, dict[int, int]]:
+def _split_shift_from_index_map(source: Map, moving: set[int]) -> tuple[Map, dict[int, int]]:
     """A map as what shifted views of a node have in common, and how many steps it starts along each domain axis."""
     axes = [axis for axis, _, _ in source]
     steps = {axis: start // step for axis, step, start in source if axis in moving and axes.count(axis) == 1}
     return tuple((a, step, start % step if a in steps else start) for a, step, start in source), steps
 
 
-def _flat_steps(steps: Mapping[int, int], group: Sequence[int], lengths: Mapping[int, int]) -> int:
+def _index_steps_along_kernel_axis(steps: Mapping[int, int], group: Sequence[int], lengths: Mapping[int, int]) -> int:
     """Steps along one of the kernel's axes."""
     flat = 0
     for axis in group:
@@ -214,13 +214,13 @@ def _flat_steps(steps: Mapping[int, int], group: Sequence[int], lengths: Mapping
     return flat
 
 
-def _make_window(places: Sequence[tuple[int, tuple[int, ...]]]) -> Window:
+def _make_shifted_window(places: Sequence[tuple[int, tuple[int, ...]]]) -> Window:
     corner = [min(steps) for steps in zip(*(place for _, place in places), strict=True)]
     shifts = (tuple(n - c for n, c in zip(place, corner, strict=True)) for _, place in places)
     return Window(tuple(number for number, _ in places), tuple(shifts))
 
 
-def _window_vector_length(
+def _shifted_window_vector_length(
     windows: Sequence[Window], accesses: Sequence[OperandAccess], axes: Sequence[Sequence[int]]
 ) -> int:
     """How many elements can be one access wherever a window begins, and wherever something is written."""
@@ -229,7 +229,7 @@ def _window_vector_length(
     vector = ALIGNMENT
     for number, shift in shifted + written:
         access = accesses[number]
-        strides = [_stride_along_axis(access, group) for group in axes]
+        strides = [_operand_stride_along_axis(access, group) for group in axes]
         corner = access.offset - sum(n * s for n, s in zip(shift, strides, strict=True))
         if strides[-1] in (0, access.dtype.itemsize):
             whole = math.gcd(ALIGNMENT, corner, *strides[:-1]) if access.place.aligned else 1

@@ -18,10 +18,10 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.program.program import Argument, Buffer, Constant, Pointer, Region, Task
 from ..core.types import FLOAT32, FLOAT64, DType
 from ..fusion.groups import Group
-from ..graph.builder import exact_attrs
+from ..graph.builder import exact_node_attrs
 from ..graph.graph import Attrs, Graph, Node
 from ..kernel.body_builder import is_fixed_kernel_constant
-from ..layout.index_maps import is_memory_view, is_view_node
+from ..layout.index_maps import is_index_map_view, is_memory_view
 from ..layout.operands import ALIGNMENT, WIDEST_ZIP, BufferLocation
 
 SOURCES = frozenset({"const", "number", "index"})  # what is neither computed nor in memory
@@ -57,7 +57,7 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
         if number not in known:
             known.add(number)
             node = nodes[number]
-            if number in inside or (is_view_node(node) and not is_memory_view(node, nodes[node.args[0]].type)):
+            if number in inside or (is_index_map_view(node) and not is_memory_view(node, nodes[node.args[0]].type)):
                 todo += node.args
             elif node.op not in SOURCES:
                 inputs.add(number)
@@ -92,7 +92,7 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
             if node.op == "slice":
                 attrs = _moved_slice(node, corners)
             elif node.attrs and node.op != "cast":  # those of a cast are no part of its meaning
-                attrs = exact_attrs(node.op, node.attrs)
+                attrs = exact_node_attrs(node.op, node.attrs)
             described.append((node.op, tuple([local[a] for a in node.args]), shape, dtype, attrs))
     stored = tuple([(local[number], placed(number)) for number in group.stores])
     computed = tuple([local[number] for number in group.computes])

@@ -23,11 +23,11 @@ from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, 
 from ..layout.index_maps import (
     Map,
     contiguous_strides,
-    depends_on_axes,
     identity_index_map,
+    index_map_depends_on,
+    index_map_through_node,
+    is_index_map_view,
     is_memory_view,
-    is_view_node,
-    map_through_node,
     pointwise_index_maps,
 )
 from ..layout.operands import (
@@ -36,10 +36,10 @@ from ..layout.operands import (
     IterationDomain,
     OperandAccess,
     PlacedLoopNest,
-    interleaved_outputs,
-    reduction_dtypes,
-    stays_aligned,
-    stencil_windows,
+    are_operand_vectors_aligned,
+    interleaved_output_operands,
+    operand_dtypes_of_reduction,
+    shifted_operand_windows,
 )
 from ..ops.table import OPS
 from ..targets.target import Target
@@ -110,7 +110,7 @@ class LoopNestLowering:
         remaining = list(partials)
         for number in b_reduced:
             values = []
-            for dtype in reduction_dtypes(self.graph, number):
+            for dtype in operand_dtypes_of_reduction(self.graph, number):
                 place = remaining.pop(0)
                 strides = dict(zip([part, *self.domain.parallel], place.strides, strict=True))
                 value = self.body.load(self.operand(dtype, "in", place, place.offset, strides), dtype)
@@ -128,7 +128,7 @@ class LoopNestLowering:
         """All values of this level that do not depend on the reduced axes, and their stores."""
         b = self.b
         at_level = [n for n in sorted(b.need) if b.level[n] == level]
-        wanted = [(n, m) for n in at_level for m in b.need[n] if not depends_on_axes(m, b.reduced)]
+        wanted = [(n, m) for n in at_level for m in b.need[n] if not index_map_depends_on(m, b.reduced)]
         if not wanted:
             return
         self.body.begin_phase(POINT)
@@ -136,7 +136,7 @@ class LoopNestLowering:
             self.points[n, m] = self._emit_value(n, m, self.points)
         for n in b.group.stores:
             m = b.index_map_of_stored_node(n)
-            if b.level[n] == level and not depends_on_axes(m, b.reduced):
+            if b.level[n] == level and not index_map_depends_on(m, b.reduced):
                 self._emit_store(n, m, self.points[n, m])
         self.body.end_phase()
 
@@ -167,11 +167,11 @@ class LoopNestLowering:
                 continue
             node = self.graph.nodes[number]
             for arg in pointwise_index_maps(node):
-                key = (arg, map_through_node(node, self.graph.nodes[arg].type, m))
-                if key not in found and depends_on_axes(key[1], b.reduced):
+                key = (arg, index_map_through_node(node, self.graph.nodes[arg].type, m))
+                if key not in found and index_map_depends_on(key[1], b.reduced):
                     found.add(key)
                     todo.append(key)
-        return sorted(k for k in found if depends_on_axes(k[1], b.reduced) or k not in self.points)
+        return sorted(k for k in found if index_map_depends_on(k[1], b.reduced) or k not in self.points)
 
     # values
 
@@ -189,7 +189,9 @@ class LoopNestLowering:
         kind = OPS[node.op].kind
         if kind == "reduce":
             return self._finished_reduction(number)
-        args = [values[a, map_through_node(node, self.graph.nodes[a].type, m)] for a in pointwise_index_maps(node)]
+        args = [
+            values[a, index_map_through_node(node, self.graph.nodes[a].type, m)] for a in pointwise_index_maps(node)
+        ]
         if kind == "view":
             return args[0]
         if kind == "gather":
@@ -305,7 +307,7 @@ class LoopNestLowering:
 
     def _accumulated_values(self, number: int, source: KernelValue) -> list[KernelValue]:
         """The values that a reduction accumulates, from the element it takes."""
-        dtypes = reduction_dtypes(self.graph, number)
+        dtypes = operand_dtypes_of_reduction(self.graph, number)
         if source.dtype.kind == "c":
             return list(source.parts)
         value = source.cast(dtypes[0])
@@ -376,12 +378,14 @@ class LoopNestLowering:
                 if layout[-1] == "s":
                     ints.append(Int(elements))
             aligned = access.place.aligned and access.offset % ALIGNMENT == 0
-            aligned = aligned and stays_aligned(access.dtype.itemsize, zip(sizes, strides, strict=True))
+            aligned = aligned and are_operand_vectors_aligned(access.dtype.itemsize, zip(sizes, strides, strict=True))
             wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
         windows, vector = (
-            stencil_windows(self.accesses, parallel, self.domain.sizes) if target.windows and not reduced else ((), 1)
+            shifted_operand_windows(self.accesses, parallel, self.domain.sizes)
+            if target.windows and not reduced
+            else ((), 1)
         )
         width = target.width(sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points)
         form = LoopNest(
@@ -397,7 +401,7 @@ class LoopNestLowering:
             windows,
             vector,
             bool(windows) and points >= target.windows,
-            interleaved_outputs(self.accesses, parallel[-1], phases) if target.zips else (),
+            interleaved_output_operands(self.accesses, parallel[-1], phases) if target.zips else (),
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
@@ -496,7 +500,7 @@ class KernelGroupLowering:
                     add_evaluation(node.args[0], identity_index_map(domain))
                 else:
                     for arg in pointwise_index_maps(node):
-                        add_evaluation(arg, map_through_node(node, nodes[arg].type, m))
+                        add_evaluation(arg, index_map_through_node(node, nodes[arg].type, m))
         for number in sorted(self.need):
             node = nodes[number]
             below = (
@@ -508,7 +512,7 @@ class KernelGroupLowering:
     def is_evaluated_inline(self, number: int, inside: frozenset[int]) -> bool:
         """Whether the node is computed here from its arguments (else it is loaded or a source)."""
         node = self.graph.nodes[number]
-        if not is_view_node(node):
+        if not is_index_map_view(node):
             return number in inside
         return not is_memory_view(node, self.graph.nodes[node.args[0]].type)
 
@@ -530,7 +534,7 @@ class KernelGroupLowering:
 
     def stores_of_each_iteration(self) -> list[int]:
         """Stored nodes with an element at each iteration."""
-        return [n for n in self.group.stores if depends_on_axes(self.index_map_of_stored_node(n), self.reduced)]
+        return [n for n in self.group.stores if index_map_depends_on(self.index_map_of_stored_node(n), self.reduced)]
 
     # two stages
 
@@ -590,7 +594,7 @@ class KernelGroupLowering:
     def _partial_dtypes(self) -> list[DType]:
         found: list[DType] = []
         for number in self.reductions_of_level(0):
-            for dtype in reduction_dtypes(self.graph, number):
+            for dtype in operand_dtypes_of_reduction(self.graph, number):
                 found.append(dtype)
         return found
 

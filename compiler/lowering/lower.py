@@ -8,10 +8,10 @@ from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task, union_bytes_of_regions
 from ...runtime.program.user_function import UserFunction
 from ..fusion.groups import Fusion, Group
-from ..graph.builder import exact_attrs
-from ..graph.graph import Graph, Node, joined_lines
-from ..layout.index_maps import contiguous_strides, reshape_strides, view_strides
-from ..layout.operands import ALIGNMENT, Array, BufferLocation
+from ..graph.builder import exact_node_attrs
+from ..graph.graph import Graph, Node, joined_user_lines
+from ..layout.index_maps import contiguous_strides, memory_view_strides, reshape_strides
+from ..layout.operands import ALIGNMENT, BufferArray, BufferLocation
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target
@@ -78,7 +78,7 @@ class _ProgramLowering:
     def _user_lines_of_nodes(self, nodes: Sequence[int]) -> str:
         """The user's lines that made the nodes, each once."""
         lines = [self.graph.lines[n] for n in nodes] if self.graph.lines else []
-        return joined_lines(lines)
+        return joined_user_lines(lines)
 
     def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
         line = self._user_lines_of_nodes(group.computes)
@@ -202,14 +202,14 @@ class _ProgramLowering:
             )
         ]
 
-    def _array_location(self, number: int, places: dict[int, BufferLocation]) -> Array:
+    def _array_location(self, number: int, places: dict[int, BufferLocation]) -> BufferArray:
         region = places[number].region(self.graph.nodes[number].type)
-        return Array(region, places[number].aligned and region.offset % ALIGNMENT == 0)
+        return BufferArray(region, places[number].aligned and region.offset % ALIGNMENT == 0)
 
 
 def _are_lowered_as_one_call(a: Node, b: Node) -> bool:
     """Whether two nodes are results of one call."""
-    one, other = (exact_attrs(n.op, n.attrs[:-1]) for n in (a, b))
+    one, other = (exact_node_attrs(n.op, n.attrs[:-1]) for n in (a, b))
     return a.op == b.op and a.args == b.args and bool(one == other)
 
 
@@ -304,7 +304,7 @@ class _NodeBufferLocations:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:
             return None
         place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
-        strides = view_strides(node, shape, place.strides)
+        strides = memory_view_strides(node, shape, place.strides)
         if node.op == "slice":
             first = sum(a * s for a, s in zip(node.attr("starts"), place.strides, strict=True))
             place = replace(place, offset=place.offset + first)

@@ -11,8 +11,8 @@ from ..graph.graph import Graph
 from ..layout.index_maps import contiguous_strides
 from ..layout.operands import BufferLocation
 from ..sequential.form import Routine
-from ..sequential.lifting import lift_sizes
-from ..sequential.parallel_turns import simplified
+from ..sequential.lifting import lift_routine_sizes
+from ..sequential.parallel_turns import routine_for_printing
 from ..targets.target import Target
 
 STEP_US = 1e-3  # what a step takes, by and large
@@ -62,7 +62,7 @@ def lower_sequential_node(
                 reads.append(source if target.routine_copies else region)
             writes.append(region)
         arguments.append(Pointer(region.buffer, region.offset))
-    lifted, numbers = lift_sizes(simplified(routine, unwanted))
+    lifted, numbers = lift_routine_sizes(routine_for_printing(routine, unwanted))
     kernel, shape = target.routine(lifted)
     cost = round(routine.turns * STEP_US + 1, 3)
     both = frozenset(r.buffer for r in reads) & frozenset(w.buffer for w in writes)  # the kernel orders its steps there

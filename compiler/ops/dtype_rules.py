@@ -22,7 +22,7 @@ from ..core.types import (
     bfloat16,
     dtype_kind,
     dtype_of,
-    result_type,
+    promoted_dtype,
 )
 from ..core.types import real_dtype as part_of
 
@@ -55,7 +55,7 @@ def common_kind_dtype_rule(kinds: str = "biufc") -> Rule:
     """All arguments in their common dtype, which is the result's."""
 
     def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
-        common = dtype or result_type(*dtypes)
+        common = dtype or promoted_dtype(*dtypes)
         if dtype_kind(common) not in kinds:
             raise NoLoop("")
         return (common,) * len(dtypes), common
@@ -95,13 +95,13 @@ def float_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) ->
 
 def real_part_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """real and imag: the dtype of the parts."""
-    common = dtype or result_type(*dtypes)
+    common = dtype or promoted_dtype(*dtypes)
     return (common,), part_of(common)
 
 
 def complex_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """Two halves of the same kind; the dtype of the whole."""
-    common = result_type(*dtypes)
+    common = promoted_dtype(*dtypes)
     if common not in (FLOAT32, FLOAT64):
         raise NoLoop("")
     return (common, common), dtype_of(np.result_type(common, np.complex64))
@@ -109,25 +109,25 @@ def complex_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) 
 
 def angle_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.angle: as np.arctan2(0, x), but for complex."""
-    common = dtype or result_type(*dtypes)
+    common = dtype or promoted_dtype(*dtypes)
     if dtype_kind(common) in "biu":
         common = ufunc_dtype_rule(np.arctan2)((int, common), None)[1]
     return (common,), part_of(common)
 
 
 def where_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
-    common = dtype or result_type(*dtypes[1:])
+    common = dtype or promoted_dtype(*dtypes[1:])
     return (BOOL, common, common), common
 
 
 def cast_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
-    source = result_type(*dtypes)
+    source = promoted_dtype(*dtypes)
     return (source,), dtype or source
 
 
 def sum_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """sum and prod: small integers and bool grow to 64 bits."""
-    source = result_type(*dtypes)
+    source = promoted_dtype(*dtypes)
     grown = {"b": INT64, "i": INT64, "u": UINT64}
     result = dtype or grown.get(dtype_kind(source), source)
     return (result,), result
@@ -138,7 +138,7 @@ def bool_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> 
 
 
 def index_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
-    return (result_type(*dtypes),), INT64
+    return (promoted_dtype(*dtypes),), INT64
 
 
 def no_arguments_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:

@@ -15,7 +15,12 @@ from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import contiguous_strides, differ_in_unit_axes_only, reshape_strides, view_strides
+from ..layout.index_maps import (
+    contiguous_strides,
+    memory_view_strides,
+    reshape_strides,
+    shapes_differ_in_unit_axes_only,
+)
 from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
@@ -43,15 +48,15 @@ def materialize_copies(
     """The graph with copies; layouts belong to its inputs. second: the updates that need a second buffer, since what
     they replace is still read (see `inplace_hazards.Conflict`); the others are done in place. copied: those of them
     whose new elements are computed for them alone, after the rest of that buffer."""
-    return _Copier(graph, layouts, second, copied).run()
+    return _CopyMaterializer(graph, layouts, second, copied).run()
 
 
-def can_be_stored(op: str) -> bool:
+def can_node_be_stored(op: str) -> bool:
     """Whether a node of this row can be what a kernel or a library writes."""
     return OPS[op].kind in STORED_KINDS
 
 
-class _Copier:
+class _CopyMaterializer:
     def __init__(
         self, graph: Graph, layouts: Sequence[MemoryLayout], second: frozenset[int], copied: frozenset[int]
     ) -> None:
@@ -64,7 +69,7 @@ class _Copier:
         self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
 
     def run(self) -> Graph:
-        lines = graph_lines(self.graph)
+        lines = user_lines_of_nodes(self.graph)
         new: list[Value] = []
         outputs = set(self.graph.outputs)
         for number, node in enumerate(self.graph.nodes):
@@ -78,34 +83,36 @@ class _Copier:
                 self.builder.numbers.append(value.number)
             elif node.op == "concat":
                 wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
-                regions = _concat_regions(args, node.attr("axis"))
+                regions = _regions_of_concat_parts(args, node.attr("axis"))
                 args = [
-                    self._own(v, a in wanted_elsewhere, is_contiguous_region(v.shape, r[1], node.type.shape))
+                    self._materialize_concat_part(
+                        v, a in wanted_elsewhere, is_contiguous_region_of_array(v.shape, r[1], node.type.shape)
+                    )
                     for v, a, r in zip(args, node.args, regions, strict=True)
                 ]
-                value = self._assemble(node.type, args, regions)
+                value = self._add_assembly_node(node.type, args, regions)
             elif node.op == "update":
-                value = self._update(number, node, *args)
+                value = self._materialize_update(number, node, *args)
             elif OPS[node.op].kind == "library":
-                value = self._library(node, args)
+                value = self._materialize_library_call(node, args)
             elif node.op == "gather":
-                if not self._in_memory(args[0].number):
-                    args[0] = self._copy(args[0])
+                if not self._is_in_memory(args[0].number):
+                    args[0] = self._add_copy_node(args[0])
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif node.op == "reshape":
-                value = self._reshape(args[0], node.type.shape)
+                value = self._materialize_reshape(args[0], node.type.shape)
             elif node.op == "windows":
                 if self.strides[args[0].number] is None:
-                    args = [self._contiguous(args[0])]
+                    args = [self._copy_unless_contiguous(args[0])]
                 value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
             else:
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
-            self._note(value)
+            self._note_strides(value)
             new.append(value)
-        results = [self._output(new[o]) for o in self.graph.outputs]
+        results = [self._materialize_output(new[o]) for o in self.graph.outputs]
         return self.builder.finish(results)
 
-    def _control_args(self, node: Node, args: Sequence[Value]) -> list[int]:
+    def _materialize_control_flow_args(self, node: Node, args: Sequence[Value]) -> list[int]:
         """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
         control, memory = node.attr("control"), memory_argument_count(node)
         carried = control.carried if node.op == "loop" else 0
@@ -114,101 +121,103 @@ class _Copier:
             number = place >= memory and self.builder.nodes[a.number].op == "number"
             key = (a.number, True)
             if place < carried and key not in self.copies:
-                self.copies[key] = self._contiguous(a)
-            found.append(a.number if number else self._placed(a, place < carried))
+                self.copies[key] = self._copy_unless_contiguous(a)
+            found.append(a.number if number else self._copy_unless_in_memory(a, place < carried))
         return found
 
-    def _contiguous(self, value: Value) -> Value:
+    def _copy_unless_contiguous(self, value: Value) -> Value:
         """The value, or a copy, in memory of its own or an input's, without gaps."""
         node = self.builder.nodes[value.number]
         if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
             return value
-        if not can_be_stored(node.op) or value.number in self.taken:
-            value = self._copy(value)
+        if not can_node_be_stored(node.op) or value.number in self.taken:
+            value = self._add_copy_node(value)
         self.whole.add(value.number)
         return value
 
-    def _assemble(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
+    def _add_assembly_node(self, type: ArrayType, parts: Sequence[Value], regions: Sequence[object]) -> Value:
         return self.builder.add("assemble", tuple(p.number for p in parts), type, (("regions", tuple(regions)),))
 
-    def _update(self, number: int, node: Node, base: Value, value: Value) -> Value:
+    def _materialize_update(self, number: int, node: Node, base: Value, value: Value) -> Value:
         """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
         base is copied around it."""
         starts, steps = node.attr("starts"), node.attr("steps")
-        no_gaps = is_contiguous_region(value.shape, steps, node.type.shape)
+        no_gaps = is_contiguous_region_of_array(value.shape, steps, node.type.shape)
         if number not in self.copied:  # one kernel writes what it replaces
-            elsewhere = node.args[1] in self.graph.outputs or self._is_assembly(value)
-            value = self._own(value, elsewhere, no_gaps)
-        own = can_be_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
+            elsewhere = node.args[1] in self.graph.outputs or self._is_view_of_assembly(value)
+            value = self._materialize_concat_part(value, elsewhere, no_gaps)
+        own = can_node_be_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
         if number in self.second or not own or node.args[0] in self.graph.outputs:
-            kept = uncovered_boxes(node.type.shape, starts, steps, value.shape)
+            kept = boxes_outside_updated_region(node.type.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
-            parts = [self._copy(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
+            parts = [self._add_copy_node(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
             for part in parts:
                 self.taken.add(part.number)
-                self._note(part)
-            base = self._assemble(node.type, parts, [(first, ones) for first, _ in kept])
-            self._note(base)
+                self._note_strides(part)
+            base = self._add_assembly_node(node.type, parts, [(first, ones) for first, _ in kept])
+            self._note_strides(base)
         if number in self.copied:
-            value = self._own(self._copy(value), False, no_gaps)
+            value = self._materialize_concat_part(self._add_copy_node(value), False, no_gaps)
         self.taken.add(base.number)
         return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
 
-    def _library(self, node: Node, args: Sequence[Value]) -> Value:
+    def _materialize_library_call(self, node: Node, args: Sequence[Value]) -> Value:
         """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
         contiguous = OPS[node.op].contiguous
         if node.op in ("loop", "branch"):
-            placed = self._control_args(node, args)
+            placed = self._materialize_control_flow_args(node, args)
         else:
             matrices = 2 if node.op == "matmul" else len(args)
-            placed = [self._placed(a, contiguous) for a in args[:matrices]] + [self._row(a) for a in args[matrices:]]
+            placed = [self._copy_unless_in_memory(a, contiguous) for a in args[:matrices]] + [
+                self._materialize_bias_row(a) for a in args[matrices:]
+            ]
         value = self.builder.add(node.op, tuple(placed), node.type, node.attrs)
         if contiguous:
             self.whole.add(value.number)
         return value
 
-    def _row(self, value: Value) -> int:
+    def _materialize_bias_row(self, value: Value) -> int:
         """A bias in memory, its elements side by side; all of its other axes have one element."""
-        strides, root = self.strides.get(value.number), self._root(value.number)
+        strides, root = self.strides.get(value.number), self._root_of_views(value.number)
         if not strides or strides[-1] != value.dtype.itemsize or root in self.taken:
-            return self._placed(value, True)
+            return self._copy_unless_in_memory(value, True)
         self.whole.add(root)
-        return self._placed(value, False)
+        return self._copy_unless_in_memory(value, False)
 
-    def _placed(self, value: Value, contiguous: bool) -> int:
+    def _copy_unless_in_memory(self, value: Value, contiguous: bool) -> int:
         """The value in memory, without gaps if need be; the same copy for all that need one."""
         key = (value.number, contiguous)
         if key not in self.copies:
-            self.copies[key] = value if self._in_memory(*key) else self._copy(value)
+            self.copies[key] = value if self._is_in_memory(*key) else self._add_copy_node(value)
         number = self.copies[key].number
         if contiguous:
-            self.whole.add(self._root(number))
+            self.whole.add(self._root_of_views(number))
         return number
 
-    def _root(self, number: int) -> int:
+    def _root_of_views(self, number: int) -> int:
         """The node whose memory a view looks at."""
         while OPS[self.builder.nodes[number].op].kind == "view":
             number = self.builder.nodes[number].args[0]
         return number
 
-    def _is_assembly(self, value: Value) -> bool:
+    def _is_view_of_assembly(self, value: Value) -> bool:
         node = self.builder.nodes[value.number]
         root = self.builder.nodes[node.args[0]] if node.op == "reshape" else node
         return OPS[root.op].kind == "assembly"
 
-    def _in_memory(self, number: int, contiguous: bool = False) -> bool:
+    def _is_in_memory(self, number: int, contiguous: bool = False) -> bool:
         """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""
         node = self.builder.nodes[number]
         if contiguous and (
             self.strides.get(number) != contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-            or self._root(number) in self.taken
+            or self._root_of_views(number) in self.taken
         ):
             return False
         if OPS[node.op].kind == "view":
-            return self._in_memory(node.args[0])
-        return node.op == "input" or can_be_stored(node.op)
+            return self._is_in_memory(node.args[0])
+        return node.op == "input" or can_node_be_stored(node.op)
 
-    def _note(self, value: Value) -> None:
+    def _note_strides(self, value: Value) -> None:
         """Remember the strides (in bytes) of what is plain memory, None for what is computed on the fly."""
         if value.number in self.strides:
             return
@@ -218,38 +227,38 @@ class _Copier:
         if OPS[node.op].kind in ("library", "assembly"):
             strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
         elif source is not None and OPS[node.op].kind == "view":
-            strides = view_strides(node, self.builder.nodes[node.args[0]].type.shape, source)
+            strides = memory_view_strides(node, self.builder.nodes[node.args[0]].type.shape, source)
         self.strides[value.number] = strides
 
-    def _reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
+    def _materialize_reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """A reshape that is free: of unit axes, of memory that lies right, or of a node stored for its sake."""
         node = self.builder.nodes[value.number]
-        if not differ_in_unit_axes_only(value.shape, shape):
+        if not shapes_differ_in_unit_axes_only(value.shape, shape):
             strides = self.strides.get(value.number)
             lies_right = strides is not None and reshape_strides(value.shape, strides, shape) is not None
-            lies_right = lies_right and self._root(value.number) not in self.gapped
-            if not lies_right and (not can_be_stored(node.op) or value.number in self.taken):
-                value = self._copy(value)
-            root = self._root(value.number)
-            if can_be_stored(self.builder.nodes[root].op):
+            lies_right = lies_right and self._root_of_views(value.number) not in self.gapped
+            if not lies_right and (not can_node_be_stored(node.op) or value.number in self.taken):
+                value = self._add_copy_node(value)
+            root = self._root_of_views(value.number)
+            if can_node_be_stored(self.builder.nodes[root].op):
                 self.whole.add(root)
         return self.builder.reshape(value, shape)
 
-    def _own(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
+    def _materialize_concat_part(self, value: Value, elsewhere: bool, no_gaps: bool) -> Value:
         """A part of a concat: stored there and nowhere else. no_gaps: there it is as contiguous as by itself."""
         node = self.builder.nodes[value.number]
         root = value.number
         if node.op == "reshape":
-            stacked = no_gaps and self._is_stacked(node.args[0])
-            if stacked or differ_in_unit_axes_only(value.shape, self.builder.nodes[node.args[0]].type.shape):
+            stacked = no_gaps and self._is_stacked_by_loop(node.args[0])
+            if stacked or shapes_differ_in_unit_axes_only(value.shape, self.builder.nodes[node.args[0]].type.shape):
                 root = node.args[0]
         op = self.builder.nodes[root].op
-        within = {root} if no_gaps else {*self._within(root)}
-        whole = not within.isdisjoint(self.whole) and not (no_gaps and self._is_stacked(root))
+        within = {root} if no_gaps else {*self._nodes_within_assembly(root)}
+        whole = not within.isdisjoint(self.whole) and not (no_gaps and self._is_stacked_by_loop(root))
         shared = elsewhere or root in self.taken or whole
-        looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked(root))
-        if shared or not can_be_stored(op) or looped:
-            value = self._copy(value)
+        looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked_by_loop(root))
+        if shared or not can_node_be_stored(op) or looped:
+            value = self._add_copy_node(value)
             root = value.number
             within = {root}
         self.taken.add(root)
@@ -257,33 +266,33 @@ class _Copier:
             self.gapped |= within
         return value
 
-    def _within(self, number: int) -> Iterator[int]:
+    def _nodes_within_assembly(self, number: int) -> Iterator[int]:
         """A node, and what lies in it where it is an assembly: with gaps around it all have other strides."""
         yield number
         node = self.builder.nodes[number]
         if OPS[node.op].kind == "assembly":
             for arg in node.args:
-                yield from self._within(self._root(arg))
+                yield from self._nodes_within_assembly(self._root_of_views(arg))
 
-    def _is_stacked(self, number: int) -> bool:
+    def _is_stacked_by_loop(self, number: int) -> bool:
         """Whether a node is what the turns of a loop stack: they write it, and do not read it."""
         node = self.builder.nodes[number]
         return node.op == "loop" and node.attr("part") >= node.attr("control").carried
 
-    def _output(self, value: Value) -> Value:
-        value = self._reversed(value)
+    def _materialize_output(self, value: Value) -> Value:
+        value = self._materialize_reversed_result(value)
         node = self.builder.nodes[value.number]
         root = node.args[0] if node.op == "reshape" else value.number
         if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
             root = value.number
-        alias = node.op == "reshape" and can_be_stored(self.builder.nodes[root].op) and root not in self.taken
-        if not alias and (not can_be_stored(node.op) or value.number in self.taken):
-            value = self._copy(value)
+        alias = node.op == "reshape" and can_node_be_stored(self.builder.nodes[root].op) and root not in self.taken
+        if not alias and (not can_node_be_stored(node.op) or value.number in self.taken):
+            value = self._add_copy_node(value)
             root = value.number
         self.taken.add(root)
         return value
 
-    def _reversed(self, value: Value) -> Value:
+    def _materialize_reversed_result(self, value: Value) -> Value:
         """Of a host call's result that is returned the other way round: the result, written that way round."""
         node = self.builder.nodes[value.number]
         root = node.args[0] if node.op == "slice" else value.number
@@ -292,9 +301,9 @@ class _Copier:
         if self.builder.nodes[root].type.shape != value.shape:
             return value
         self.taken.add(root)
-        return self._assemble(value.type, [self.builder.at(root)], [(node.attr("starts"), node.attr("steps"))])
+        return self._add_assembly_node(value.type, [self.builder.at(root)], [(node.attr("starts"), node.attr("steps"))])
 
-    def _copy(self, value: Value) -> Value:
+    def _add_copy_node(self, value: Value) -> Value:
         """A node of its own, even where an equal one exists."""
         number = len(self.builder.nodes)
         self.builder.add("cast", (value.number,), value.type, (("copy", number),))
@@ -304,7 +313,7 @@ class _Copier:
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _concat_regions(parts: Sequence[Value], axis: int) -> list[Region]:
+def _regions_of_concat_parts(parts: Sequence[Value], axis: int) -> list[Region]:
     """(starts, steps) of each part."""
     regions, start = [], 0
     for part in parts:
@@ -314,7 +323,7 @@ def _concat_regions(parts: Sequence[Value], axis: int) -> list[Region]:
     return regions
 
 
-def is_contiguous_region(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
+def is_contiguous_region_of_array(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a region of a contiguous array of `shape` is contiguous itself."""
     first = next((axis for axis, n in enumerate(part) if n != 1), len(part))
     whole = all(n == m for n, m in zip(part[first + 1 :], shape[first + 1 :], strict=True))
@@ -330,7 +339,7 @@ def assembly_regions(node: Node) -> tuple[Region, ...]:
     return ((0,) * rank, (1,) * rank), (node.attr("starts"), node.attr("steps"))
 
 
-def uncovered_boxes(
+def boxes_outside_updated_region(
     shape: Sequence[int], starts: Sequence[int], steps: Sequence[int], region: Sequence[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Boxes (start, shape) that cover what a region leaves of an array; the whole array where the region has gaps."""
@@ -348,6 +357,6 @@ def uncovered_boxes(
     return boxes
 
 
-def graph_lines(graph: Graph) -> Sequence[str]:
+def user_lines_of_nodes(graph: Graph) -> Sequence[str]:
     """One line per node, empty where unknown."""
     return graph.lines or ("",) * len(graph.nodes)

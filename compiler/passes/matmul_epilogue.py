@@ -16,7 +16,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 from ..core.types import FLOAT32, HALVES, ArrayType, DType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, Node, Value, joined_lines
+from ..graph.graph import Graph, Node, Value, joined_user_lines
 from ..ops.table import OPS
 from .simplify import rewrite_nodes
 
@@ -25,28 +25,32 @@ DTYPES = (*HALVES, FLOAT32)
 
 def absorb_matmul_epilogues(graph: Graph) -> Graph:
     """relu(a @ b + bias) -> matmul(a, b, bias) with the epilogue (bias, relu). Nothing else may read the parts."""
-    stored = _stored(graph)
-    found = {n: chain for n in range(len(graph.nodes)) if (chain := _found(graph, n, n in stored)) is not None}
+    stored = _nodes_stored_before_fusion(graph)
+    found = {
+        n: chain
+        for n in range(len(graph.nodes))
+        if (chain := _epilogue_chain_to_absorb(graph, n, n in stored)) is not None
+    }
     inside = {n for chain in found.values() for n in chain.inner}
     ends = {graph.nodes[n] for n in found if n not in inside}
     if not ends:
         return graph
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
-        return _called(builder, node, args) if node in ends else None
+    def absorb_epilogue(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        return _matmul_call_with_epilogue(builder, node, args) if node in ends else None
 
-    return rewrite_nodes(graph, rule)
+    return rewrite_nodes(graph, absorb_epilogue)
 
 
 def use_tf32_matmuls(graph: Graph) -> Graph:
     """a @ b of float32 or complex64 -> the same in TF32: products of numbers rounded to 11 bits, added in float32."""
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def use_tf32(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         if node.op != "matmul" or node.type.dtype not in (FLOAT32, np.dtype(np.complex64)):
             return None
         return builder.add("matmul", tuple(a.number for a in args), node.type, (*node.attrs, ("tf32", True)))
 
-    return rewrite_nodes(graph, rule)
+    return rewrite_nodes(graph, use_tf32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Chain:
     narrow: bool
 
 
-def _stored(graph: Graph) -> set[int]:
+def _nodes_stored_before_fusion(graph: Graph) -> set[int]:
     """What is in memory whatever `fuse` does. Anything else is work inside a kernel, which a bias joins for free."""
     stored = set(graph.outputs)
     for number in range(len(graph.nodes) - 1, -1, -1):
@@ -71,10 +75,10 @@ def _stored(graph: Graph) -> set[int]:
     return stored
 
 
-def _found(graph: Graph, end: int, stored: bool) -> Chain | None:
+def _epilogue_chain_to_absorb(graph: Graph, end: int, stored: bool) -> Chain | None:
     """The chain that ends in a node, where it is right to call the library for all of it."""
     node = graph.nodes[end]
-    chain = _chain(graph.nodes, node)
+    chain = _match_epilogue_chain(graph.nodes, node)
     if chain is None or not (stored or chain.narrow):
         return None
     private = all(n not in graph.outputs and len(graph.users[n]) == 1 for n in chain.inner)
@@ -82,48 +86,48 @@ def _found(graph: Graph, end: int, stored: bool) -> Chain | None:
     return chain if private and node.type.dtype in DTYPES and node.type.size and summed else None
 
 
-def _called(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
-    chain = _chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
+def _matmul_call_with_epilogue(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+    chain = _match_epilogue_chain(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
     assert chain is not None
     epilogue = (("epilogue", chain.parts),) if chain.parts else ()
     value = builder.add("matmul", chain.args, node.type, (*builder.nodes[chain.inner[-1]].attrs, *epilogue))
     lines = [*(builder.lines[n] for n in reversed(chain.inner)), builder.lines[value.number]]
-    builder.lines[value.number] = joined_lines(lines)
+    builder.lines[value.number] = joined_user_lines(lines)
     return value
 
 
-def _chain(nodes: Sequence[Node], end: Node) -> Chain | None:
+def _match_epilogue_chain(nodes: Sequence[Node], end: Node) -> Chain | None:
     """matmul, bias, activation, with a cast to 16 bits anywhere, and at least one of these."""
     dtype = end.type.dtype
     parts: list[str] = []
     inner: list[int] = []
     bias: tuple[int, ...] = ()
 
-    def step(number: int) -> Node:
+    def absorb_node(number: int) -> Node:
         inner.append(number)
         return nodes[number]
 
-    def narrowed(node: Node) -> Node:
+    def without_narrowing_cast(node: Node) -> Node:
         narrows = node.op == "cast" and node.type.dtype in HALVES and nodes[node.args[0]].type.dtype == FLOAT32
-        return step(node.args[0]) if narrows and node.type.dtype == dtype else node
+        return absorb_node(node.args[0]) if narrows and node.type.dtype == dtype else node
 
-    node = narrowed(end)
-    activated = _activation(nodes, node, dtype)
+    node = without_narrowing_cast(end)
+    activated = _match_epilogue_activation(nodes, node, dtype)
     if activated is not None:
         parts.append(activated[0])
-        node = narrowed(step(activated[1]))
-    biased = _bias(nodes, node)
+        node = without_narrowing_cast(absorb_node(activated[1]))
+    biased = _match_epilogue_bias(nodes, node)
     if biased is not None:
         parts.append("bias")
-        node, bias = narrowed(step(biased[0])), biased[1:]
+        node, bias = without_narrowing_cast(absorb_node(biased[0])), biased[1:]
     if not inner or node.op != "matmul" or len(node.args) > 2 or "epilogue" in dict(node.attrs):
         return None
-    args = [_as(nodes, n, dtype) for n in (*node.args, *bias)]
+    args = [_epilogue_argument_in_dtype(nodes, n, dtype) for n in (*node.args, *bias)]
     narrow = node.type.dtype != dtype
     return None if None in args else Chain(tuple(reversed(parts)), tuple(args), tuple(inner), narrow)  # type: ignore[arg-type]
 
 
-def _as(nodes: Sequence[Node], number: int, dtype: DType) -> int | None:
+def _epilogue_argument_in_dtype(nodes: Sequence[Node], number: int, dtype: DType) -> int | None:
     """The node in a dtype: itself, or what it is a cast of."""
     node = nodes[number]
     if node.type.dtype != dtype and node.op == "cast":
@@ -131,7 +135,7 @@ def _as(nodes: Sequence[Node], number: int, dtype: DType) -> int | None:
     return number if nodes[number].type.dtype == dtype else None
 
 
-def _activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, int] | None:
+def _match_epilogue_activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, int] | None:
     """(name, argument) of an activation that the library has, for a result in the dtype."""
     if node.op == "gelu" and dict(node.attrs).get("approximate") and dtype in HALVES:
         return "gelu", node.args[0]
@@ -139,12 +143,12 @@ def _activation(nodes: Sequence[Node], node: Node, dtype: DType) -> tuple[str, i
         return "relu", node.args[0]
     if node.op == "maximum":
         for zero, other in (node.args, node.args[::-1]):
-            if _is_zero(nodes, zero) and nodes[other].type == node.type:
+            if _is_epilogue_zero_constant(nodes, zero) and nodes[other].type == node.type:
                 return "relu", other
     return None
 
 
-def _is_zero(nodes: Sequence[Node], number: int) -> bool:
+def _is_epilogue_zero_constant(nodes: Sequence[Node], number: int) -> bool:
     """Whether it is the number 0.0 (maximum(x, -0.0) is another function)."""
     node = nodes[number]
     while node.op in ("broadcast", "reshape"):
@@ -152,19 +156,19 @@ def _is_zero(nodes: Sequence[Node], number: int) -> bool:
     return node.op == "const" and not any(node.attr("value"))
 
 
-def _bias(nodes: Sequence[Node], node: Node) -> tuple[int, int] | None:
+def _match_epilogue_bias(nodes: Sequence[Node], node: Node) -> tuple[int, int] | None:
     """(product, bias) of what may be a product and one row that is added to each of its rows."""
     if node.op != "add":
         return None
     for product, bias in (node.args, node.args[::-1]):
         if product != bias and nodes[product].op in ("matmul", "cast") and nodes[product].type == node.type:
-            row = _row(nodes, bias, node.type)
+            row = _match_epilogue_bias_row(nodes, bias, node.type)
             if row is not None:
                 return product, row
     return None
 
 
-def _row(nodes: Sequence[Node], number: int, type: ArrayType) -> int | None:
+def _match_epilogue_bias_row(nodes: Sequence[Node], number: int, type: ArrayType) -> int | None:
     """The node, or what it is a broadcast of, where that is one row of arrays of the type."""
     while nodes[number].op == "broadcast":
         number = nodes[number].args[0]

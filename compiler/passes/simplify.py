@@ -21,7 +21,7 @@ Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | None]
 
 def simplify_graph(graph: Graph) -> Graph:
     """Each node rebuilt once, its rules tried first; what nobody needs vanishes."""
-    return rewrite_nodes(graph, _simplified)
+    return rewrite_nodes(graph, _apply_simplify_rules)
 
 
 def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
@@ -34,11 +34,11 @@ def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
     for node in graph.nodes:
         line = next(lines)
         args = [new[a] for a in node.args]
-        new.append(_rebuild(builder, node, args, rule))
+        new.append(_rebuild_simplified_node(builder, node, args, rule))
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _rebuild(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
+def _rebuild_simplified_node(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rule) -> Value:
     if node.op == "input":
         return builder.input(node.type)
     if node.op == "number":
@@ -49,7 +49,7 @@ def _rebuild(builder: GraphBuilder, node: Node, args: Sequence[Value], rule: Rul
     return builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs) if found is None else found
 
 
-def _simplified(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     for rule in RULES.get(node.op, ()) + ANYWHERE:
         found = rule(builder, node, args)
         if found is not None:
@@ -57,63 +57,63 @@ def _simplified(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Val
     return None
 
 
-def _constant(builder: GraphBuilder, value: Value) -> np.generic | None:
+def _simplified_constant_node(builder: GraphBuilder, value: Value) -> np.generic | None:
     node = builder.nodes[value.number]
     if node.op in ("broadcast", "reshape"):
-        return _constant(builder, builder.at(node.args[0]))
+        return _simplified_constant_node(builder, builder.at(node.args[0]))
     return np.frombuffer(node.attr("value"), node.type.dtype)[0] if node.op == "const" else None
 
 
-def _same(builder: GraphBuilder, node: Node, value: Value) -> Value | None:
+def _simplified_to_value(builder: GraphBuilder, node: Node, value: Value) -> Value | None:
     """`value` in the node's place: only where type and broadcasting agree."""
     return builder.broadcast(value, node.type.shape) if value.dtype == node.type.dtype else None
 
 
-def is_real_float(dtype: np.dtype[Any]) -> bool:
+def is_real_float_dtype(dtype: np.dtype[Any]) -> bool:
     return dtype_kind(dtype) == "f"
 
 
-def _is(builder: GraphBuilder, value: Value, number: float) -> bool:
-    found = _constant(builder, value)
+def _is_constant_node_of_number(builder: GraphBuilder, value: Value, number: float) -> bool:
+    found = _simplified_constant_node(builder, value)
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
-def fold_constants(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """f(2, 3) -> the number NumPy gives"""
     if not args or OPS[node.op].kind != "map":
         return None
-    values = [_constant(builder, a) for a in args]
+    values = [_simplified_constant_node(builder, a) for a in args]
     if any(v is None for v in values):
         return None
     scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
-    from ..graph.interpret import evaluate_node
+    from ..graph.interpret import interpret_node
 
-    result = evaluate_node(scalar, [np.asarray(v) for v in values])
+    result = interpret_node(scalar, [np.asarray(v) for v in values])
     return builder.broadcast(builder.const(result.reshape(1)[0], node.type.dtype), node.type.shape)
 
 
-def multiply_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_multiply_by_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x * 1 -> x, 1 * x -> x (complex x stays: inf * (1+0j) has a NaN part)"""
     if node.type.dtype.kind == "c":
         return None
     for one, other in ((1, 0), (0, 1)):
-        if _is(builder, args[one], 1):
-            return _same(builder, node, args[other])
+        if _is_constant_node_of_number(builder, args[one], 1):
+            return _simplified_to_value(builder, node, args[other])
     return None
 
 
-def divide_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 1 -> x (real x)"""
-    if node.type.dtype.kind != "c" and _is(builder, args[1], 1):
-        return _same(builder, node, args[0])
+    if node.type.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 1):
+        return _simplified_to_value(builder, node, args[0])
     return None
 
 
-def divide_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
-    divisor = _constant(builder, args[1]) if is_real_float(node.type.dtype) else None
-    if divisor is None or _is_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
+    divisor = _simplified_constant_node(builder, args[1]) if is_real_float_dtype(node.type.dtype) else None
+    if divisor is None or _is_view_of_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
         return None
     inverse = 1 / float(divisor)
     with np.errstate(over="ignore"):
@@ -123,91 +123,91 @@ def divide_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]
     return builder.add("multiply", (args[0].number, factor.number), node.type)
 
 
-def _is_reduction(builder: GraphBuilder, value: Value) -> bool:
+def _is_view_of_reduction(builder: GraphBuilder, value: Value) -> bool:
     node = builder.nodes[value.number]
     while node.op == "cast" or OPS[node.op].kind == "view":
         node = builder.nodes[node.args[0]]
     return OPS[node.op].kind == "reduce"
 
 
-def subtract_zero(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_subtract_zero(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x - 0 -> x (not x + 0: -0 + 0 is 0)"""
-    if node.type.dtype.kind != "c" and _is(builder, args[1], 0):
-        return _same(builder, node, args[0])
+    if node.type.dtype.kind != "c" and _is_constant_node_of_number(builder, args[1], 0):
+        return _simplified_to_value(builder, node, args[0])
     return None
 
 
-def negative_twice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_double_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """-(-x) -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "negative" else None
 
 
-def invert_twice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_double_invert(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """~~x -> x"""
     inner = builder.nodes[args[0].number]
     return builder.at(inner.args[0]) if inner.op == "invert" else None
 
 
-def _negated(builder: GraphBuilder, value: Value) -> Value | None:
+def _argument_of_negative(builder: GraphBuilder, value: Value) -> Value | None:
     """x where the value is -x, of real floats."""
     node = builder.nodes[value.number]
-    return builder.at(node.args[0]) if node.op == "negative" and is_real_float(node.type.dtype) else None
+    return builder.at(node.args[0]) if node.op == "negative" and is_real_float_dtype(node.type.dtype) else None
 
 
-def _negate(builder: GraphBuilder, op: str, args: Sequence[Value], node: Node) -> Value:
+def _simplified_negative(builder: GraphBuilder, op: str, args: Sequence[Value], node: Node) -> Value:
     value = builder.add(op, tuple(a.number for a in args), node.type, node.attrs)
     return builder.add("negative", (value.number,), node.type)
 
 
-def parity(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_odd_or_even_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """sin(-x) -> -sin(x), cos(-x) -> cos(x), and so for every odd and even row"""
     kind = OPS[node.op].parity
-    inner = _negated(builder, args[0]) if kind else None
+    inner = _argument_of_negative(builder, args[0]) if kind else None
     if inner is None:
         return None
     if kind == "odd":
-        return _negate(builder, node.op, [inner], node)
+        return _simplified_negative(builder, node.op, [inner], node)
     return builder.add(node.op, (inner.number,), node.type, node.attrs)
 
 
-def sign_outside(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_negative_factor(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """(-x) * y -> -(x * y), x / (-y) -> -(x / y): rounding knows no sign"""
     x, y = args
-    left, right = _negated(builder, x), _negated(builder, y)
+    left, right = _argument_of_negative(builder, x), _argument_of_negative(builder, y)
     if left is not None and right is not None:
         return builder.add(node.op, (left.number, right.number), node.type)
     if left is not None:
-        return _negate(builder, node.op, [left, y], node)
-    return _negate(builder, node.op, [x, right], node) if right is not None else None
+        return _simplified_negative(builder, node.op, [left, y], node)
+    return _simplified_negative(builder, node.op, [x, right], node) if right is not None else None
 
 
-def add_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_add_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x + (-y) -> x - y, (-x) + y -> y - x"""
     for one, other in ((0, 1), (1, 0)):
-        inner = _negated(builder, args[other])
+        inner = _argument_of_negative(builder, args[other])
         if inner is not None:
             return builder.add("subtract", (args[one].number, inner.number), node.type)
     return None
 
 
-def subtract_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_subtract_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x - (-y) -> x + y"""
-    inner = _negated(builder, args[1])
+    inner = _argument_of_negative(builder, args[1])
     return None if inner is None else builder.add("add", (args[0].number, inner.number), node.type)
 
 
-def absolute_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """abs(-x) -> abs(x) (floats; unsigned and the least integer keep their own rules)"""
     inner = builder.nodes[args[0].number]
-    if inner.op == "negative" and is_real_float(inner.type.dtype):
+    if inner.op == "negative" and is_real_float_dtype(inner.type.dtype):
         return builder.add("absolute", inner.args, node.type)
     return None
 
 
-def power_small(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
-    exponent = _constant(builder, args[1])
+    exponent = _simplified_constant_node(builder, args[1])
     if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
         return None
     if not any(exponent == n for n in (1, 2, 3, 4)):
@@ -222,35 +222,35 @@ def power_small(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Val
     return builder.add("multiply", (square.number, other.number), node.type)
 
 
-def without_stop(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_stop_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """stop_gradient(x) -> x: derivatives have been made"""
     return args[0]
 
 
-def without_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_device_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """place(x) -> x: on one device all is there"""
     return args[0]
 
 
-def without_rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def drop_custom_derivative(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """custom(results, ...) -> the result: derivatives have been made"""
     part: int = node.attr("part")
     return args[part]
 
 
-def where_same(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_where_of_same(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """where(c, x, x) -> x"""
-    return _same(builder, node, args[1]) if args[1].number == args[2].number else None
+    return _simplified_to_value(builder, node, args[1]) if args[1].number == args[2].number else None
 
 
-def push_reshape(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
-    if node.type.size == 1 or not _pushable(builder, args[0].number, 0, {}):
+    if node.type.size == 1 or not _can_push_reshape(builder, args[0].number, 0, {}):
         return None
-    return _reshape_below(builder, args[0], node.type.shape, {})
+    return _push_reshape_into_args(builder, args[0], node.type.shape, {})
 
 
-def _pushable(builder: GraphBuilder, number: int, depth: int, known: dict[int, bool]) -> bool:
+def _can_push_reshape(builder: GraphBuilder, number: int, depth: int, known: dict[int, bool]) -> bool:
     """known: the answers so far, since what is used twice would be asked twice, and what that uses four times."""
     if number not in known:
         node = builder.nodes[number]
@@ -261,12 +261,16 @@ def _pushable(builder: GraphBuilder, number: int, depth: int, known: dict[int, b
         else:
             inner = [builder.nodes[a].type for a in node.args]
             known[number] = all(t.size == 1 or t.shape == node.type.shape for t in inner) and all(
-                _pushable(builder, a, depth + 1, known) for a, t in zip(node.args, inner, strict=True) if t.size != 1
+                _can_push_reshape(builder, a, depth + 1, known)
+                for a, t in zip(node.args, inner, strict=True)
+                if t.size != 1
             )
     return known[number]
 
 
-def _reshape_below(builder: GraphBuilder, value: Value, shape: tuple[int, ...], known: dict[int, Value]) -> Value:
+def _push_reshape_into_args(
+    builder: GraphBuilder, value: Value, shape: tuple[int, ...], known: dict[int, Value]
+) -> Value:
     """known: what was reshaped so far."""
     if value.number not in known:
         node = builder.nodes[value.number]
@@ -275,7 +279,7 @@ def _reshape_below(builder: GraphBuilder, value: Value, shape: tuple[int, ...], 
         else:
             every = [builder.at(a) for a in node.args]
             args = [
-                _reshape_below(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
+                _push_reshape_into_args(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
                 for a in every
             ]
             kind = type(value.type)(shape, value.dtype)
@@ -283,7 +287,7 @@ def _reshape_below(builder: GraphBuilder, value: Value, shape: tuple[int, ...], 
     return known[value.number]
 
 
-def slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[a::s][b::t] -> x[a + b s::s t]"""
     inner = builder.nodes[args[0].number]
     if inner.op != "slice" or 0 in node.type.shape:
@@ -293,7 +297,7 @@ def slice_of_slice(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> 
     return builder.slice(builder.at(inner.args[0]), starts, steps, node.type.shape)
 
 
-def permute_of_permute(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_permute_of_permute(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x.transpose(p).transpose(q) -> x.transpose(p[q])"""
     inner = builder.nodes[args[0].number]
     if inner.op != "permute":
@@ -301,13 +305,13 @@ def permute_of_permute(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.permute(builder.at(inner.args[0]), [inner.attr("axes")[i] for i in node.attr("axes")])
 
 
-def broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_broadcast_of_broadcast(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """broadcast_to(broadcast_to(x, s), t) -> broadcast_to(x, t)"""
     inner = builder.nodes[args[0].number]
     return builder.broadcast(builder.at(inner.args[0]), node.type.shape) if inner.op == "broadcast" else None
 
 
-def update_whole(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:] = v -> v"""
     whole = args[1].shape == node.type.shape and all(
         start == 0 and (step == 1 or n == 1)
@@ -316,7 +320,7 @@ def update_whole(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Va
     return args[1] if whole else None
 
 
-def updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
     shape, parts, covered, below = node.type.shape, [(node, args[1])], args[1].type.size, args[0]
     while covered < node.type.size and len(parts) < CONCATENATED and builder.nodes[below.number].op == "update":
@@ -337,35 +341,37 @@ def updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value
     if steps <= {1} and starts == [sum(lengths[:i]) for i in range(len(parts))]:
         return builder.concat(values, axis)
     if steps == {len(parts)} and starts == list(range(len(parts))) and len(set(lengths)) == 1:
-        return builder.reshape(builder.concat([_split(builder, v, axis) for v in values], axis + 1), shape)
+        return builder.reshape(
+            builder.concat([_with_unit_axis_after(builder, v, axis) for v in values], axis + 1), shape
+        )
     return None
 
 
-def _split(builder: GraphBuilder, value: Value, axis: int) -> Value:
+def _with_unit_axis_after(builder: GraphBuilder, value: Value, axis: int) -> Value:
     """With an axis of length 1 after this one."""
     return builder.reshape(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
 
 
 CONCATENATED = 16  # parts; more are written one after the other
-ANYWHERE: tuple[Rule, ...] = (fold_constants, parity)
+ANYWHERE: tuple[Rule, ...] = (simplify_constants, simplify_odd_or_even_of_negative)
 RULES: dict[str, tuple[Rule, ...]] = {
-    "stop_gradient": (without_stop,),
-    "custom": (without_rule,),
-    "place": (without_place,),
-    "multiply": (multiply_one, sign_outside),
-    "divide": (divide_one, divide_power_of_two, sign_outside),
-    "add": (add_negative,),
-    "subtract": (subtract_zero, subtract_negative),
-    "negative": (negative_twice,),
-    "invert": (invert_twice,),
-    "absolute": (absolute_of_negative,),
-    "power": (power_small,),
-    "where": (where_same,),
-    "reshape": (push_reshape,),
-    "update": (update_whole, updates_side_by_side),
-    "slice": (slice_of_slice,),
-    "permute": (permute_of_permute,),
-    "broadcast": (broadcast_of_broadcast,),
+    "stop_gradient": (drop_stop_gradient,),
+    "custom": (drop_custom_derivative,),
+    "place": (drop_device_place,),
+    "multiply": (simplify_multiply_by_one, simplify_negative_factor),
+    "divide": (simplify_divide_by_one, simplify_divide_by_power_of_two, simplify_negative_factor),
+    "add": (simplify_add_of_negative,),
+    "subtract": (simplify_subtract_zero, simplify_subtract_of_negative),
+    "negative": (simplify_double_negative,),
+    "invert": (simplify_double_invert,),
+    "absolute": (simplify_absolute_of_negative,),
+    "power": (simplify_small_power,),
+    "where": (simplify_where_of_same,),
+    "reshape": (push_reshape_below_elementwise,),
+    "update": (simplify_update_of_whole, simplify_updates_side_by_side),
+    "slice": (simplify_slice_of_slice,),
+    "permute": (simplify_permute_of_permute,),
+    "broadcast": (simplify_broadcast_of_broadcast,),
 }
 
 

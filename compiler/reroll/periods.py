@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ..graph.builder import exact_attrs
+from ..graph.builder import exact_node_attrs
 from ..graph.graph import Graph, Node
 from ..ops.table import OPS
 
@@ -74,7 +74,7 @@ def _node_token(node: Node, moving: bool) -> tuple[Any, ...]:
     attrs = node.attrs
     if moving and node.op in MOVING:
         attrs = tuple(item for item in attrs if item[0] != "starts")
-    return node.op, len(node.args), node.type.shape, node.type.dtype, exact_attrs(node.op, attrs)
+    return node.op, len(node.args), node.type.shape, node.type.dtype, exact_node_attrs(node.op, attrs)
 
 
 def repeating_stretches(row: TokenSequence, least: int) -> Iterator[RepeatingStretch]:

@@ -16,7 +16,7 @@ from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
-from ..pipeline import alternative_forms, cover_with_groups
+from ..pipeline import alternative_graph_forms, cover_with_groups
 from ..targets.target import target_of
 from .induction import NotALoop, NumbersDiffer
 from .periods import RepeatingStretch, TokenSequence, least_traffic_phase, repeating_stretches, token_sequence
@@ -204,7 +204,7 @@ def predict_microseconds(graph: Graph, target: str) -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)
-    prepared, fusion = cover_with_groups(alternative_forms(graph, made_for)[0], layouts, made_for)
+    prepared, fusion = cover_with_groups(alternative_graph_forms(graph, made_for)[0], layouts, made_for)
     return sum(
         _predict_group_microseconds(prepared, group, target) for group in fusion.groups if group.kind != "assembly"
     )

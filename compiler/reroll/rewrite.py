@@ -10,7 +10,14 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node, is_cheap_to_recompute
+from ..graph.control_flow import (
+    ITERATION,
+    Loop,
+    Window,
+    add_body_scalar,
+    add_control_flow_node,
+    is_node_cheap_in_body_graph,
+)
 from ..graph.graph import Graph, Node, Value
 from .induction import Array, Carried, NotALoop, RepeatedRegion
 from .periods import TokenSequence
@@ -119,7 +126,7 @@ class _Reroller(RepeatedRegion):
 
     def _leaves_of_invariant(self, number: int) -> list[int]:
         """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
-        if not is_cheap_to_recompute(self.graph.nodes, number):
+        if not is_node_cheap_in_body_graph(self.graph.nodes, number):
             return [number]
         found, todo = [], [number]
         while todo:

@@ -1,4 +1,4 @@
-"""A loop nest that runs in order, as one kernel.
+"""Routines: a loop nest that runs in order, as one kernel.
 
 In reading order: form, body, dead_code, parallel_turns, evaluate, lifting, partials, writer,
 tangents, backwards.

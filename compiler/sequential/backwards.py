@@ -18,10 +18,23 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import BOOL, FLOAT32, FLOAT64, INT64, DType
 from ..kernel.body_builder import KernelValue
 from .body import RoutineBody
-from .dead_code import without_dead_code
-from .form import Block, Fold, For, If, Let, Memory, Routine, Set, Stop, Store, While, blocks_of
+from .dead_code import routine_block_without_dead_code
+from .form import (
+    Block,
+    Fold,
+    For,
+    If,
+    Let,
+    Routine,
+    RoutineMemory,
+    Set,
+    Stop,
+    Store,
+    While,
+    blocks_in_routine_statement,
+)
 from .partials import NoDerivative, is_bounded, operation_of, part_of_change
-from .writer import RoutineWriter, Values, check_derivable, is_float
+from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_float
 
 LARGEST = 1 << 27  # elements of a tape
 Counter = tuple[KernelValue, int, int]  # of a loop around: its index, the least one, how many at most
@@ -43,36 +56,41 @@ class Backwards:
 
 
 @lru_cache(16)
-def backwards(routine: Routine, ieee: bool = False) -> Backwards:
+def reverse_routines(routine: Routine, ieee: bool = False) -> Backwards:
     """The routines for cotangents. ieee: as of `ReverseOptions`. Raises NoDerivative."""
-    check_derivable(routine)
-    reads = {a for s in _folds(routine.body) for a in _loads(s.body)}
+    check_routine_derivable(routine)
+    reads = {a for s in _folds_in_routine_block(routine.body) for a in _arrays_loaded_in_routine_block(s.body)}
     undone = reads - {i for i, a in enumerate(routine.arrays) if a.role == "in"}
     wanted: set[Any] | None = None
     while True:
-        tape = _Tape(wanted)
-        back = _Back(routine, tape, undone, ieee)
+        tape = _RoutineTape(wanted)
+        back = _ReverseRoutineWriter(routine, tape, undone, ieee)
         back.run()
         if wanted is not None:
             break
-        body = without_dead_code(tuple(back.body.scopes[0].statements), ())
-        read = {s.instr.args[0] for s in _lets(body) if s.instr.op == "load" and s.instr.attr == back.tape_array}
+        body = routine_block_without_dead_code(tuple(back.body.scopes[0].statements), ())
+        read = {
+            s.instr.args[0]
+            for s in _lets_in_routine_block(body)
+            if s.instr.op == "load" and s.instr.attr == back.tape_array
+        }
         wanted = {slot for place, slot in tape.slots_of.items() if place in read}
-    forward = _Forward(routine, tape, undone)
+    forward = _TapingRoutineWriter(routine, tape, undone)
     forward.block({}, {}, routine.body, ())
     size = (max(tape.size, 1),)
-    kept = [a if a.role != "temp" or i not in undone else Memory(a.dtype, a.shape, "out") for i, a in
+    kept = [a if a.role != "temp" or i not in undone else RoutineMemory(a.dtype, a.shape, "out") for i, a in
             enumerate(routine.arrays)]  # fmt: skip
-    arrays = (*kept, Memory(FLOAT64, size, "out"))
+    arrays = (*kept, RoutineMemory(FLOAT64, size, "out"))
     made = forward.finished(arrays, {i for i, a in enumerate(arrays) if a.role == "temp"})
-    own = [Memory(routine.arrays[i].dtype, routine.arrays[i].shape, "inout") for i in back.outputs]
+    own = [RoutineMemory(routine.arrays[i].dtype, routine.arrays[i].shape, "inout") for i in back.outputs]
     own += [
-        Memory(routine.arrays[i].dtype, routine.arrays[i].shape, "inout" if i in undone else "in") for i in back.primals
+        RoutineMemory(routine.arrays[i].dtype, routine.arrays[i].shape, "inout" if i in undone else "in")
+        for i in back.primals
     ]
-    return Backwards(made, back.finished((*own, Memory(FLOAT64, size, "in"))), back.outputs, back.primals)
+    return Backwards(made, back.finished((*own, RoutineMemory(FLOAT64, size, "in"))), back.outputs, back.primals)
 
 
-class _Tape:
+class _RoutineTape:
     """Where values of turns are kept. A slot is what is kept of a block; slots: those alone."""
 
     def __init__(self, slots: set[Any] | None) -> None:
@@ -80,7 +98,7 @@ class _Tape:
         self.base: dict[Any, int] = {}
         self.slots_of: dict[int, Any] = {}  # the number of a place -> the slot there
 
-    def place(self, body: RoutineBody, slot: Any, around: tuple[Counter, ...]) -> KernelValue | None:
+    def place_of_slot(self, body: RoutineBody, slot: Any, around: tuple[Counter, ...]) -> KernelValue | None:
         """None where it is not wanted."""
         if self.slots is not None and slot not in self.slots:
             return None
@@ -97,13 +115,13 @@ class _Tape:
         return found
 
 
-class _Ranges:
+class _RoutineIntegerRanges:
     """Bounds of the integers of a routine."""
 
     def __init__(self) -> None:
         self.known: dict[int, Range] = {}
 
-    def let(self, s: Let) -> None:
+    def note_range_of_let(self, s: Let) -> None:
         instr, known = s.instr, self.known
         if instr.dtype != INT64:
             return
@@ -115,7 +133,7 @@ class _Ranges:
         if instr.op in _ENDS and all(e is not None for e in ends):
             known[s.number] = _ENDS[instr.op](*ends)
 
-    def around(self, s: For | Fold) -> tuple[int, int]:
+    def range_of_loop(self, s: For | Fold) -> tuple[int, int]:
         """The least index, and how many there are at most. Raises NoDerivative."""
         start, stop = self.known.get(s.start), self.known.get(s.stop)
         if start is None or stop is None:
@@ -124,7 +142,7 @@ class _Ranges:
         return start[0], max(0, stop[1] - start[0])
 
 
-def _product(a: Range, b: Range) -> Range:
+def _product_of_integer_ranges(a: Range, b: Range) -> Range:
     every = [x * y for x in a for y in b]
     return min(every), max(every)
 
@@ -133,22 +151,22 @@ _ENDS: dict[str, Callable[..., Range]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "neg": lambda a: (-a[1], -a[0]),
-    "mul": _product,
+    "mul": _product_of_integer_ranges,
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
 }
 
 
-class _Forward(RoutineWriter):
+class _TapingRoutineWriter(RoutineWriter):
     """The routine, which keeps what goes back needs."""
 
-    def __init__(self, routine: Routine, tape: _Tape, undone: set[int]) -> None:
+    def __init__(self, routine: Routine, tape: _RoutineTape, undone: set[int]) -> None:
         super().__init__(routine)
-        self.tape, self.undone, self.ranges = tape, undone, _Ranges()
+        self.tape, self.undone, self.ranges = tape, undone, _RoutineIntegerRanges()
         self.tape_array = len(routine.arrays)
 
-    def keep(self, slot: Any, value: Callable[[], KernelValue], around: tuple[Counter, ...]) -> None:
-        place = self.tape.place(self.body, slot, around)
+    def keep_on_tape(self, slot: Any, value: Callable[[], KernelValue], around: tuple[Counter, ...]) -> None:
+        place = self.tape.place_of_slot(self.body, slot, around)
         if place is not None:
             self.body.store_element(self.tape_array, place, value().cast(FLOAT64))
 
@@ -157,17 +175,17 @@ class _Forward(RoutineWriter):
         for s in block:
             if isinstance(s, Let):
                 env[s.number] = value = self.let(s, env)
-                self.ranges.let(s)
+                self.ranges.note_range_of_let(s)
                 if s.instr.op in ("load", "get"):
-                    self.keep(s.number, lambda value=value: value, around)  # type: ignore[misc]
+                    self.keep_on_tape(s.number, lambda value=value: value, around)  # type: ignore[misc]
             elif isinstance(s, Fold):
-                self.ranges.around(s)
-                env[s.number] = value = self.fold_again(s, env)
-                self.keep(s.number, lambda value=value: value, around)  # type: ignore[misc]
+                self.ranges.range_of_loop(s)
+                env[s.number] = value = self.write_fold_again(s, env)
+                self.keep_on_tape(s.number, lambda value=value: value, around)  # type: ignore[misc]
             elif isinstance(s, Store):
                 if s.array in self.undone:
                     dtype = self.routine.arrays[s.array].dtype
-                    self.keep(
+                    self.keep_on_tape(
                         ("before", id(s)),
                         lambda s=s, dtype=dtype: body.load_element(s.array, dtype, env[s.place]),  # type: ignore[misc]
                         around,
@@ -178,14 +196,16 @@ class _Forward(RoutineWriter):
             elif isinstance(s, For):
                 if s.until is not None:
                     raise NoDerivative("a loop ends early")
-                least, count = self.ranges.around(s)
+                least, count = self.ranges.range_of_loop(s)
                 inner = {**env}
 
-                def turn(index: KernelValue, s: For = s, inner: Values = inner, ends: Range = (least, count)) -> None:
+                def write_iteration(
+                    index: KernelValue, s: For = s, inner: Values = inner, ends: Range = (least, count)
+                ) -> None:
                     inner[s.index] = index
                     self.block(inner, None, s.body, (*around, (index, *ends)))
 
-                index, scope, _ = self.turns(s, env, turn)
+                index, scope, _ = self.write_turns(s, env, write_iteration)
                 self.add_for(s, env, index, scope)
             elif isinstance(s, If):
                 sides = []
@@ -207,28 +227,28 @@ class _Level:
         self.own: set[int] = set()
 
 
-class _Back(RoutineWriter):
+class _ReverseRoutineWriter(RoutineWriter):
     """The routine backwards."""
 
-    def __init__(self, routine: Routine, tape: _Tape, undone: set[int], ieee: bool) -> None:
+    def __init__(self, routine: Routine, tape: _RoutineTape, undone: set[int], ieee: bool) -> None:
         super().__init__(routine)
         self.variables, self.ieee = [], ieee
         self.masks: dict[int, KernelValue] = {}  # of a cotangent, by number: where it may be other than zero
-        self.tape, self.undone, self.ranges = tape, undone, _Ranges()
-        self.outputs = tuple(i for i, a in enumerate(routine.arrays) if is_float(a.dtype))
+        self.tape, self.undone, self.ranges = tape, undone, _RoutineIntegerRanges()
+        self.outputs = tuple(i for i, a in enumerate(routine.arrays) if is_routine_float(a.dtype))
         self.primals = tuple(i for i, a in enumerate(routine.arrays) if a.role == "in" or i in undone)
         self.adjoint = {a: k for k, a in enumerate(self.outputs)}
         self.primal = {a: len(self.outputs) + k for k, a in enumerate(self.primals)}
         self.tape_array = len(self.outputs) + len(self.primals)
-        self.of_variable = {v: self.variable(d) for v, d in enumerate(routine.variables) if is_float(d)}
+        self.of_variable = {v: self.variable(d) for v, d in enumerate(routine.variables) if is_routine_float(d)}
         self.levels: list[_Level] = []
 
     def run(self) -> None:
         self.zeros = {dtype: self.body.const(0, dtype) for dtype in (FLOAT32, FLOAT64)}
         self.block({}, self.routine.body, (), False)
 
-    def kept(self, slot: Any, dtype: DType, around: tuple[Counter, ...]) -> KernelValue:
-        place = self.tape.place(self.body, slot, around)
+    def read_from_tape(self, slot: Any, dtype: DType, around: tuple[Counter, ...]) -> KernelValue:
+        place = self.tape.place_of_slot(self.body, slot, around)
         if place is None:  # nobody asks for it in the end
             return self.body.const(0, dtype)
         found = self.body.load_element(self.tape_array, FLOAT64, place)
@@ -264,45 +284,47 @@ class _Back(RoutineWriter):
         self.levels.append(level)
         start = len(self.body.scopes[-1].statements)
         for s in block:
-            self.again(s, env, around, folded)
+            self.compute_again(s, env, around, folded)
         level.own = {s.number for s in block if isinstance(s, (Let, Fold))}
         if seed is not None:
             self.add(*seed)
         for s in reversed(block):
-            self.undo(s, env, around, folded)
+            self.reverse_statement(s, env, around, folded)
         self.levels.pop()
         if level.sums:
             first = [Set(v, self.zeros[self.variables[v]].numbers[0]) for v in level.sums.values()]
             self.body.scopes[-1].statements[start:start] = first
 
-    def again(self, s: Any, env: Values, around: tuple[Counter, ...], folded: bool) -> None:
+    def compute_again(self, s: Any, env: Values, around: tuple[Counter, ...], folded: bool) -> None:
         """What the block had computed."""
         if isinstance(s, Let):
-            self.ranges.let(s)
+            self.ranges.note_range_of_let(s)
             instr = s.instr
             if instr.op == "load" and (folded or self.routine.arrays[instr.attr].role == "in"):
                 env[s.number] = self.body.load_element(self.primal[instr.attr], instr.dtype, env[instr.args[0]])
             elif instr.op in ("load", "get"):
                 if folded:
                     raise NoDerivative("a reduction reads a variable")
-                env[s.number] = self.kept(s.number, instr.dtype, around)
+                env[s.number] = self.read_from_tape(s.number, instr.dtype, around)
             else:
                 env[s.number] = self.let(s, env)
         elif isinstance(s, Fold):
-            self.ranges.around(s)
+            self.ranges.range_of_loop(s)
             if folded:
                 raise NoDerivative("a reduction is in another one")
-            env[s.number] = self.kept(s.number, s.dtype, around)
+            env[s.number] = self.read_from_tape(s.number, s.dtype, around)
 
-    def undo(self, s: Any, env: Values, around: tuple[Counter, ...], folded: bool) -> None:
+    def reverse_statement(self, s: Any, env: Values, around: tuple[Counter, ...], folded: bool) -> None:
         body = self.body
         if isinstance(s, Let):
-            if is_float(s.instr.dtype) and (ct := self.cotangent(s.number, s.instr.dtype)) is not None:
-                self.back_let(s, ct, env)
+            if is_routine_float(s.instr.dtype) and (ct := self.cotangent(s.number, s.instr.dtype)) is not None:
+                self.reverse_let(s, ct, env)
         elif isinstance(s, Store):
             dtype = self.routine.arrays[s.array].dtype
             if s.array in self.undone:
-                body.store_element(self.primal[s.array], env[s.place], self.kept(("before", id(s)), dtype, around))
+                body.store_element(
+                    self.primal[s.array], env[s.place], self.read_from_tape(("before", id(s)), dtype, around)
+                )
             if s.array in self.adjoint:
                 own = self.adjoint[s.array]
                 ct = body.load_element(own, dtype, env[s.place])
@@ -315,10 +337,10 @@ class _Back(RoutineWriter):
                 body.set(variable, body.const(0, dtype))
                 self.add(s.value, ct)
         elif isinstance(s, Fold):
-            if is_float(s.dtype) and (ct := self.cotangent(s.number, s.dtype)) is not None:
-                self.back_fold(s, ct, env, around)
+            if is_routine_float(s.dtype) and (ct := self.cotangent(s.number, s.dtype)) is not None:
+                self.reverse_fold(s, ct, env, around)
         elif isinstance(s, For):
-            least, count = self.ranges.around(s)
+            least, count = self.ranges.range_of_loop(s)
             counter = self.body.value(INT64)
             with body.block() as scope:
                 index = env[s.start] + env[s.stop] - 1 - counter
@@ -335,7 +357,7 @@ class _Back(RoutineWriter):
         elif isinstance(s, (While, Stop)):
             raise NoDerivative("a while is in it")
 
-    def back_let(self, s: Let, ct: KernelValue, env: Values) -> None:
+    def reverse_let(self, s: Let, ct: KernelValue, env: Values) -> None:
         instr, body = s.instr, self.body
         if instr.op == "load":
             own, place = self.adjoint[instr.attr], env[instr.args[0]]
@@ -345,7 +367,7 @@ class _Back(RoutineWriter):
             body.set(variable, body.get(variable, instr.dtype) + ct)
         elif instr.op == "cast":
             source = env[instr.args[0]]
-            if is_float(source.dtype):
+            if is_routine_float(source.dtype):
                 self.add(instr.args[0], ct.cast(source.dtype))
         elif instr.op != "const":
             row, mask = operation_of(s, env), self.masks.get(ct.numbers[0])
@@ -370,32 +392,34 @@ class _Back(RoutineWriter):
             self.masks[part.numbers[0]] = mask
         return part
 
-    def back_fold(self, s: Fold, ct: KernelValue, env: Values, around: tuple[Counter, ...]) -> None:
+    def reverse_fold(self, s: Fold, ct: KernelValue, env: Values, around: tuple[Counter, ...]) -> None:
         if s.combine != "sum":
             raise NoDerivative(f"the derivative of the reduction {s.combine} is not known in a recorded loop")
-        self.ranges.around(s)
+        self.ranges.range_of_loop(s)
 
-        def turn(index: KernelValue) -> None:
+        def write_iteration(index: KernelValue) -> None:
             self.block({**env, s.index: index}, s.body, around, True, (s.value, ct))
 
-        index, scope, _ = self.turns(s, env, turn)
+        index, scope, _ = self.write_turns(s, env, write_iteration)
         ends = env[s.start].numbers[0], env[s.stop].numbers[0]
         self.body.add(For(index.numbers[0], *ends, tuple(scope.statements)))
 
 
-def _folds(block: Block) -> list[Fold]:
+def _folds_in_routine_block(block: Block) -> list[Fold]:
     found = []
     for s in block:
         if isinstance(s, Fold):
             found.append(s)
-        for inner in blocks_of(s):
-            found += _folds(inner)
+        for inner in blocks_in_routine_statement(s):
+            found += _folds_in_routine_block(inner)
     return found
 
 
-def _lets(block: Block) -> list[Let]:
-    return [s for s in block if isinstance(s, Let)] + [x for s in block for b in blocks_of(s) for x in _lets(b)]
+def _lets_in_routine_block(block: Block) -> list[Let]:
+    return [s for s in block if isinstance(s, Let)] + [
+        x for s in block for b in blocks_in_routine_statement(s) for x in _lets_in_routine_block(b)
+    ]
 
 
-def _loads(block: Block) -> set[int]:
-    return {s.instr.attr for s in _lets(block) if s.instr.op == "load"}
+def _arrays_loaded_in_routine_block(block: Block) -> set[int]:
+    return {s.instr.attr for s in _lets_in_routine_block(block) if s.instr.op == "load"}

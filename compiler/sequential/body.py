@@ -11,7 +11,7 @@ from ...runtime.program.user_function import UserFunction
 from ..core.types import FLOAT32, FLOAT64, INT64, DType, real_dtype
 from ..kernel.body_builder import KernelBody, KernelValue
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, RowResult, Set, Statement, Stop, Store, blocks_of
+from .form import Block, Fold, For, If, Let, RowResult, Set, Statement, Stop, Store, blocks_in_routine_statement
 
 _IMPURE = frozenset({"load", "get"})
 
@@ -148,23 +148,23 @@ class RoutineBody(KernelBody):
         return number
 
 
-def undefined_value(block: Block) -> int | None:
+def undefined_routine_value(block: Block) -> int | None:
     """A value that is used where it is not known; None in a routine that is well formed."""
-    return _undefined(block, set())
+    return _undefined_value_in_routine_block(block, set())
 
 
-def _undefined(block: Block, known: set[int]) -> int | None:
+def _undefined_value_in_routine_block(block: Block, known: set[int]) -> int | None:
     known = set(known)
     for s in block:
-        for number in _used(s):
+        for number in _values_used_by_routine_statement(s):
             if number not in known:
                 return number
         inner = known | ({s.index} if hasattr(s, "index") else set())
-        for part in blocks_of(s):
-            if (found := _undefined(part, inner)) is not None:
+        for part in blocks_in_routine_statement(s):
+            if (found := _undefined_value_in_routine_block(part, inner)) is not None:
                 return found
-            inner = inner | _made(part)  # what follows in the same statement
-        ends = [x for x in (getattr(s, "until", None), _result_of(s)) if x is not None]
+            inner = inner | _values_made_in_routine_block(part)  # what follows in the same statement
+        ends = [x for x in (getattr(s, "until", None), _result_of_routine_statement(s)) if x is not None]
         if any(x not in inner for x in ends):
             return next(x for x in ends if x not in inner)
         if isinstance(s, (Let, Fold)):
@@ -172,15 +172,15 @@ def _undefined(block: Block, known: set[int]) -> int | None:
     return None
 
 
-def _result_of(s: Statement) -> int | None:
+def _result_of_routine_statement(s: Statement) -> int | None:
     return s.value if isinstance(s, Fold) else None
 
 
-def _made(block: Block) -> set[int]:
+def _values_made_in_routine_block(block: Block) -> set[int]:
     return {s.number for s in block if isinstance(s, (Let, Fold))}
 
 
-def _used(s: Statement) -> tuple[int, ...]:
+def _values_used_by_routine_statement(s: Statement) -> tuple[int, ...]:
     if isinstance(s, Let):
         return s.instr.args
     if isinstance(s, Store):

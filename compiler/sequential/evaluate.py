@@ -26,7 +26,7 @@ def evaluate_routine(routine: Routine, given: Sequence[Array]) -> list[Array]:
         np.array(next(first), a.dtype).reshape(-1) if a.role in ("in", "inout") else np.zeros(a.size, a.dtype)
         for a in routine.arrays
     ]
-    machine = _Machine(routine, [x.view(real_dtype(x.dtype)) for x in arrays])
+    machine = _RoutineInterpreter(routine, [x.view(real_dtype(x.dtype)) for x in arrays])
     try:
         with np.errstate(all="ignore"):
             machine.run(routine.body)
@@ -35,7 +35,7 @@ def evaluate_routine(routine: Routine, given: Sequence[Array]) -> list[Array]:
     return [x.reshape(a.shape) for x, a in zip(arrays, routine.arrays, strict=True) if a.role in ("out", "inout")]
 
 
-class _Machine:
+class _RoutineInterpreter:
     def __init__(self, routine: Routine, arrays: list[Array]) -> None:
         self.arrays = arrays
         self.values: dict[int, Any] = {}

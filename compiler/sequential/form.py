@@ -121,7 +121,7 @@ Block: TypeAlias = tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class RoutineMemory:
     """An array of the routine. role: `in`, `out` (its first contents are undefined), `inout` or `temp`.
 
     shape: of the node that fills it or that it fills; a temp's is for its size alone.
@@ -151,7 +151,7 @@ class Routine:
     wide: how many such there are each time that something waits for those before it.
     """
 
-    arrays: tuple[Memory, ...]
+    arrays: tuple[RoutineMemory, ...]
     variables: tuple[np.dtype[Any], ...]
     body: Block
     checks: int = 0
@@ -166,13 +166,13 @@ class Routine:
             yield f"a{i}: {array}"
         for i, dtype in enumerate(self.variables):
             yield f"x{i}: {dtype}"
-        yield from _lines(self.body, "")
+        yield from _lines_of_routine_block(self.body, "")
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
 
-def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[int]]:
+def renumbered_routine(routine: Routine, ends: Container[int]) -> tuple[Routine, list[int]]:
     """The routine without arrays and variables that nothing touches, and which arrays are left, in order.
 
     ends: arrays that stay whatever happens; so do the error words."""
@@ -191,15 +191,15 @@ def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[in
             variables.add(s.variable)
         elif isinstance(s, Let) and s.instr.op in ("load", "get"):
             (arrays if s.instr.op == "load" else variables).add(s.instr.attr)
-        todo += [x for block in blocks_of(s) for x in block]
+        todo += [x for block in blocks_in_routine_statement(s) for x in block]
     kept = sorted(arrays)
     new = {old: i for i, old in enumerate(kept)}
     own = {old: i for i, old in enumerate(sorted(variables))}
 
-    def moved(block: Block) -> Block:
-        return tuple(map(one, block))
+    def renumbered_block(block: Block) -> Block:
+        return tuple(map(renumbered_statement, block))
 
-    def one(s: Statement) -> Statement:
+    def renumbered_statement(s: Statement) -> Statement:
         if isinstance(s, Store):
             return replace(s, array=new[s.array])
         if isinstance(s, Set):
@@ -208,16 +208,16 @@ def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[in
             number = (new if s.instr.op == "load" else own)[s.instr.attr]
             return replace(s, instr=replace(s.instr, attr=number))
         if isinstance(s, (For, Fold)):
-            return replace(s, body=moved(s.body))
+            return replace(s, body=renumbered_block(s.body))
         if isinstance(s, If):
-            return replace(s, then=moved(s.then), otherwise=moved(s.otherwise))
-        return replace(s, test=moved(s.test), body=moved(s.body)) if isinstance(s, While) else s
+            return replace(s, then=renumbered_block(s.then), otherwise=renumbered_block(s.otherwise))
+        return replace(s, test=renumbered_block(s.test), body=renumbered_block(s.body)) if isinstance(s, While) else s
 
     dtypes = tuple(routine.variables[i] for i in sorted(variables))
     found = Routine(
         tuple(routine.arrays[i] for i in kept),
         dtypes,
-        moved(routine.body),
+        renumbered_block(routine.body),
         routine.checks,
         routine.turns,
         routine.width,
@@ -227,11 +227,11 @@ def renumbered(routine: Routine, ends: Container[int]) -> tuple[Routine, list[in
     return found, kept
 
 
-def _lines(block: Block, indent: str) -> Iterator[str]:
+def _lines_of_routine_block(block: Block, indent: str) -> Iterator[str]:
     deeper = indent + "  "
     for s in block:
         if isinstance(s, Let):
-            yield f"{indent}v{s.number} = {_instr(s.instr)}"
+            yield f"{indent}v{s.number} = {_text_of_routine_instruction(s.instr)}"
         elif isinstance(s, Store):
             yield f"{indent}a{s.array}[v{s.place}] = v{s.value}"
         elif isinstance(s, Set):
@@ -240,26 +240,26 @@ def _lines(block: Block, indent: str) -> Iterator[str]:
             kind = "for all" if s.parallel else "for"
             until = "" if s.until is None else f" until v{s.until}"
             yield f"{indent}{kind} v{s.index} in v{s.start}..v{s.stop}{until}"
-            yield from _lines(s.body, deeper)
+            yield from _lines_of_routine_block(s.body, deeper)
         elif isinstance(s, Fold):
             yield f"{indent}v{s.number} = {s.combine} {s.dtype} of v{s.value} for v{s.index} in v{s.start}..v{s.stop}"
-            yield from _lines(s.body, deeper)
+            yield from _lines_of_routine_block(s.body, deeper)
         elif isinstance(s, If):
             yield f"{indent}if v{s.condition}"
-            yield from _lines(s.then, deeper)
+            yield from _lines_of_routine_block(s.then, deeper)
             if s.otherwise:
                 yield f"{indent}else"
-                yield from _lines(s.otherwise, deeper)
+                yield from _lines_of_routine_block(s.otherwise, deeper)
         elif isinstance(s, While):
             yield f"{indent}while v{s.condition}"
-            yield from _lines(s.test, deeper)
+            yield from _lines_of_routine_block(s.test, deeper)
             yield f"{indent}do"
-            yield from _lines(s.body, deeper)
+            yield from _lines_of_routine_block(s.body, deeper)
         else:
             yield f"{indent}stop {s.number} with v{s.value} if v{s.condition}"
 
 
-def _instr(instr: Instr) -> str:
+def _text_of_routine_instruction(instr: Instr) -> str:
     args = ", ".join(f"v{a}" for a in instr.args)
     if instr.op == "const":
         return f"{instr.dtype} {np.frombuffer(instr.attr, instr.dtype)[0]}"
@@ -270,7 +270,7 @@ def _instr(instr: Instr) -> str:
     return f"{instr.op} {instr.dtype} {args}"
 
 
-def blocks_of(statement: Statement) -> tuple[Block, ...]:
+def blocks_in_routine_statement(statement: Statement) -> tuple[Block, ...]:
     """The blocks within a statement."""
     if isinstance(statement, (For, Fold)):
         return (statement.body,)

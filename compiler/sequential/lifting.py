@@ -13,21 +13,21 @@ import numpy as np
 from ...runtime.core.frozen import replace
 from ..core.types import INT64
 from ..kernel.loop_nest import Instr
-from .form import Block, Fold, For, If, Let, Routine, Statement, While, blocks_of
+from .form import Block, Fold, For, If, Let, Routine, Statement, While, blocks_in_routine_statement
 
 SMALL = 8  # integers up to it, and their negatives, are rarely sizes
 _DIVISIONS = frozenset({"quot", "rem"})
 
 
-def lift_sizes(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
+def lift_routine_sizes(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
     """The routine with `number 0`, `number 1`, ... in place of its larger int64 constants, and these in that order."""
-    divisors = {*_divisors_of(routine.body)}
+    divisors = {*_divisors_in_routine_block(routine.body)}
     numbers: dict[int, int] = {}
 
-    def lifted(block: Block) -> Block:
-        return tuple(map(one, block))
+    def lifted_block(block: Block) -> Block:
+        return tuple(map(lifted_statement, block))
 
-    def one(s: Statement) -> Statement:
+    def lifted_statement(s: Statement) -> Statement:
         if isinstance(s, Let):
             if s.instr.op != "const" or s.instr.dtype != INT64 or s.number in divisors:
                 return s
@@ -36,18 +36,18 @@ def lift_sizes(routine: Routine) -> tuple[Routine, tuple[int, ...]]:
                 return s
             return Let(s.number, Instr("number", INT64, (), numbers.setdefault(value, len(numbers))))
         if isinstance(s, (For, Fold)):
-            return replace(s, body=lifted(s.body))
+            return replace(s, body=lifted_block(s.body))
         if isinstance(s, If):
-            return replace(s, then=lifted(s.then), otherwise=lifted(s.otherwise))
-        return replace(s, test=lifted(s.test), body=lifted(s.body)) if isinstance(s, While) else s
+            return replace(s, then=lifted_block(s.then), otherwise=lifted_block(s.otherwise))
+        return replace(s, test=lifted_block(s.test), body=lifted_block(s.body)) if isinstance(s, While) else s
 
-    body = lifted(routine.body)
+    body = lifted_block(routine.body)
     return replace(routine, body=body, numbers=len(numbers)), tuple(numbers)
 
 
-def _divisors_of(block: Block) -> Iterator[int]:
+def _divisors_in_routine_block(block: Block) -> Iterator[int]:
     for s in block:
         if isinstance(s, Let) and s.instr.op in _DIVISIONS:
             yield s.instr.args[1]
-        for inner in blocks_of(s):
-            yield from _divisors_of(inner)
+        for inner in blocks_in_routine_statement(s):
+            yield from _divisors_in_routine_block(inner)

@@ -6,42 +6,48 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from ...runtime.core.frozen import replace
-from .dead_code import without_dead_code
-from .form import Block, For, If, Let, Routine, Set, Statement, Stop, While, blocks_of
+from .dead_code import routine_block_without_dead_code
+from .form import Block, For, If, Let, Routine, Set, Statement, Stop, While, blocks_in_routine_statement
 
 
-def simplified(routine: Routine, unwanted: Collection[int] = ()) -> Routine:
+def routine_for_printing(routine: Routine, unwanted: Collection[int] = ()) -> Routine:
     """The routine as targets print it. unwanted: arrays that nobody reads after it."""
     private = {n for n, array in enumerate(routine.arrays) if array.role == "temp"}.union(unwanted)
-    body = without_dead_code(routine.body, private)
-    return replace(routine, body=_marked(body, Counter(_gets(body))))
+    body = routine_block_without_dead_code(routine.body, private)
+    return replace(routine, body=_mark_parallel_loops_of_routine(body, Counter(_routine_variables_read(body))))
 
 
-def _marked(block: Block, gets: Counter[int]) -> Block:
+def _mark_parallel_loops_of_routine(block: Block, gets: Counter[int]) -> Block:
     """With `parallel` where it holds: of the variables that turns set each sets what it uses, and nobody else does."""
-    return tuple(_of_statement(s, gets) for s in block)
+    return tuple(_mark_parallel_loop_statement(s, gets) for s in block)
 
 
-def _of_statement(s: Statement, gets: Counter[int]) -> Statement:
+def _mark_parallel_loop_statement(s: Statement, gets: Counter[int]) -> Statement:
     if isinstance(s, For):
-        s = replace(s, body=_marked(s.body, gets))
-        return replace(s, parallel=True) if s.apart and _is_independent(s.body, gets) else s
+        s = replace(s, body=_mark_parallel_loops_of_routine(s.body, gets))
+        return replace(s, parallel=True) if s.apart and _are_loop_iterations_independent(s.body, gets) else s
     if isinstance(s, If):
-        return replace(s, then=_marked(s.then, gets), otherwise=_marked(s.otherwise, gets))
+        return replace(
+            s,
+            then=_mark_parallel_loops_of_routine(s.then, gets),
+            otherwise=_mark_parallel_loops_of_routine(s.otherwise, gets),
+        )
     if isinstance(s, While):
-        return replace(s, test=_marked(s.test, gets), body=_marked(s.body, gets))
+        return replace(
+            s, test=_mark_parallel_loops_of_routine(s.test, gets), body=_mark_parallel_loops_of_routine(s.body, gets)
+        )
     return s
 
 
-def _is_independent(body: Block, gets: Counter[int]) -> bool:
-    if any(isinstance(s, Stop) for s in _every(body)):
+def _are_loop_iterations_independent(body: Block, gets: Counter[int]) -> bool:
+    if any(isinstance(s, Stop) for s in _statements_in_routine_block(body)):
         return False
-    mine = Counter(_gets(body))
-    sets = {s.variable for s in _every(body) if isinstance(s, Set)}
-    return all(mine[v] == gets[v] for v in sets) and _sets_first(body, sets, set()) is not None
+    mine = Counter(_routine_variables_read(body))
+    sets = {s.variable for s in _statements_in_routine_block(body) if isinstance(s, Set)}
+    return all(mine[v] == gets[v] for v in sets) and _routine_variables_set_first(body, sets, set()) is not None
 
 
-def _sets_first(block: Block, own: set[int], known: set[int]) -> set[int] | None:
+def _routine_variables_set_first(block: Block, own: set[int], known: set[int]) -> set[int] | None:
     """Which variables are set behind the block; None where one of `own` may be used before. known: set before it."""
     known = set(known)
     for s in block:
@@ -50,11 +56,11 @@ def _sets_first(block: Block, own: set[int], known: set[int]) -> set[int] | None
         if isinstance(s, Set):
             known.add(s.variable)
         if isinstance(s, While):
-            found = _sets_first(s.test, own, known)
-            if found is None or _sets_first(s.body, own, known | found) is None:
+            found = _routine_variables_set_first(s.test, own, known)
+            if found is None or _routine_variables_set_first(s.body, own, known | found) is None:
                 return None
             continue
-        ends = [_sets_first(inner, own, known) for inner in blocks_of(s)]
+        ends = [_routine_variables_set_first(inner, own, known) for inner in blocks_in_routine_statement(s)]
         if None in ends:
             return None
         if isinstance(s, If):
@@ -62,12 +68,12 @@ def _sets_first(block: Block, own: set[int], known: set[int]) -> set[int] | None
     return known
 
 
-def _gets(block: Block) -> Iterator[int]:
-    return (s.instr.attr for s in _every(block) if isinstance(s, Let) and s.instr.op == "get")
+def _routine_variables_read(block: Block) -> Iterator[int]:
+    return (s.instr.attr for s in _statements_in_routine_block(block) if isinstance(s, Let) and s.instr.op == "get")
 
 
-def _every(block: Block) -> Iterator[Statement]:
+def _statements_in_routine_block(block: Block) -> Iterator[Statement]:
     for s in block:
         yield s
-        for inner in blocks_of(s):
-            yield from _every(inner)
+        for inner in blocks_in_routine_statement(s):
+            yield from _statements_in_routine_block(inner)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..kernel.body_builder import KernelValue
-from .form import Block, Fold, For, If, Let, Routine, Set, Store, While, blocks_of
+from .form import Block, Fold, For, If, Let, Routine, Set, Store, While, blocks_in_routine_statement
 from .partials import NoDerivative, operation_of, part_of_change
-from .writer import RoutineWriter, Values, check_derivable, is_float
+from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_float
 
 
 @lru_cache(16)
-def with_tangents(routine: Routine, moving: frozenset[int] | None = None) -> tuple[Routine, tuple[int, ...]]:
+def routine_with_tangents(routine: Routine, moving: frozenset[int] | None = None) -> tuple[Routine, tuple[int, ...]]:
     """The routine that also computes what changes of its floats make; after its arrays come those of the changes.
 
     moving: the arrays whose beginnings change; None for all of floats. Also given: the arrays that have changes, those
     that follow these. Raises NoDerivative."""
-    check_derivable(routine)
-    floats = {i for i, a in enumerate(routine.arrays) if is_float(a.dtype)}
+    check_routine_derivable(routine)
+    floats = {i for i, a in enumerate(routine.arrays) if is_routine_float(a.dtype)}
     memory = _following_memory(routine, floats if moving is None else floats & moving)
     changing = tuple(sorted(n for kind, n in memory if kind == "load"))
-    writer = _Along(routine, memory, {a: len(routine.arrays) + k for k, a in enumerate(changing)})
+    writer = _RoutineTangentWriter(routine, memory, {a: len(routine.arrays) + k for k, a in enumerate(changing)})
     writer.block({}, {}, routine.body)
     arrays = (*routine.arrays, *(routine.arrays[i] for i in changing))
     found = writer.finished(arrays, {i for i, a in enumerate(arrays) if a.role == "temp"})
@@ -42,13 +42,13 @@ def _follow(block: Block, memory: set[tuple[str, int]], follows: set[int]) -> No
     for s in block:
         if isinstance(s, Let):
             here = (s.instr.op, s.instr.attr) in memory or any(a in follows for a in s.instr.args)
-            if is_float(s.instr.dtype) and here:
+            if is_routine_float(s.instr.dtype) and here:
                 follows.add(s.number)
         elif isinstance(s, Store) and s.value in follows:
             memory.add(("load", s.array))
         elif isinstance(s, Set) and s.value in follows:
             memory.add(("get", s.variable))
-        for inner in blocks_of(s):
+        for inner in blocks_in_routine_statement(s):
             _follow(inner, memory, follows)
         if isinstance(s, Fold) and s.value in follows:
             follows.add(s.number)
@@ -67,7 +67,7 @@ def _changing_values(routine: Routine) -> set[int]:
                 todo.append(s.value)
             known.update({s.number} if isinstance(s, (Let, Fold)) else ())
             known.update({s.index} if isinstance(s, (For, Fold)) else ())
-            for inner in blocks_of(s):
+            for inner in blocks_in_routine_statement(s):
                 collect(inner)
 
     collect(routine.body)
@@ -80,7 +80,7 @@ def _changing_values(routine: Routine) -> set[int]:
     return found
 
 
-class _Along(RoutineWriter):
+class _RoutineTangentWriter(RoutineWriter):
     def __init__(self, routine: Routine, memory: set[tuple[str, int]], twin: dict[int, int]) -> None:
         super().__init__(routine)
         self.twin, self.changing = twin, _changing_values(routine)
@@ -88,7 +88,7 @@ class _Along(RoutineWriter):
 
     def tangent(self, s: Let, env: Values, changes: Values) -> KernelValue | None:
         instr, body = s.instr, self.body
-        if not is_float(instr.dtype) or instr.op == "const" or s.number not in self.changing:
+        if not is_routine_float(instr.dtype) or instr.op == "const" or s.number not in self.changing:
             return None
         if instr.op == "load":
             twin = self.twin.get(instr.attr)
@@ -116,22 +116,22 @@ class _Along(RoutineWriter):
                     changes[s.number] = t
             elif isinstance(s, Store):
                 if s.array in self.twin:
-                    body.store_element(self.twin[s.array], env[s.place], self.change(s.value, env, changes))
+                    body.store_element(self.twin[s.array], env[s.place], self.tangent_or_zero(s.value, env, changes))
                 body.store_element(s.array, env[s.place], env[s.value])
             elif isinstance(s, Set):
                 if s.variable in self.twins:
-                    body.set(self.twins[s.variable], self.change(s.value, env, changes))
+                    body.set(self.twins[s.variable], self.tangent_or_zero(s.value, env, changes))
                 body.set(s.variable, env[s.value])
             elif isinstance(s, Fold):
                 self.fold(s, env, changes)
             elif isinstance(s, For):
                 inner = {**env}
 
-                def turn(index: KernelValue, s: For = s, inner: Values = inner) -> None:
+                def write_iteration(index: KernelValue, s: For = s, inner: Values = inner) -> None:
                     inner[s.index] = index
                     self.block(inner, {**changes}, s.body)
 
-                index, scope, _ = self.turns(s, env, turn)
+                index, scope, _ = self.write_turns(s, env, write_iteration)
                 self.add_for(s, env, index, scope, None if s.until is None else inner[s.until].numbers[0])
             elif isinstance(s, If):
                 sides = []
@@ -151,20 +151,20 @@ class _Along(RoutineWriter):
             else:
                 raise NoDerivative("it may raise an error")
 
-    def change(self, number: int, env: Values, changes: Values) -> KernelValue:
+    def tangent_or_zero(self, number: int, env: Values, changes: Values) -> KernelValue:
         return changes[number] if number in changes else env[number].const(0)
 
     def fold(self, s: Fold, env: Values, changes: Values) -> None:
-        env[s.number] = self.fold_again(s, env)
-        if not is_float(s.dtype) or s.number not in self.changing:
+        env[s.number] = self.write_fold_again(s, env)
+        if not is_routine_float(s.dtype) or s.number not in self.changing:
             return
         if s.combine != "sum":
             raise NoDerivative(f"the derivative of the reduction {s.combine} is not known in a recorded loop")
 
-        def turn(index: KernelValue) -> KernelValue:
+        def write_fold_iteration(index: KernelValue) -> KernelValue:
             inner, moving = {**env, s.index: index}, {**changes}
             self.block(inner, moving, s.body)
-            return self.change(s.value, inner, moving)
+            return self.tangent_or_zero(s.value, inner, moving)
 
-        index, scope, value = self.turns(s, env, turn)
+        index, scope, value = self.write_turns(s, env, write_fold_iteration)
         changes[s.number] = self.body.fold("sum", s.dtype, env[s.start], env[s.stop], index, scope, value)

@@ -10,18 +10,18 @@ import numpy as np
 from ..core.types import INT64, DType
 from ..kernel.body_builder import KernelValue
 from .body import RoutineBody, Scope
-from .dead_code import without_dead_code
-from .form import Block, Fold, For, Let, Memory, Routine
+from .dead_code import routine_block_without_dead_code
+from .form import Block, Fold, For, Let, Routine, RoutineMemory
 from .partials import NoDerivative
 
 Values = dict[int, KernelValue]
 
 
-def is_float(dtype: DType) -> bool:
+def is_routine_float(dtype: DType) -> bool:
     return dtype.kind == "f"
 
 
-def check_derivable(routine: Routine) -> None:
+def check_routine_derivable(routine: Routine) -> None:
     """Raises NoDerivative for what no rule is written for."""
     if routine.checks:
         raise NoDerivative("it may raise an error")
@@ -58,7 +58,9 @@ class RoutineWriter:
         self.variables.append(dtype)
         return len(self.variables) - 1
 
-    def turns(self, s: For | Fold, env: Values, do: Callable[[KernelValue], Any]) -> tuple[KernelValue, Scope, Any]:
+    def write_turns(
+        self, s: For | Fold, env: Values, do: Callable[[KernelValue], Any]
+    ) -> tuple[KernelValue, Scope, Any]:
         """The index, the block and what `do` gives in it."""
         index = self.body.value(INT64)
         with self.body.block() as scope:
@@ -69,13 +71,13 @@ class RoutineWriter:
         ends = env[s.start].numbers[0], env[s.stop].numbers[0]
         self.body.add(For(index.numbers[0], *ends, tuple(scope.statements), s.parallel, until, s.apart))
 
-    def fold_again(self, s: Fold, env: Values) -> KernelValue:
-        def do(index: KernelValue) -> KernelValue:
+    def write_fold_again(self, s: Fold, env: Values) -> KernelValue:
+        def write_fold_body(index: KernelValue) -> KernelValue:
             inner = {**env, s.index: index}
             self.copy_values(s.body, inner)
             return inner[s.value]
 
-        index, scope, value = self.turns(s, env, do)
+        index, scope, value = self.write_turns(s, env, write_fold_body)
         return self.body.fold(s.combine, s.dtype, env[s.start], env[s.stop], index, scope, value)
 
     def copy_values(self, block: Block, env: Values) -> None:
@@ -84,12 +86,12 @@ class RoutineWriter:
             if isinstance(s, Let):
                 env[s.number] = self.let(s, env)
             elif isinstance(s, Fold):
-                env[s.number] = self.fold_again(s, env)
+                env[s.number] = self.write_fold_again(s, env)
             else:
                 raise NoDerivative("a reduction writes")
 
-    def finished(self, arrays: tuple[Memory, ...], private: Collection[int] = ()) -> Routine:
+    def finished(self, arrays: tuple[RoutineMemory, ...], private: Collection[int] = ()) -> Routine:
         """The routine that was written. private: arrays of its own."""
         routine = self.routine
-        block = without_dead_code(tuple(self.body.scopes[0].statements), private)
+        block = routine_block_without_dead_code(tuple(self.body.scopes[0].statements), private)
         return Routine(arrays, tuple(self.variables), block, 0, 2 * routine.turns, routine.width, routine.wide)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window, add_control_flow_node, cut_bodies
+from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window, add_control_flow_node, cut_body_graphs
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
@@ -156,7 +156,7 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
             results.append([to_graph_operand(x) for x in found])
         stand_ins.append(places)
     values = _branch_results_of_one_type(trace, trees, results)
-    cuts = cut_bodies(trace.builder, stand_ins, values, first, hoist=False)
+    cuts = cut_body_graphs(trace.builder, stand_ins, values, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
     at = trace.builder.at
     args = [flag, *carried.values, *map(at, cuts[0].inputs), *map(at, cuts[0].numbers)]
@@ -255,7 +255,7 @@ def _retrace_until_dtypes_settle(
             i = promoted.number
             carried.values[i], carried.weak[i] = trace.builder.cast(carried.values[i], promoted.dtype), promoted.weak
             continue
-        (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first, index)
+        (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first, index)
         return cut
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_bodies
+from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
@@ -416,7 +416,7 @@ def _joined_values(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]
     if _both_branches_are_cheap(trace, both, first):
         return [v if v.number == w.number else _select_value(trace, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
-    cuts = cut_bodies(builder, [[], []], outputs, first, hoist=False)
+    cuts = cut_body_graphs(builder, [[], []], outputs, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
     args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
     return add_control_flow_node(builder, branch, args)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_bodies
+from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError
@@ -232,7 +232,7 @@ class _CompiledLoop:
                 restore_snapshot(before)
         first, stand_ins, outputs = found
         index = _placeholder(trace, ITERATION)
-        (cut,) = cut_bodies(builder, [stand_ins], [outputs], first, index)
+        (cut,) = cut_body_graphs(builder, [stand_ins], [outputs], first, index)
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, result_type
+from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, promoted_dtype
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.checks import checked_dtype, to_index
@@ -300,7 +300,7 @@ def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
     numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
     parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
-    dtype = result_type(*map(_dtype_kind_of_ufunc, parts))
+    dtype = promoted_dtype(*map(_dtype_kind_of_ufunc, parts))
     return [wrap_integer_to_dtype(p, dtype) for p in parts], dtype
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.derive.derive import derive_reverse
-from ...compiler.graph.control_flow import CustomDerivative, cut_bodies
+from ...compiler.graph.control_flow import CustomDerivative, cut_body_graphs
 from ...compiler.graph.graph import Value
 from ..core.errors import ArgumentsError, ShapeError
 from ..core.pytree import Tree, flatten, unflatten
@@ -120,7 +120,7 @@ class CustomVJP(_CustomDerivative[P, R]):
                 f"the backward function of {name} returns {what}; return a tuple of {len(args)}, one for each argument"
             )
         outputs = part.of_arguments(trace, f"the backward function of {name}", found)
-        (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
+        (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
         control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
@@ -149,7 +149,7 @@ class CustomJVP(_CustomDerivative[P, R]):
         if _depends_on_stand_ins(trace, part.results, {v.number for v in stand_ins}):
             raise ArgumentsError(f"the result of {name} depends on tangents; compute it of the arguments alone")
         outputs = part.of_result(trace, f"the rule of {name}", pair[1])
-        (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
+        (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
         control = CustomDerivative(len(part.results), len(part.inputs), None, cut.body)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
@@ -185,7 +185,7 @@ class Checkpoint(_CustomDerivative[P, R]):
             region = trace_region(name, function, again, {}, range(len(args)), skips=True)
         count = len(region.graph.outputs)
         graph = derive_reverse(region.graph, range(len(region.values)), part.moving_places, options_around())
-        (cut,) = cut_bodies(builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first)
+        (cut,) = cut_body_graphs(builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first)
         control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.derive.core.inline import inline
-from ...compiler.graph.control_flow import cut_bodies
+from ...compiler.graph.control_flow import cut_body_graphs
 from ...compiler.graph.graph import Graph, Value
 from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.frozen import dataclass
@@ -131,7 +131,7 @@ def trace_region(
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array, TracedNumber)) or type(leaf) in (float, complex):
             leaves[i] = RegionOutput(len(outputs))
             outputs.append(to_traced_array(leaf)._value)
-    (cut,) = cut_bodies(trace.builder, [stand_ins], [outputs], first)
+    (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
     rolled = reroll_graph(cut.body, trace.target_name)
     if rolled.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop

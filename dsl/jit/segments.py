@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import ArrayType, array_type
+from ...compiler.core.types import ArrayType, array_type_of
 from ...runtime.core.errors import PlanError
 from ...runtime.program.device import Device
 from ..array.array import Array, from_numpy
@@ -245,9 +245,9 @@ class SegmentedCall(Launcher):
         """What runs a part; the parts of a loop share one. Raises PlanError for what is not of the types that the part
         was traced for."""
         for feed, number in zip(captured.feeds, captured.graph.inputs, strict=False):
-            if array_type(leaves[feed]) != (wanted := captured.graph.nodes[number].type):
+            if array_type_of(leaves[feed]) != (wanted := captured.graph.nodes[number].type):
                 raise PlanError(
-                    f"a part of {self._name} was traced for {wanted} and is given {array_type(leaves[feed])}"
+                    f"a part of {self._name} was traced for {wanted} and is given {array_type_of(leaves[feed])}"
                 )
         kinds = tuple((type(x), x._spec if type(x) is Array else None) for x in leaves)
         arrays = tuple(map(id, captured.arrays))

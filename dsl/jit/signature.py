@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type, dtype_of
+from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_of
 from ..array.array import Array
 from ..array.spec import Spec, spec_of
 from ..core.checks import is_plain_array, refused_subclass_error
@@ -397,7 +397,7 @@ def number_of(leaf: Any) -> Any:
 
 
 def _spec_of_array(array: np.ndarray[Any, Any]) -> Spec:
-    return spec_of(array_type(array))
+    return spec_of(array_type_of(array))
 
 
 def low_offset(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

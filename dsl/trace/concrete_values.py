@@ -18,7 +18,7 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
     """The value of a node; None where arrays of the call decide it, and the trace may not be split there.
 
     Raises NeedValue where its numbers do. Arrays that are no arguments are read as they now are, and guarded."""
-    from ...compiler.graph.interpret import evaluate_node
+    from ...compiler.graph.interpret import interpret_node
 
     nodes, values = trace.builder.nodes, trace.values
     order: list[int] = []
@@ -52,7 +52,7 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
         elif node.op == "input":
             found = trace.read_captured_values(trace.captured_at[number])
         else:
-            found = evaluate_node(node, [values[a] for a in node.args])
+            found = interpret_node(node, [values[a] for a in node.args])
         values[number] = found
     return np.array(values[value.number])
 

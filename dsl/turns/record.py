@@ -9,12 +9,12 @@ import numpy as np
 
 from ...compiler.core.types import INT64
 from ...compiler.graph.graph import Value
-from ...compiler.sequential.backwards import backwards
-from ...compiler.sequential.body import undefined_value
-from ...compiler.sequential.dead_code import without_dead_code
-from ...compiler.sequential.form import ERROR_WORDS, Memory, Routine, renumbered
+from ...compiler.sequential.backwards import reverse_routines
+from ...compiler.sequential.body import undefined_routine_value
+from ...compiler.sequential.dead_code import routine_block_without_dead_code
+from ...compiler.sequential.form import ERROR_WORDS, Routine, RoutineMemory, renumbered_routine
 from ...compiler.sequential.partials import NoDerivative
-from ...compiler.sequential.tangents import with_tangents
+from ...compiler.sequential.tangents import routine_with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
@@ -97,14 +97,14 @@ def _place(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, An
     for storage in recorder.storages:
         given = storage.value is not None
         role = "out" if storage.number in ends else "temp" if not given else "inout" if storage.written else "in"
-        arrays.append(Memory(storage.dtype, storage.shape, role))
+        arrays.append(RoutineMemory(storage.dtype, storage.shape, role))
     if recorder.checks:
-        arrays.append(Memory(INT64, (ERROR_WORDS,), "out"))
+        arrays.append(RoutineMemory(INT64, (ERROR_WORDS,), "out"))
     block = tuple(recorder.body.scopes[0].statements)
-    if undefined_value(block) is not None:
+    if undefined_routine_value(block) is not None:
         raise LoopNotRecordable("a value is used outside of the turn that it belongs to")
-    block = without_dead_code(block, [n for n, array in enumerate(arrays) if array.role == "temp"])
-    routine, kept = renumbered(
+    block = routine_block_without_dead_code(block, [n for n, array in enumerate(arrays) if array.role == "temp"])
+    routine, kept = renumbered_routine(
         Routine(
             tuple(arrays),
             tuple(recorder.variables),
@@ -120,8 +120,8 @@ def _place(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, An
         raise LoopNotRecordable(f"its body has {routine.size} steps")
     if trace.deriving:
         try:
-            backwards(routine)
-            with_tangents(routine)
+            reverse_routines(routine)
+            routine_with_tangents(routine)
         except NoDerivative as error:
             raise LoopNotRecordable(str(error)) from error
     inputs = [

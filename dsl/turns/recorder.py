@@ -12,7 +12,7 @@ from typing import Any
 from ...compiler.core.types import BOOL, DType, real_dtype
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import Scope
-from ...compiler.sequential.form import For, If, While, blocks_of
+from ...compiler.sequential.form import For, If, While, blocks_in_routine_statement
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import UNSET, ReachableState, VariableSlot, changes_between_snapshots, restore_snapshot
 from ..control_flow.rewrite import VALUE
@@ -198,7 +198,7 @@ class LoopRecorder(LoopArithmetic):
             width, wide, meets, turns, touched = before
             apart = until is None and turns_are_apart(turn, self.touched[touched:])
             if apart and (many := (high - low).greatest) is not None and many * NARROW >= self.width:
-                inner = [s for s in scope.statements if blocks_of(s)]
+                inner = [s for s in scope.statements if blocks_in_routine_statement(s)]
                 nested = len(inner) == 1 and isinstance(inner[0], For) and (inner[0].apart or inner[0].parallel)
                 self.width = many * (self.width if nested else self.step)
                 self.wide, self.meets = wide + self.turns - turns, meets + weight

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...graph.graph import Value
-from ...sequential.backwards import Backwards, backwards
+from ...sequential.backwards import Backwards, reverse_routines
 from ...sequential.form import Routine
-from ...sequential.tangents import with_tangents
+from ...sequential.tangents import routine_with_tangents
 from ..core.call import Call, zeros
 from ..core.kinds import Linear, Maybe
 
@@ -23,7 +23,7 @@ def _given(routine: Routine) -> list[int]:
 
 def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     routine: Routine = call.attr("routine")
-    made: Backwards = backwards(routine, call.walks.options.ieee)
+    made: Backwards = reverse_routines(routine, call.walks.options.ieee)
     builder = call.builder
     results = builder.sequential(made.forward, call.args)
     at_end = dict(zip(_written(made.forward), results, strict=True))
@@ -50,7 +50,7 @@ def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
 def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     routine: Routine = call.attr("routine")
     moving = dict(zip(_given(routine), tangents, strict=True))
-    made, floats = with_tangents(routine, frozenset(i for i, t in moving.items() if t is not None))
+    made, floats = routine_with_tangents(routine, frozenset(i for i, t in moving.items() if t is not None))
     more = [
         zeros(call.builder, arg) if (t := moving[i]) is None else t
         for i, arg in zip(_given(routine), call.args, strict=True)

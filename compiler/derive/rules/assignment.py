@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...core.types import INT64, ArrayType
-from ...decompose.assignments import flat_places
+from ...decompose.assignments import flat_element_numbers_of_key
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import Call, fitted, zeros
@@ -112,7 +112,9 @@ def _unassign(call: Call, cts: dict[int, Value], places: Value, shape: tuple[int
 def _unset(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     if call.args[1].dtype.kind == "b":
         return _unmask(call, cts)
-    places, shape = flat_places(call.builder, call.node.type.shape, call.options["key"], call.args[1:-1])
+    places, shape = flat_element_numbers_of_key(
+        call.builder, call.node.type.shape, call.options["key"], call.args[1:-1]
+    )
     return _unassign(call, cts, places, shape)
 
 
@@ -162,7 +164,7 @@ def _unat(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     keys = call.args[1:-1]
     found: Maybe = None
     if call.active[-1]:
-        places, shape = flat_places(builder, ct.shape, options["key"], keys)
+        places, shape = flat_element_numbers_of_key(builder, ct.shape, options["key"], keys)
         seen = builder.reshape(take(builder, ct, places), shape)
         seen = builder.map("negative", seen) if options["ufunc"] == "subtract" else seen
         found = fitted(builder, seen, value)
@@ -173,7 +175,7 @@ def _shares_at(call: Call) -> tuple[Value, Value, Value, Value]:
     """Of the greatest or least of an element and the values at its place: for each element and each value its share,
     equal ones where several are that; and the places, and the values laid out as these."""
     builder, (a, *keys, value), ct = call.builder, call.args, call.result
-    places, shape = flat_places(builder, a.shape, call.options["key"], keys)
+    places, shape = flat_element_numbers_of_key(builder, a.shape, call.options["key"], keys)
     wide = builder.reshape(builder.broadcast(value, shape), (-1,))
     best = take(builder, ct, places)
     mine = builder.cast(builder.map("equal", a, ct), a.dtype)
@@ -182,10 +184,10 @@ def _shares_at(call: Call) -> tuple[Value, Value, Value, Value]:
     return builder.map("divide", mine, count), builder.map("divide", given, take(builder, count, places)), places, wide
 
 
-def _extreme(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _routine_partial_of_extremum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     builder, (ta, *_, tv) = call.builder, filled(call, tangents)
     mine, given, places, wide = _shares_at(call)
-    _, shape = flat_places(builder, ta.shape, call.options["key"], call.args[1:-1])
+    _, shape = flat_element_numbers_of_key(builder, ta.shape, call.options["key"], call.args[1:-1])
     moved = builder.reshape(builder.broadcast(builder.cast(tv, ta.dtype), shape), wide.shape)
     return {0: add_at(builder, builder.map("multiply", mine, ta), places, builder.map("multiply", given, moved))}
 
@@ -193,14 +195,14 @@ def _extreme(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
 def _unextreme(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, ct, value = call.builder, cts[0], call.args[-1]
     mine, given, places, _ = _shares_at(call)
-    _, shape = flat_places(builder, ct.shape, call.options["key"], call.args[1:-1])
+    _, shape = flat_element_numbers_of_key(builder, ct.shape, call.options["key"], call.args[1:-1])
     seen = builder.reshape(builder.map("multiply", given, take(builder, ct, places)), shape)
     return [builder.map("multiply", mine, ct), *[None] * (len(call.args) - 2), fitted(builder, seen, value)]
 
 
 _ATS: dict[str, Rule] = {
     **dict.fromkeys(("add", "subtract"), Linear(_assign, _unat)),
-    **dict.fromkeys(("maximum", "minimum"), Linear(_extreme, _unextreme)),
+    **dict.fromkeys(("maximum", "minimum"), Linear(_routine_partial_of_extremum, _unextreme)),
 }
 
 

@@ -11,7 +11,7 @@ from functools import cache
 
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
-from ...layout.operands import Array
+from ...layout.operands import BufferArray
 from .llvm_ir import (
     METADATA,
     LlvmFunction,
@@ -31,7 +31,7 @@ BANDWIDTH, LAUNCH = 60e3, 0.2  # bytes per us that one core reads from its cache
 
 
 def cpu_matvec_task(
-    vector_bytes: int, reads: Sequence[Array], writes: Sequence[Array | None], line: str
+    vector_bytes: int, reads: Sequence[BufferArray], writes: Sequence[BufferArray | None], line: str
 ) -> list[Task] | None:
     """The task of a product of a matrix and a column, or of a row and a matrix; None for all else."""
     left, right = reads[0], reads[1]

@@ -7,7 +7,7 @@ from functools import cache
 from ....runtime.program.program import Argument, Int, Kernel, Task
 from ...core.cost import CostModel
 from ...core.types import DType
-from ...layout.operands import Array
+from ...layout.operands import BufferArray
 from .llvm_ir import METADATA, UNROLLED, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, llvm_memory_type, llvm_register_type
 
@@ -20,7 +20,9 @@ SIGNATURE = ("ptr", "ptr", *("i64",) * 5)
 CHUNK = 4096  # elements worth a hand-over
 
 
-def cpu_running_total_task(model: CostModel, function: str, source: Array, target: Array, axis: int, line: str) -> Task:
+def cpu_running_total_task(
+    model: CostModel, function: str, source: BufferArray, target: BufferArray, axis: int, line: str
+) -> Task:
     """The task of a running sum or product along an axis. At most one other axis has more than one element."""
     others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
     length, rows = source.shape[axis], source.shape[others[0]] if others else 1

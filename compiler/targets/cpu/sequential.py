@@ -11,7 +11,20 @@ from collections.abc import Callable
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
 from ...core.types import FLOAT32, FLOAT64, DType, real_dtype
-from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
+from ...sequential.form import (
+    Block,
+    Fold,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Statement,
+    Stop,
+    Store,
+    While,
+    blocks_in_routine_statement,
+)
 from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, emit_llvm_primitive, llvm_memory_type, llvm_register_type, llvm_scalar_constant
 
@@ -234,7 +247,7 @@ class _LlvmRoutinePrinter:
 
 
 def _is_innermost_loop_of_routine(block: Block) -> bool:
-    return not any(blocks_of(s) for s in block)
+    return not any(blocks_in_routine_statement(s) for s in block)
 
 
 WRITERS: dict[type[Statement], Callable[..., None]] = {

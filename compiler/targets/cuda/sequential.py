@@ -18,7 +18,20 @@ from ....runtime.core.frozen import dataclass
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
 from ...core.types import FLOAT32, FLOAT64, SHORT_NAMES, DType, real_dtype
-from ...sequential.form import Block, Fold, For, If, Let, Routine, Set, Statement, Stop, Store, While, blocks_of
+from ...sequential.form import (
+    Block,
+    Fold,
+    For,
+    If,
+    Let,
+    Routine,
+    Set,
+    Statement,
+    Stop,
+    Store,
+    While,
+    blocks_in_routine_statement,
+)
 from .kernel_text import cuda_constant_text
 
 INT32 = np.dtype(np.int32)
@@ -344,7 +357,7 @@ def _arrays_touched_by_cuda_block(block: Block, kind: type[Let] | type[Store]) -
     for s in block:
         if isinstance(s, kind):
             found |= {s.array} if isinstance(s, Store) else {s.instr.attr} if s.instr.op == "load" else set()
-        for inner in blocks_of(s):
+        for inner in blocks_in_routine_statement(s):
             found |= _arrays_touched_by_cuda_block(inner, kind)
     return found
 
@@ -369,7 +382,7 @@ def _cuda_shared_fold_dtypes(block: Block) -> set[DType]:
     for s in block:
         if isinstance(s, Fold):
             found.add(_cuda_fold_dtype(s))
-        for inner in blocks_of(s):
+        for inner in blocks_in_routine_statement(s):
             found |= _cuda_shared_fold_dtypes(inner)
     return found
 

@@ -17,11 +17,11 @@ from kernelgraph.compiler.core.types import (
     DTYPES,
     SHORT_NAMES,
     ArrayType,
-    array_type,
+    array_type_of,
     bfloat16,
     dtype_kind,
     dtype_of,
-    result_type,
+    promoted_dtype,
 )
 
 DTYPE = st.sampled_from(list(SHORT_NAMES))
@@ -31,7 +31,7 @@ SHAPE = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 @given(SHAPE, DTYPE)
 def test_array_types_are_values(shape: tuple[int, ...], dtype: Any) -> None:
     array = np.zeros(shape, dtype)
-    one, other = array_type(array), ArrayType(shape, dtype.str if dtype != bfloat16 else dtype)
+    one, other = array_type_of(array), ArrayType(shape, dtype.str if dtype != bfloat16 else dtype)
     assert one == other
     assert hash(one) == hash(other) == hash(pickle.loads(pickle.dumps(one)))
     assert pickle.loads(pickle.dumps(one)) == one
@@ -78,11 +78,11 @@ def test_promotion_is_numpys() -> None:
             want = np.result_type(a, b)
         except np.exceptions.DTypePromotionError:
             want = np.add.resolve_dtypes((a, b, None))[2]
-        assert result_type(a, b) == want
+        assert promoted_dtype(a, b) == want
     for a, weak in itertools.product(SHORT_NAMES, (int, float, complex)):
-        assert result_type(a, weak) == np.where([True], np.ones(1, a), weak(1)).dtype
-    assert result_type(int, float) == np.float64
-    assert result_type(int, complex) == np.complex128
+        assert promoted_dtype(a, weak) == np.where([True], np.ones(1, a), weak(1)).dtype
+    assert promoted_dtype(int, float) == np.float64
+    assert promoted_dtype(int, complex) == np.complex128
 
 
 @pytest.mark.parametrize("dtype", SHORT_NAMES, ids=str)
@@ -95,5 +95,5 @@ def test_related_dtypes(dtype: Any) -> None:
         assert (
             types.integer_dtype(dtype).itemsize == types.integer_dtype(dtype, signed=False).itemsize == dtype.itemsize
         )
-    assert types.bit_width(dtype) == (1 if kind == "b" else 8 * dtype.itemsize)
+    assert types.bits_of_dtype(dtype) == (1 if kind == "b" else 8 * dtype.itemsize)
     assert DTYPES[SHORT_NAMES[dtype]] == dtype

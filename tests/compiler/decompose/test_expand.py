@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.decompose.rules import decompose
+from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.pipeline import explain_decomposition
@@ -32,7 +32,7 @@ def means(function: Any, *args: Any, rtol: float = 0.0, left: frozenset[str] = f
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted = function(*args)
-        graph = decompose(graph_of(function, *args), "cuda")
+        graph = decompose_host_calls(graph_of(function, *args), "cuda")
     known = {"sort", "argsort", "kth", "cumsum", "cumprod", "combine_at"} | left
     assert {n.attr("function") for n in graph.nodes if n.op == "host"} <= known
     for got, want in zip(interpret_graph(graph, args), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
@@ -104,7 +104,7 @@ def test_arrays_of_quantiles() -> None:
     means(lambda x: np.quantile(x, np.float64(0.3), axis=0), x)  # in float64; a Python number's would be in float32
     means(lambda x, q: np.quantile(x, q, axis=0), x, q, left=frozenset({"quantile"}))  # they come with the call
     for known in (lambda: np.linspace(0, 1, 4), lambda: np.array([[0.2, 0.3], [0.1, 0.9]])):
-        graph = decompose(graph_of(lambda x, known=known: np.quantile(x, known(), axis=0), x), "cuda")
+        graph = decompose_host_calls(graph_of(lambda x, known=known: np.quantile(x, known(), axis=0), x), "cuda")
         assert {n.attr("function") for n in graph.nodes if n.op == "host"} == {"sort"}
 
 
@@ -167,7 +167,7 @@ def test_determinants_and_factors(dtype: str, shape: tuple[int, ...]) -> None:
 def test_bad_numbers_are_left_to_the_host_where_calls_are_verified(verify: bool) -> None:
     graph = graph_of(lambda i, w: (np.bincount(i, w, 9), np.median(w)), np.zeros(3, int), np.zeros(3))
     with override(verify=verify):
-        functions = {n.attr("function") for n in decompose(graph, "cuda").nodes if n.op == "host"}
+        functions = {n.attr("function") for n in decompose_host_calls(graph, "cuda").nodes if n.op == "host"}
     assert functions == ({"bincount", "kth"} if verify else {"combine_at", "kth"})
 
 
@@ -230,7 +230,7 @@ def test_the_density_between_booleans_is_left_to_the_host() -> None:
 def test_a_range_that_is_not_finite_counts_nothing(bad: float) -> None:
     """NumPy refuses it by the values, which a GPU does not wait for."""
     x = np.array([1.0, bad, 3.0])
-    counts, _ = interpret_graph(decompose(graph_of(lambda x: np.histogram(x, 4), x), "cuda"), [x])
+    counts, _ = interpret_graph(decompose_host_calls(graph_of(lambda x: np.histogram(x, 4), x), "cuda"), [x])
     assert counts.tolist() == [0] * 4
 
 
@@ -238,7 +238,7 @@ def test_what_is_checked_by_the_values_is_left_to_the_host_where_all_is_checked(
     x = np.arange(5.0)
     graphs = [graph_of(lambda x: np.histogram(x, 3), x), graph_of(lambda x: np.digitize(x, x), x)]
     with override(verify=True):
-        assert all(decompose(graph, "cuda") == graph for graph in graphs)
+        assert all(decompose_host_calls(graph, "cuda") == graph for graph in graphs)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16", "i4"])
@@ -260,7 +260,9 @@ def test_vectors_of_many_small_matrices(dtype: str, shape: tuple[int, ...]) -> N
 def test_a_few_small_matrices_are_left_to_the_host() -> None:
     for shape in ((8, 5, 5), (5, 5), (40, 5, 33)):
         graph = graph_of(lambda a: tuple(np.linalg.svd(a)), np.ones(shape))
-        assert {n.attr("function") for n in decompose(graph, "cuda").nodes if n.op == "host"} == {"linalg.svd"}
+        assert {n.attr("function") for n in decompose_host_calls(graph, "cuda").nodes if n.op == "host"} == {
+            "linalg.svd"
+        }
 
 
 X, TABLE = np.arange(9.0), np.arange(5.0)

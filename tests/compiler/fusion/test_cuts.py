@@ -24,7 +24,7 @@ from tests.counts import examples
 
 def covered(graph: Graph, layouts=None, target: str = "cpu") -> tuple[Graph, Fusion]:
     layouts = layouts or [pipeline.MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    form = pipeline.alternative_forms(graph, target_of(target))[0]
+    form = pipeline.alternative_graph_forms(graph, target_of(target))[0]
     return pipeline.cover_with_groups(form, layouts, target_of(target))
 
 

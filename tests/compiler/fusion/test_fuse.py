@@ -24,7 +24,7 @@ def groups_of(make, *shapes, target="cpu"):
     graph = b.finish(outputs if isinstance(outputs, list) else [outputs])
     layouts = [pipeline.MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
     fusion = pipeline.cover_with_groups(
-        pipeline.alternative_forms(graph, target_of(target))[0], layouts, target_of(target)
+        pipeline.alternative_graph_forms(graph, target_of(target))[0], layouts, target_of(target)
     )[1]
     return [g for g in fusion.groups if g.kind != "assembly"]
 
@@ -109,7 +109,7 @@ def test_groups_cover_the_graph_in_a_runnable_order(case):
     graph, arrays = case
     layouts = [pipeline.MemoryLayout(a.strides) for a in arrays]
     graph, fusion = pipeline.cover_with_groups(
-        pipeline.alternative_forms(graph, target_of("cpu"))[0], layouts, target_of("cpu")
+        pipeline.alternative_graph_forms(graph, target_of("cpu"))[0], layouts, target_of("cpu")
     )
     done = {n for n, node in enumerate(graph.nodes) if OPS[node.op].kind == "source"}
     stored: set[int] = set()

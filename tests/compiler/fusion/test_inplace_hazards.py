@@ -10,7 +10,7 @@ import pytest
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion.fuse import fuse
-from kernelgraph.compiler.fusion.inplace_hazards import overwritten_nodes
+from kernelgraph.compiler.fusion.inplace_hazards import nodes_overwritten_in_place
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Node
 from kernelgraph.compiler.passes.materialize import MemoryLayout, assembly_regions, materialize_copies
@@ -45,7 +45,7 @@ def layouts_of(graph: Graph) -> list[MemoryLayout]:
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_every_assignment_has_a_buffer(first: int) -> None:
     for seed in range(first, first + 100):
-        graph = pipeline.alternative_forms(assigned(random.Random(seed)), TARGET)[0]
+        graph = pipeline.alternative_graph_forms(assigned(random.Random(seed)), TARGET)[0]
         pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
         updates = frozenset(number for number, node in enumerate(graph.nodes) if node.op == "update")
         fuse(
@@ -79,7 +79,7 @@ def prepared_of(graph: Graph) -> Graph:
 
 
 def test_orders_of_updates_grow_with_the_updates() -> None:
-    few, many = (len([*overwritten_nodes(prepared_of(updated(GraphBuilder(), n)))]) for n in (500, 2000))
+    few, many = (len([*nodes_overwritten_in_place(prepared_of(updated(GraphBuilder(), n)))]) for n in (500, 2000))
     assert many < 6 * few  # pairs of all: 16
 
 
@@ -88,7 +88,7 @@ def test_no_order_of_stores_is_lost() -> None:
     for seed in range(150):
         graph = prepared_of(assigned(random.Random(seed)))
         before: dict[int, set[int]] = {}
-        for earlier, later in overwritten_nodes(graph):
+        for earlier, later in nodes_overwritten_in_place(graph):
             before.setdefault(later, set()).add(earlier)
 
         def all_before(node: int, before: dict[int, set[int]] = before) -> set[int]:

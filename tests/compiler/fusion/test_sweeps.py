@@ -35,7 +35,7 @@ def graph_of(make: Make, shape: tuple[int, ...], dtype: str = "f4") -> Graph:
 def kernels_of(graph: Graph, target: str) -> list[Any]:
     layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
     made_for = target_of(target)
-    form = pipeline.alternative_forms(graph, made_for)[0]
+    form = pipeline.alternative_graph_forms(graph, made_for)[0]
     return [g for g in pipeline.cover_with_groups(form, layouts, made_for)[1].groups if g.kind == "kernel"]
 
 

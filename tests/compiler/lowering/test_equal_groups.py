@@ -30,7 +30,7 @@ def as_they_stand(self: EqualGroups, group: Any, buffers: Any, line: str) -> Any
 def assert_lowered_alike(graph: Graph, target_name: str) -> None:
     target = target_of(target_name)
     layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    for form in pipeline.alternative_forms(graph, target, layouts=layouts):
+    for form in pipeline.alternative_graph_forms(graph, target, layouts=layouts):
         prepared, fusion = pipeline.cover_with_groups(form, layouts, target)
         found = lower_to_program(prepared, fusion, layouts, target)
         with pytest.MonkeyPatch.context() as patch:

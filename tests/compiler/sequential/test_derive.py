@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.sequential.backwards import backwards
+from kernelgraph.compiler.sequential.backwards import reverse_routines
 from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
 from kernelgraph.compiler.sequential.partials import NoDerivative
-from kernelgraph.compiler.sequential.tangents import with_tangents
+from kernelgraph.compiler.sequential.tangents import routine_with_tangents
 from tests.compiler.sequential.test_routines import arguments, routines
 from tests.turn_programs import recorded
 
@@ -31,13 +31,13 @@ def given(routine: Routine) -> list[int]:
 def both_ways(routine: Routine, rng: Any) -> tuple[float, float]:
     """A direction through the derivative one way, and the other."""
     values = [x + (rng.random(x.shape) if x.dtype.kind == "f" else 0) for x in arguments(routine)]
-    along, floats = with_tangents(routine)
+    along, floats = routine_with_tangents(routine)
     changes = {i: rng.normal(size=routine.arrays[i].shape) for i in given(routine) if i in floats}
     ends = {i: rng.normal(size=routine.arrays[i].shape) for i in written(routine) if i in floats}
     results = dict(zip(written(along), evaluate_routine(along, [*values, *changes.values()]), strict=True))
     twins = {array: len(routine.arrays) + k for k, array in enumerate(floats)}
     first = sum(float((ends[i] * results[twins[i]]).sum()) for i in ends)
-    made = backwards(routine)
+    made = reverse_routines(routine)
     kept = evaluate_routine(made.forward, values)
     at_end = dict(zip(written(made.forward), kept, strict=True))
     begun = dict(zip(given(routine), values, strict=True))

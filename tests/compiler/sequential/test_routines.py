@@ -17,8 +17,8 @@ from kernelgraph.compiler.core.types import real_dtype
 from kernelgraph.compiler.pipeline import build_program
 from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
-from kernelgraph.compiler.sequential.lifting import lift_sizes
-from kernelgraph.compiler.sequential.parallel_turns import simplified
+from kernelgraph.compiler.sequential.lifting import lift_routine_sizes
+from kernelgraph.compiler.sequential.parallel_turns import routine_for_printing
 from kernelgraph.compiler.targets.cuda.sequential import cuda_kernel_of_routine, cuda_routine_shape
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.program.program import Int
@@ -39,7 +39,7 @@ def routines(seed: int, count: int) -> Iterator[Routine]:
             except (KernelGraphError, IndexError):
                 continue
             routines = (n.attr("routine") for n in nodes if n.op == "sequential" and n.attr("part") == 0)
-            yield from map(simplified, routines)
+            yield from map(routine_for_printing, routines)
 
 
 def arguments(routine: Routine) -> list[Array]:
@@ -55,7 +55,7 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         next(first).reshape(-1).copy() if a.role in ("in", "inout") else np.zeros(a.size, a.dtype)
         for a in routine.arrays
     ]
-    lifted, numbers = lift_sizes(routine)
+    lifted, numbers = lift_routine_sizes(routine)
     shape = cuda_routine_shape(lifted, True)
     kernel = cuda_kernel_of_routine(lifted, shape)
     given = [cuda_emulator.pointer(a.view(real_dtype(a.dtype)), name=f"a{i}", again=True) for i, a in enumerate(arrays)]
@@ -168,7 +168,7 @@ def test_turns_that_are_all_independent_run_on_as_many_blocks_as_there_are(funct
         graph = kg.kernel_graph(function, device="cpu").graph(np.zeros(shape))
     nodes = [n for n in graph.nodes if n.op == "sequential"]
     unwanted = [n for n, a in enumerate(nodes[0].attr("routine").arrays) if a.role == "out"]
-    routine = simplified(nodes[0].attr("routine"), unwanted)
+    routine = routine_for_printing(nodes[0].attr("routine"), unwanted)
     launch = cuda_routine_shape(routine, True)
     assert launch.blocks > 1 and "barrier" not in cuda_kernel_of_routine(routine, launch).source
     given, written = arguments(routine), [a for a in routine.arrays if a.role in ("out", "inout")]
@@ -182,7 +182,9 @@ def test_what_nobody_reads_is_neither_computed_nor_stored() -> None:
     with recorded():
         nodes = kg.kernel_graph(eliminated, device="cpu").graph(np.eye(10)).nodes
     (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
-    assert {a.role for a in routine.arrays} == {"inout", "out"} and str(simplified(routine)).count("for all") == 3
+    assert {a.role for a in routine.arrays} == {"inout", "out"} and str(routine_for_printing(routine)).count(
+        "for all"
+    ) == 3
 
 
 def test_wide_steps_are_for_a_cluster_of_blocks_which_compiles() -> None:
@@ -277,7 +279,7 @@ def test_threads_wait_for_what_others_of_a_loop_write(
     with recorded():
         nodes = kg.kernel_graph(function, device="cpu").graph(np.ones(shape)).nodes
     (routine,) = {n.attr("routine") for n in nodes if n.op == "sequential"}
-    routine = simplified(routine, [i for i, a in enumerate(routine.arrays) if a.role == "out"])
+    routine = routine_for_printing(routine, [i for i, a in enumerate(routine.arrays) if a.role == "out"])
     given = [abs(a) + 1.5 for a in arguments(routine)]
     written = [a for a in routine.arrays if a.role in ("out", "inout")]
     for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.decompose.rules import decompose
+from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from tests.counts import examples
 from tests.dsl.agreement import FLOATS, REALS, agrees, arrays
 from tests.dsl.core.test_errors import graph, line_in, refused
@@ -176,7 +176,7 @@ def test_extremes_of_nothing_on_a_gpu_are_not_looked_for() -> None:
 
     assert steps(plain, "cpu") and not steps(initial, "cpu")
     graph = kg.kernel_graph(plain, device="cpu").graph(X, X > 1)
-    assert not any(node.op == "host" for node in decompose(graph, "cuda").nodes)
+    assert not any(node.op == "host" for node in decompose_host_calls(graph, "cuda").nodes)
 
 
 def raise_by(b: Any, m: Any, step: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.types import SHORT_NAMES, DType
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from .launches import GpuLaunchBuilder
 
 THREADS = 512
@@ -18,7 +18,7 @@ BLOCKS = 4  # of a multiprocessor
 
 
 def lower_gpu_bincount(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
     """np.bincount without weights. A number that has no bin is not counted."""
     source, bins, wanted = calls.contiguous(reads[0]), target.shape[0], target

@@ -17,7 +17,7 @@ from ....core.types import SHORT_NAMES, DType
 from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
 from ....layout.index_maps import contiguous_strides
-from ....layout.operands import Array, stays_aligned
+from ....layout.operands import BufferArray, are_operand_vectors_aligned
 from ..kernel import cuda_kernel_of_nest
 from ..launch_shape import cuda_grid_and_block
 
@@ -33,17 +33,18 @@ class GpuLaunchBuilder:
     line: str
     tasks: list[Task]
 
-    def temporary(self, shape: Sequence[int], dtype: Any) -> Array:
+    def temporary(self, shape: Sequence[int], dtype: Any) -> BufferArray:
         """A contiguous array of its own, of no particular contents."""
         kind = np.dtype(dtype)
         self.buffers.append(Buffer(math.prod(shape) * kind.itemsize, "temp"))
         strides = contiguous_strides(shape, kind.itemsize)
         region = Region(len(self.buffers) - 1, 0, tuple(shape), strides, kind.itemsize, kind.name)
-        return Array(region, True)
+        return BufferArray(region, True)
 
     def add_launch(
-        self, name: str, text: str, reads: Sequence[Array], writes: Sequence[Array], pointers: Sequence[Array],
-        numbers: Sequence[int], blocks: int, threads: int = THREADS, passes: float = 1.0,
+        self, name: str, text: str, reads: Sequence[BufferArray], writes: Sequence[BufferArray],
+        pointers: Sequence[BufferArray], numbers: Sequence[int], blocks: int, threads: int = THREADS,
+        passes: float = 1.0,
     ) -> None:  # fmt: skip
         """Adds a launch of kernel text, in which NAME stands for its name. blocks: along x. reads, writes: what it
         touches, in both what blocks pass each other by atomic steps; passes: how often it moves them."""
@@ -67,7 +68,7 @@ class GpuLaunchBuilder:
             )
         )
 
-    def contiguous(self, source: Array) -> Array:
+    def contiguous(self, source: BufferArray) -> BufferArray:
         """The array, or a copy of it that is contiguous."""
         if source.contiguous:
             return source
@@ -75,25 +76,30 @@ class GpuLaunchBuilder:
         self.add_copy(source, own)
         return own
 
-    def result(self, target: Array) -> Array:
+    def result(self, target: BufferArray) -> BufferArray:
         """Where to write what `target` is to hold: itself, or contiguous memory to `deliver_result` from."""
         return target if target.contiguous else self.temporary(target.shape, target.dtype)
 
-    def deliver_result(self, result: Array, target: Array) -> None:
+    def deliver_result(self, result: BufferArray, target: BufferArray) -> None:
         """Copy what was written by `result` to where it belongs."""
         if result is not target:
             self.add_copy(result, target)
 
-    def add_copy(self, source: Array, target: Array, name: str = "copy") -> None:
+    def add_copy(self, source: BufferArray, target: BufferArray, name: str = "copy") -> None:
         """target[...] = source, of one dtype and shape."""
         self._add_elementwise_launch(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
 
-    def add_fill(self, target: Array, value: Any) -> None:
+    def add_fill(self, target: BufferArray, value: Any) -> None:
         """target[...] = value"""
         self._add_elementwise_launch("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
 
     def _add_elementwise_launch(
-        self, name: str, source: Array | None, target: Array, dtype: DType, make: Callable[[KernelBody], Any]
+        self,
+        name: str,
+        source: BufferArray | None,
+        target: BufferArray,
+        dtype: DType,
+        make: Callable[[KernelBody], Any],
     ) -> None:
         operands, arrays = [], [a for a in (source, target) if a is not None]
         axes = _join_axes_of_launch_regions([a.region for a in arrays])
@@ -108,7 +114,7 @@ class GpuLaunchBuilder:
                 if layout[-1] == "s":
                     numbers.append(step)
                     wide = wide or abs(step) * n >= 2**31
-            aligned = array.aligned and stays_aligned(itemsize, ((n, strides[k]) for n, strides in axes))
+            aligned = array.aligned and are_operand_vectors_aligned(itemsize, ((n, strides[k]) for n, strides in axes))
             operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
         body = KernelBody()
         body.begin_phase(POINT)

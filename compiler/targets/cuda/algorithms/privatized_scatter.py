@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ....core.combiners import reduction_identity
 from ....core.types import INT64, SHORT_NAMES, DType
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from ..kernel_text import cuda_constant_text
 from .launches import GpuLaunchBuilder, cuda_conversion_text
 from .radix_sort_text import HEAD, indent_kernel_text
@@ -23,7 +23,9 @@ LEAST = 4096  # values
 EVERY = 16  # values to a place from which on this is faster than a sort
 
 
-def gpu_scatter_into_few_places(calls: GpuLaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> bool:
+def gpu_scatter_into_few_places(
+    calls: GpuLaunchBuilder, indices: BufferArray, values: BufferArray, target: BufferArray, op: str
+) -> bool:
     """target[indices[i]] = op(target[indices[i]], values[i]) for all i; False where there are too many places."""
     length, places = indices.shape[0], target.shape[0]
     run = gpu_scan_accumulator_dtype(target.dtype)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from .launches import GpuLaunchBuilder
 from .radix_select_text import (
     BINS,
@@ -40,7 +40,7 @@ SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes t
 
 
 def lower_gpu_kth_values(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
     """The values in places `lower_gpu_kth_values` of the order of each row."""
     source, places, wanted = calls.contiguous(reads[0]), options["kth"], target
@@ -56,7 +56,9 @@ def lower_gpu_kth_values(
     calls.deliver_result(target, wanted)
 
 
-def lower_gpu_topk(calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_topk(
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+) -> None:
     """Where the first k of the order along an axis are, in order; of equal values the first first."""
     axis, down = options["axis"], options["largest"]
     given, wanted = calls.contiguous(reads[0].moved(axis)), target.moved(axis)
@@ -72,7 +74,7 @@ def lower_gpu_topk(calls: GpuLaunchBuilder, reads: Sequence[Array], target: Arra
     calls.deliver_result(result, wanted)
 
 
-def _is_block_sort_faster_than_select(calls: GpuLaunchBuilder, source: Array) -> int:
+def _is_block_sort_faster_than_select(calls: GpuLaunchBuilder, source: BufferArray) -> int:
     """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
     return (
@@ -82,7 +84,9 @@ def _is_block_sort_faster_than_select(calls: GpuLaunchBuilder, source: Array) ->
     )
 
 
-def _gpu_topk_by_radix_select(calls: GpuLaunchBuilder, source: Array, target: Array, k: int, down: bool) -> None:
+def _gpu_topk_by_radix_select(
+    calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, k: int, down: bool
+) -> None:
     """Select, put the places in order, then sort the values there."""
     count, length = math.prod(source.shape[:-1]), source.shape[-1]
     found = _run_gpu_radix_select(calls, source, [k - 1], down)
@@ -105,7 +109,9 @@ def _gpu_topk_by_radix_select(calls: GpuLaunchBuilder, source: Array, target: Ar
     )
 
 
-def _run_gpu_radix_select(calls: GpuLaunchBuilder, source: Array, places: Sequence[int], down: bool | None) -> Array:
+def _run_gpu_radix_select(
+    calls: GpuLaunchBuilder, source: BufferArray, places: Sequence[int], down: bool | None
+) -> BufferArray:
     """(row, which, WORDS) of what is known in the end of the keys in these places of the order. down: None: of values
     alone; else of values and places."""
     count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)

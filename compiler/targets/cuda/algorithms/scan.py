@@ -17,7 +17,7 @@ import numpy as np
 
 from ....core.combiners import reduction_identity
 from ....core.types import FLOAT32, HALVES, SHORT_NAMES, DType
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from ..kernel_text import cuda_constant_text
 from .launches import GpuLaunchBuilder, cuda_conversion_text
 
@@ -32,7 +32,7 @@ COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
 
 def lower_gpu_ufunc_accumulate(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
     """`ufunc.lower_ufunc_accumulate` of the ufuncs below."""
     op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}[options["ufunc"]]
@@ -40,7 +40,7 @@ def lower_gpu_ufunc_accumulate(
 
 
 def lower_gpu_cumulative_scan(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any], op: str
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any], op: str
 ) -> None:
     """np.cumsum, np.cumprod and their like along an axis. Of complex numbers sums alone, of each part."""
     (source,) = reads
@@ -67,7 +67,7 @@ def gpu_scan_accumulator_dtype(dtype: DType) -> DType:
 
 
 def gpu_scan_columns(
-    calls: GpuLaunchBuilder, source: Array, target: Array, op: str, outer: int, length: int, inner: int
+    calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, op: str, outer: int, length: int, inner: int
 ) -> None:
     """One thread for each column of (outer, length, inner)."""
     text = cuda_column_scan_text(source.dtype, target.dtype, op)
@@ -112,7 +112,7 @@ def cuda_column_scan_text(source: DType, target: DType, op: str) -> str:
     return "\n".join(head)
 
 
-def gpu_scan_rows(calls: GpuLaunchBuilder, source: Array, target: Array, op: str) -> None:
+def gpu_scan_rows(calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, op: str) -> None:
     """Along the last axis of contiguous arrays."""
     length = source.shape[-1]
     each = LENGTH * scan_runs_of_thread(gpu_scan_accumulator_dtype(target.dtype))

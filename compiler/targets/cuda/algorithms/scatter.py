@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.types import INT64, SHORT_NAMES, DType
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from .launches import GpuLaunchBuilder, cuda_conversion_text
 from .privatized_scatter import gpu_scatter_into_few_places, scatter_op_before_place
 from .sort import gpu_sort_rows
@@ -20,7 +20,7 @@ COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maxim
 
 
 def lower_gpu_last_occurrences(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
     """Where each number comes last among the indices, -1 where it does not. The numbers are those below the length of
     the result."""
@@ -44,7 +44,7 @@ def NAME(a0, a1, n0, n1):
 
 
 def lower_gpu_ufunc_at(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
     """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
 
@@ -58,7 +58,9 @@ def lower_gpu_ufunc_at(
     calls.deliver_result(result, target)
 
 
-def _gpu_scatter_by_sorting(calls: GpuLaunchBuilder, indices: Array, values: Array, target: Array, op: str) -> None:
+def _gpu_scatter_by_sorting(
+    calls: GpuLaunchBuilder, indices: BufferArray, values: BufferArray, target: BufferArray, op: str
+) -> None:
     if gpu_scatter_into_few_places(calls, indices, values, target, op) or gpu_scatter_integers_atomically(
         calls, indices, values, target, op
     ):
@@ -71,7 +73,7 @@ def _gpu_scatter_by_sorting(calls: GpuLaunchBuilder, indices: Array, values: Arr
     calls.add_launch("numbers", text, [indices], [numbers], [indices, numbers], [length, places], blocks, THREADS)
     gpu_sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
     each = CHUNK if length >= EVERY * places else 1
-    known: Array | None = order
+    known: BufferArray | None = order
     while length:
         chunks = -(-length // CHUNK) if length > CHUNK else 0
         after = calls.temporary((max(chunks, 1),), "u4"), calls.temporary((max(chunks, 1),), target.dtype)
@@ -87,7 +89,7 @@ def _gpu_scatter_by_sorting(calls: GpuLaunchBuilder, indices: Array, values: Arr
 
 
 def gpu_scatter_integers_atomically(
-    calls: GpuLaunchBuilder, indices: Array, values: Array, target: Array, op: str
+    calls: GpuLaunchBuilder, indices: BufferArray, values: BufferArray, target: BufferArray, op: str
 ) -> bool:
     """Integers, which are the same in every order; False for others."""
     t = SHORT_NAMES[target.dtype]

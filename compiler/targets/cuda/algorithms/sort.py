@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....core.types import DType
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from .launches import GpuLaunchBuilder
 from .radix_sort_text import (
     DIGITS,
@@ -31,20 +31,22 @@ from .radix_sort_text import (
 BLOCKS = 8  # of a multiprocessor, that count digits
 
 
-def lower_gpu_sort(calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]) -> None:
+def lower_gpu_sort(
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+) -> None:
     """np.sort along an axis; np.partition is one too."""
     _lower_gpu_sort_call(calls, reads[0], target, options, places=False)
 
 
 def lower_gpu_argsort(
-    calls: GpuLaunchBuilder, reads: Sequence[Array], target: Array, options: Mapping[str, Any]
+    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
     """np.argsort along an axis, always stable; np.argpartition is one too."""
     _lower_gpu_sort_call(calls, reads[0], target, options, places=True)
 
 
 def _lower_gpu_sort_call(
-    calls: GpuLaunchBuilder, source: Array, target: Array, options: Mapping[str, Any], places: bool
+    calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, options: Mapping[str, Any], places: bool
 ) -> None:
     axis = options.get("axis", -1)
     axis += len(source.shape) if axis < 0 else 0
@@ -62,9 +64,9 @@ def keys_of_thread_in_block_sort(length: int, dtype: DType) -> int:
 
 def gpu_sort_rows(
     calls: GpuLaunchBuilder,
-    source: Array,
-    values: Array | None,
-    places: Array | None,
+    source: BufferArray,
+    values: BufferArray | None,
+    places: BufferArray | None,
     down: bool = False,
     passes: int = 0,
 ) -> None:
@@ -84,8 +86,8 @@ def gpu_sort_rows(
 
 
 def _gpu_radix_sort_long_rows(
-    calls: GpuLaunchBuilder, source: Array, values: Array | None, places: Array | None, length: int, count: int, down:
-    bool, passes: int,
+    calls: GpuLaunchBuilder, source: BufferArray, values: BufferArray | None, places: BufferArray | None,
+    length: int, count: int, down: bool, passes: int,
 ) -> None:  # fmt: skip
     key = radix_key_dtype(source.dtype)
     tile = THREADS * EACH[key.itemsize]

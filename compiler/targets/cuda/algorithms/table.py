@@ -12,7 +12,7 @@ from typing import Any
 
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
-from ....layout.operands import Array
+from ....layout.operands import BufferArray
 from .bincount import lower_gpu_bincount
 from .launches import GpuLaunchBuilder
 from .radix_select import lower_gpu_kth_values, lower_gpu_topk
@@ -20,7 +20,7 @@ from .scan import lower_gpu_cumulative_scan, lower_gpu_ufunc_accumulate
 from .scatter import lower_gpu_last_occurrences, lower_gpu_ufunc_at
 from .sort import lower_gpu_argsort, lower_gpu_sort
 
-Row = Callable[[GpuLaunchBuilder, Sequence[Array], Array, Mapping[str, Any]], None]
+Row = Callable[[GpuLaunchBuilder, Sequence[BufferArray], BufferArray, Mapping[str, Any]], None]
 
 ROWS: dict[str, Row] = {
     "cumsum": partial(lower_gpu_cumulative_scan, op="add"),
@@ -41,8 +41,8 @@ ROWS: dict[str, Row] = {
 def lower_gpu_call(
     gpu: GpuProperties,
     function: str,
-    reads: Sequence[Array],
-    target: Array,
+    reads: Sequence[BufferArray],
+    target: BufferArray,
     options: Mapping[str, Any],
     buffers: list[Buffer],
     line: str,
