@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse autograd-suite gradbench jax-derivatives mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +55,9 @@ conformance: $(VENV)/dev.stamp  ## the Array API standard's suite, from a checko
 
 cupy-fuse: $(VENV)/dev.stamp  ## CuPy's own tests of cupy.fuse, with kernel_graph in its place: CUPY=path of a checkout
 	$(BIN)/python -m tests.cupy_fuse "$(CUPY)" -n $(WORKERS) $(ARGS)
+
+numpy-suite: $(VENV)/dev.stamp  ## each call in the installed NumPy's own tests made in a kernel_graph too (FILES: some of them; an hour)
+	$(BIN)/python -m tests.numpy_suite $(FILES) $(ARGS)
 
 autograd-suite: $(VENV)/dev.stamp  ## HIPS/autograd's own tests, with kg.vjp and kg.jvp in its place: AUTOGRAD=path of a checkout
 	$(BIN)/python -m tests.autograd_suite "$(AUTOGRAD)" -n $(WORKERS) $(ARGS)

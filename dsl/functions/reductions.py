@@ -197,6 +197,15 @@ def _divide_total_by_count(total: Tracer, count: Any) -> Tracer:
     return cast(apply("divide", total, divisor), total.dtype)
 
 
+def subtracted_count(ddof: Any, correction: Any) -> Any:
+    """What is taken from the count of a variance's elements: `correction` is the standard's name for `ddof`."""
+    if not _is_option_given(correction):
+        return ddof
+    if ddof != 0:
+        raise ShapeError("ddof and correction can't be provided simultaneously")
+    return correction
+
+
 @implements(np.var, method=True)
 def var(
     a: Any,
@@ -214,7 +223,7 @@ def var(
     x = to_traced_array(a)
     axes = to_axes(axes_without_booleans(axis), x.ndim)
     wanted = _summed_in(x, dtype)
-    less = correction if _is_option_given(correction) else ddof
+    less = subtracted_count(ddof, correction)
     if _is_option_given(mean):
         centre = to_traced_array(mean)
     else:

@@ -80,15 +80,20 @@ def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
 
 
 def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
-    index = to_traced_array(indices)
-    if index.dtype.kind not in "iu":
-        raise IndexingError(f"`indices` must be an integer array, not {index.dtype}")
     if axis is None:
         x, axis = ravel(x), 0
     at = to_axis(axis, x.ndim)
-    if index.ndim != x.ndim:
-        raise ShapeError(f"indices of {index.ndim} axes do not fit an array of {x.ndim}")
-    return x, index, at
+    return x, _indices_along_axis(indices, x.ndim), at
+
+
+def _indices_along_axis(indices: Any, ndim: int) -> Tracer:
+    """Indices along an axis of an array of so many axes. Raises IndexingError, ShapeError."""
+    index = to_traced_array(indices)
+    if index.dtype.kind not in "iu":
+        raise IndexingError(f"`indices` must be an integer array, not {index.dtype}")
+    if index.ndim != ndim:
+        raise ShapeError(f"indices of {index.ndim} axes do not fit an array of {ndim}")
+    return index
 
 
 @implements(np.take_along_axis)
@@ -104,7 +109,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
-    index = to_traced_array(indices)
+    index = _indices_along_axis(indices, 1 if axis is None else arr.ndim)
     where = None if axis is None else to_axis(axis, arr.ndim)
     check_assigned_axis_not_empty(arr, 0 not in index.shape)
     new = host_call_of_one_result(

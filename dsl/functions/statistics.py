@@ -16,7 +16,7 @@ from .elementwise import apply, boolean_mask, isclose
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_scalar
 from .joining import concatenate
 from .products import matmul
-from .reductions import NO_VALUE, all, mean, root_of_variance, sum, var
+from .reductions import NO_VALUE, all, mean, root_of_variance, subtracted_count, sum, var
 from .reductions import reduce as reduce_by
 from .ufunc_methods import general_reduce
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
@@ -183,7 +183,7 @@ def nanvar(
 ) -> Tracer:
     x = to_traced_array(a)
     options: dict[str, Any] = {"mean": None if mean is NO_VALUE else mean}
-    less = ddof if correction is NO_VALUE or correction is None else correction
+    less = subtracted_count(ddof, correction)
     if dtype_kind(x.dtype) not in "fc":
         return var(x, axis, dtype, out, less, keepdims, where=where, **options)
     valid = _non_nan_mask(x, where)

@@ -185,7 +185,7 @@ def _numpy_histogramdd(sample: View, *arrays: View, edges: int, **options: Any) 
     return (counts, *found)
 
 
-def _numpy_put_along_axis(a: View, indices: View, values: View, axis: int | None) -> View:
+def _numpy_put_along_axis(a: View, indices: View, values: View, axis: int | None = None) -> View:
     result = a.copy()
     np.put_along_axis(result, indices, values, axis)
     return result

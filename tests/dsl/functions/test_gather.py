@@ -178,3 +178,20 @@ def test_what_is_assigned_must_fit_before_the_indices_do() -> None:
     for call in (function, kg.kernel_graph(function, device="cpu")):
         with pytest.raises(ValueError, match="broadcast"):
             call(np.ones((3, 4)))
+
+
+def test_put_along_no_axis() -> None:
+    def put(x: Any, i: Any, v: Any) -> Any:
+        x = x.copy()
+        np.put_along_axis(x, i, v, axis=None)
+        return x
+
+    f = kg.kernel_graph(put, device="cpu")
+    x = np.arange(6.0).reshape(2, 3)
+    for i, v in (([3], -9.0), ([1, -2, 5], np.array([7.0, 8.0, 9.0])), ([0, 0], np.array([1.0, 2.0]))):
+        np.testing.assert_array_equal(f(x, np.array(i), v), put(x, np.array(i), v))
+    for refused in ([[1]], [1.0]):
+        with pytest.raises((ValueError, IndexError)):
+            put(x, np.array(refused), 2.0)
+        with pytest.raises((ValueError, IndexError)):
+            f(x, np.array(refused), 2.0)

@@ -499,3 +499,15 @@ def test_a_bool_is_no_axis() -> None:
     for reps in ((True, 2), [False, True], True):
         f = functools.partial(np.tile, reps=reps)
         assert np.array_equal(kg.kernel_graph(lambda x, f=f: f(x), device="cpu")(X), f(X))
+
+
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+def test_ddof_and_correction_are_one_option(name: str) -> None:
+    function = getattr(np, name)
+    f = kg.kernel_graph(lambda x, **options: function(x, **options), device="cpu")
+    x = np.arange(4.0)
+    for options in ({"ddof": 1}, {"correction": 1}, {"correction": 1, "ddof": 0}):
+        np.testing.assert_allclose(f(x, **options), function(x, **options))
+    for g in (function, f):
+        with pytest.raises(ValueError, match="ddof and correction"):
+            g(x, ddof=1, correction=0.5)
