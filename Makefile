@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives tangent-suite mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -71,6 +71,9 @@ gradbench: $(VENV)/dev.stamp  ## GradBench's evaluations of gradients: GRADBENCH
 
 jax-derivatives: $(VENV)/dev.stamp  ## JAX's table of derivatives, with kg.vjp and kg.jvp in its place: JAX=path of a checkout
 	$(BIN)/python -m tests.jax_derivatives "$(JAX)" -n $(WORKERS) $(ARGS)
+
+tangent-suite: $(VENV)/dev.stamp  ## Tangent's own tests of gradients of NumPy functions: TANGENT=path of a checkout, with autograd installed
+	$(BIN)/python -m tests.tangent_suite "$(TANGENT)" $(ARGS)
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py tests/test_architecture.py --update-golden $(ARGS)

@@ -18,7 +18,7 @@ from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import current_trace
 from .derived import derived, plain_function
 from .options import Chosen, choose_arguments, reverse_options, tracing_for
-from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace_region
+from .region import DifferentiatedRegion, RegionOutput, copies_of_argument, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -174,8 +174,9 @@ def _with_aux(what: str, value: Any, product: Callable[..., Any]) -> tuple[Any, 
 
 
 def _value_of(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    world = trace_in_progress("vjp").world
-    return (function if world is None else world.proxy_of(function))(*args, **options)
+    trace = trace_in_progress("vjp")
+    function = function if trace.world is None else trace.world.proxy_of(function)
+    return function(*(copies_of_argument(trace, a) for a in args), **options)
 
 
 def _pull_back(has_aux: bool, reverse: ReverseOptions) -> Any:

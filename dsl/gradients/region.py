@@ -121,8 +121,8 @@ def trace_region(
                 scalar = value.shape == () and (axis is not None or _is_scalar(leaf))
                 leaves[i] = Tracer(trace, held, SCALAR if scalar else None, layout=layout)
             found[place] = unflatten(tree, leaves)
-        given = [found[i] if i in found else _copies_of_argument(trace, a) for i, a in enumerate(args)]
-        named = {k: found[k] if k in found else _copies_of_argument(trace, v) for k, v in options.items()}
+        given = [found[i] if i in found else copies_of_argument(trace, a) for i, a in enumerate(args)]
+        named = {k: found[k] if k in found else copies_of_argument(trace, v) for k, v in options.items()}
         result = (function if trace.world is None else trace.world.proxy_of(function))(*given, **named)
     leaves = []
     tree = flatten(result, leaves, results=True)
@@ -196,7 +196,7 @@ def _weak_value(leaf: Any) -> Value:
     return Value(value.number, value.type, weak)
 
 
-def _copies_of_argument(trace: Trace, given: Any) -> Any:
+def copies_of_argument(trace: Trace, given: Any) -> Any:
     """The argument with arrays of its own: the function may assign to them."""
     leaves: list[Any] = []
     tree = flatten(given, leaves)

@@ -301,6 +301,27 @@ def test_what_a_where_does_not_take() -> None:
         close(np.isnan(kg.hvp(total, (x,), (x,), **options)[0]), np.isnan(expected))
 
 
+def test_products_of_a_function_that_assigns_to_its_argument() -> None:
+    """The caller's array stays as it is, and is what is differentiated."""
+
+    def f(x: Any) -> Any:
+        y = x**2
+        x[0] = y[1] * y[2]
+        return (x * y).sum()
+
+    x = np.array([1.5, -2.0, 3.0])
+    before, expected = x.copy(), quotient(lambda a: f(a.copy()), x)
+    value, pull = kg.vjp(f, x)
+    close(value, f(x.copy()))
+    close(pull(1.0)[0], expected)
+    value, push = kg.linearize(f, x)
+    close(value, f(x.copy()))
+    close(push(np.ones(3)), expected.sum())
+    close(kg.jvp(f, (x,), (np.ones(3),))[1], expected.sum())
+    close(kg.kernel_graph(lambda x: kg.linearize(f, x)[1](x) + x[0])(x), expected @ x + x[0])
+    np.testing.assert_array_equal(x, before)
+
+
 def test_others_beside_products() -> None:
     def f(x: Any) -> Any:
         return x * x, {"n": 3, "x": x}
