@@ -47,6 +47,7 @@ _HOMES = {
     "dsl.gradients.gradients": ("grad", "jvp", "linearize", "value_and_grad", "vjp"),
     "dsl.devices.collectives": ("all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "reduce_scatter"),
     "dsl.devices": ("distributed",),
+    "dsl.devices.checkpoints": ("load_sharded", "save_sharded"),
     "dsl.devices.data_parallel": ("DataParallel",),
     "dsl.devices.kvstore": ("KVStore",),
     "dsl.devices.mesh": ("Mesh", "Sharded", "replicate", "shard"),
