@@ -292,7 +292,8 @@ def _join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     if len(trace.path) >= DEEPEST:
         raise TraceError(
             f"{DEEPEST} decisions on traced values lie one in another; a recursion that a traced value ends cannot be "
-            "compiled, write a loop"
+            "compiled, write a loop",
+            needs_values=True,
         )
     nonzero = _to_bool(_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
@@ -303,7 +304,7 @@ def _join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
         _trace_branch(trace, state, trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
-        raise UnsupportedError("both sides of a decision on a traced value raise; raise after it")
+        raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)
     for side, other in (sides, sides[::-1]):
         if side.error is not None:  # a call that goes on has taken the other
             return _take_branch_effects(trace, other)
@@ -351,7 +352,8 @@ def _raise_where(trace: Trace, error: Exception) -> None:
     if trace.handlers:
         raise UnsupportedError(
             f"a {type(error).__name__} that depends on a traced value cannot be caught in the traced function; let the "
-            "call raise it"
+            "call raise it",
+            needs_values=True,
         ) from error
     if trace.depth or trace.loops:
         raise raised_in_loop(error) from error
@@ -366,7 +368,8 @@ def raised_in_loop(error: Exception) -> UnsupportedError:
     """The refusal of an error that a turn of a compiled loop may raise."""
     return UnsupportedError(
         f"a {type(error).__name__} that depends on a traced value cannot be raised in a compiled loop; carry a flag "
-        "out of the loop, and raise there"
+        "out of the loop, and raise there",
+        needs_values=True,
     )
 
 

@@ -229,7 +229,8 @@ def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
         parts = iterator.__reduce__()[1]
     except Exception:
         raise TraceError(
-            f"the iterator {name} cannot be used where a traced value decides; make a list of it before"
+            f"the iterator {name} cannot be used where a traced value decides; make a list of it before",
+            needs_values=True,
         ) from None
     return tuple(
         _iterator_progress(x, name) if hasattr(type(x), "__next__") else x
@@ -271,13 +272,15 @@ def changes_between_snapshots(
         if not same:
             raise TraceError(
                 f"{name} changes its size, or which keys it has, where a traced value decides; assign to elements that "
-                "are there already, or collect values in an array"
+                "are there already, or collect values in an array",
+                needs_values=True,
             )
     for number, (_, mark, name) in then.others.items():
         if number in now.others and now.others[number][1] != mark:
             raise TraceError(
                 f"{name} changes where a traced value decides, and cannot be put back; use lists and dicts that keep "
-                "their size, or arrays"
+                "their size, or arrays",
+                needs_values=True,
             )
     found = {}
     for identity, (slot, value) in then.values.items():

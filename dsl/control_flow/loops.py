@@ -143,7 +143,8 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
         if max(done, turns) > LONGEST:
             raise TraceError(
                 f"a loop of {turns or 'many'} turns that a traced value may end is not over a range; loop over "
-                "range(n), and let only the number of the turn change"
+                "range(n), and let only the number of the turn change",
+                needs_values=True,
             )
         if_(not_(stop()), lambda item=item: body(item), None)  # type: ignore[misc]
 
@@ -156,7 +157,8 @@ class _CarriedLeaf:
         if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
             raise TraceError(
                 f"{name} is {value!r} before a loop that a traced value ends, and changes in it; only arrays and "
-                "numbers can"
+                "numbers can",
+                needs_values=True,
             )
         found = to_graph_operand(value)
         kind: Any = found.weak if isinstance(found, Value) else type(found) if type(found) in WEAK_DTYPES else None
@@ -180,14 +182,16 @@ class _CarriedLeaf:
         if node.shape != self.start.shape:
             raise UnsupportedError(
                 f"{self.name} begins with shape {self.start.shape} in a loop that a traced value ends, and a turn "
-                f"gives {node.shape}; begin with what it gives"
+                f"gives {node.shape}; begin with what it gives",
+                needs_values=True,
             )
         kept = node.dtype if weak is None else np.result_type(self.start.dtype, weak(0))
         if kept != self.start.dtype:
             if self.weak is None:
                 raise UnsupportedError(
                     f"{self.name} begins as {self.start.dtype} in a loop that a traced value ends, and a turn gives "
-                    f"{kept}; begin with np.{kept}"
+                    f"{kept}; begin with np.{kept}",
+                    needs_values=True,
                 )
             self.start, self.weak = trace.builder.cast(self.start, kept), None if weak is bool else weak
             return None
@@ -297,7 +301,9 @@ class _CompiledLoop:
             found: list[Any] = []
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
-                raise TraceError(f"{carried.slot.name} changes its structure in a loop that a traced value ends")
+                raise TraceError(
+                    f"{carried.slot.name} changes its structure in a loop that a traced value ends", needs_values=True
+                )
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
                 leaf.given = root_of_view(x) if _is_array(x) else None
@@ -344,7 +350,8 @@ class _CompiledLoop:
                 if root._owner is not None:
                     raise TraceError(
                         f"{carried.slot.name} begins as an argument that the loop writes to, and is another array "
-                        f"later; write {carried.slot.name} = {carried.slot.name}.copy() before the loop"
+                        f"later; write {carried.slot.name} = {carried.slot.name}.copy() before the loop",
+                        needs_values=True,
                     )
                 self.spoiled[id(root)] = root
 

@@ -88,7 +88,8 @@ class BranchMerge:
         if changed or (not returned and any(side.held[number] > 1 for number in containers)):
             raise TraceError(
                 f"{name} is one list, dict or object or another one, as a traced value decides, and changes there or "
-                "has another name; copy it, or assign to its elements"
+                "has another name; copy it, or assign to its elements",
+                needs_values=True,
             )
 
     def _merge_half_bound_name(self, a: Any, b: Any, name: str) -> Later:

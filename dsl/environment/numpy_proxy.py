@@ -141,7 +141,8 @@ class NumpyRandomProxy:
     def __call__(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError(
             f"{self._name} would draw while tracing, once for all calls; pass the random numbers as an argument, or "
-            "draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)"
+            "draw with kg.random, e.g. kg.random.normal(kg.random.key(seed), shape)",
+            needs_values=True,
         )
 
 

@@ -274,6 +274,8 @@ def logspace(
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """The index along each axis, for every element of an array of these lengths."""
+    if hasattr(dimensions, "__next__"):
+        dimensions = tuple(dimensions)
     if np.ndim(dimensions) == 0:
         raise DTypeError(f"np.indices takes a tuple of lengths; write np.indices(({dimensions},))")
     shape = to_traced_shape(dimensions)

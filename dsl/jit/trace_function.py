@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -370,8 +371,17 @@ def _traced_function_of(
         text,
         line,
         watched,
-        made.why,
+        (*made.why, *_unrecorded_loops(trace)),
         state,
+    )
+
+
+def _unrecorded_loops(trace: Trace) -> tuple[str, ...]:
+    """The loops that a long trace has turn by turn, and why."""
+    found = {} if trace.loops_of is None else trace.loops_of.unrolled
+    return tuple(
+        f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: this loop is traced turn by turn, since {why}"
+        for code, why in found.items()
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
 from ..trace.aliasing import assign_array
-from ..trace.trace import LoopNotRecordable, Trace
+from ..trace.trace import FEW, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .iterables import count_items
 from .recorder import CONSTANTS, LoopRecorder
@@ -32,8 +33,12 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
 
     Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
-    count = None if trace.loops_of is None else count_items(iterable)
-    if trace.loops_of is None or count is None:
+    if trace.loops_of is None:
+        return False
+    count = count_items(iterable)
+    if count is None:
+        if length_hint(iterable) > FEW:
+            trace.loops_of.unrolled.setdefault(body.__code__, "it goes over more than ranges and arrays")
         return False
     if count <= trace.loops_of.few:
         trace.loops_of.short = True

@@ -17,12 +17,14 @@ from .numpy_kernels import Case, cases
 CASES = cases()
 
 
+BY_NUMPY = {"romberg"}  # whose table of lists grows until a value ends it
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_results_and_arguments(case: Case) -> None:
-    options = {"untraceable": "split"} if case.split else {}
-    decorated = kg.kernel_graph(case.function, device="cpu", **options)  # type: ignore[call-overload]
-    for _ in range(1 + case.split):  # the second time every split is known
-        check(case, decorated)
+    decorated = kg.kernel_graph(case.function, device="cpu", untraceable="numpy" if case.name in BY_NUMPY else "refuse")
+    check(case, decorated)
+    assert ("runs in NumPy" in decorated.why()) == (case.name in BY_NUMPY)
 
 
 def check(case: Case, decorated: kg.KernelGraph) -> None:
@@ -31,29 +33,23 @@ def check(case: Case, decorated: kg.KernelGraph) -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         expected = case.function(*reference)
-    assert_same(decorated(*mine), expected, case.ulps)
+    got = decorated(*mine)
+    if case.decides:
+        assert_leaves_same(got, expected, case.ulps, numbers=True)
+    else:
+        assert_same(got, expected, case.ulps)
+    assert_leaves_same(mine, reference, case.ulps, numbers=False)
+
+
+def assert_leaves_same(got: Any, expected: Any, ulps: float, numbers: bool) -> None:
+    """All arrays, and numbers as arrays of no axis."""
     left: list[Any] = []
     right: list[Any] = []
-    flatten(mine, left)
-    flatten(reference, right)
+    flatten(got, left)
+    flatten(expected, right)
     for a, b in zip(left, right, strict=True):
-        if isinstance(b, np.ndarray):
-            assert_same(a, b, case.ulps)
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c.split], ids=lambda c: c.name)
-def test_decisions_are_compiled_without_splitting(case: Case) -> None:
-    decorated = kg.kernel_graph(case.function, device="cpu")
-    if case.name == "romberg":  # whose table grows until a value ends it
-        with pytest.raises(kg.TraceError, match="changes its size"):
-            decorated(*case.make(case.small))
-    else:  # a number that a value decides is an array of no axis
-        got: list[Any] = []
-        want: list[Any] = []
-        flatten(decorated(*case.make(case.small)), got)
-        flatten(case.function(*case.make(case.small)), want)
-        for a, b in zip(got, want, strict=True):
-            assert_same(np.asarray(a), np.asarray(b), case.ulps)
+        if numbers or isinstance(b, np.ndarray):
+            assert_same(np.asarray(a), np.asarray(b), ulps)
 
 
 def test_there_are_many_of_many_fields() -> None:

@@ -127,6 +127,42 @@ def test_what_is_outside_is_read_at_each_call_and_compiled_when_it_can_be() -> N
     assert "compiled" in decorated.why()
 
 
+def test_random_numbers_are_drawn_at_each_call() -> None:
+    generator = np.random.default_rng(3)
+
+    def noisy(x: Any) -> Any:
+        return x + generator.normal(size=3)
+
+    def shuffled(x: Any) -> Any:
+        x = x.copy()
+        np.random.shuffle(x)
+        return x
+
+    decorated = kg.kernel_graph(noisy, device="cpu", untraceable="numpy")
+    got = [np.asarray(decorated(np.zeros(3))) for _ in range(3)]
+    again = np.random.default_rng(3)
+    same(got, [again.normal(size=3) for _ in range(3)])
+    same(np.sort(kg.kernel_graph(shuffled, device="cpu", untraceable="numpy")(np.arange(9))), np.arange(9))
+    with pytest.raises(kg.UnsupportedError, match="would draw while tracing"):
+        kg.kernel_graph(noisy, device="cpu", untraceable="refuse")(np.zeros(3))
+
+
+def test_containers_may_grow_as_values_decide() -> None:
+    def runs(x: Any) -> Any:
+        found: list[Any] = []
+        counts: dict[str, int] = {}
+        for v in x:
+            if v > 0:
+                found.append(v)
+            else:
+                counts[f"{len(found)}"] = len(counts)
+        return np.array(found), counts
+
+    decorated = kg.kernel_graph(runs, device="cpu", untraceable="numpy")
+    for x in (np.array([1.0, -1, 2, 0]), np.array([-1.0, -1, -2, 5])):
+        same(decorated(x), runs(x))
+
+
 def test_numbers_decide_which_calls_do() -> None:
     def function(x: Any, n: int) -> Any:
         if n > 2:

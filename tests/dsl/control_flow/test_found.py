@@ -80,7 +80,11 @@ def test_an_error_of_a_turn_that_may_not_run_is_refused() -> None:
         return a
 
     with pytest.raises(kg.UnsupportedError, match="cannot be raised in a compiled loop"):
-        kg.kernel_graph(raising, device="cpu")(np.arange(4.0))
+        kg.kernel_graph(raising, device="cpu", untraceable="refuse")(np.arange(4.0))
+    by_numpy = kg.kernel_graph(raising, device="cpu", untraceable="numpy")
+    np.testing.assert_array_equal(by_numpy(np.arange(4.0)), np.arange(4.0))
+    with pytest.raises(ZeroDivisionError):
+        by_numpy(-np.arange(4.0))
 
 
 def clipped(x: Any) -> Any:

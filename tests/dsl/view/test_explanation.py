@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,20 @@ def test_what_an_explanation_says() -> None:
     assert "float64" not in text
     grown = kg.kernel_graph(device="fake")(lambda x: np.sin(x) * np.arange(9.0))
     assert "computes in float64" in grown.explain(kg.spec((9,), np.float32))
+
+
+def test_a_loop_that_is_traced_turn_by_turn_is_named_with_its_reason() -> None:
+    def eliminated(a: Any, x: Any) -> Any:
+        for i in range(1, 30):
+            for j in range(i):
+                a[i, j] -= a[i, :j] @ a[:j, j]
+        for i in range(20):  # sorted
+            x[i:] = np.sort(x[i:]) + a[i, i:]
+        return a, x
+
+    text = kg.kernel_graph(eliminated, device="cpu").explain(np.eye(30), np.arange(30.0))
+    line = next(i for i, s in enumerate(Path(__file__).read_text().splitlines(), 1) if "# sorted" in s)
+    assert f"test_explanation.py:{line}: this loop is traced turn by turn, since np.sort is called in it" in text
 
 
 def test_everything_numbers_the_graph_that_it_prints() -> None:

@@ -26,15 +26,15 @@ MODULES = (
 @dataclass(frozen=True)
 class Case:
     """One program. make: a size -> its arguments, made anew at each call. small, large: the sizes of tests and of
-    benchmarks. split: it decides on array values, and needs `untraceable="split"`. ulps: of the largest element, for
-    programs that amplify rounding. after: where the algorithm is described."""
+    benchmarks. decides: its loops end as values decide, so that numbers which it returns are arrays of no axis. ulps:
+    of the largest element, for programs that amplify rounding. after: where the algorithm is described."""
 
     function: Callable[..., Any]
     make: Callable[[int], tuple[Any, ...]]
     small: int
     large: int
     after: str
-    split: bool = False
+    decides: bool = False
     ulps: float = 64
 
     @property

@@ -249,7 +249,7 @@ def pond(n: int) -> tuple[Any, ...]:
 
 CASES = [
     Case(cavity_flow, box, 16, 500, "Barba & Forsyth, CFD Python, step 11", ulps=1e4),
-    Case(channel_flow, channel, 12, 200, "Barba & Forsyth, CFD Python, step 12", split=True, ulps=1e4),
+    Case(channel_flow, channel, 12, 200, "Barba & Forsyth, CFD Python, step 12", decides=True, ulps=1e4),
     Case(lattice_boltzmann, wind, 24, 400, "Mocz, Create Your Own Lattice Boltzmann Simulation, 2020"),
     Case(euler_2d, shear, 16, 500, "Mocz, Create Your Own Finite Volume Fluid Simulation, 2021", ulps=1e4),
     Case(shallow_water, pond, 16, 500, "Lax, 1954"),

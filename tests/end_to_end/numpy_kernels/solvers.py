@@ -163,7 +163,7 @@ def roads(n: int) -> tuple[Any, ...]:
 
 
 CASES = [
-    Case(conjugate_gradient, lambda n: system(n, 1e-6), 20, 500, "Hestenes & Stiefel, 1952", split=True, ulps=1e4),
+    Case(conjugate_gradient, lambda n: system(n, 1e-6), 20, 500, "Hestenes & Stiefel, 1952", decides=True, ulps=1e4),
     # its second result is a residual, all of it rounding
     Case(jacobi_solve, lambda n: (spd(n) + n * np.eye(n), np.ones(n), 8), 20, 1000, "Jacobi, 1845", ulps=1e8),
     Case(power_iteration, lambda n: (spd(n), 8), 20, 1000, "von Mises & Pollaczek-Geiringer, 1929", ulps=1e3),
@@ -188,7 +188,7 @@ CASES = [
         20,
         500_000,
         "Newton, 1669",
-        split=True,
+        decides=True,
     ),
     Case(
         romberg,
@@ -196,7 +196,7 @@ CASES = [
         6,
         5_000,
         "Romberg, 1955",
-        split=True,
+        decides=True,
         ulps=256,
     ),
     Case(trapezoid_quadrature, lambda n: (np.linspace(0.1, 3, n), 41), 10, 20_000, "Simpson, 1743"),
