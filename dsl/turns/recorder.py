@@ -151,24 +151,27 @@ class LoopRecorder(LoopArithmetic):
 
     # loops
 
-    def run_for(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None) -> None:
-        """`for item in iterable: body(item)`, until `stop()`. key: the user's function in `body`."""
+    def run_for(
+        self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None, few: int | None = None
+    ) -> None:
+        """`for item in iterable: body(item)`, until `stop()`. key: the user's function in `body`. few: turns that are
+        written one after the other."""
         axes = axes_of_indices(iterable)
-        if axes:
-            self._run_indices((), axes, body, stop)
+        if axes:  # which have many turns together, however short each is
+            self._run_indices((), axes, body, stop, self._few() if len(axes) == 1 else 1)
             return
         items = items_of(self, iterable)
         if items is None:
             self._unroll(iterable, body, stop)
             return
         count = items.count.known
-        if count is not None and count <= (0 if stop is not None else self._few()):
+        if count is not None and count <= (0 if stop is not None else self._few() if few is None else few):
             self._unroll(map(items.at, map(LinearExpression, range(count))), body, stop)
             return
         self._run_items(items, body, stop, key or body)
 
     def _run_indices(
-        self, index: tuple[Any, ...], axes: Sequence[Any], body: Callable[[Any], Any], stop: Part | None
+        self, index: tuple[Any, ...], axes: Sequence[Any], body: Callable[[Any], Any], stop: Part | None, few: int
     ) -> None:
         """The loops over `np.ndindex(*axes)`, one in another."""
         if not axes:
@@ -178,7 +181,11 @@ class LoopRecorder(LoopArithmetic):
         if not length.is_at_least(0):
             raise LoopNotRecordable("a length that np.ndindex is given may be negative")
         self.run_for(
-            LoopRange(0, axes[0], 1), lambda i: self._run_indices((*index, i), axes[1:], body, stop), stop, body
+            LoopRange(0, axes[0], 1),
+            lambda i: self._run_indices((*index, i), axes[1:], body, stop, few),
+            stop,
+            body,
+            few,
         )
 
     def _run_items(self, items: LoopItems, body: Callable[[Any], Any], stop: Part | None, key: Any) -> None:
