@@ -6,6 +6,7 @@ Why two kernels are not one is said for each array that passes between them thro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
@@ -222,13 +223,19 @@ class FusionCover:
     def join(self, groups: list[OpenFusionGroup]) -> list[OpenFusionGroup]:
         """Joins groups over one domain that use one node, where no path runs between them."""
         kept: list[OpenFusionGroup] = []
+        alike: dict[Any, list[OpenFusionGroup]] = {}  # those kept that may take another one in, by what must be equal
         for group in sorted(groups, key=lambda g: g.number):
-            for other in kept:
+            others = alike.setdefault((group.domain, group.reduced), [])
+            for other in others:
                 if self._can_merge_groups(other, group):
                     self._merge_groups(other, group)
+                    if len(other.stores) >= MAX_STORES:
+                        others.remove(other)
                     break
             else:
                 kept.append(group)
+                if len(group.stores) < MAX_STORES:
+                    others.append(group)
         return kept
 
     def _can_merge_groups(self, a: OpenFusionGroup, b: OpenFusionGroup) -> bool:

@@ -86,33 +86,33 @@ def place_temporaries_in_arena(program: Program, temps: Temporaries, before: Seq
 def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
     """Which buffers are over before which begin.
 
-    Tasks are taken in an order that extends `before`. A task's `over`, the buffers with no user but before it, grows
-    from that of one task before it, so that only buffers still open are looked at. Those open at a task, with a user
-    up to it and one that is not before it, may all be alive at once.
+    Tasks are taken in an order that extends `before`. What a task finds is that of one task before it and what has
+    happened since: buffers that are used by tasks that this one did not follow begin, or are over. Those begun and not
+    over, with a user up to the task and one that is not before it, may all be alive at once.
     """
     users, sizes = temps.users, temps.sizes
     touched = [0] * len(before)
     for b, mask in enumerate(users):
         for v in members_of_bitmask(mask):
             touched[v] |= 1 << b
-    over, seen, bound = [0] * len(before), [0] * len(before), 0
+    over, begun, alive = [0] * len(before), [0] * len(before), [0] * len(before)
     for v in sorted(range(len(before)), key=lambda v: before[v].bit_count()):
-        past, known, open_now, size = before[v] & ~(1 << v), 0, touched[v], 0
+        past, since = before[v] & ~(1 << v), 0
+        known, seen, size = 0, 0, 0
         if past:
             p = past.bit_length() - 1
-            known = over[p]
-            open_now |= seen[p]
+            known, seen, size, since = over[p], begun[p], alive[p], touched[p]
             for u in members_of_bitmask(past & ~before[p]):
-                open_now |= touched[u]
-        seen[v] = open_now
-        for b in members_of_bitmask(open_now & ~known):
-            if users[b] & ~past:
-                size += sizes[b]
-            else:
+                since |= touched[u]
+        new = (since | touched[v]) & ~seen
+        for b in members_of_bitmask(new):
+            size += sizes[b]
+        for b in members_of_bitmask(since & ~known):
+            if not users[b] & ~past:
                 known |= 1 << b
-        over[v] = known
-        if size > bound:
-            bound = size
+                size -= sizes[b]
+        over[v], begun[v], alive[v] = known, seen | new, size
+    bound = max(alive, default=0)
     earlier, start = [], []
     for mask in users:
         common, first = -1, -1

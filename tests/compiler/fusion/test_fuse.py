@@ -179,3 +179,10 @@ def test_orders_of_groups_are_not_searched_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(FusionCover, "find", counted)
     assert pipeline.build_program(graph, "cpu").tasks
     assert looks < 100 * len(graph.nodes)
+
+
+def test_many_groups_that_read_one_array_are_joined_without_a_look_at_each_pair(monkeypatch) -> None:
+    looked, refusal = [], FusionCover.merge_refusal
+    monkeypatch.setattr(FusionCover, "merge_refusal", lambda *given: looked.append(given) or refusal(*given))
+    assert len(groups_of(lambda b, x: [b.map("multiply", x, 1.5 + i) for i in range(400)], (32,))) == 50
+    assert len(looked) < 1200

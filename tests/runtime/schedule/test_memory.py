@@ -9,11 +9,12 @@ from statistics import median
 
 import pytest
 
+from kernelgraph.runtime.program.dag import members_of_bitmask
 from kernelgraph.runtime.program.plan import Launch, Plan
 from kernelgraph.runtime.program.program import Buffer, Library, Program, Task, task_dependences
 from kernelgraph.runtime.schedule.antichain import HeaviestAntichains
 from kernelgraph.runtime.schedule.cost_model import MACHINES
-from kernelgraph.runtime.schedule.memory_plan import ALIGNMENT
+from kernelgraph.runtime.schedule.memory_plan import ALIGNMENT, buffer_lifetimes, collect_temporary_buffers
 from kernelgraph.runtime.schedule.schedule import plan_memory_bound, schedule
 from kernelgraph.runtime.verify.plan import find_plan_violations
 from tests.runtime.dags import KERNEL, program_of, random_dag, random_program, region
@@ -53,6 +54,27 @@ def test_buffers_share_bytes_only_if_one_is_over_before_the_other_begins(mode: s
             assert (offset is None) == (buffer.kind != "temp")
             assert offset is None or offset % ALIGNMENT == 0
         assert find_plan_violations(plan) == []
+
+
+def test_lifetimes_are_what_they_are_said_to_be() -> None:
+    """Also beside the look at each buffer that is open at each task, which takes the square of their number."""
+    rng = Random(5)
+    for _ in range(200):
+        program = random_program(rng, rng.randint(1, 25))
+        before = [
+            sum(1 << u for u in known) | 1 << v for v, known in enumerate(naive_closure(task_dependences(program)))
+        ]
+        temps = collect_temporary_buffers(program)
+        lives = buffer_lifetimes(temps, before)
+        for earlier, used in zip(lives.earlier, temps.users, strict=True):
+            for other, its in enumerate(temps.users):
+                over = all(not its & ~(before[v] & ~(1 << v)) for v in members_of_bitmask(used))
+                assert earlier >> other & 1 == over
+        opened = [0] * len(before)
+        for size, used in zip(temps.sizes, temps.users, strict=True):
+            for v, mask in enumerate(before):
+                opened[v] += size if used & mask and used & ~(mask & ~(1 << v)) else 0
+        assert lives.bound == max(opened, default=0)
 
 
 def heaviest_by_brute_force(weights: list[int], earlier: list[int]) -> int:
