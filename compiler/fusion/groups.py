@@ -6,7 +6,6 @@ Why two kernels are not one is said for each array that passes between them thro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
@@ -223,9 +222,9 @@ class FusionCover:
     def join(self, groups: list[OpenFusionGroup]) -> list[OpenFusionGroup]:
         """Joins groups over one domain that use one node, where no path runs between them."""
         kept: list[OpenFusionGroup] = []
-        alike: dict[Any, list[OpenFusionGroup]] = {}  # those kept that may take another one in, by what must be equal
+        alike: dict[tuple[int, ...], list[OpenFusionGroup]] = {}  # those kept that may take another in, by domain
         for group in sorted(groups, key=lambda g: g.number):
-            others = alike.setdefault((group.domain, group.reduced), [])
+            others = alike.setdefault(group.domain, [])
             for other in others:
                 if self._can_merge_groups(other, group):
                     self._merge_groups(other, group)

@@ -8,6 +8,7 @@ A copy is a cast to the same dtype: an elementwise node like any other, so whate
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...runtime.core.frozen import dataclass
@@ -61,6 +62,7 @@ class _CopyMaterializer:
         self, graph: Graph, layouts: Sequence[MemoryLayout], second: frozenset[int], copied: frozenset[int]
     ) -> None:
         self.graph, self.layouts, self.second, self.copied = graph, layouts, second, copied
+        self.outputs = frozenset(graph.outputs)
         self.builder = GraphBuilder(graph.name)
         self.strides: dict[int, tuple[int, ...] | None] = {}  # of nodes that are views of memory
         self.taken: set[int] = set()  # nodes whose memory is an output or part of a concat
@@ -71,7 +73,6 @@ class _CopyMaterializer:
     def run(self) -> Graph:
         lines = user_lines_of_nodes(self.graph)
         new: list[Value] = []
-        outputs = set(self.graph.outputs)
         for number, node in enumerate(self.graph.nodes):
             self.builder.where = lambda number=number: lines[number]  # type: ignore[misc]
             args = [new[a] for a in node.args]
@@ -82,11 +83,13 @@ class _CopyMaterializer:
                 value = self.builder.add("number", (), node.type, node.attrs)
                 self.builder.numbers.append(value.number)
             elif node.op == "concat":
-                wanted_elsewhere = outputs | {a for a in node.args if node.args.count(a) > 1}
+                times = Counter(node.args)
                 regions = _regions_of_concat_parts(args, node.attr("axis"))
                 args = [
                     self._materialize_concat_part(
-                        v, a in wanted_elsewhere, is_contiguous_region_of_array(v.shape, r[1], node.type.shape)
+                        v,
+                        a in self.outputs or times[a] > 1,
+                        is_contiguous_region_of_array(v.shape, r[1], node.type.shape),
                     )
                     for v, a, r in zip(args, node.args, regions, strict=True)
                 ]
@@ -144,10 +147,10 @@ class _CopyMaterializer:
         starts, steps = node.attr("starts"), node.attr("steps")
         no_gaps = is_contiguous_region_of_array(value.shape, steps, node.type.shape)
         if number not in self.copied:  # one kernel writes what it replaces
-            elsewhere = node.args[1] in self.graph.outputs or self._is_view_of_assembly(value)
+            elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value)
             value = self._materialize_concat_part(value, elsewhere, no_gaps)
-        own = can_node_be_stored(self.builder.nodes[base.number].op) and base.number not in self.taken | self.whole
-        if number in self.second or not own or node.args[0] in self.graph.outputs:
+        own = can_node_be_stored(self.builder.nodes[base.number].op) and not self._is_claimed(base.number)
+        if number in self.second or not own or node.args[0] in self.outputs:
             kept = boxes_outside_updated_region(node.type.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
             parts = [self._add_copy_node(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
@@ -199,6 +202,10 @@ class _CopyMaterializer:
         while OPS[self.builder.nodes[number].op].kind == "view":
             number = self.builder.nodes[number].args[0]
         return number
+
+    def _is_claimed(self, number: int) -> bool:
+        """Whether a node's memory is part of another's, or seen as it lies."""
+        return number in self.taken or number in self.whole
 
     def _is_view_of_assembly(self, value: Value) -> bool:
         node = self.builder.nodes[value.number]
@@ -296,7 +303,7 @@ class _CopyMaterializer:
         """Of a host call's result that is returned the other way round: the result, written that way round."""
         node = self.builder.nodes[value.number]
         root = node.args[0] if node.op == "slice" else value.number
-        if root == value.number or self.builder.nodes[root].op != "host" or root in self.taken | self.whole:
+        if root == value.number or self.builder.nodes[root].op != "host" or self._is_claimed(root):
             return value
         if self.builder.nodes[root].type.shape != value.shape:
             return value
