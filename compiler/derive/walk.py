@@ -195,12 +195,27 @@ def _cotangents(rule: Rule, call: Call, cts: dict[int, Value]) -> Sequence[Maybe
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
         found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced)
+        if rule.bent and _depends(call.builder, found, {v.number for v in stand_ins.values()}):
+            raise GraphError(rule.bent, ValueError, call.builder.where())
         return _at(places, found, call)
     assert isinstance(rule, Written)
     written = {part: v for part, v in rule.results(call).items() if part in cts}
     seeds, sources = [cts[p] for p in written], [call.args[i] for i in places]
     found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced)
     return _at(places, found, call)
+
+
+def _depends(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
+    """Whether any of the values is computed of these nodes."""
+    todo, seen = [v.number for v in values if v is not None], set[int]()
+    while todo:
+        number = todo.pop()
+        if number in nodes:
+            return True
+        if number not in seen:
+            seen.add(number)
+            todo += builder.nodes[number].args
+    return False
 
 
 def _at(places: Sequence[int], values: Sequence[Maybe], call: Call) -> list[Maybe]:

@@ -266,7 +266,8 @@ def numpy_error_as_ours(error: Exception, where: str = "") -> UserError:
 
 def locate_graph_error(error: GraphError) -> UserError:
     """The builder's refusal as an error of the documented type at the user's line."""
-    return _KINDS.get(error.kind, ShapeError)(str(error), error.line or line_of_traceback(error.__traceback__))
+    line = error.line if error.line != "<unknown>" else user_line()  # the user's function has no line of its own there
+    return _KINDS.get(error.kind, ShapeError)(str(error), line or line_of_traceback(error.__traceback__))
 
 
 def package_of(traceback: TracebackType | None) -> str | None:

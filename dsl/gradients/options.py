@@ -28,8 +28,8 @@ class ChosenArguments:
     several: bool
 
     def places(self, function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> list[Place]:
-        """Where they are in a call."""
-        chosen: list[Place] = [n + len(args) if n < 0 else n for n in self.numbers]
+        """Where they are in a call. Raises ArgumentsError."""
+        chosen: list[Place] = [n + len(args) if -len(args) <= n < 0 else n for n in self.numbers]
         if self.names:
             try:
                 parameters = list(inspect.signature(function).parameters)
@@ -38,6 +38,9 @@ class ChosenArguments:
             for name in self.names:
                 at = parameters.index(name) if name in parameters else len(args)
                 chosen.append(name if name in options or at >= len(args) else at)
+        if len(set(chosen)) != len(chosen):
+            asked = ", ".join(map(repr, (*self.numbers, *self.names)))
+            raise ArgumentsError(f"of {asked} two are one argument of this call, asked for twice; name each once")
         return chosen
 
     def joined(self, each: Sequence[Any]) -> Any:

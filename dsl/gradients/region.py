@@ -165,7 +165,7 @@ def _differentiated_argument(what: str, args: Sequence[Any], options: dict[str, 
         if place not in options:
             raise ArgumentsError(f"{what} is asked for argument {place!r}, which the call does not pass")
         return options[place]
-    if not -len(args) <= place < len(args):
+    if not 0 <= place < len(args):
         raise ArgumentsError(f"{what} is asked for argument {place}, and the call passes {len(args)}; write argnums=")
     return args[place]
 

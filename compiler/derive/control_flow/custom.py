@@ -46,7 +46,8 @@ def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
 
 def _no_tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     raise GraphError(
-        "a function with kg.custom_vjp has a rule for cotangents alone, and tangents are wanted; write kg.custom_jvp",
+        "a function with kg.custom_vjp or kg.checkpoint has a rule for cotangents alone, and tangents are wanted; "
+        "write kg.custom_jvp, or leave kg.checkpoint out",
         NotImplementedError,
         call.builder.where(),
     )
@@ -57,7 +58,8 @@ def _follows(call: Call, place: int) -> bool:
     return control.results <= place < control.results + control.inputs
 
 
-_REVERSE, _FORWARD = Linear(_no_tangents, _cotangents, _follows), Tangent(_tangents, _follows)
+_REVERSE = Linear(_no_tangents, _cotangents, _follows)
+_FORWARD = Tangent(_tangents, _follows, "the rule of a function with kg.custom_jvp is not linear in the tangents")
 
 
 def _rule(call: Call) -> Rule:

@@ -43,10 +43,12 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Tangent:
-    """A tangent in operations of the graph, linear in the arguments' tangents. follows: as of `Linear`."""
+    """A tangent in operations of the graph, linear in the arguments' tangents. follows: as of `Linear`. bent: what is
+    said where it is not linear, of a rule that somebody else has written."""
 
     tangent: TangentFunction
     follows: Callable[[Call, int], bool] | None = None
+    bent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

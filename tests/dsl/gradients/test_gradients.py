@@ -348,6 +348,24 @@ BAD: dict[str, tuple[Any, str]] = {
     "holomorphic": (lambda: kg.grad(lambda x: x.sum(), holomorphic=True)(X), "is of complex numbers"),
     "no function": (lambda: kg.grad(X), "takes a function"),
     "argnums": (lambda: kg.grad(loss, argnums=5)(W, X, Y), "argument 5, and the call passes 3"),
+    "argnums from behind": (lambda: kg.grad(loss, argnums=-4)(W, X, Y), "argument -4, and the call passes 3"),
+    "twice, one from behind": (lambda: kg.grad(loss, argnums=(2, -1))(W, X, Y), "asked for twice"),
+    "twice, one by name": (lambda: kg.grad(loss, argnums=1, argnames="x")(W, X, Y), "asked for twice"),
+    "a rule that is not linear": (
+        lambda: kg.grad(lambda x: kg.custom_jvp(np.sin).defjvp(lambda a, t: (a[0], t[0] ** 2))(x).sum())(X),
+        "not linear in the tangents",
+    ),
+    "a backward rule's shape": (
+        lambda: kg.grad(kg.custom_vjp(lambda x: x.sum()).defvjp(lambda x: (x.sum(), None), lambda _, ct: (ct,)))(X),
+        "where float64[6,4] is wanted",
+    ),
+    "a backward rule's structure": (
+        lambda: kg.grad(kg.custom_vjp(lambda x: x.sum()).defvjp(lambda x: (x.sum(), None), lambda _, ct: ((ct, ct),)))(
+            X
+        ),
+        "another structure",
+    ),
+    "tangents of checkpoint": (lambda: kg.jvp(kg.checkpoint(np.sin), (X,), (X,)), "leave kg.checkpoint out"),
     "twice": (lambda: kg.grad(loss, argnums=(0, 0)), "twice"),
     "none": (lambda: kg.grad(loss, argnums=()), "no argument"),
     "argnames": (lambda: kg.grad(loss, argnums=(), argnames="z")(W, X, Y), "'z', which the call does not pass"),
