@@ -266,7 +266,7 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices.importlib, "import_module", missing)
     refused(lambda: f(X), unavailable, "pip install '.[cuda]'", "device='cpu'")
     assert f.program(X).tasks  # its text needs no device
-    monkeypatch.reverse_statement()
+    monkeypatch.undo()
 
     def broken(index: int) -> Any:
         raise RuntimeError("no driver")

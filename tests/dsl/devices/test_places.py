@@ -213,7 +213,7 @@ def test_a_step_that_cannot_start_leaves_nothing_in_flight(monkeypatch: pytest.M
     monkeypatch.setattr(open_device(("cpu", 1)), "copy_from", refuse)
     with pytest.raises(kg.LaunchError, match="no copy"):
         f(A + np.eye(40))
-    monkeypatch.reverse_statement()
+    monkeypatch.undo()
     np.testing.assert_allclose(f(A + np.eye(40)), np.linalg.inv(A + np.eye(40)) + 1, rtol=1e-9)
 
 
