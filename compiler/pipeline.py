@@ -52,7 +52,7 @@ def alternative_graph_forms(
     types = graph_input_and_output_types(graph)
     simple = simplify_graph(decide_host_calls(graph, target.name, layouts))
     check_graph_after_pass(simple, types, "simplify")
-    if not target.epilogues:
+    if not target.epilogues or all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if tf32:
         simple = use_tf32_matmuls(simple)

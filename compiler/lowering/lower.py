@@ -47,7 +47,7 @@ class _ProgramLowering:
     fastmath: bool
     plan_body: PlanBody
     loose: frozenset[int]
-    equal: EqualGroups = field(init=False)
+    equal: EqualGroups | None = None  # of several groups
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
@@ -55,7 +55,8 @@ class _ProgramLowering:
             self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose
         )
         places, buffers = home.places, home.buffers
-        self.equal = EqualGroups(self.graph, places, self._lower_group)
+        if sum(group.kind == "kernel" for group in self.fusion.groups) > 1:
+            self.equal = EqualGroups(self.graph, places, self._lower_group)
         tasks: list[Task] = []
         for group in self.fusion.groups:
             if group.kind == "assembly":
@@ -82,7 +83,7 @@ class _ProgramLowering:
 
     def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
         line = self._user_lines_of_nodes(group.computes)
-        if any(self.graph.nodes[n].op == "gather" for n in group.computes):
+        if self.equal is None or any(self.graph.nodes[n].op == "gather" for n in group.computes):
             tasks, builder = self._kernel_tasks(self.graph, group, places, buffers, line)
             return (
                 tasks

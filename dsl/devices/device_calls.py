@@ -51,7 +51,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
     """What runs a trace that names several devices, for leaves like these."""
     places = versions.options.devices or (versions.place,)
     explicit = has_places(captured.graph)
-    if explicit and versions.options.splits:
+    if explicit and versions.options.untraceable == "split":
         lines = captured.graph.lines
         line = next((x for x, node in zip(lines, captured.graph.nodes, strict=False) if node.op == "place"), "")
         raise OptionError("a function with untraceable='split' runs on one device; leave kg.place out", line or None)

@@ -77,7 +77,9 @@ class DevicePlanMaker:
             found = next(alike, None)
         if found is None:
             machine, streams = machine_of_device(kind, gpu), self._options.streams
-            program = build_program(graph, target_of_kind(kind), None, **self._options.compiling, gpu=gpu)
+            program = build_program(
+                graph, target_of_kind(kind), None, fastmath=self._options.fastmath, tf32=self._options.tf32, gpu=gpu
+            )
             program = batch_matmul_tasks_where_faster(program, streams, machine, surroundings)
             found = plan_by_cost_model(program, streams, self._options.memory, machine, surroundings)
         self._plans[graph, device, surroundings] = found

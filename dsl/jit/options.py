@@ -27,19 +27,9 @@ class Options:
     untraceable: str
 
     @property
-    def splits(self) -> bool:
-        """Whether programs that decide on array values are run in parts."""
-        return self.untraceable == "split"
-
-    @property
     def place(self) -> tuple[str, int] | None:
         """The first device, where results go; None where it was left open."""
         return self.devices[0] if self.devices else None
-
-    @property
-    def compiling(self) -> dict[str, bool]:
-        """Those that the compiler asks for."""
-        return {"fastmath": self.fastmath, "tf32": self.tf32}
 
 
 class KernelGraphKeywords(TypedDict, total=False):

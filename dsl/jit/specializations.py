@@ -278,7 +278,7 @@ class Specializations:
     ) -> tuple[TracedFunction, list[TracedArgument], frozenset[int]]:
         """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
         by their layout)."""
-        if self.options.splits:  # a later part might ask
+        if self.options.untraceable == "split":  # a later part might ask
             known |= {i for i, leaf in enumerate(leaves) if strides_of(leaf) is not None}
         while True:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
@@ -308,7 +308,7 @@ class Specializations:
             known |= found
 
     def _captured(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
-        reader = ValueReader() if self.options.splits else None
+        reader = ValueReader() if self.options.untraceable == "split" else None
         return trace_function(
             self.function, self.name, tree, arguments, reader, target_name=lambda: target_of_kind(self.kind)
         )
@@ -370,7 +370,9 @@ class Specializations:
             options, gpu = self.options, gpu_at(self.place)
             machine, streams = machine_of_device(kind, gpu), options.streams
             try:
-                stages = compile_stages(captured.graph, target_of_kind(kind), layouts, **options.compiling, gpu=gpu)
+                stages = compile_stages(
+                    captured.graph, target_of_kind(kind), layouts, fastmath=options.fastmath, tf32=options.tf32, gpu=gpu
+                )
             except GraphError as error:
                 raise locate_graph_error(error) from None
             program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
@@ -390,7 +392,11 @@ class Specializations:
         if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
             layouts, gpu = self.layouts(captured, leaves), gpu_at(self.place)
             kind = target_of_kind(self.kind)
-            compiled.keep_stages(compile_stages(captured.graph, kind, layouts, **self.options.compiling, gpu=gpu))
+            compiled.keep_stages(
+                compile_stages(
+                    captured.graph, kind, layouts, fastmath=self.options.fastmath, tf32=self.options.tf32, gpu=gpu
+                )
+            )
         assert compiled.stages is not None
         return compiled.stages
 

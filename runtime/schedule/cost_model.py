@@ -109,7 +109,8 @@ def predict_makespan(
     Tasks that fit on the machine together run at full speed, others slow each other down evenly (processor sharing).
     """
     end = predict_task_times(order, stream, waits, costs, shares, machine)[2]
-    return max(max(end.values(), default=0.0), end_of_sends(sends, end))
+    last = max(end.values(), default=0.0)
+    return max(last, end_of_sends(sends, end)) if sends else last
 
 
 Times = dict[int, float]

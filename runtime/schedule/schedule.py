@@ -124,7 +124,7 @@ def _options_with_placed_memory(
     costs, preds = tuple(task.cost for task in program.tasks), task_dependences(program)
     shares = tuple(machine_share_of_task(task, machine) for task in program.tasks)
     work = SchedulingProblem(preds, costs, shares, machine)
-    if surroundings:
+    if surroundings is not ALONE and surroundings:
         sends = sends_of_tasks(program, surroundings)
         work = replace(work, sends=sends, order=serial_order(program, preds, surroundings, sends))
     found = enumerate_stream_assignments(work, wanted, frugal=memory == "small", thorough=thorough)
@@ -215,7 +215,7 @@ def _build_scheduled_plan(
             writers[region.buffer] |= 1 << number
     nodes, full, last = add_output_completion_nodes(nodes, inner, [writers[b] for b in program.outputs])
     steps, events, completion = emit_plan_steps(nodes, full, last)
-    rank = critical_path_ranks_of_tasks(work.preds, work.costs)
+    rank = critical_path_ranks_of_tasks(work.preds, work.costs) if len(work.preds) > 1 else work.costs
     stream = assignment.stream
     plan = Plan(
         program=program,

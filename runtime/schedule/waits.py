@@ -205,6 +205,8 @@ def add_output_completion_nodes(
 
 def _maximal_stream_nodes(mask: int, before: Sequence[int]) -> int:
     """The members of a set that precede no other member."""
+    if mask & (mask - 1) == 0:
+        return mask
     result = mask
     for v in members_of_bitmask(mask):
         result &= ~(before[v] & ~(1 << v))
