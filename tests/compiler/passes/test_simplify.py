@@ -30,51 +30,58 @@ def shuffled(b: GraphBuilder, x: Value) -> Value:
 RULE = CustomDerivative(1, 1, None, None)
 # rule -> programs that it must change, on a float16 vector x
 CASES: dict[str, list[Make]] = {
-    "fold_constants": [lambda b, x: b.map("add", x, b.map("exp", b.const(1.0, x.dtype)))],
-    "multiply_one": [lambda b, x: b.map("multiply", x, 1), lambda b, x: b.map("multiply", b.const(1, x.dtype), x)],
-    "divide_one": [lambda b, x: b.map("divide", x, 1)],
-    "divide_power_of_two": [
+    "simplify_constants": [lambda b, x: b.map("add", x, b.map("exp", b.const(1.0, x.dtype)))],
+    "simplify_multiply_by_one": [
+        lambda b, x: b.map("multiply", x, 1),
+        lambda b, x: b.map("multiply", b.const(1, x.dtype), x),
+    ],
+    "simplify_divide_by_one": [lambda b, x: b.map("divide", x, 1)],
+    "simplify_divide_by_power_of_two": [
         lambda b, x: b.map("divide", x, 4.0),
         lambda b, x: b.map("divide", x, -(2.0**-10)),
         lambda b, x: b.map("divide", x, 2.0**15),
     ],
-    "subtract_zero": [lambda b, x: b.map("subtract", x, 0.0)],
-    "negative_twice": [lambda b, x: b.map("negative", b.map("negative", x))],
-    "invert_twice": [lambda b, x: b.map("invert", b.map("invert", b.map("greater", x, 0)))],
-    "parity": [
+    "simplify_subtract_zero": [lambda b, x: b.map("subtract", x, 0.0)],
+    "simplify_double_negative": [lambda b, x: b.map("negative", b.map("negative", x))],
+    "simplify_double_invert": [lambda b, x: b.map("invert", b.map("invert", b.map("greater", x, 0)))],
+    "simplify_odd_or_even_of_negative": [
         lambda b, x: b.map("sin", b.map("negative", x)),
         lambda b, x: b.map("cos", b.map("negative", x)),
         lambda b, x: b.map("erf", b.map("negative", x)),
         lambda b, x: b.map("tanh", b.map("negative", x)),
     ],
-    "sign_outside": [
+    "simplify_negative_factor": [
         lambda b, x: b.map("multiply", b.map("negative", x), shuffled(b, x)),
         lambda b, x: b.map("divide", shuffled(b, x), b.map("negative", x)),
         lambda b, x: b.map("multiply", b.map("negative", x), b.map("negative", shuffled(b, x))),
     ],
-    "add_negative": [
+    "simplify_add_of_negative": [
         lambda b, x: b.map("add", shuffled(b, x), b.map("negative", x)),
         lambda b, x: b.map("add", b.map("negative", x), shuffled(b, x)),
         lambda b, x: b.map("add", b.map("negative", x), x),
     ],
-    "subtract_negative": [lambda b, x: b.map("subtract", shuffled(b, x), b.map("negative", x))],
-    "absolute_of_negative": [lambda b, x: b.map("absolute", b.map("negative", x))],
-    "where_same": [lambda b, x: b.map("where", b.map("greater", x, 0), x, x)],
-    "push_reshape": [lambda b, x: b.reshape(b.map("exp", b.map("add", x, 2)), (256, 256))],
-    "slice_of_slice": [lambda b, x: b.slice(b.slice(x, (5,), (3,), (900,)), (800,), (-2,), (300,))],
-    "permute_of_permute": [
+    "simplify_subtract_of_negative": [lambda b, x: b.map("subtract", shuffled(b, x), b.map("negative", x))],
+    "simplify_absolute_of_negative": [lambda b, x: b.map("absolute", b.map("negative", x))],
+    "simplify_where_of_same": [lambda b, x: b.map("where", b.map("greater", x, 0), x, x)],
+    "push_reshape_below_elementwise": [lambda b, x: b.reshape(b.map("exp", b.map("add", x, 2)), (256, 256))],
+    "simplify_slice_of_slice": [lambda b, x: b.slice(b.slice(x, (5,), (3,), (900,)), (800,), (-2,), (300,))],
+    "simplify_permute_of_permute": [
         lambda b, x: b.permute(b.permute(b.reshape(x, (2, 32, 1024)), (2, 0, 1)), (1, 0, 2)),
     ],
-    "broadcast_of_broadcast": [lambda b, x: b.broadcast(b.broadcast(b.slice(x, (7,), (1,), (1,)), (3, 1)), (2, 3, 4))],
-    "update_whole": [lambda b, x: b.update(x, b.map("negative", x), (0,), (1,))],
-    "updates_side_by_side": [
+    "simplify_broadcast_of_broadcast": [
+        lambda b, x: b.broadcast(b.broadcast(b.slice(x, (7,), (1,), (1,)), (3, 1)), (2, 3, 4))
+    ],
+    "simplify_update_of_whole": [lambda b, x: b.update(x, b.map("negative", x), (0,), (1,))],
+    "simplify_updates_side_by_side": [
         lambda b, x: b.update(b.update(b.concat([x, x], 0), b.map("negative", x), (65536,), (1,)), x, (0,), (1,)),
         lambda b, x: b.update(b.update(b.concat([x, x], 0), b.map("negative", x), (1,), (2,)), x, (0,), (2,)),
     ],
-    "without_stop": [lambda b, x: b.map("stop_gradient", x)],
-    "without_place": [lambda b, x: b.placed(x, ("cpu", 1))],
-    "without_rule": [lambda b, x: b.add("custom", (x.number, x.number), x.type, (("control", RULE), ("part", 0)))],
-    "power_small": [],  # rounds elsewhere than pow: tested below
+    "drop_stop_gradient": [lambda b, x: b.map("stop_gradient", x)],
+    "drop_device_place": [lambda b, x: b.placed(x, ("cpu", 1))],
+    "drop_custom_derivative": [
+        lambda b, x: b.add("custom", (x.number, x.number), x.type, (("control", RULE), ("part", 0)))
+    ],
+    "simplify_small_power": [],  # rounds elsewhere than pow: tested below
 }
 
 
