@@ -119,6 +119,8 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     """
 
     def sent(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
+            raise OptionError(f"pairs={pairs!r}: write (source, target) pairs of places in the mesh, as in [(0, 1)]")
         found = tuple((_mesh_position(a, size), _mesh_position(b, size)) for a, b in pairs)
         if len({b for _, b in found}) < len(found) or len({a for a, _ in found}) < len(found):
             raise OptionError(f"pairs={pairs!r}: a device sends once and is sent to once")
@@ -158,8 +160,9 @@ def _check_reduction_operator(op: str, value: Value) -> None:
 
 
 def _collective_axis(value: Value, axis: int) -> int:
-    if not -len(value.shape) <= axis < len(value.shape):
-        raise ShapeError(f"axis {axis} of an array of shape {value.shape} is none of its axes")
+    whole = isinstance(axis, int) and not isinstance(axis, bool)
+    if not whole or not -len(value.shape) <= axis < len(value.shape):
+        raise ShapeError(f"axis {axis!r} of an array of shape {value.shape} is none of its axes")
     return axis % len(value.shape)
 
 

@@ -83,7 +83,9 @@ def _leave_world() -> None:
 def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
     """What a function returns on each of `size` ranks that are threads of this process: to try a program without MPI.
 
-    Raises what the first rank that failed raised."""
+    Raises what the first rank that failed raised, and OptionError."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or not callable(run):
+        raise OptionError(f"run_threads({size!r}, {run!r}): write a number of ranks, 1 or more, and a function")
 
     def live(world: World) -> Result:
         communicator = _thread.communicator = Communicator(world)

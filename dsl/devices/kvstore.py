@@ -146,6 +146,8 @@ class KVStore:
         large arrays come in pieces, flat."""
         if not callable(updater):
             raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored), not {updater!r}")
+        if isinstance(states, bool) or not isinstance(states, int) or states < 0:
+            raise OptionError(f"states={states!r}: write how many arrays the updater keeps, 0 or more")
         with self._lock:
             self._updater, self._state_count = updater, states
             self._compiled.clear()
@@ -351,14 +353,15 @@ def _assign_stored_value(target: Any, stored: Array) -> None:
     if isinstance(target, Sharded):
         for part in target.parts:
             _assign_stored_value(part, stored)
-    elif isinstance(target, Array):
-        if target.shape != stored.shape or target.dtype != stored.dtype:
-            raise ShapeError(
-                f"a {stored.dtype} value of shape {stored.shape} does not fit into {target.dtype} {target.shape}"
-            )
+        return
+    if not isinstance(target, (Array, np.ndarray)):
+        raise ArgumentsError(f"values are pulled into arrays, not {type(target).__name__}")
+    if target.shape != stored.shape or target.dtype != stored.dtype:
+        raise ShapeError(
+            f"a {stored.dtype} value of shape {stored.shape} does not fit into {target.dtype} {target.shape}"
+        )
+    if isinstance(target, Array):
         copy = asarray(asarray(stored, device=name_of(target._device)), copy=True)
         target._memory, target._event, target._host = copy._memory, copy._event, None
-    elif isinstance(target, np.ndarray):
-        target[...] = stored.numpy()
     else:
-        raise ArgumentsError(f"values are pulled into arrays, not {type(target).__name__}")
+        target[...] = stored.numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,12 @@ def test_what_makes_no_sense_is_refused() -> None:
         on_mesh(3, lambda x: x)(kg.shard(X, mesh))
     with pytest.raises(kg.DTypeError, match=r"test_mesh.py:\d+: a mean over devices of int64"):
         on_mesh(2, lambda x: kg.all_reduce(x, "mean"))(np.arange(4))
+    for pairs in ([0, 1], 1, [(0, 1, 1)], "01"):
+        with pytest.raises(kg.OptionError, match=r"test_mesh.py:\d+: pairs=.*: write \(source, target\) pairs"):
+            on_mesh(2, partial(kg.permute, pairs=pairs))(X)
+    for axis in ("x", 0.0, True):
+        with pytest.raises(kg.ShapeError, match=r"test_mesh.py:\d+: axis .* is none of its axes"):
+            on_mesh(2, partial(kg.all_gather, axis=axis))(X)
     with pytest.raises(kg.OptionError, match="op='any'"):
         on_mesh(2, lambda x: kg.all_reduce(x, "any"))(X)
     with pytest.raises(kg.UserError, match=r"leave kg\.place out"):

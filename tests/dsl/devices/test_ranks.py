@@ -236,6 +236,9 @@ def test_a_world_of_one_needs_no_launcher() -> None:
 def test_bad_worlds() -> None:
     with pytest.raises(kg.ArgumentsError, match=r"kg\.distributed\.init\(\) first"):
         kg.Mesh(2)
+    for size, run in ((0, list), (True, list), ("2", list), (2, 3)):
+        with pytest.raises(kg.OptionError, match=r"test_ranks.py:\d+: run_threads\("):
+            kg.distributed.run_threads(size, run)  # type: ignore[arg-type]
     with pytest.raises(kg.OptionError, match="'mpi', 'alone'"):
         kg.distributed.init("gloo")
     with pytest.raises(kg.OptionError, match="of which there are 2"):

@@ -237,5 +237,13 @@ def test_bad_keys_and_values() -> None:
         store.pull("a", kg.zeros(3))
     with pytest.raises(kg.ArgumentsError, match="pulled into arrays"):
         store.pull("a", 3)
+    for out in (np.zeros((4, 5), np.float32), np.zeros(SHAPE, np.int64)):  # NumPy would cut floats off
+        with pytest.raises(
+            kg.ShapeError, match=r"test_training.py:\d+: a float32 value of shape \(4, 4\) does not fit"
+        ):
+            store.pull("a", out=out)
+    for states in (-1, "a", True):
+        with pytest.raises(kg.OptionError, match=r"states=.*0 or more"):
+            store.set_updater(lambda key, pushed, stored: None, states=states)  # type: ignore[arg-type]
     with pytest.raises(kg.ArgumentsError, match="set_updater"):
         store.set_updater(3)  # type: ignore[arg-type]
