@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelgraph.runtime.schedule.plan_candidates import predicted_microseconds
 
 import kernelgraph as kg
 from kernelgraph.compiler.derive.control_flow.snapshots import forward_passes, levels_within
+from kernelgraph.runtime.schedule.schedule import predicted_microseconds
 
 from .test_gradients import quotient
 
