@@ -37,7 +37,6 @@ NOT_APPLICABLE: dict[str, str] = {
 }
 # Part of a test's id: in what we differ from autograd, as documented.
 DIFFERENT: dict[str, str] = {
-    "test_systematic.py::test_std": "the deviation of one value is the root of 0, whose derivative is infinite: NaN",
     "test_scalar_array_box_attributes": "a Python number stays one while a function is traced: it has no shape",
 }
 
