@@ -51,6 +51,11 @@ class RepeatingStretch:
     period: int
 
 
+def has_moving_parts(graph: Graph) -> bool:
+    """Whether `moving` makes a difference to the graph's tokens."""
+    return any(node.op in MOVING for node in graph.nodes)
+
+
 def token_sequence(graph: Graph, moving: bool) -> TokenSequence:
     """moving: slices and updates are alike wherever they start."""
     nodes = graph.nodes

@@ -19,7 +19,14 @@ from ..passes.materialize import MemoryLayout
 from ..pipeline import alternative_graph_forms, cover_with_groups
 from ..targets.target import target_of
 from .induction import NotALoop, NumbersDiffer
-from .periods import RepeatingStretch, TokenSequence, least_traffic_phase, repeating_stretches, token_sequence
+from .periods import (
+    RepeatingStretch,
+    TokenSequence,
+    has_moving_parts,
+    least_traffic_phase,
+    repeating_stretches,
+    token_sequence,
+)
 from .rewrite import Rerolled, reroll_region
 
 MIN_ITERATIONS = 9  # fewer stay as they are,
@@ -55,7 +62,7 @@ def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu") -
 
 def repeats(graph: Graph) -> bool:
     """Whether half of the graph or more is a few turns of something: with more turns it may become a loop."""
-    for moving in (False, True):
+    for moving in (False, True) if has_moving_parts(graph) else (False,):
         row = token_sequence(graph, moving)
         if any(2 * (s.end - s.begin) >= len(row.order) for s in repeating_stretches(row, FEW_ITERATIONS)):
             return True
@@ -64,7 +71,7 @@ def repeats(graph: Graph) -> bool:
 
 def _reroll_longest_loop(graph: Graph, target_name: Callable[[], str]) -> Rerolled | None:
     """The graph with its longest loop rolled."""
-    for moving in (False, True):
+    for moving in (False, True) if has_moving_parts(graph) else (False,):
         row = token_sequence(graph, moving)
         for stretch in repeating_stretches(row, MIN_ITERATIONS):
             found = _try_stretch_as_loop(graph, row, stretch, target_name)

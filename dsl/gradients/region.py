@@ -45,7 +45,13 @@ class DifferentiatedRegion:
     def inlined(self, trace: Trace, graph: Graph, extra: Sequence[Value] = ()) -> list[Value]:
         """The outputs of a graph that was derived from this one, which has extra inputs, in the trace."""
         check_user_functions(graph)
-        return inline(trace.builder, graph, [*self.values, *self.outer, *extra], self.numbers)
+        builder, first = trace.builder, len(trace.builder.nodes)
+        limit, builder.limit = builder.limit, 1 << 62  # these are no turns that were traced
+        try:
+            return inline(builder, graph, [*self.values, *self.outer, *extra], self.numbers)
+        finally:
+            added = len(builder.nodes) - first
+            builder.limit = limit + (added if added > first else 0)  # but those of many gradients are
 
     def result(self, values: Sequence[Value]) -> Any:
         """What the function gives, of its outputs."""

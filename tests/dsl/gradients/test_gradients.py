@@ -451,3 +451,25 @@ def test_a_function_without_loops_is_traced_once() -> None:
     finally:
         sys.setprofile(None)
     assert len(calls) == 1
+
+
+def test_derived_operations_are_no_turns_that_were_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a gradient adds to a trace is not searched for loops, which takes as long as deriving it."""
+    from kernelgraph.dsl.turns import long_traces
+
+    looked: list[int] = []
+    check_length = long_traces.check_length
+    monkeypatch.setattr(long_traces, "check_length", lambda t: (looked.append(len(t.builder.nodes)), check_length(t)))
+
+    def f(x: Any) -> Any:
+        for i in range(12):
+            x = np.sin(x * (i + 1.5)) / np.sqrt(np.exp(x) + i * i)
+        return x.sum()
+
+    x = np.linspace(0, 1, 7)
+    kg.value_and_grad(f)(x)
+    assert not looked
+    found = kg.value_and_grad(f)(x)
+    eps = 1e-6
+    numeric = [(f(x + eps * e) - f(x - eps * e)) / (2 * eps) for e in np.eye(7)]
+    np.testing.assert_allclose(found[1], numeric, rtol=1e-5, atol=1e-7)
