@@ -15,7 +15,7 @@ from typing import Any
 
 from ...runtime.core import profile as recording
 from ...runtime.core.perfetto import chrome_trace
-from ...runtime.core.profile import HOST, Recorder, Span
+from ...runtime.core.profile import HOST, ProfileRecorder, Span
 from ...runtime.core.readable_text import Text, shorten_printed_lines
 from ...runtime.core.settings import settings
 from ..array import devices
@@ -100,7 +100,7 @@ def profile() -> Iterator[Profile]:
     if not _one.acquire(blocking=False):
         raise OptionError("a profile is on already; leave its block first")
     found, before = Profile(), settings.engine
-    recorder = Recorder()
+    recorder = ProfileRecorder()
     try:
         with _measured(recorder, found):
             settings.engine, recording.active = "profile", recorder
@@ -167,7 +167,7 @@ def _record_waits() -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _measured(recorder: Recorder, profile: Profile) -> Iterator[None]:
+def _measured(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
     """The phases and the devices' copies are spans of the recorder; the profile knows what is called."""
     before: list[tuple[Any, str, Any]] = []
     plain = KernelGraph.__call__
@@ -195,7 +195,7 @@ def _measured(recorder: Recorder, profile: Profile) -> Iterator[None]:
             setattr(owner, name, method)
 
 
-def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tuple[str, str]]) -> Any:
+def _timed(recorder: ProfileRecorder, method: Any, kind: str, words: Callable[..., tuple[str, str]]) -> Any:
     @functools.wraps(method)
     def timed(*args: Any, **options: Any) -> Any:
         if kind == "wait" and args[0].query():
@@ -207,7 +207,7 @@ def _timed(recorder: Recorder, method: Any, kind: str, words: Callable[..., tupl
     return timed
 
 
-def _timed_copy(recorder: Recorder, method: Any, name: str) -> Any:
+def _timed_copy(recorder: ProfileRecorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
     def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
         host = second if name == "download" else first

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.engine.communicator import Communicator, agreement_on_one
+from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
 from ...runtime.program.world import Host
 from ..array.array import on_device
 from ..core.checks import checked_dtype
@@ -165,13 +165,13 @@ def _read_rows(source: Path, number: int, entry: dict[str, Any], start: int, sto
     return found if found.dtype == dtype else found.view(dtype)
 
 
-def _communicator_of_ranks() -> Communicator | None:
+def _communicator_of_ranks() -> RankCommunicator | None:
     try:
         return current()
     except ArgumentsError:
         return None
 
 
-def _wait_for_ranks(ranks: Communicator | None, doing: str) -> None:
+def _wait_for_ranks(ranks: RankCommunicator | None, doing: str) -> None:
     if ranks is not None:
         ranks.run(agreement_on_one(doing), lambda _: None)

@@ -13,12 +13,12 @@ from ...compiler.graph.graph import has_places
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
-from ...runtime.engine.communicator import Communicator
+from ...runtime.engine.communicator import RankCommunicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.device import Device, error_of_event
 from ...runtime.program.multi_device import MultiDevicePlan
 from ...runtime.tune.trial import verify_and_prepare_plan
-from ...runtime.tune.tuner import Tuner
+from ...runtime.tune.tuner import PlanTuner
 from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
@@ -37,7 +37,7 @@ from .device_plans import DevicePlanMaker, placed_plan
 
 
 def make_ready(
-    plan: MultiDevicePlan, communicator: Communicator | None = None
+    plan: MultiDevicePlan, communicator: RankCommunicator | None = None
 ) -> tuple[list[Device], MultiDeviceExecutable]:
     """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for. Raises PlanError,
     CompileError, DeviceUnavailableError."""
@@ -84,7 +84,7 @@ def kind_is_shared(places: Sequence[tuple[str, int]]) -> bool:
 
 
 class DeviceTrialCall(Launcher):
-    """Calls on one device and on several take turns until the clock has told which is faster: see `Tuner`.
+    """Calls on one device and on several take turns until the clock has told which is faster: see `PlanTuner`.
 
     A call that is timed is waited for. The winner then takes this entry's place."""
 
@@ -93,7 +93,7 @@ class DeviceTrialCall(Launcher):
     def __init__(self, versions: Specializations, candidates: Sequence[Launcher], start: int) -> None:
         super().__init__(self._run, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
         self._versions, self._candidates, self._lock = versions, candidates, threading.Lock()
-        self.tuner = Tuner(("one device", "several devices"), start)
+        self.tuner = PlanTuner(("one device", "several devices"), start)
 
     def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
         tuner = self.tuner

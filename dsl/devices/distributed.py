@@ -20,9 +20,9 @@ import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.settings import settings
-from ...runtime.engine.communicator import CONTENT_BYTES, Agreement, Communicator, agreement_on_one
+from ...runtime.engine.communicator import CONTENT_BYTES, Agreement, RankCommunicator, agreement_on_one
 from ...runtime.program.world import JOINS, Host, World
-from ...runtime.worlds.alone import AloneWorld
+from ...runtime.worlds.alone import SingleRankWorld
 from ...runtime.worlds.threads import run_ranks_as_threads
 from ..array.devices import DeviceUnavailableError
 from ..core.errors import ArgumentsError, DTypeError, OptionError
@@ -35,10 +35,10 @@ LAUNCH = "python -m kernelgraph.run -n 4 script.py"
 
 
 class _ThreadWorld(threading.local):
-    communicator: Communicator | None = None  # of a rank that is a thread
+    communicator: RankCommunicator | None = None  # of a rank that is a thread
 
 
-_process: list[Communicator] = []
+_process: list[RankCommunicator] = []
 _thread = _ThreadWorld()
 
 
@@ -55,7 +55,7 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
     if engine not in ENGINES:
         raise OptionError(f"engine={engine!r}: write one of {', '.join(map(repr, ENGINES))}")
     if engine == "alone":
-        _process.append(Communicator(AloneWorld()))
+        _process.append(RankCommunicator(SingleRankWorld()))
         return
     try:
         from ...runtime.worlds.mpi import join_mpi_world
@@ -63,7 +63,7 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
         raise DeviceUnavailableError(
             f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install '.[mpi]' in kernelgraph's folder"
         ) from None
-    _process.append(Communicator(join_mpi_world(elastic)))
+    _process.append(RankCommunicator(join_mpi_world(elastic)))
     atexit.register(_leave_world)  # after mpi4py's own, so before it
 
 
@@ -88,7 +88,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
         raise OptionError(f"run_threads({size!r}, {run!r}): write a number of ranks, 1 or more, and a function")
 
     def live(world: World) -> Result:
-        communicator = _thread.communicator = Communicator(world)
+        communicator = _thread.communicator = RankCommunicator(world)
         try:
             result = run()
             communicator.close(settings.collective_timeout)
@@ -99,7 +99,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
     return run_ranks_as_threads(size, live)
 
 
-def current() -> Communicator:
+def current() -> RankCommunicator:
     """Of the ranks that this thread is one of. Raises ArgumentsError before `init`."""
     found = _thread.communicator or (_process[0] if _process else None)
     if found is None:
@@ -212,7 +212,7 @@ def _bytes(array: Host) -> Host:
 
 
 def _exchange(
-    communicator: Communicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
+    communicator: RankCommunicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
 ) -> None:
     """What a small array needs is in the message in which the ranks agree."""
     agreement = agreement_on_one(name, given.dtype, given.shape)
@@ -227,7 +227,7 @@ def shrink() -> None:
 
     Raises RankError where the world cannot go on."""
     old = current()
-    new = Communicator(old.world.shrink())
+    new = RankCommunicator(old.world.shrink())
     if _thread.communicator is not None:
         _thread.communicator = new
     else:

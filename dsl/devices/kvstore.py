@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...runtime.engine.collective_calls import CollectiveCall
-from ...runtime.engine.communicator import Communicator, agreement_on_one
+from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import device_named, name_of
@@ -250,7 +250,7 @@ class KVStore:
             self._states[part] = states
         made(joined, stored, *states)
 
-    def _sum_over_ranks(self, ranks: Communicator, key: Key, joined: Array) -> Array:
+    def _sum_over_ranks(self, ranks: RankCommunicator, key: Key, joined: Array) -> Array:
         """The sum of all ranks' arrays, on its way."""
         narrow = joined.dtype if joined.dtype.itemsize == 2 and dtype_kind(joined.dtype) == "f" else None
         given = joined if narrow is None else joined.astype(np.float32)

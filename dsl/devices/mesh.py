@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.engine.communicator import Communicator, agreement_on_one
+from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
 from ...runtime.program.device import Device
 from ..array.array import Array, on_device
 from ..array.devices import device_named, name_of, open_device, parse_device_name
@@ -35,7 +35,7 @@ class Mesh:
         if not isinstance(axis, str):
             raise OptionError(f"axis={axis!r}: write a name, such as 'data'")
         self.axis = axis
-        self.communicator: Communicator | None = None  # of the ranks of the mesh
+        self.communicator: RankCommunicator | None = None  # of the ranks of the mesh
         self.first = 0  # the place in the mesh of this process' first device
         if isinstance(devices, int) and not isinstance(devices, bool):
             self._join_ranks(devices)

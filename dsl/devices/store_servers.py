@@ -18,7 +18,7 @@ import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.frozen import dataclass
-from ...runtime.engine.communicator import Communicator
+from ...runtime.engine.communicator import RankCommunicator
 from ...runtime.program.world import World
 
 MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
@@ -122,11 +122,11 @@ class StoreServer:
 class StoreWorker:
     """A rank's side of the servers. Calls of one rank are in order; a push waits in the background for its values."""
 
-    def __init__(self, communicator: Communicator, update: Update) -> None:
+    def __init__(self, communicator: RankCommunicator, update: Update) -> None:
         self.communicator, self.world = communicator, communicator.world
         self._channel = 2 * next(communicator.numbers)
         self.server = StoreServer(self.world, self._channel, update)
-        self._later = Communicator(self.world)
+        self._later = RankCommunicator(self.world)
         self._waiting = 0
         self._lock = threading.RLock()
         communicator.before_close.append(self.close)

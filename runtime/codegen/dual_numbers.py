@@ -28,38 +28,40 @@ def partial(x: Any, place: int, tag: int, bits: int) -> Any:
     raise TypeError("partial is a function of compiled code")
 
 
-class Jet:
+class DualJet:
     """A value in code that is being made: a number of numba's, or a dual one. parts: along each direction."""
 
     __slots__ = ("code", "parts", "tag", "type", "value")
 
-    def __init__(self, code: Code, type: Any, value: Any, parts: Sequence[Jet] = (), tag: int = 0) -> None:
+    def __init__(
+        self, code: DualNumberEmitter, type: Any, value: Any, parts: Sequence[DualJet] = (), tag: int = 0
+    ) -> None:
         self.code, self.type, self.value, self.parts, self.tag = code, type, value, tuple(parts), tag
 
-    def __add__(self, other: Any) -> Jet:
+    def __add__(self, other: Any) -> DualJet:
         return self.code.apply("add", self, other)
 
-    def __sub__(self, other: Any) -> Jet:
+    def __sub__(self, other: Any) -> DualJet:
         return self.code.apply("sub", self, other)
 
-    def __mul__(self, other: Any) -> Jet:
+    def __mul__(self, other: Any) -> DualJet:
         return self.code.apply("mul", self, other)
 
-    def __truediv__(self, other: Any) -> Jet:
+    def __truediv__(self, other: Any) -> DualJet:
         return self.code.apply("truediv", self, other)
 
-    def __rsub__(self, other: Any) -> Jet:
+    def __rsub__(self, other: Any) -> DualJet:
         return self.code.apply("sub", other, self)
 
-    def __rtruediv__(self, other: Any) -> Jet:
+    def __rtruediv__(self, other: Any) -> DualJet:
         return self.code.apply("truediv", other, self)
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __neg__(self) -> Jet:
+    def __neg__(self) -> DualJet:
         return self.code.apply("neg", self)
 
-    def of(self, name: str, *others: Any) -> Jet:
+    def of(self, name: str, *others: Any) -> DualJet:
         """A function of FUNCTIONS of this and of others."""
         return self.code.apply(name, self, *others)
 
@@ -155,104 +157,106 @@ SAME: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _dual_sign_of(x: Jet) -> Any:
+def _dual_sign_of(x: DualJet) -> Any:
     """1 or -1, of zeros too."""
     return x.code.apply("copysign", 1.0, x)
 
 
-def _partial_of_power_by_base(x: Jet, y: Any) -> Any:
+def _partial_of_power_by_base(x: DualJet, y: Any) -> Any:
     """y x^(y-1), and 0 for y = 0 whatever x is."""
     less = x.code.apply("sub", y, 1.0)
     none = x.code.apply("eq", y, 0.0)
     return y * x.code.select(none, 1.0, x.of("pow", x.code.select(none, 1.0, less)))
 
 
-def _partial_of_power_by_exponent(x: Jet, r: Jet) -> Any:
+def _partial_of_power_by_exponent(x: DualJet, r: DualJet) -> Any:
     """r log x, and 0 for x = 0, where all powers near are 0."""
     zero = x.of("eq", 0.0)
     return r * x.code.select(zero, 1.0, x).of("log")
 
 
-def _partial_of_min_or_max(x: Jet, y: Any, relation: str) -> Any:
+def _partial_of_min_or_max(x: DualJet, y: Any, relation: str) -> Any:
     return x.code.select(x.code.apply(relation, x, y), x.code.constant(1.0, x.type), 0.0)
 
 
-class Code:
+class DualNumberEmitter:
     """Where code is made. In `context` and `builder` it is made indeed, without them only types are found out."""
 
     def __init__(self, api: Any, typing: Any, context: Any = None, builder: Any = None) -> None:
         self.api, self.typing, self.context, self.builder = api, typing, context, builder
 
-    def jet(self, type: Any, value: Any = None) -> Jet:
+    def jet_of_numba_value(self, type: Any, value: Any = None) -> DualJet:
         """A value of one of numba's types, taken apart."""
         type = self.api.types.unliteral(type)
         if not isinstance(type, self.api.Dual):
-            return Jet(self, type, value)
+            return DualJet(self, type, value)
         if self.builder is None:
-            inner = self.jet(type.real)
-            return Jet(self, type, inner, [inner] * type.count, type.tag)
+            inner = self.jet_of_numba_value(type.real)
+            return DualJet(self, type, inner, [inner] * type.count, type.tag)
         struct = self.api.cgutils.create_struct_proxy(type)(self.context, self.builder, value=value)
-        parts = [self.jet(type.real, self.builder.extract_value(struct.parts, i)) for i in range(type.count)]
-        return Jet(self, type, self.jet(type.real, struct.value), parts, type.tag)
+        parts = [
+            self.jet_of_numba_value(type.real, self.builder.extract_value(struct.parts, i)) for i in range(type.count)
+        ]
+        return DualJet(self, type, self.jet_of_numba_value(type.real, struct.value), parts, type.tag)
 
-    def packed(self, jet: Jet) -> Any:
+    def numba_value_of_jet(self, jet: DualJet) -> Any:
         """The value of numba's type."""
         if not jet.tag or self.builder is None:
             return jet.value
         struct = self.api.cgutils.create_struct_proxy(jet.type)(self.context, self.builder)
-        struct.value = self.packed(jet.value)
-        struct.parts = self.api.cgutils.pack_array(self.builder, [self.packed(part) for part in jet.parts])
+        struct.value = self.numba_value_of_jet(jet.value)
+        struct.parts = self.api.cgutils.pack_array(self.builder, [self.numba_value_of_jet(part) for part in jet.parts])
         return struct._getvalue()
 
-    def constant(self, number: float, like: Any) -> Jet:
+    def constant(self, number: float, like: Any) -> DualJet:
         """A float, of the kind of floats that a type has."""
-        real = self.leaf(like)
+        real = self.innermost_float_type(like)
         real = real if isinstance(real, self.api.types.Float) else self.api.types.float64
         made = self.builder is not None
-        return Jet(self, real, self.context.get_constant(real, number) if made else None)
+        return DualJet(self, real, self.context.get_constant(real, number) if made else None)
 
-    def leaf(self, type: Any) -> Any:
+    def innermost_float_type(self, type: Any) -> Any:
         while isinstance(type, self.api.Dual):
             type = type.real
         return type
 
-    def cast(self, jet: Jet, to: Any) -> Jet:
+    def cast(self, jet: DualJet, to: Any) -> DualJet:
         """To a type that can hold it."""
         if jet.type == to:
             return jet
         if not isinstance(to, self.api.Dual):
             made = self.builder is not None
-            return Jet(self, to, self.context.cast(self.builder, jet.value, jet.type, to) if made else None)
+            return DualJet(self, to, self.context.cast(self.builder, jet.value, jet.type, to) if made else None)
         if jet.tag == to.tag:
-            return Jet(self, to, self.cast(jet.value, to.real), [self.cast(p, to.real) for p in jet.parts], to.tag)
+            return DualJet(self, to, self.cast(jet.value, to.real), [self.cast(p, to.real) for p in jet.parts], to.tag)
         zero = self.cast(self.constant(0.0, to), to.real)
-        return Jet(self, to, self.cast(jet, to.real), [zero] * to.count, to.tag)
+        return DualJet(self, to, self.cast(jet, to.real), [zero] * to.count, to.tag)
 
-    def dual(self, value: Jet, parts: Sequence[Any], tag: int) -> Jet:
+    def make_dual_number(self, value: DualJet, parts: Sequence[Any], tag: int) -> DualJet:
         """A value and its changes, all of one type."""
-        jets = [p if isinstance(p, Jet) else self.constant(p, value.type) for p in parts]
-        floats = self.leaf(value.type)
+        jets = [p if isinstance(p, DualJet) else self.constant(p, value.type) for p in parts]
+        floats = self.innermost_float_type(value.type)
         floats = floats if isinstance(floats, self.api.types.Float) else self.api.types.float64
-        real = self.with_leaf(value.type, floats)
+        real = self.with_innermost_type(value.type, floats)
         for jet in jets:
-            real = self.api.joined(real, self.with_leaf(jet.type, floats))
+            real = self.api.joined(real, self.with_innermost_type(jet.type, floats))
         type = self.api.Dual(real, len(jets), tag)
-        fitted = [self.cast(self.refloated(jet, floats), real) for jet in (value, *jets)]
-        return Jet(self, type, fitted[0], fitted[1:], tag)
+        fitted = [self.cast(self.cast_innermost_type(jet, floats), real) for jet in (value, *jets)]
+        return DualJet(self, type, fitted[0], fitted[1:], tag)
 
-    def with_leaf(self, type: Any, leaf: Any) -> Any:
+    def with_innermost_type(self, type: Any, leaf: Any) -> Any:
         dual = isinstance(type, self.api.Dual)
-        return self.api.Dual(self.with_leaf(type.real, leaf), type.count, type.tag) if dual else leaf
+        return self.api.Dual(self.with_innermost_type(type.real, leaf), type.count, type.tag) if dual else leaf
 
-    def refloated(self, jet: Jet, leaf: Any) -> Jet:
+    def cast_innermost_type(self, jet: DualJet, leaf: Any) -> DualJet:
         """Made of another kind of numbers."""
-        return self.cast(jet, self.with_leaf(jet.type, leaf))
+        return self.cast(jet, self.with_innermost_type(jet.type, leaf))
 
-    def apply(self, name: str, *given: Any) -> Jet:
+    def apply(self, name: str, *given: Any) -> DualJet:
         """A function of FUNCTIONS of jets and floats: its value, and by the chain rule what it changes by."""
-        known = next(g for g in given if isinstance(g, Jet))
-        like = next((g.type for g in given if isinstance(g, Jet) and self.is_float(g)), known.type)
-        jets = [g if isinstance(g, Jet) else self.constant(g, like) for g in given]
+        known = next(g for g in given if isinstance(g, DualJet))
+        like = next((g.type for g in given if isinstance(g, DualJet) and self.is_float(g)), known.type)
+        jets = [g if isinstance(g, DualJet) else self.constant(g, like) for g in given]
         tags = [jet.tag for jet in jets if jet.tag]
         if not tags:
             return self.plain(name, jets)
@@ -270,12 +274,12 @@ class Code:
                 total = [
                     _add_partials(old, _scale_partial(factor, part)) for old, part in zip(total, jet.parts, strict=True)
                 ]
-        return self.dual(value, total, tag)
+        return self.make_dual_number(value, total, tag)
 
-    def is_float(self, jet: Jet) -> bool:
-        return isinstance(self.leaf(jet.type), self.api.types.Float)
+    def is_float(self, jet: DualJet) -> bool:
+        return isinstance(self.innermost_float_type(jet.type), self.api.types.Float)
 
-    def plain(self, name: str, jets: Sequence[Jet]) -> Jet:
+    def plain(self, name: str, jets: Sequence[DualJet]) -> DualJet:
         """The function on numba's own numbers, as numba has it."""
         if name == "sign":
             (x,) = jets
@@ -287,37 +291,41 @@ class Code:
         types, api = tuple(jet.type for jet in jets), self.api
         if name == "truediv" and self.is_float(jets[0]) and types[0] == types[1]:
             made = self.builder is not None  # which raises nothing
-            return Jet(self, types[0], self.builder.fdiv(jets[0].value, jets[1].value) if made else None)
+            return DualJet(self, types[0], self.builder.fdiv(jets[0].value, jets[1].value) if made else None)
         function = self.typing.resolve_value_type(FUNCTIONS[name][0])
         signature = function.get_call_type(self.typing, types, {})
         if signature is None:
             raise api.TypingError(f"no {name} of {types}")
         if self.builder is None:
-            return Jet(self, signature.return_type, None)
+            return DualJet(self, signature.return_type, None)
         values = [self.cast(jet, to).value for jet, to in zip(jets, signature.args, strict=True)]
-        return Jet(self, signature.return_type, self.context.get_function(function, signature)(self.builder, values))
+        return DualJet(
+            self, signature.return_type, self.context.get_function(function, signature)(self.builder, values)
+        )
 
-    def select(self, condition: Jet, a: Any, b: Any) -> Jet:
+    def select(self, condition: DualJet, a: Any, b: Any) -> DualJet:
         """a where the condition holds, else b; one of the two is a jet."""
-        like = (a if isinstance(a, Jet) else b).type
-        first, second = (x if isinstance(x, Jet) else self.constant(x, like) for x in (a, b))
+        like = (a if isinstance(a, DualJet) else b).type
+        first, second = (x if isinstance(x, DualJet) else self.constant(x, like) for x in (a, b))
         type = self.api.joined(first.type, second.type)
         first, second = self.cast(first, type), self.cast(second, type)
         if self.builder is None:
-            return self.jet(type)
-        return self.jet(type, self.builder.select(condition.value, self.packed(first), self.packed(second)))
+            return self.jet_of_numba_value(type)
+        return self.jet_of_numba_value(
+            type, self.builder.select(condition.value, self.numba_value_of_jet(first), self.numba_value_of_jet(second))
+        )
 
 
-def _scale_partial(factor: Any, part: Jet) -> Any:
-    if not isinstance(factor, Jet) and factor in (0.0, 1.0, -1.0):
+def _scale_partial(factor: Any, part: DualJet) -> Any:
+    if not isinstance(factor, DualJet) and factor in (0.0, 1.0, -1.0):
         return 0.0 if factor == 0 else part if factor == 1 else -part
     return part * factor
 
 
 def _add_partials(a: Any, b: Any) -> Any:
-    if not isinstance(a, Jet) and a == 0.0:
+    if not isinstance(a, DualJet) and a == 0.0:
         return b
-    return a if not isinstance(b, Jet) and b == 0.0 else a + b
+    return a if not isinstance(b, DualJet) and b == 0.0 else a + b
 
 
 # numba
@@ -371,8 +379,12 @@ def register_dual_number_type(api: Any) -> None:
             super().__init__(manager, type, members)
 
     def convert_to_dual_number(context: Any, builder: Any, given: Any, to: Any, value: Any) -> Any:
-        code = Code(api, context.typing_context, context, builder)
-        return code.packed(code.cast(code.refloated(code.jet(given, value), code.leaf(to)), to))
+        code = DualNumberEmitter(api, context.typing_context, context, builder)
+        return code.numba_value_of_jet(
+            code.cast(
+                code.cast_innermost_type(code.jet_of_numba_value(given, value), code.innermost_float_type(to)), to
+            )
+        )
 
     for source in (types.Number, types.Boolean, Dual):
         api.lower_cast(source, Dual)(convert_to_dual_number)
@@ -383,7 +395,7 @@ def register_dual_number_type(api: Any) -> None:
 
 
 # what is computed of jets, and of the values of arguments that are literals
-Compute = Callable[[Code, Sequence[Any]], Jet]
+Compute = Callable[[DualNumberEmitter, Sequence[Any]], DualJet]
 
 
 def _register_dual_number_function(api: Any, function: Any, name: str) -> None:
@@ -402,7 +414,7 @@ def _register_dual_number_function(api: Any, function: Any, name: str) -> None:
         )
 
 
-def _min_or_max_of_three(code: Code, name: str, jets: Sequence[Jet]) -> Jet:
+def _min_or_max_of_three(code: DualNumberEmitter, name: str, jets: Sequence[DualJet]) -> DualJet:
     x, y, z = jets
     return code.apply(name, code.apply(name, x, y), z)
 
@@ -417,9 +429,11 @@ def _register_numba_overload_on_duals(
     """patterns: the classes of types that it takes. seed: how many arguments are dual numbers or become them; those
     that follow are literals."""
 
-    def split_dual_and_literal_arguments(code: Code, given: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    def split_dual_and_literal_arguments(
+        code: DualNumberEmitter, given: Sequence[Any], values: Sequence[Any]
+    ) -> list[Any]:
         count = seed or len(given)
-        jets = [code.jet(t, v) for t, v in zip(given[:count], values, strict=False)]
+        jets = [code.jet_of_numba_value(t, v) for t, v in zip(given[:count], values, strict=False)]
         return [*jets, *(t.literal_value for t in given[count:])]
 
     class DualTemplate(api.AbstractTemplate):  # type: ignore[misc]
@@ -429,7 +443,7 @@ def _register_numba_overload_on_duals(
         def generic(self, given: Any, named: Any) -> Any:
             if named or not any(_types_fit_dual_pattern(given, pattern) for pattern in patterns):
                 return None
-            code = Code(api, self.context)
+            code = DualNumberEmitter(api, self.context)
             return api.signature(
                 compute(code, split_dual_and_literal_arguments(code, given, [None] * len(given))).type, *given
             )
@@ -437,8 +451,8 @@ def _register_numba_overload_on_duals(
     api.infer_global(function)(DualTemplate)
 
     def lower_dual_function(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        code = Code(api, context.typing_context, context, builder)
-        return code.packed(compute(code, split_dual_and_literal_arguments(code, signature.args, values)))
+        code = DualNumberEmitter(api, context.typing_context, context, builder)
+        return code.numba_value_of_jet(compute(code, split_dual_and_literal_arguments(code, signature.args, values)))
 
     for pattern in patterns:
         api.lower_builtin(function, *pattern)(lower_dual_function)
@@ -451,14 +465,14 @@ def _types_fit_dual_pattern(given: Sequence[Any], pattern: Sequence[Any]) -> boo
 def _register_lift_and_partial(api: Any) -> None:
     """`lift` and `partial`."""
 
-    def lift_to_dual_number(code: Code, given: Sequence[Any]) -> Jet:
+    def lift_to_dual_number(code: DualNumberEmitter, given: Sequence[Any]) -> DualJet:
         jet, count, place, tag = given
-        return code.dual(jet, [float(i == place) for i in range(count)], tag)
+        return code.make_dual_number(jet, [float(i == place) for i in range(count)], tag)
 
-    def take_partial_of_dual_number(code: Code, given: Sequence[Any]) -> Jet:
+    def take_partial_of_dual_number(code: DualNumberEmitter, given: Sequence[Any]) -> DualJet:
         jet, place, tag, bits = given
         real = {32: api.types.float32, 64: api.types.float64}[bits]
-        return code.refloated(jet.parts[place] if jet.tag == tag else code.constant(0.0, real), real)
+        return code.cast_innermost_type(jet.parts[place] if jet.tag == tag else code.constant(0.0, real), real)
 
     numbers = [(kind, *(api.types.Number,) * 3) for kind in (api.Dual, api.types.Number, api.types.Boolean)]
     _register_numba_overload_on_duals(api, lift, lift_to_dual_number, numbers, 1)

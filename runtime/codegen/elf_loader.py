@@ -76,7 +76,7 @@ class ElfObject:
         return sorted({s.name for s in self.symbols if s.section == _SHN_UNDEF and s.name})
 
 
-class LoadedImage:
+class LoadedElfImage:
     """An object file in memory: executable pages, then the others. `functions` maps its global names to addresses."""
 
     def __init__(self, parsed: ElfObject, externals: Mapping[str, int]) -> None:

@@ -111,13 +111,13 @@ def translate_words_to_llvm(modules: Sequence[ModuleType], entries: Collection[s
     names = {node.name for _, node in functions}
     texts, declared = [], set()
     for module, node in functions:
-        writer = _FunctionWriter(vars(module), names, RELAX.get(machine, ""))
-        texts.append(writer.function(node, "" if node.name in entries else "internal "))
+        writer = _LlvmFunctionWriter(vars(module), names, RELAX.get(machine, ""))
+        texts.append(writer.llvm_of_function(node, "" if node.name in entries else "internal "))
         declared |= writer.declared
     return "\n\n".join(["\n".join(sorted(declared)), *texts]) + "\n"
 
 
-class _FunctionWriter:
+class _LlvmFunctionWriter:
     """Writes one function: variables are stack slots (LLVM makes registers of them), every block ends in a jump."""
 
     def __init__(self, scope: dict[str, object], functions: set[str], relax: str) -> None:
@@ -129,150 +129,153 @@ class _FunctionWriter:
         self.loops: list[tuple[str, str]] = []
         self.count = 0
 
-    def function(self, node: ast.FunctionDef, linkage: str) -> str:
+    def llvm_of_function(self, node: ast.FunctionDef, linkage: str) -> str:
         parameters = [a.arg for a in node.args.args]
         self.variables = sorted(
             {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | set(parameters)
         )
-        self.block(node.body)
-        self.emit("ret i64 0")
+        self.write_statements(node.body)
+        self.emit_llvm_line("ret i64 0")
         head = self.places + [f"  %{v}.at = alloca i64" for v in self.variables]
         head += [f"  store i64 %{p}, ptr %{p}.at" for p in parameters]
         opening = f"define {linkage}i64 @{node.name}({', '.join(f'i64 %{p}' for p in parameters)}) nounwind {{"
         return "\n".join([opening, "entry:", *head, *self.lines, "}"])
 
-    def emit(self, text: str) -> None:
+    def emit_llvm_line(self, text: str) -> None:
         self.lines += ["  " + line for line in text.splitlines()]
 
-    def new(self) -> str:
+    def new_register_name(self) -> str:
         self.count += 1
         return f"%v{self.count}"
 
-    def label(self, name: str) -> None:
-        self.emit(f"br label %{name}")
+    def begin_block(self, name: str) -> None:
+        self.emit_llvm_line(f"br label %{name}")
         self.lines.append(f"{name}:")
 
-    def block(self, body: list[ast.stmt]) -> None:
+    def write_statements(self, body: list[ast.stmt]) -> None:
         for statement in body:
-            self.statement(statement)
+            self.write_statement(statement)
 
-    def statement(self, node: ast.stmt) -> None:
+    def write_statement(self, node: ast.stmt) -> None:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                self.emit(f"store i64 {self.value(value)}, ptr %{name}.at")
+                self.emit_llvm_line(f"store i64 {self.write_expression(value)}, ptr %{name}.at")
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                self.emit(f"store i64 {self.binary(op, self.read(name), self.value(value))}, ptr %{name}.at")
+                result = self.write_binary_operation(op, self.read_variable(name), self.write_expression(value))
+                self.emit_llvm_line(f"store i64 {result}, ptr %{name}.at")
             case ast.Expr(value=ast.Constant(value=str())):
                 pass  # a docstring
             case ast.Expr(value=ast.Call() as call):
-                self.call(call)
+                self.write_call(call)
             case ast.If(test=test, body=body, orelse=orelse):
-                yes, no, end = self.labels("yes", "no", "end")
-                self.emit(f"br i1 {self.truth(test)}, label %{yes}, label %{no}")
+                yes, no, end = self.new_block_labels("yes", "no", "end")
+                self.emit_llvm_line(f"br i1 {self.write_condition(test)}, label %{yes}, label %{no}")
                 self.lines.append(f"{yes}:")
-                self.block(body)
-                self.emit(f"br label %{end}")
+                self.write_statements(body)
+                self.emit_llvm_line(f"br label %{end}")
                 self.lines.append(f"{no}:")
-                self.block(orelse)
-                self.label(end)
+                self.write_statements(orelse)
+                self.begin_block(end)
             case ast.While(test=test, body=body, orelse=[]):
-                top, inside, end = self.labels("top", "inside", "end")
-                self.label(top)
-                self.emit(f"br i1 {self.truth(test)}, label %{inside}, label %{end}")
+                top, inside, end = self.new_block_labels("top", "inside", "end")
+                self.begin_block(top)
+                self.emit_llvm_line(f"br i1 {self.write_condition(test)}, label %{inside}, label %{end}")
                 self.lines.append(f"{inside}:")
                 self.loops.append((top, end))
-                self.block(body)
+                self.write_statements(body)
                 self.loops.pop()
-                self.emit(f"br label %{top}")
+                self.emit_llvm_line(f"br label %{top}")
                 self.lines.append(f"{end}:")
             case ast.Return(value=value):
-                self.emit(f"ret i64 {'0' if value is None else self.value(value)}")
-                self.lines.append(f"{self.labels('dead')[0]}:")
+                self.emit_llvm_line(f"ret i64 {'0' if value is None else self.write_expression(value)}")
+                self.lines.append(f"{self.new_block_labels('dead')[0]}:")
             case ast.Break() | ast.Continue():
-                self.emit(f"br label %{self.loops[-1][isinstance(node, ast.Break)]}")
-                self.lines.append(f"{self.labels('dead')[0]}:")
+                self.emit_llvm_line(f"br label %{self.loops[-1][isinstance(node, ast.Break)]}")
+                self.lines.append(f"{self.new_block_labels('dead')[0]}:")
             case _:
                 raise _unsupported_word_syntax_error(node)
 
-    def labels(self, *names: str) -> list[str]:
+    def new_block_labels(self, *names: str) -> list[str]:
         self.count += 1
         return [f"{name}{self.count}" for name in names]
 
-    def value(self, node: ast.expr) -> str:
+    def write_expression(self, node: ast.expr) -> str:
         match node:
             case ast.Constant(value=int(number)):
                 return str(int(number))
             case ast.Name(id=name):
-                return self.read(name)
+                return self.read_variable(name)
             case ast.BinOp(left=left, op=op, right=right):
-                return self.binary(op, self.value(left), self.value(right))
+                return self.write_binary_operation(op, self.write_expression(left), self.write_expression(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self.result(f"sub i64 0, {self.value(operand)}")
+                return self.assign_new_register(f"sub i64 0, {self.write_expression(operand)}")
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return self.result(f"xor i64 -1, {self.value(operand)}")
+                return self.assign_new_register(f"xor i64 -1, {self.write_expression(operand)}")
             case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-                return self.result(f"zext i1 {self.truth(node)} to i64")
+                return self.assign_new_register(f"zext i1 {self.write_condition(node)} to i64")
             case ast.Call():
-                return self.call(node)
+                return self.write_call(node)
         raise _unsupported_word_syntax_error(node)
 
-    def truth(self, node: ast.expr) -> str:
+    def write_condition(self, node: ast.expr) -> str:
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-                return self.result(f"icmp {_COMPARE[type(op)]} i64 {self.value(left)}, {self.value(right)}")
+                return self.assign_new_register(
+                    f"icmp {_COMPARE[type(op)]} i64 {self.write_expression(left)}, {self.write_expression(right)}"
+                )
             case ast.Compare():
                 raise _unsupported_word_syntax_error(node)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return self.result(f"xor i1 true, {self.truth(operand)}")
+                return self.assign_new_register(f"xor i1 true, {self.write_condition(operand)}")
             case ast.BoolOp(op=op, values=values):
-                place, end = self.new(), self.labels("end")[0]
+                place, end = self.new_register_name(), self.new_block_labels("end")[0]
                 self.places.append(f"  {place} = alloca i1")
                 for position, part in enumerate(values):
-                    truth = self.truth(part)
-                    self.emit(f"store i1 {truth}, ptr {place}")
+                    truth = self.write_condition(part)
+                    self.emit_llvm_line(f"store i1 {truth}, ptr {place}")
                     if position + 1 < len(values):
-                        more = self.labels("more")[0]
+                        more = self.new_block_labels("more")[0]
                         first, second = (more, end) if isinstance(op, ast.And) else (end, more)
-                        self.emit(f"br i1 {truth}, label %{first}, label %{second}")
+                        self.emit_llvm_line(f"br i1 {truth}, label %{first}, label %{second}")
                         self.lines.append(f"{more}:")
-                self.label(end)
-                return self.result(f"load i1, ptr {place}")
-        return self.result(f"icmp ne i64 {self.value(node)}, 0")
+                self.begin_block(end)
+                return self.assign_new_register(f"load i1, ptr {place}")
+        return self.assign_new_register(f"icmp ne i64 {self.write_expression(node)}, 0")
 
-    def read(self, name: str) -> str:
+    def read_variable(self, name: str) -> str:
         if name in self.variables:
-            return self.result(f"load i64, ptr %{name}.at")
+            return self.assign_new_register(f"load i64, ptr %{name}.at")
         number = self.scope.get(name)
         if not isinstance(number, int):
             raise SyntaxError(f"{name} is neither a variable nor a number of the module")
         return str(number)
 
-    def binary(self, op: ast.operator, left: str, right: str) -> str:
+    def write_binary_operation(self, op: ast.operator, left: str, right: str) -> str:
         if type(op) not in _BINARY:
             raise SyntaxError(f"outside the language of words: {type(op).__name__}")
-        return self.result(f"{_BINARY[type(op)]} i64 {left}, {right}")
+        return self.assign_new_register(f"{_BINARY[type(op)]} i64 {left}, {right}")
 
-    def result(self, text: str) -> str:
-        name = self.new()
-        self.emit(f"{name} = {text}")
+    def assign_new_register(self, text: str) -> str:
+        name = self.new_register_name()
+        self.emit_llvm_line(f"{name} = {text}")
         return name
 
-    def call(self, node: ast.Call) -> str:
+    def write_call(self, node: ast.Call) -> str:
         if not isinstance(node.func, ast.Name) or node.keywords:
             raise _unsupported_word_syntax_error(node)
-        arguments = [self.value(a) for a in node.args]
+        arguments = [self.write_expression(a) for a in node.args]
         name = node.func.id
         if name in self.functions:
-            return self.result(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})")
+            return self.assign_new_register(f"call i64 @{name}({', '.join(f'i64 {a}' for a in arguments)})")
         word = self.scope.get(name)
         if not isinstance(word, WordInstruction):
             raise _unsupported_word_syntax_error(node)
         pointers = {}
         for i, argument in enumerate(arguments):
             if f"{{p{i}}}" in word.ir:
-                pointers[f"p{i}"] = self.result(f"inttoptr i64 {argument} to ptr")
-        result = self.new()
-        self.emit(word.ir.format(*arguments, **pointers, r=result, relax=self.relax_text))
+                pointers[f"p{i}"] = self.assign_new_register(f"inttoptr i64 {argument} to ptr")
+        result = self.new_register_name()
+        self.emit_llvm_line(word.ir.format(*arguments, **pointers, r=result, relax=self.relax_text))
         if word.declare:
             self.declared.add(word.declare)
         return result if f"{result} =" in self.lines[-1] else "0"

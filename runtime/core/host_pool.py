@@ -64,7 +64,7 @@ def _make_host_pool_block_type(size: int, push: Callable[[int], None], freed: Ca
     return type("Block", (ctypes.c_char * size,), body)
 
 
-class HostPool:
+class HostMemoryPool:
     """Recycled host memory. All methods may be called from any thread."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class HostPool:
         return released
 
 
-_pools: weakref.WeakSet[HostPool] = weakref.WeakSet()
+_pools: weakref.WeakSet[HostMemoryPool] = weakref.WeakSet()
 
 
 def _renew_host_pool_locks_in_forked_child() -> None:

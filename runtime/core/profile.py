@@ -47,10 +47,10 @@ class Span:
 Later = Callable[[], Iterable[Span]]
 
 
-class Recorder:
+class ProfileRecorder:
     """Collects spans.
 
-    What is known only when work is done is read at the end (`read_at_end`). May be used by any thread.
+    What is known only when work is done is read at the end (`read_device_times_at_end`). May be used by any thread.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Recorder:
         """The number of a run of a plan that starts now."""
         return next(self._runs)
 
-    def read_at_end(self, read: Later) -> None:
+    def read_device_times_at_end(self, read: Later) -> None:
         self._later.append(read)
 
     @contextmanager
@@ -96,7 +96,7 @@ class Recorder:
         return self.spans
 
 
-active: Recorder | None = None
+active: ProfileRecorder | None = None
 
 
 def _import_nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]]:

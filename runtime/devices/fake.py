@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..core.frozen import dataclass, field
 from ..interpret.control_flow import RunIteration, run_control_flow
-from ..interpret.serial import PoisonTracker, error_with_task_location, poisoned_buffers
+from ..interpret.serial import PlanPoisonTracker, error_with_task_location, poisoned_buffers
 from ..program.device import Device, Event, Executable
 from ..program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
 from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, control_flow_bodies
@@ -84,7 +84,7 @@ class FakeTiming:
         return math.nan if any(event.error is not None for event in self._events) else self._microseconds
 
 
-class UnreadMemory:
+class FakeLoopDevice:
     """Memory of which nothing is known: all zero."""
 
     def integer(self, address: int) -> int:
@@ -304,7 +304,7 @@ class FakeExecutable(Executable):
         after: Sequence[tuple[int, Event]],
     ) -> tuple[Event, ...]:
         device, plan = self.device, self.plan
-        poison = PoisonTracker(plan, poisoned_buffers(plan, after))
+        poison = PlanPoisonTracker(plan, poisoned_buffers(plan, after))
         for place, step in enumerate(plan.steps):
             match step:
                 case Launch(stream, number):
@@ -348,7 +348,7 @@ class FakeExecutable(Executable):
             run_control_flow(
                 task,
                 [self._log_iteration(stream, body) for body in control_flow_bodies(task)],
-                UnreadMemory(),
+                FakeLoopDevice(),
                 addresses,
                 scalars,
             )

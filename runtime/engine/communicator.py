@@ -26,12 +26,12 @@ from ..core.errors import PlanError, RankError
 from ..core.frozen import dataclass
 from ..program.device import Event
 from ..program.world import Host, World
-from .promises import PlainPromise, Promise, make_promise
+from .promises import EnginePromise, PythonPromise, make_promise
 
 TEXT_BYTES = 4096  # what each rank tells of its collectives where they differ
 DIGEST_BYTES = 16
 CONTENT_BYTES = 240  # of each rank, beside the digest: as many as make no message slower
-Job = tuple[Callable[[], None], Promise | PlainPromise, str, bool]
+Job = tuple[Callable[[], None], EnginePromise | PythonPromise, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def agreement_on_one(name: str, dtype: np.dtype[np.generic] | None = None, shape
     return agreement_on((doing,), doing)
 
 
-class Communicator:
+class RankCommunicator:
     """What does the collectives of a world. failure: why it does none any more."""
 
     def __init__(self, world: World) -> None:
@@ -82,7 +82,7 @@ class Communicator:
         promise = make_promise(self._help)
         self._jobs.append((job, promise, doing, result))
         if self._thread is None:
-            self._start()
+            self._start_thread_of_jobs()
         self._given.put(True)
         return promise.event
 
@@ -102,7 +102,7 @@ class Communicator:
         with self._turn:
             while self._do_next():
                 pass
-            error = self._do(lambda: job(self._exchange(agreement, content)), agreement.doing)
+            error = self._run_one_job(lambda: job(self._exchange(agreement, content)), agreement.doing)
         if error is not None:
             raise error.with_traceback(None)
 
@@ -116,14 +116,14 @@ class Communicator:
         while self.before_close:
             self.before_close.pop()()
 
-    def _start(self) -> None:
+    def _start_thread_of_jobs(self) -> None:
         with self._lock:
             if self._thread is None:
                 name = f"collectives of rank {self.world.rank}"
-                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread = threading.Thread(target=self._run_jobs_in_order, name=name, daemon=True)
                 self._thread.start()
 
-    def _work(self) -> None:
+    def _run_jobs_in_order(self) -> None:
         while self._given.get():
             with self._turn:
                 self._do_next()
@@ -142,10 +142,10 @@ class Communicator:
         if not self._jobs:
             return False
         job, promise, doing, result = self._jobs.popleft()
-        promise.complete(self._do(job, doing), result)
+        promise.complete(self._run_one_job(job, doing), result)
         return True
 
-    def _do(self, job: Callable[[], None], doing: str) -> BaseException | None:
+    def _run_one_job(self, job: Callable[[], None], doing: str) -> BaseException | None:
         """What the job raised, or why none is done any more."""
         if self.failure is not None:
             return self.failure
@@ -156,13 +156,13 @@ class Communicator:
             if not isinstance(raised, PlanError):  # which all ranks have, and go on after
                 self.failure = raised
                 if not isinstance(raised, RankError):
-                    self._tell_others(raised)
+                    self._tell_other_ranks_of_failure(raised)
             return raised
         finally:
             self.world.doing = ""
         return None
 
-    def _tell_others(self, error: BaseException) -> None:
+    def _tell_other_ranks_of_failure(self, error: BaseException) -> None:
         """This rank does not come to its next collective."""
         where = "; ".join(getattr(error, "__notes__", ()))
         self.world.fail(f"{type(error).__name__}: {error}{f' ({where})' if where else ''}, before {self.world.doing}")

@@ -33,7 +33,7 @@ from ..codegen.native_callable import (
     read_memory_word,
 )
 from ..core.frozen import dataclass
-from ..core.host_pool import HostPool
+from ..core.host_pool import HostMemoryPool
 from ..interpret.serial import scalar_argument_bits
 from .encode_plan import PlanLayout
 from .engine import EngineFunctions, native_engine_functions
@@ -268,7 +268,7 @@ def direct_call_self_test() -> bool:
 
 
 def _pool_block_layout_as_expected() -> bool:
-    block = HostPool().allocate(64)
+    block = HostMemoryPool().allocate(64)
     return read_memory_word(id(block) + DATA_AT) == int(block.address)
 
 

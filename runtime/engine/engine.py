@@ -51,14 +51,26 @@ from .words.records import (
 HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0: the time is over
 TEXTS = (native_queues, native_poison, signals, native_streams, native_calls, native_loops)
 ENTRIES = (
-    "setup", "submit", "wait", "next_for_python", "done_by_python", "nudge", "stop", "call_inline", "direct", "worker",
-    "reserve", "run_loop", "run_branch", "record_event",
-)  # fmt: skip
+    "set_up_engine",
+    "submit_native_run",
+    "wait_for_native_event",
+    "take_stream_for_python",
+    "finish_step_of_python",
+    "wake_python_thread",
+    "stop_engine_threads",
+    "run_plan_inline_from_python",
+    "direct_call_from_python",
+    "run_worker_thread",
+    "run_reserve_thread",
+    "run_native_loop",
+    "run_native_branch",
+    "record_event",
+)
 _WORD = ctypes.c_uint64
 EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
 
 
-class StartedRun(Protocol):
+class RunOnEngine(Protocol):
     """A run, as the engine keeps it; see `engine.run`."""
 
     lost: bool
@@ -113,23 +125,23 @@ class EngineFunctions:
             "engine",
         )
         word, text = _WORD, ctypes.c_char_p
-        self.setup = code.function("setup", None, word)
-        self.submit = code.function("submit", None, word, word, word, word, text, word, gil=True)
-        self.wait = code.function("wait", word, *[word] * 8)
-        self.next_for_python = code.function("next_for_python", word, word, word, word, word)
-        self.done_by_python = code.function("done_by_python", None, word, word, word)
-        self.nudge = code.function("nudge", None, word)
-        self.stop = code.function("stop", None, word)
+        self.setup = code.function("set_up_engine", None, word)
+        self.submit = code.function("submit_native_run", None, word, word, word, word, text, word, gil=True)
+        self.wait = code.function("wait_for_native_event", word, *[word] * 8)
+        self.next_for_python = code.function("take_stream_for_python", word, word, word, word, word)
+        self.done_by_python = code.function("finish_step_of_python", None, word, word, word)
+        self.nudge = code.function("wake_python_thread", None, word)
+        self.stop = code.function("stop_engine_threads", None, word)
         self.record_event = code.function("record_event", None, *[word] * 4)
-        self.inline = code.function("call_inline", None, word, text, gil=True)
-        self.worker = code.functions["worker"]
-        self.reserve = code.functions["reserve"]
-        self.direct = code.functions["direct"]
-        self.run_loop = code.functions["run_loop"]
-        self.run_branch = code.functions["run_branch"]
+        self.inline = code.function("run_plan_inline_from_python", None, word, text, gil=True)
+        self.worker = code.functions["run_worker_thread"]
+        self.reserve = code.functions["run_reserve_thread"]
+        self.direct = code.functions["direct_call_from_python"]
+        self.run_loop = code.functions["run_native_loop"]
+        self.run_branch = code.functions["run_native_branch"]
 
 
-class Engine:
+class NativeEngine:
     """Native threads and what they share. Made by `engine_of_process()`."""
 
     def __init__(self, native: EngineFunctions) -> None:
@@ -139,7 +151,7 @@ class Engine:
         native.setup(self.address)
         self.numbers = itertools.count(1)
         self.causes = itertools.count(1)
-        self.runs: dict[int, StartedRun] = {}  # started and, as far as is known, not released; oldest first
+        self.runs: dict[int, RunOnEngine] = {}  # started and, as far as is known, not released; oldest first
         self.stopped = False
         self._threads: list[int] = []
         self._reserve = 0
@@ -147,16 +159,16 @@ class Engine:
         self._starting = threading.Lock()
 
     @property
-    def awake(self) -> int:
+    def awake_workers(self) -> int:
         """Workers that work, or look for work."""
         return self._words[AWAKE // 8]
 
     @property
-    def parked(self) -> int:
+    def parked_workers(self) -> int:
         return self._words[PARKED // 8]
 
     @property
-    def begun(self) -> tuple[int, int]:
+    def begun_and_ended_runs(self) -> tuple[int, int]:
         """How many runs have begun and not ended, and how many have ever begun."""
         return self._words[ACTIVE // 8], self._words[BEGUN // 8]
 
@@ -164,7 +176,7 @@ class Engine:
     def workers(self) -> int:
         return len(self._threads)
 
-    def set_chaos(self, on: bool) -> None:
+    def set_chaos_mode(self, on: bool) -> None:
         """Random delays, and any ready stream first."""
         self._words[CHAOS // 8] = on
 
@@ -174,14 +186,14 @@ class Engine:
             with self._starting:
                 if not self._threads and not self.stopped:
                     wanted = max(1, engine_thread_count() - 1)
-                    started = (self._start_thread(self.native.worker) for _ in range(wanted))
+                    started = (self._start_native_thread(self.native.worker) for _ in range(wanted))
                     self._threads = list(itertools.takewhile(bool, started))
                     if engine_thread_count() > 1:
-                        self._reserve = self._start_thread(self.native.reserve)
+                        self._reserve = self._start_native_thread(self.native.reserve)
                     self.stopped = not self._threads
         return not self.stopped
 
-    def start_python(self) -> None:
+    def start_python_threads(self) -> None:
         """Start the threads that do the steps that need Python, once."""
         if not self._python:
             with self._starting:
@@ -195,7 +207,7 @@ class Engine:
                         thread.start()
                     self._python = threads
 
-    def _start_thread(self, life: int) -> int:
+    def _start_native_thread(self, life: int) -> int:
         """A new thread, or 0 where the system allows no more."""
         import signal
 
@@ -255,7 +267,7 @@ class Engine:
                 python.join(max(0.0, until - time.monotonic()))
 
 
-_engine: Engine | None = None
+_engine: NativeEngine | None = None
 _native: EngineFunctions | None = None
 _failed: str | None = None
 _making = threading.Lock()
@@ -274,13 +286,13 @@ def native_engine_functions() -> EngineFunctions | None:
     return _native
 
 
-def engine_of_process() -> Engine | None:
+def engine_of_process() -> NativeEngine | None:
     """The process' engine, or None."""
     global _engine
     if _engine is None and (found := native_engine_functions()) is not None:
         with _making:
             if _engine is None:
-                _engine = Engine(found)
+                _engine = NativeEngine(found)
     return _engine
 
 

@@ -39,20 +39,20 @@ def make_control_flow_call(task: Task, function: Function, program: str, by_step
 
     function: the address of a kernel. program: whose task it is, for errors. by_steps: runs it from Python, which it is
     where there is nothing native, or every step is to run by itself."""
-    made: list[_ControlCall] = []  # at the first call
+    made: list[_HostControlFlowCall] = []  # at the first call
 
     def run_control_flow_task(addresses: Addresses, scalars: Any) -> None:
         if settings.engine == "sync" or native_engine_functions() is None:
             by_steps(addresses, scalars)
             return
         if not made:
-            made.append(_ControlCall(task, function, program))
+            made.append(_HostControlFlowCall(task, function, program))
         made[0].run(addresses, scalars)
 
     return run_control_flow_task
 
 
-class _ControlCall:
+class _HostControlFlowCall:
     """`native_engine_functions`, `address`: what `encode_plan` asks of an engine. This has no threads; its word STOP
     ends loops."""
 

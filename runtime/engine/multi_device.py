@@ -16,14 +16,14 @@ from ..program.device import Device, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
 from .collective_calls import CollectiveCall, collective_lines_of_plan
-from .communicator import Agreement, Communicator, agreement_on
+from .communicator import Agreement, RankCommunicator, agreement_on
 
 Prepare = Callable[[Device, Plan], Executable]
 Events = list[Event | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyPart:
+class PreparedPart:
     """A part on its device. values: of each buffer of its program, None for temporaries; reads: (buffer, value) of what
     it reads; writes: values; scalars: which of the call's numbers are its own; arena: bytes."""
 
@@ -47,7 +47,7 @@ class ReadyPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyCopy:
+class PreparedCopy:
     """A copy of value `read` on device `source` to value `write` on device `target`."""
 
     source: Device
@@ -62,11 +62,11 @@ class ReadyCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyCollective:
+class PreparedCollective:
     """A collective of this rank and all others."""
 
     call: CollectiveCall
-    communicator: Communicator
+    communicator: RankCommunicator
     doing: str
 
     def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> Event | None:
@@ -93,7 +93,7 @@ class MultiDeviceExecutable:
         devices: Sequence[Device],
         plan: MultiDevicePlan,
         prepare: Prepare,
-        communicator: Communicator | None = None,
+        communicator: RankCommunicator | None = None,
     ) -> None:
         self.plan = plan
         self._devices = devices
@@ -103,27 +103,27 @@ class MultiDeviceExecutable:
         self._collectives = bool(plan.collectives)
         self._agreement = agreement_on(collective_lines_of_plan(plan), f"the collectives of {plan.name}")
         self._steps = [
-            self._copy(step)
+            self._prepare_copy(step)
             if isinstance(step, CopyValue)
-            else self._part(step, prepare)
+            else self._prepare_part(step, prepare)
             if isinstance(step, RunPart)
-            else self._collective(step)
+            else self._prepare_collective(step)
             for step in plan.steps
         ]
 
-    def _collective(self, step: Collective) -> ReadyCollective:
+    def _prepare_collective(self, step: Collective) -> PreparedCollective:
         assert self._communicator is not None
         device = self._devices[self.plan.values[step.reads[0]].device]
         doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
-        return ReadyCollective(CollectiveCall(step, device, self._communicator.world), self._communicator, doing)
+        return PreparedCollective(CollectiveCall(step, device, self._communicator.world), self._communicator, doing)
 
-    def _agree(self) -> Event | Agreement | None:
+    def _agree_with_ranks_on_plan(self) -> Event | Agreement | None:
         """All ranks are about to run this plan. The first time nothing starts before they have said so; later they say
         so while the first part runs or, where there is none, with the first collective."""
         communicator = self._communicator
         if communicator is None or not self._collectives:
             return None
-        if self._agreed and isinstance(self._steps[0], ReadyCollective):
+        if self._agreed and isinstance(self._steps[0], PreparedCollective):
             return self._agreement
         agreed = communicator.agree(self._agreement)
         if not self._agreed:
@@ -131,12 +131,12 @@ class MultiDeviceExecutable:
             self._agreed = True
         return agreed
 
-    def _copy(self, step: CopyValue) -> ReadyCopy:
+    def _prepare_copy(self, step: CopyValue) -> PreparedCopy:
         source, target = self.plan.values[step.source], self.plan.values[step.target]
         devices = self._devices[source.device], self._devices[target.device]
-        return ReadyCopy(*devices, step.source, step.target, target.nbytes)
+        return PreparedCopy(*devices, step.source, step.target, target.nbytes)
 
-    def _part(self, step: RunPart, prepare: Prepare) -> ReadyPart:
+    def _prepare_part(self, step: RunPart, prepare: Prepare) -> PreparedPart:
         device, part = self._devices[step.device], self.plan.parts[step.part]
         key = step.part, step.device
         if key not in self._executables:
@@ -146,7 +146,7 @@ class MultiDeviceExecutable:
         held = dict((*reads, *zip(program.outputs, step.writes, strict=True)))
         values = tuple(held.get(b) for b in range(len(program.buffers)))
         executable = self._executables[key]
-        return ReadyPart(executable, device, values, reads, step.writes, step.scalars, part.arena_bytes)
+        return PreparedPart(executable, device, values, reads, step.writes, step.scalars, part.arena_bytes)
 
     def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Events) -> tuple[Events, list[Any]]:
         """Start the plan once. memories: of each value. events: when each is there, None for what is, or is not yet.
@@ -154,13 +154,13 @@ class MultiDeviceExecutable:
         The events of all values, and memory beside theirs that must live until those have happened. Raises OutOfMemory
         before anything has started; where a step cannot start, what has is waited for."""
         arenas = [
-            step.device.allocate(step.arena) if isinstance(step, ReadyPart) and step.arena else None
+            step.device.allocate(step.arena) if isinstance(step, PreparedPart) and step.arena else None
             for step in self._steps
         ]
-        agreed = self._agree()
+        agreed = self._agree_with_ranks_on_plan()
         try:
             for step, arena in zip(self._steps, arenas, strict=True):
-                if isinstance(step, ReadyCollective):
+                if isinstance(step, PreparedCollective):
                     agreed = step.start_after(agreed, memories, events)
                 else:
                     step.start(memories, arena, scalars, events)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..program.device import Event
 from . import unread_errors
-from .engine import Engine, allocate_aligned_words, engine_of_process
+from .engine import NativeEngine, allocate_aligned_words, engine_of_process
 from .run import FailedEvent, NativeRun, RunEvent
 from .words import records as e
 
@@ -47,12 +47,12 @@ class _PromiseEvent(RunEvent):
         super().wait()
 
 
-class Promise:
+class EnginePromise:
     """event: what happens when `complete` is called, once. help: what whoever waits for it does first."""
 
     __slots__ = ("_engine", "_run", "event", "help")
 
-    def __init__(self, engine: Engine, help: Help = _wait_alone) -> None:
+    def __init__(self, engine: NativeEngine, help: Help = _wait_alone) -> None:
         free: list[Any] = []
         self._engine, self.help = engine, help
         self._run = NativeRun(engine, _Record(), free, self)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def make_failed_event(error: BaseException, unread: bool) -> FailedEvent:
     return FailedEvent(error, unread_errors.keep_unread_error(error) if unread else 0)
 
 
-class PlainPromise:
+class PythonPromise:
     """The same where there is no native engine; its event is one of Python's."""
 
     def __init__(self, help: Help = _wait_alone) -> None:
@@ -106,7 +106,7 @@ class PlainPromise:
             self.failure.raise_error()
 
 
-def make_promise(help: Help = _wait_alone) -> Promise | PlainPromise:
-    """help: see `Promise`."""
+def make_promise(help: Help = _wait_alone) -> EnginePromise | PythonPromise:
+    """help: see `EnginePromise`."""
     engine = engine_of_process()
-    return PlainPromise(help) if engine is None or not engine.start() else Promise(engine, help)
+    return PythonPromise(help) if engine is None or not engine.start() else EnginePromise(engine, help)

@@ -16,13 +16,13 @@ from ..program.device import error_of_event
 from . import unread_errors
 from .deferred_interrupt import raise_error_of_signal_handler
 from .encode_plan import PlanLayout
-from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, Engine, allocate_aligned_words
+from .engine import BROKEN_OFF, HAPPENED, PYTHON_STEP, NativeEngine, allocate_aligned_words
 from .words import records as e
 
 _ENDED_EARLY = "Ctrl-C, or a signal handler that raised, ended a loop of this work: it has no result"
 
 
-class Owner(Protocol):
+class RunOwner(Protocol):
     """An executable, as its runs see it: it owns the native steps and the kernels."""
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
@@ -96,7 +96,7 @@ class NativeRun:
         "_free", "_gates", "addresses", "after", "engine", "failures", "lost", "number", "owner", "record", "scalars"
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, record: RunRecord, free: list[RunRecord], owner: Owner) -> None:
+    def __init__(self, engine: NativeEngine, record: RunRecord, free: list[RunRecord], owner: RunOwner) -> None:
         self.engine = engine
         self.record = record
         self.owner = owner
@@ -124,13 +124,13 @@ class NativeRun:
         if words[e.RUN_FAILED // 8]:  # the last time
             for place in layout.poison:
                 words[place // 8] = 0
-        self._close_gates(layout, after)
+        self._write_gates_of_buffers(layout, after)
         _settle_finished_runs(engine)
         engine.runs[self.number] = self
         address = self.record.address
         engine.native.submit(engine.address, layout.plan, address, address + layout.arguments, table, self.number)
 
-    def _close_gates(self, layout: PlanLayout, after: Iterable[tuple[int, Any]]) -> None:
+    def _write_gates_of_buffers(self, layout: PlanLayout, after: Iterable[tuple[int, Any]]) -> None:
         """Write what each gate waits for (event, number, the place of the buffer's poison); a bad past event becomes a
         poisoned one."""
         gated: dict[int, list[int]] = {}
@@ -223,13 +223,15 @@ class NativeRun:
                 self._require_live_process()
                 run, at = event.run, event.run.record.address
                 want = (event.address, run.number, goal, self.number)
-                self._react_to_wait(native.wait(engine.address, at, event.needs, *want, e.SLICE_NS), at, event.needs)
+                self._react_to_native_wait(
+                    native.wait(engine.address, at, event.needs, *want, e.SLICE_NS), at, event.needs
+                )
         at, want = self.record.address, (goal, self.number, goal, self.number)
         while (found := native.wait(engine.address, at, needs, *want, e.SLICE_NS)) != HAPPENED:
             self._require_live_process()
-            self._react_to_wait(found, at, needs)
+            self._react_to_native_wait(found, at, needs)
 
-    def _react_to_wait(self, found: int, run: int, needs: int) -> None:
+    def _react_to_native_wait(self, found: int, run: int, needs: int) -> None:
         """To what a native wait has answered."""
         if found == PYTHON_STEP:
             self.engine.do_python_step(run, needs)
@@ -334,7 +336,7 @@ def _failure_poisoning_event(event: Any) -> FailedEvent | None:
     return None if error is None else FailedEvent(error, number)
 
 
-def _settle_finished_runs(engine: Engine) -> None:
+def _settle_finished_runs(engine: NativeEngine) -> None:
     """Let go of the runs that are over, oldest first (a run settles after those that it waited for)."""
     runs = engine.runs
     while runs:
@@ -348,7 +350,7 @@ def _settle_finished_runs(engine: Engine) -> None:
         runs.pop(number, None)
 
 
-def wait_for_all_runs(engine: Engine) -> None:
+def wait_for_all_runs(engine: NativeEngine) -> None:
     """Until every run that has started is over, well or badly."""
     for run in list(engine.runs.values()):
         if not run.released and not run.lost:

@@ -62,7 +62,7 @@ def poisoned_buffers(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, 
     return bad
 
 
-class PoisonTracker:
+class PlanPoisonTracker:
     """The errors of one call so far; true if there are any. bad: the errors of poisoned arguments, by buffer."""
 
     def __init__(self, plan: Plan, bad: Mapping[int, BaseException] | None = None) -> None:
@@ -140,7 +140,7 @@ def scalar_argument_bits(value: Any, dtype: str) -> int:
     return int.from_bytes(raw, "little")
 
 
-class HostMemory:
+class HostLoopDevice:
     """What loops do with memory that the host can read."""
 
     def integer(self, address: int) -> int:
@@ -168,7 +168,7 @@ def _serial_call_of_task(task: Task, function: Callable[[Kernel], int]) -> Call:
         call = numpy_call_of_library_task(task)
         return lambda addresses, scalars: call(addresses)
     iterations = [_serial_call_of_loop_body(body, serial_calls_of_tasks(body, function)) for body in task.kernel.bodies]
-    return lambda addresses, scalars: run_control_flow(task, iterations, HostMemory(), addresses, scalars)
+    return lambda addresses, scalars: run_control_flow(task, iterations, HostLoopDevice(), addresses, scalars)
 
 
 def _serial_call_of_loop_body(body: Plan, calls: Sequence[Call]) -> RunIteration:
@@ -213,7 +213,7 @@ def run_plan_serially(
 
     poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
     """
-    poison = PoisonTracker(plan, poisoned)
+    poison = PlanPoisonTracker(plan, poisoned)
     for step in plan.steps:
         if not isinstance(step, Launch) or (poison and poison.is_poisoned(step.task)):
             continue

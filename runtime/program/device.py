@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.errors import KernelGraphError
 from ..core.frozen import dataclass
-from ..core.profile import Recorder
+from ..core.profile import ProfileRecorder
 from .plan import Plan
 from .program import Kernel
 
@@ -295,7 +295,7 @@ class Device(Protocol):
         """Bytes in use by replayed graphs."""
         return 0
 
-    def profiled(self, recorder: Recorder) -> list[tuple[Any, str, Any]]:
+    def profiled(self, recorder: ProfileRecorder) -> list[tuple[Any, str, Any]]:
         """Measure steps and copies from now on; (object, attribute, value) of what it was before, to be put back."""
         return []
 

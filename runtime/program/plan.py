@@ -10,7 +10,7 @@ workspace; the numbers. All but counts and numbers are pointers.
 
 An iteration reads the carried values where they are and writes new ones to buffers of the pool that are free; a value
 that a carried value merely takes over stays where it is. So values are never copied: which buffer holds which follows
-from the number of the iteration alone, and after a few iterations the pattern repeats (`Rotation`).
+from the number of the iteration alone, and after a few iterations the pattern repeats (`LoopRotation`).
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Loop:
         return tuple(program.buffers[b].nbytes for b in program.inputs[: len(self.follows)])
 
     @property
-    def rotation(self) -> Rotation:
+    def rotation(self) -> LoopRotation:
         return find_loop_rotation(self.follows, self.sizes, self.flag)
 
     def __str__(self) -> str:
@@ -227,7 +227,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Rotation:
+class LoopRotation:
     """Where carried values live: places 0, 1, ... are the initial values', those from `carried` on the pool's.
 
     Row `at(t)` is iteration t's. held[row][i]: the place of carried value i before the iteration; fresh[row]: the
@@ -246,7 +246,7 @@ class Rotation:
 
 
 @lru_cache(1024)
-def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> Rotation:
+def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> LoopRotation:
     """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last iteration.
 
     Raises ValueError where two values take over the same one."""
@@ -275,7 +275,7 @@ def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: b
         free = left + [place for i, place in enumerate(held) if i not in follows and place >= count]
         held = following
     names = tuple(_name_loop_pool_buffers(row, owners, sizes, count, flag) for row in every)
-    return Rotation(seen[state], tuple(every), tuple(fresh), names)
+    return LoopRotation(seen[state], tuple(every), tuple(fresh), names)
 
 
 def _name_loop_pool_buffers(

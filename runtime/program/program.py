@@ -242,7 +242,7 @@ class Program:
 def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
     """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
     anti: False leaves out those that write over what the earlier one only reads."""
-    touched: dict[int, _Accesses] = {}
+    touched: dict[int, _BufferAccesses] = {}
     result: list[frozenset[int]] = []
     for number, task in enumerate(program.tasks):
         found: set[int] = set()
@@ -254,13 +254,13 @@ def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int
                         found.add(other)
         for region, writes, span in accesses:
             if region.buffer not in touched:
-                touched[region.buffer] = _Accesses()
+                touched[region.buffer] = _BufferAccesses()
             touched[region.buffer].add(number, region, writes, span)
         result.append(frozenset(found))
     return tuple(result)
 
 
-class _Accesses:
+class _BufferAccesses:
     """Who reads and writes a buffer, found by place."""
 
     FEW = 64  # that are looked at one by one

@@ -72,7 +72,7 @@ def _runs_on_copy_engine(kernel: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _LongestPaths:
+class _LongestTaskPaths:
     """top[v], rank[v]: the longest paths to the end of task `v` and from its start; longest: of all."""
 
     top: list[float]
@@ -84,7 +84,7 @@ class _LongestPaths:
         return max(0.0, self.top[u] + self.rank[v] - self.longest)
 
 
-def _longest_paths_through_tasks(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _LongestPaths:
+def _longest_paths_through_tasks(preds: Preds, before: Sequence[int], costs: Sequence[float]) -> _LongestTaskPaths:
     order = sorted(range(len(before)), key=lambda v: before[v].bit_count())
     top, rank = [0.0] * len(before), list(costs)
     for v in order:
@@ -92,11 +92,11 @@ def _longest_paths_through_tasks(preds: Preds, before: Sequence[int], costs: Seq
     for v in reversed(order):
         for p in preds[v]:
             rank[p] = max(rank[p], costs[p] + rank[v])
-    return _LongestPaths(top, rank, max(top, default=0.0))
+    return _LongestTaskPaths(top, rank, max(top, default=0.0))
 
 
 def _cheapest_memory_saving_order(
-    heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _LongestPaths, copies: int
+    heavy: Sequence[int], temps: Temporaries, before: Sequence[int], paths: _LongestTaskPaths, copies: int
 ) -> tuple[int, int] | None:
     """The pair of buffers (first, second) to put in order that costs least time for the bytes saved, if any may be."""
     users, sizes = temps.users, temps.sizes
@@ -116,7 +116,7 @@ def _cheapest_memory_saving_order(
 
 
 def _order_tasks_after(
-    first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _LongestPaths
+    first: int, second: int, preds: Sequence[set[int]], before: list[int], paths: _LongestTaskPaths
 ) -> list[AddedDependence]:
     """Let a set of tasks wait for another one: new edges, with `preds` and `before` brought up to date."""
     ends, starts = _maximal_tasks(first, before), _minimal_tasks(second, before)

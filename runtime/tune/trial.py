@@ -14,7 +14,13 @@ from ..program.plan import Plan, plan_boundary
 from ..program.program import Program
 from ..schedule.cost_model import MachineModel
 from ..schedule.schedule import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
-from .tuner import Tuner, load_stored_tuning_winner, size_bucket_of_program, size_free_program_key, store_tuning_winner
+from .tuner import (
+    PlanTuner,
+    load_stored_tuning_winner,
+    size_bucket_of_program,
+    size_free_program_key,
+    store_tuning_winner,
+)
 
 
 def verify_and_prepare_plan(device: Device, plan: Plan, way: str = "") -> Executable:
@@ -41,16 +47,16 @@ class PlanTrial:
         """origin: where `start` comes from, in words. on_winner is called once, with the tuner, when it has decided."""
         self.candidates = tuple(candidates)
         self.origin = origin
-        self.on_winner: Callable[[Tuner], None] = lambda tuner: None
+        self.on_winner: Callable[[PlanTuner], None] = lambda tuner: None
         self._device = device
         self._lock = threading.RLock()
         self._ready: dict[int, Executable] = {}
         self._pending: list[tuple[int, Timing]] = []
-        self.tuner = Tuner(tuple(c.name for c in candidates), start)
+        self.tuner = PlanTuner(tuple(c.name for c in candidates), start)
         self._start = start
         self.executable = self.candidate_executable(start)
         if not device.measures:
-            self._settle_on_candidate(start, f"left to the model: {device.kind} takes no times")
+            self._settle_on_winner(start, f"left to the model: {device.kind} takes no times")
 
     @property
     def plan(self) -> Plan:
@@ -61,7 +67,7 @@ class PlanTrial:
         """The candidate that runs where none is measured."""
         if self.tuner.winner is not None:
             return self.tuner.winner
-        live = self.tuner.live
+        live = self.tuner.live_candidates
         return self._start if self._start in live else live[0]
 
     def candidate_executable(self, number: int) -> Executable:
@@ -105,7 +111,7 @@ class PlanTrial:
     def drop(self, number: int, why: str) -> bool:
         """A call of the candidate could not start; whether another candidate is left to try."""
         with self._lock:
-            if self.tuner.winner is not None or len(self.tuner.live) < 2:
+            if self.tuner.winner is not None or len(self.tuner.live_candidates) < 2:
                 return False
             self.tuner.drop(number, why)
             self._settle_if_decided()
@@ -125,7 +131,7 @@ class PlanTrial:
         self._pending = waiting
         self._settle_if_decided()
 
-    def _settle_on_candidate(self, number: int, why: str) -> None:
+    def _settle_on_winner(self, number: int, why: str) -> None:
         self.tuner.winner, self.tuner.reason = number, why
         self._settle_if_decided()
 
@@ -180,7 +186,7 @@ def open_plan_trial(
     else:
         trial = PlanTrial(candidates, start, device)
 
-    def store_tuned_winner(tuner: Tuner) -> None:
+    def store_tuned_winner(tuner: PlanTuner) -> None:
         if tuner.is_measured:
             assert tuner.winner is not None
             store_tuning_winner(key, sizes, tuner.names[tuner.winner], tuner.measurements(), program.name)

@@ -1,8 +1,8 @@
 """Which of several ways to run a program is the fastest: times of early calls in, the winner out, kept on disk.
 
-`Tuner` decides from plain numbers and touches no clock and no device: `next_candidate` says which candidate the next
-call gets, `add_sample` takes what that call's events told later. `load_stored_tuning_winner` and `store_tuning_winner`
-remember winners between processes.
+`PlanTuner` decides from plain numbers and touches no clock and no device: `next_candidate` says which candidate the
+next call gets, `add_sample` takes what that call's events told later. `load_stored_tuning_winner` and
+`store_tuning_winner` remember winners between processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 @dataclass(slots=True)
-class Tuner:
+class PlanTuner:
     """names: the candidates in order of preference, one stream first: the first of those within TIE of the fastest
     wins. start: the one that runs where no sample is due, and wins if too few samples count.
 
@@ -63,7 +63,7 @@ class Tuner:
         """
         if self.winner is not None:
             return None
-        due = [c for c in self.live if self._issued[c] < WARM + self._wanted]
+        due = [c for c in self.live_candidates if self._issued[c] < WARM + self._wanted]
         if not due:
             return None
         fewest = min(self._issued[c] for c in due)
@@ -95,14 +95,18 @@ class Tuner:
             self._decide_winner()
 
     @property
-    def live(self) -> list[int]:
+    def live_candidates(self) -> list[int]:
         """The candidates that have not been given up."""
         return [c for c in range(len(self.names)) if c not in self._out]
 
     @property
     def is_measured(self) -> bool:
         """Whether the winner was found by the clock."""
-        return self.winner is not None and all(len(self.times[c]) >= ENOUGH for c in self.live) and not self._gave_up
+        return (
+            self.winner is not None
+            and all(len(self.times[c]) >= ENOUGH for c in self.live_candidates)
+            and not self._gave_up
+        )
 
     def measurements(self) -> dict[str, float]:
         """Microseconds of each candidate that was measured."""
@@ -114,7 +118,7 @@ class Tuner:
 
     def _drop_clear_losers(self, candidate: int) -> None:
         """A few samples are enough of a candidate that is far behind another."""
-        known = [c for c in self.live if len(self.times[c]) >= ENOUGH]
+        known = [c for c in self.live_candidates if len(self.times[c]) >= ENOUGH]
         if candidate in known:
             slowest = {c: max(self.times[c]) for c in known}
             best = min(known, key=lambda c: slowest[c])
@@ -123,7 +127,7 @@ class Tuner:
                     self._out[c] = f"more than {OUT} times as slow as {self.names[best]}"
 
     def _decide_winner(self) -> None:
-        live = self.live
+        live = self.live_candidates
         if len(live) <= 1:
             self.winner = live[0] if live else self.start
             self.reason = (

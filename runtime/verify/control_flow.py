@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..program.plan import FRESH, Branch, ControlFlowArguments, Loop, Plan, Rotation, control_flow_arguments
+from ..program.plan import FRESH, Branch, ControlFlowArguments, Loop, LoopRotation, Plan, control_flow_arguments
 from ..program.program import Argument, Pointer, Region, Task
 
 Found = tuple[str, str]  # a kind of violation, and why
@@ -32,7 +32,7 @@ def control_flow_violations(task: Task, between: Between) -> Iterator[Found]:
         yield from _races_between_iterations(kernel, rotation, between)
 
 
-def _loop_rotation_violations(loop: Loop, rotation: Rotation) -> Iterator[Found]:
+def _loop_rotation_violations(loop: Loop, rotation: LoopRotation) -> Iterator[Found]:
     """Every iteration's values lie apart, none is lost, and each result ends where it belongs."""
     carried, sizes = len(loop.follows), loop.sizes
     places: dict[int, int] = dict(enumerate(sizes))
@@ -121,7 +121,7 @@ def _overlapping_loop_buffer_violations(
                 yield "loop", f"{what} and {other} share bytes of b{a.buffer}"
 
 
-def _races_between_iterations(loop: Loop, rotation: Rotation, between: Between) -> Iterator[Found]:
+def _races_between_iterations(loop: Loop, rotation: LoopRotation, between: Between) -> Iterator[Found]:
     """Each iteration against the next, on the memory that they share."""
     program, carried = loop.body.program, len(loop.follows)
 

@@ -48,7 +48,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _LaunchedAccess:
     """One region that a launch touches. base: where its buffer starts in `memory`."""
 
     call: int
@@ -71,7 +71,7 @@ class _Access:
     def high(self) -> int:
         return self.base + self.region.span[1]
 
-    def precedes(self, other: _Access) -> bool:
+    def precedes(self, other: _LaunchedAccess) -> bool:
         return other.clock[self.stream] >= self.position
 
 
@@ -234,7 +234,7 @@ def _replay_plan_on_vector_clocks(
 
 def _memory_accesses_of_launched_tasks(
     plan: Plan, replay: _Replay, call: int, same: dict[int, Memory]
-) -> Iterator[_Access]:
+) -> Iterator[_LaunchedAccess]:
     """Everything that launched tasks touch. same: buffers that live somewhere else than usual."""
     for number, (stream, position, clock) in replay.launches.items():
         task = plan.tasks[number]
@@ -246,17 +246,19 @@ def _memory_accesses_of_launched_tasks(
                 memory = same.get(region.buffer, usual)
                 base = offset or 0
                 if region.span[0] < region.span[1]:
-                    yield _Access(call, number, step, task.line, region, base, memory, writes, stream, position, clock)
+                    yield _LaunchedAccess(
+                        call, number, step, task.line, region, base, memory, writes, stream, position, clock
+                    )
 
 
-def _unordered_conflict_violations(accesses: Sequence[_Access], across: bool = False) -> Iterator[Violation]:
+def _unordered_conflict_violations(accesses: Sequence[_LaunchedAccess], across: bool = False) -> Iterator[Violation]:
     """Pairs that touch a common byte, one writing, and are not ordered as they must be. across: of two calls only."""
-    directions: dict[tuple[int, int], tuple[bool, _Access, _Access]] = {}
-    by_memory: dict[Memory, list[_Access]] = {}
+    directions: dict[tuple[int, int], tuple[bool, _LaunchedAccess, _LaunchedAccess]] = {}
+    by_memory: dict[Memory, list[_LaunchedAccess]] = {}
     for access in accesses:
         by_memory.setdefault(access.memory, []).append(access)
     for memory in sorted(by_memory):
-        active: list[tuple[int, _Access]] = []
+        active: list[tuple[int, _LaunchedAccess]] = []
         for low, high, _, new in sorted((a.low, a.high, i, a) for i, a in enumerate(by_memory[memory])):
             active = [item for item in active if item[0] > low]
             for _, old in active:
@@ -270,7 +272,9 @@ def _unordered_conflict_violations(accesses: Sequence[_Access], across: bool = F
 
 
 def _conflict_violation(
-    a: _Access, b: _Access, directions: dict[tuple[int, int], tuple[bool, _Access, _Access]]
+    a: _LaunchedAccess,
+    b: _LaunchedAccess,
+    directions: dict[tuple[int, int], tuple[bool, _LaunchedAccess, _LaunchedAccess]],
 ) -> Iterator[Violation]:
     """What is wrong with a conflicting pair; `a` comes first in the program, or in the earlier call.
 
@@ -289,14 +293,14 @@ def _conflict_violation(
         yield _describe_conflict("order", a, b, "the second happens before the first")
 
 
-def _describe_conflict(kind: str, a: _Access, b: _Access, why: str) -> Violation:
+def _describe_conflict(kind: str, a: _LaunchedAccess, b: _LaunchedAccess, why: str) -> Violation:
     memory = "the arena" if a.memory == ARENA else f"b{a.region.buffer}"
     lines = tuple(dict.fromkeys(line for line in (a.line, b.line) if line))
     first, second = (f"{x.step} {'writes' if x.writes else 'reads'} b{x.region.buffer}" for x in (a, b))
     return Violation(kind, first, second, why, memory, max(a.low, b.low), min(a.high, b.high), lines)
 
 
-def _memory_accesses_overlap(a: _Access, b: _Access) -> bool:
+def _memory_accesses_overlap(a: _LaunchedAccess, b: _LaunchedAccess) -> bool:
     return regions_share_byte(a.region, a.base, b.region, b.base)
 
 
@@ -363,9 +367,9 @@ def _out_of_bounds_region_violations(plan: Plan) -> Iterator[Violation]:
             yield Violation("bounds", f"b{b}", "", why, "the arena", offset, offset + nbytes)
 
 
-def _uninitialised_read_violations(plan: Plan, accesses: Sequence[_Access]) -> Iterator[Violation]:
+def _uninitialised_read_violations(plan: Plan, accesses: Sequence[_LaunchedAccess]) -> Iterator[Violation]:
     """Reads of a temporary of which no task writes a common byte first."""
-    writes: dict[int, list[_Access]] = {}
+    writes: dict[int, list[_LaunchedAccess]] = {}
     for access in accesses:
         if access.writes:
             writes.setdefault(access.region.buffer, []).append(access)

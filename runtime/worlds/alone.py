@@ -9,7 +9,7 @@ from ..core.errors import RankError
 from ..program.world import Host, World, copied_bytes_of_array
 
 
-class AloneWorld(World):
+class SingleRankWorld(World):
     """One rank, whose collectives copy."""
 
     kind = "alone"
@@ -41,19 +41,19 @@ class AloneWorld(World):
         """Nobody to wait for."""
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        self._box(channel).put((0, message, copied_bytes_of_array(array)))
+        self._message_box(channel).put((0, message, copied_bytes_of_array(array)))
 
     def receive(
         self, channel: int, stop: Callable[[], bool], source: int | None = None
     ) -> tuple[int, bytes, Host] | None:
         while not stop():
             try:
-                return self._box(channel).get(timeout=0.05)
+                return self._message_box(channel).get(timeout=0.05)
             except queue.Empty:
                 continue
         return None
 
-    def _box(self, channel: int) -> queue.SimpleQueue[tuple[int, bytes, Host]]:
+    def _message_box(self, channel: int) -> queue.SimpleQueue[tuple[int, bytes, Host]]:
         return self._mail.setdefault(channel, queue.SimpleQueue())
 
     def lost(self) -> set[int]:

@@ -56,7 +56,7 @@ class MPIWorld(World):
         self._answers: dict[int, tuple[int, str]] = {}
         self._closed = False
         self._sending = threading.Lock()
-        self._watcher = threading.Thread(target=self._look_after, name=f"watch of rank {self.rank}", daemon=True)
+        self._watcher = threading.Thread(target=self._watch_other_ranks, name=f"watch of rank {self.rank}", daemon=True)
         self._watcher.start()
 
     # collectives
@@ -125,16 +125,16 @@ class MPIWorld(World):
         nbytes = 0 if array is None else array.nbytes
         if array is None or nbytes <= TOGETHER_BYTES:
             content = b"" if array is None else array.tobytes()
-            self._deliver(HEADER.pack(len(message), 0) + message + content, None, to, channel)
+            self._deliver_message(HEADER.pack(len(message), 0) + message + content, None, to, channel)
         else:
-            self._deliver(HEADER.pack(len(message), nbytes) + message, array, to, channel)
+            self._deliver_message(HEADER.pack(len(message), nbytes) + message, array, to, channel)
 
-    def _deliver(self, head: bytes, body: Host | None, to: int, channel: int) -> None:
+    def _deliver_message(self, head: bytes, body: Host | None, to: int, channel: int) -> None:
         with self._sending:
             requests = [self._mail.Isend([head, MPI.BYTE], to, 2 * channel)]
             if body is not None:
                 requests.append(self._mail.Isend([body, MPI.BYTE], to, 2 * channel + 1))
-        self._rest(lambda: bool(MPI.Request.Testall(requests)), to)
+        self._poll_until_ready(lambda: bool(MPI.Request.Testall(requests)), to)
 
     def receive(
         self, channel: int, stop: Callable[[], bool], source: int | None = None
@@ -148,7 +148,7 @@ class MPIWorld(World):
                 taken.append(message)
             return message is not None or stop()
 
-        self._rest(has_message_arrived, source)
+        self._poll_until_ready(has_message_arrived, source)
         if not taken:
             return None
         head = np.empty(status.Get_count(MPI.BYTE), np.uint8)
@@ -160,10 +160,10 @@ class MPIWorld(World):
             return sender, text, head[HEADER.size + length :]
         body = np.empty(nbytes, np.uint8)
         request = self._mail.Irecv([body, MPI.BYTE], sender, 2 * channel + 1)
-        self._rest(lambda: bool(request.Test()), sender)
+        self._poll_until_ready(lambda: bool(request.Test()), sender)
         return sender, text, body
 
-    def _rest(self, ready: Callable[[], bool], other: int | None) -> None:
+    def _poll_until_ready(self, ready: Callable[[], bool], other: int | None) -> None:
         """Until something is ready: at first in a loop that gives the core to others, then asleep in between."""
         start = time.monotonic()
         while not ready():
@@ -182,24 +182,26 @@ class MPIWorld(World):
 
     # how the other ranks are
 
-    def _look_after(self) -> None:
+    def _watch_other_ranks(self) -> None:
         while not self._closed:
             time.sleep(LOOK_SECONDS)
             try:
-                self._read_notices()
+                self._read_notices_of_ranks()
                 since, count = self._since, self.count
                 waited = time.monotonic() - since if since else 0.0
                 gone = [r for r, reached in self.left.items() if reached < count]
                 if gone and waited > PATIENCE_SECONDS:
-                    self._give_up(f"rank {gone[0]} has ended, and rank {self.rank} waits in {self.doing}", (*gone,))
+                    self._fail_collective_of_ranks(
+                        f"rank {gone[0]} has ended, and rank {self.rank} waits in {self.doing}", (*gone,)
+                    )
                 elif waited > settings.collective_timeout:
-                    self._give_up(*self._late())
+                    self._fail_collective_of_ranks(*self._text_of_late_ranks())
             except MPI.Exception as error:
                 if not self.elastic:
                     self.fail(error.Get_error_string())
                 return
 
-    def _read_notices(self) -> None:
+    def _read_notices_of_ranks(self) -> None:
         status = MPI.Status()
         while self._watch.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
             kind, other = status.Get_tag(), status.Get_source()
@@ -213,15 +215,15 @@ class MPIWorld(World):
             elif kind == HERE:
                 self._answers[other] = count, text
             elif kind == FAILED:
-                self._revoke(text, (other,))
+                self._revoke_communicator(text, (other,))
 
-    def _late(self) -> tuple[str, tuple[int, ...]]:
+    def _text_of_late_ranks(self) -> tuple[str, tuple[int, ...]]:
         """Who has not come to what this rank waits in, and where they are."""
         self._answers.clear()
-        self._notify((0, ""), WHERE)
+        self._notify_other_ranks((0, ""), WHERE)
         until = time.monotonic() + ANSWER_SECONDS
         while len(self._answers) < self.size - 1 and time.monotonic() < until:
-            self._read_notices()
+            self._read_notices_of_ranks()
             time.sleep(LOOK_SECONDS / 10)
         absent = []
         for other in range(self.size):
@@ -234,13 +236,13 @@ class MPIWorld(World):
         seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
         return f"waited {seconds} in {self.doing}: {where}", tuple(other for other, _ in absent)
 
-    def _give_up(self, text: str, ranks: tuple[int, ...]) -> None:
+    def _fail_collective_of_ranks(self, text: str, ranks: tuple[int, ...]) -> None:
         if self.elastic:
-            self._revoke(text, ranks)
+            self._revoke_communicator(text, ranks)
         else:
             self.fail(text)
 
-    def _revoke(self, text: str, ranks: tuple[int, ...]) -> None:
+    def _revoke_communicator(self, text: str, ranks: tuple[int, ...]) -> None:
         if self.failure is None:
             self.failure = text, ranks
             self._data.Revoke()
@@ -251,8 +253,8 @@ class MPIWorld(World):
     def fail(self, text: str) -> None:
         """In an elastic world the others get RankError; else all ranks end, with the text on the standard error."""
         if self.elastic:
-            self._notify((self.count, f"rank {self.rank} failed: {text}"), FAILED)
-            self._revoke(f"rank {self.rank} failed: {text}", (self.rank,))
+            self._notify_other_ranks((self.count, f"rank {self.rank} failed: {text}"), FAILED)
+            self._revoke_communicator(f"rank {self.rank} failed: {text}", (self.rank,))
             return
         print(f"kernelgraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
         self._data.Abort(1)
@@ -267,15 +269,15 @@ class MPIWorld(World):
         return MPIWorld(self._data.Shrink(), True)
 
     def leave(self) -> None:
-        self._notify((self.count, ""), BYE)
+        self._notify_other_ranks((self.count, ""), BYE)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._notify((self.count, ""), GONE)
+            self._notify_other_ranks((self.count, ""), GONE)
             self._watcher.join(1.0)
 
-    def _notify(self, notice: tuple[int, str], kind: int) -> None:
+    def _notify_other_ranks(self, notice: tuple[int, str], kind: int) -> None:
         for other in range(self.size):
             if other != self.rank and other not in self.ended:
                 self._watch.isend(notice, other, kind)

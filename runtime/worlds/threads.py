@@ -22,7 +22,7 @@ from ..program.world import JOINS, Host, World, copied_bytes_of_array
 Result = TypeVar("Result")
 
 
-class Meeting:
+class RankMeeting:
     """What the ranks share: a place where all come with a value and leave with all values, and their mail."""
 
     def __init__(self, size: int) -> None:
@@ -36,7 +36,7 @@ class Meeting:
         self.ended: dict[int, str] = {}  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None
         self.mail: dict[tuple[int, int], deque[tuple[int, bytes, Host]]] = {}
-        self.survivors: dict[frozenset[int], Meeting] = {}
+        self.survivors: dict[frozenset[int], RankMeeting] = {}
 
     def exchange(self, rank: int, what: str, value: Any) -> list[Any]:
         """All ranks' values, in their order. what: what the rank does, for people. Raises RankError."""
@@ -99,12 +99,12 @@ class ThreadsWorld(World):
 
     kind = "threads"
 
-    def __init__(self, meeting: Meeting, rank: int) -> None:
+    def __init__(self, meeting: RankMeeting, rank: int) -> None:
         self.meeting, self.rank, self.size = meeting, rank, meeting.size
         self.local_rank, self.local_size = rank, meeting.size
         self.doing = ""
 
-    def _meet(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
+    def _exchange_with_ranks(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
         """What `read` makes of all ranks' values, which stay as they are meanwhile."""
         what = self.doing or name
         result = read(self.meeting.exchange(self.rank, what, value))
@@ -112,7 +112,9 @@ class ThreadsWorld(World):
         return result
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        found = self._meet("all_reduce", source, lambda given: reduce(JOINS[op], _require_alike_arrays_of_ranks(given)))
+        found = self._exchange_with_ranks(
+            "all_reduce", source, lambda given: reduce(JOINS[op], _require_alike_arrays_of_ranks(given))
+        )
         target[...] = found
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
@@ -124,26 +126,32 @@ class ThreadsWorld(World):
                 )
             )
 
-        target[...] = self._meet("reduce_scatter", source, own_part_of_sum)
+        target[...] = self._exchange_with_ranks("reduce_scatter", source, own_part_of_sum)
 
     def all_gather(self, source: Host, target: Host) -> None:
         flat = target.reshape(-1)
-        flat[...] = self._meet("all_gather", source, lambda given: np.concatenate([x.reshape(-1) for x in given]))
+        flat[...] = self._exchange_with_ranks(
+            "all_gather", source, lambda given: np.concatenate([x.reshape(-1) for x in given])
+        )
 
     def all_to_all(self, source: Host, target: Host) -> None:
         n = len(source) // self.size
         key = slice(self.rank * n, (self.rank + 1) * n)
-        target[...] = self._meet(
+        target[...] = self._exchange_with_ranks(
             "all_to_all", source, lambda given: np.concatenate([x[key] for x in _require_alike_arrays_of_ranks(given)])
         )
 
     def broadcast(self, array: Host, root: int) -> None:
-        found = self._meet("broadcast", array, lambda given: np.array(_require_alike_arrays_of_ranks(given)[root]))
+        found = self._exchange_with_ranks(
+            "broadcast", array, lambda given: np.array(_require_alike_arrays_of_ranks(given)[root])
+        )
         array[...] = found
 
     def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
         senders = [a for a, b in pairs if b == self.rank]
-        target[...] = self._meet("permute", source, lambda given: np.array(given[senders[0]]) if senders else 0)
+        target[...] = self._exchange_with_ranks(
+            "permute", source, lambda given: np.array(given[senders[0]]) if senders else 0
+        )
 
     def barrier(self) -> None:
         self.meeting.exchange(self.rank, self.doing or "barrier", None)
@@ -197,7 +205,7 @@ class ThreadsWorld(World):
             left = [r for r in range(old.size) if r not in lost]
             if self.rank not in left:
                 raise RankError(f"rank {self.rank} is itself lost")
-            new = old.survivors.setdefault(frozenset(left), Meeting(len(left)))
+            new = old.survivors.setdefault(frozenset(left), RankMeeting(len(left)))
         return ThreadsWorld(new, left.index(self.rank))
 
     def leave(self) -> None:
@@ -224,7 +232,7 @@ def _require_alike_arrays_of_ranks(given: list[Host]) -> list[Host]:
 def run_ranks_as_threads(size: int, run: Callable[[ThreadsWorld], Result]) -> list[Result]:
     """What a function returns on each of so many ranks, which run it as threads. Raises what the first that failed
     raised; the others get RankError where they wait for it."""
-    meeting = Meeting(size)
+    meeting = RankMeeting(size)
     results: dict[int, Result] = {}
     failures: list[BaseException] = []
 

@@ -101,7 +101,7 @@ class SharedContext(FakeContext):
 def device_on(context: FakeContext) -> cuda.CUDADevice:
     made = cuda.CUDADevice(0, context)
     made.blas = FakeBlas(context, made.pool.allocate)  # type: ignore[assignment]
-    made.replay_of = lambda executable, way: None  # type: ignore[method-assign]
+    made.graph_replay_of_executable = lambda executable, way: None  # type: ignore[method-assign]
     return made
 
 

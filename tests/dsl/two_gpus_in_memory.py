@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.driver.driver import LaunchConfig
-from kernelgraph.runtime.devices.cuda.memory.pool import DeviceBlock, DevicePool
+from kernelgraph.runtime.devices.cuda.memory.pool import DeviceBlock, GpuMemoryPool
 from tests.dsl.gpu_in_memory import SharedContext, SharedDriver
 from tests.runtime.cuda_fake import FakeBlas
 
@@ -165,7 +165,7 @@ class MachineDriver(SharedDriver):
         return super().query(event)
 
 
-class CheckedPool(DevicePool):
+class CheckedPool(GpuMemoryPool):
     """Notes which blocks are in use."""
 
     machine: Machine

@@ -13,7 +13,7 @@ import kernelgraph as kg
 from kernelgraph.runtime.codegen import llvm_jit
 from kernelgraph.runtime.devices.cpu import device as cpu
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.devices.cuda.memory.pool import DevicePool
+from kernelgraph.runtime.devices.cuda.memory.pool import GpuMemoryPool
 from kernelgraph.runtime.devices.fake import FakeDevice
 from tests.faults import opened
 
@@ -97,7 +97,7 @@ def test_a_gpus_pool_is_limited() -> None:
     class Memory:
         handle = 1 << 20
 
-    pool = DevicePool(lambda nbytes: Memory(), lambda memory: None, lambda: None)
+    pool = GpuMemoryPool(lambda nbytes: Memory(), lambda memory: None, lambda: None)
     pool.limit.own = 8 * MEGABYTE
     one = pool.allocate(6 * MEGABYTE)
     with pytest.raises(kg.OutOfMemory, match="pass the limit"):

@@ -92,7 +92,7 @@ def test_a_driver_that_is_missing_or_too_old_is_said(
         def version(self) -> tuple[int, int]:
             return (11, 8)
 
-    monkeypatch.setattr(cuda_context, "Driver", Driver)
+    monkeypatch.setattr(cuda_context, "CudaDriver", Driver)
     with pytest.raises(cuda_context.DeviceNotFound, match=words):
         cuda_context.GpuContext(0)
     monkeypatch.delitem(devices._open, ("cuda", 0), raising=False)

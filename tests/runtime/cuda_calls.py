@@ -24,7 +24,7 @@ def device_on(context: FakeContext, replay: bool = False) -> cuda.CUDADevice:
     made = cuda.CUDADevice(0, context)
     made.blas = FakeBlas(context, made.pool.allocate)  # type: ignore[assignment]
     if not replay:
-        made.replay_of = lambda executable, way: None  # type: ignore[method-assign]
+        made.graph_replay_of_executable = lambda executable, way: None  # type: ignore[method-assign]
     return made
 
 

@@ -58,7 +58,7 @@ class FakeContext:
 
     handle, alone = 1, True
 
-    def open_to(self, other: FakeContext) -> None:
+    def open_memory_to_peer(self, other: FakeContext) -> None:
         self.driver.log.append(("open",))
 
     def stream(self, high: bool) -> Handle:
@@ -122,7 +122,7 @@ class FakeContext:
 
 
 class FakeDriver:
-    """The functions of `driver.driver.Driver`. An operation is (label, function or None, event or None)."""
+    """The functions of `driver.driver.CudaDriver`. An operation is (label, function or None, event or None)."""
 
     def __init__(self, context: FakeContext, rng: random.Random) -> None:
         self.context, self.rng = context, rng

@@ -29,7 +29,7 @@ def at_rest(engine):
     """Whether there is nothing to do, all slots are free, and all workers sleep."""
     w = engine._words
     busy = w[e.LIVE // 8] or w[e.READY // 8] or w[e.HOST // 8] or w[e.FREE // 8] != (1 << e.SLOT_COUNT) - 1
-    return not busy and engine.parked == engine.workers
+    return not busy and engine.parked_workers == engine.workers
 
 
 def check_rest():

@@ -20,11 +20,11 @@ from ...codegen import llvm_jit
 from ...codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
 from ...core import profile
 from ...core.errors import CompileError, PlanError
-from ...core.host_pool import HostPool, numpy_view_of_pool_block
+from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block
 from ...core.settings import settings
 from ...engine.direct_call import Direct, DirectArgument, call_table_packers, make_direct_call
 from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan
-from ...engine.engine import Engine, engine_of_process, engine_thread_count, native_engine_functions
+from ...engine.engine import NativeEngine, engine_of_process, engine_thread_count, native_engine_functions
 from ...engine.host_steps import make_control_flow_call
 from ...engine.run import DONE, DoneEvent, DoneTiming, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
 from ...interpret.serial import Call, error_with_task_location, run_plan_serially, serial_calls_of_tasks
@@ -33,7 +33,7 @@ from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_pla
 from ...program.plan import Record as RecordStep
 from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
 from .profile import spans_of_native_run, time_serial_task_calls
-from .streams import QueuedEvent, QueueStream, milliseconds_between_cpu_events
+from .streams import CPUStream, CPUStreamEvent, milliseconds_between_cpu_events
 
 WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
 COPY_BYTES_PER_US = 1e4  # of one core
@@ -54,12 +54,12 @@ class CPUExecutable(Executable):
         kernels = all_kernels_of_plan(plan)
         self._code = dict(zip(kernels, device.load(kernels), strict=True))  # the device may let go of it
         self._calls = [
-            self._native_control_call(t, call)
+            self._make_native_control_flow_call(t, call)
             for t, call in zip(tasks, serial_calls_of_tasks(plan, self._kernel_address), strict=True)
         ]
         self.cost = sum(t.cost for t in tasks)
         self.needs_python = not is_native_plan(plan)
-        self._engine: Engine | None = None
+        self._engine: NativeEngine | None = None
         self._timed: tuple[PlanLayout, list[RunRecord], list[tuple[int, int]]] | None = None
         self._layout: PlanLayout | None = None
         self._free: list[RunRecord] = []
@@ -75,7 +75,7 @@ class CPUExecutable(Executable):
         self._runs_inline = native_engine_functions() is not None and self._is_small and not self.needs_python
         self._attach_to_engine()
 
-    def _native_control_call(self, task: Task, call: Call) -> Call:
+    def _make_native_control_flow_call(self, task: Task, call: Call) -> Call:
         """What does a task, loops and branches natively."""
         looped = isinstance(task.kernel, (Loop, Branch))
         return make_control_flow_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
@@ -89,7 +89,7 @@ class CPUExecutable(Executable):
     def _kernel_address(self, kernel: Kernel) -> int:
         return self._code[kernel].functions[kernel.name]
 
-    def _attach_to_engine(self) -> Engine | None:
+    def _attach_to_engine(self) -> NativeEngine | None:
         """The process' engine (another one after a fork), for which the plan is laid out; None where there is none."""
         found = engine_of_process()
         if found is not None and self._engine is not found:
@@ -126,7 +126,7 @@ class CPUExecutable(Executable):
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
-        recorder: profile.Recorder | None,
+        recorder: profile.ProfileRecorder | None,
     ) -> Events:
         mode = settings.engine
         native_engine = None if mode == "sync" else self._attach_to_engine()
@@ -144,7 +144,7 @@ class CPUExecutable(Executable):
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
-        recorder: profile.Recorder | None,
+        recorder: profile.ProfileRecorder | None,
     ) -> Events:
         """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
         calls = self._calls if recorder is None else time_serial_task_calls(recorder, self.plan, self._calls)
@@ -157,25 +157,25 @@ class CPUExecutable(Executable):
     ) -> tuple[Events, Timing]:
         """As `run`, and how long it takes from now (or from the end of what it waits for) to its end."""
         found = self._engine
-        active, begun = found.begun if found is not None else (0, 0)
+        active, begun = found.begun_and_ended_runs if found is not None else (0, 0)
         waits = not all(event.query() for _, event in after)
         start = time.monotonic_ns()
         events = self.run(memories, arena, scalars, after)
         if events and isinstance(events[0], RunEvent):
             return events, RunTiming(events[0].run, 0 if waits else start)
         took = (time.monotonic_ns() - start) / 1e3
-        alone = found is None or (active == 0 and found.begun[1] == begun)
+        alone = found is None or (active == 0 and found.begun_and_ended_runs[1] == begun)
         failed = any(event.failure is not None for event in events)
         return events, DoneTiming(took if alone and not waits and not failed else math.nan)
 
     def _submit_to_engine(
         self,
-        native_engine: Engine,
+        native_engine: NativeEngine,
         memories: Sequence[Any],
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
-        recorder: profile.Recorder | None,
+        recorder: profile.ProfileRecorder | None,
         chaos: bool,
     ) -> Events:
         """By the engine's threads; under a profile each step notes its times."""
@@ -186,18 +186,20 @@ class CPUExecutable(Executable):
                 timed = encode_nested_plan(self.plan, self._kernel_address, native_engine, timed=True)
                 self._timed = timed, [], self._output_events(timed)
             layout, free, ends = self._timed
-        native_engine.set_chaos(chaos)
+        native_engine.set_chaos_mode(chaos)
         try:
             record = free.pop()
         except IndexError:
             record = RunRecord(layout)
         run = NativeRun(native_engine, record, free, self)
         if self.needs_python:
-            native_engine.start_python()
+            native_engine.start_python_threads()
             run.addresses, run.scalars = self._buffer_addresses(memories, arena), scalars
         run.start(layout, self._call_table(memories, arena, scalars), after)
         if recorder is not None:
-            recorder.read_at_end(partial(spans_of_native_run, recorder, self.plan, layout, run, recorder.next_run()))
+            recorder.read_device_times_at_end(
+                partial(spans_of_native_run, recorder, self.plan, layout, run, recorder.next_run())
+            )
         return tuple(RunEvent(run, place, needs) for place, needs in ends)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
@@ -260,7 +262,7 @@ class CPUDevice(Device):
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
-        self.pool = HostPool()
+        self.pool = HostMemoryPool()
         # the pool's own methods, one Python call less each
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.trim = self.pool.trim  # type: ignore[method-assign]
@@ -332,11 +334,11 @@ class CPUDevice(Device):
         if found is not None:
             wait_for_all_runs(found)
 
-    def stream(self, priority: int = 0) -> QueueStream:
+    def stream(self, priority: int = 0) -> CPUStream:
         """A stream for a caller; the priority changes nothing, since every core takes what comes first."""
-        return QueueStream(priority)
+        return CPUStream(priority)
 
-    def elapsed(self, start: QueuedEvent, end: QueuedEvent) -> float:
+    def elapsed(self, start: CPUStreamEvent, end: CPUStreamEvent) -> float:
         return milliseconds_between_cpu_events(start, end)
 
     @property

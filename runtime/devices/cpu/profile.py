@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...core.profile import Recorder, Span
+from ...core.profile import ProfileRecorder, Span
 from ...engine.encode_plan import PlanLayout
 from ...engine.run import NativeRun
 from ...engine.words import records as e
@@ -16,7 +16,7 @@ SHORT_US = 1.0  # a stream's wait below this was none
 
 
 def spans_of_native_run(
-    recorder: Recorder, plan: Plan, layout: PlanLayout, run: NativeRun, number: int
+    recorder: ProfileRecorder, plan: Plan, layout: PlanLayout, run: NativeRun, number: int
 ) -> Iterator[Span]:
     """A span for each launch and each wait of a run on the engine, the profile's `number`th; waits until it is over."""
     if not run.released and not run.lost:
@@ -45,7 +45,7 @@ def spans_of_native_run(
 
 
 def time_serial_task_calls(
-    recorder: Recorder, plan: Plan, calls: Sequence[Callable[..., None]]
+    recorder: ProfileRecorder, plan: Plan, calls: Sequence[Callable[..., None]]
 ) -> list[Callable[..., None]]:
     """The same calls for one run of the plan, each a span of the thread that makes it."""
     number = recorder.next_run()

@@ -17,7 +17,7 @@ from ...program.device import error_of_event
 Events = tuple[Any, ...]
 
 
-class QueuedEvent:
+class CPUStreamEvent:
     """The moment when all that was on a stream is done."""
 
     __slots__ = ("_at", "_events")
@@ -51,7 +51,7 @@ def _run_completion_nanoseconds(event: Any) -> int:
     return int(event.run.record.words[ENDED // 8])
 
 
-class QueueStream:
+class CPUStream:
     """See `Stream` in `runtime/program/device.py`."""
 
     handle = 0
@@ -71,24 +71,24 @@ class QueueStream:
         if own:
             self._tail = (*(event for event in self._pending_events() if event not in forked), *own)
 
-    def record(self) -> QueuedEvent:
-        return QueuedEvent(self._pending_events())
+    def record(self) -> CPUStreamEvent:
+        return CPUStreamEvent(self._pending_events())
 
     def wait(self, event: Any) -> None:
-        new = event.events if isinstance(event, QueuedEvent) else (event,)
+        new = event.events if isinstance(event, CPUStreamEvent) else (event,)
         self._tail = (*self._pending_events(), *(each for each in new if not each.query()))
 
     def query(self) -> bool:
         return not self._pending_events()
 
     def synchronize(self) -> None:
-        QueuedEvent(self._pending_events()).wait()
+        CPUStreamEvent(self._pending_events()).wait()
 
     def _pending_events(self) -> Events:
         self._tail = tuple(event for event in self._tail if not event.query())
         return self._tail
 
 
-def milliseconds_between_cpu_events(start: QueuedEvent, end: QueuedEvent) -> float:
+def milliseconds_between_cpu_events(start: CPUStreamEvent, end: CPUStreamEvent) -> float:
     """From one event to another; waits for both."""
     return (end.nanoseconds() - start.nanoseconds()) / 1e6

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
-from ...core.profile import Recorder
+from ...core.profile import ProfileRecorder
 from ...program.device import Device, GpuProperties
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
@@ -21,19 +21,19 @@ from .compile.compile import compile_cubins, versions_of_cuda_packages
 from .driver.context import DeviceNotFound, GpuContext
 from .driver.driver import CAPTURE_RELAXED, SUCCESS
 from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
-from .driver.streams import LEGACY, CaptureResources, CudaStream
+from .driver.streams import LEGACY, CudaStream, GraphCaptureResources
 from .executable import CUDAExecutable
-from .graphs.instances import ReplayGraphs
+from .graphs.instances import GraphReplays
 from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
-from .libraries.handles import BlasHandles
+from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
-from .memory.pinned import PinnedPool
-from .memory.pool import DevicePool
-from .memory.transfer import CopyEngine
+from .memory.pinned import PinnedHostPool
+from .memory.pool import GpuMemoryPool
+from .memory.transfer import GpuCopyEngine
 from .modules.launch import KernelStep, pack_member_kernel_arguments
-from .modules.modules import LoadedKernel, LoadedModules
-from .profile import ProfileMarks
-from .timing import TimedRunClock
+from .modules.modules import LoadedGpuModules, LoadedKernel
+from .profile import CudaProfileMarks
+from .timing import CudaTimedRunClock
 
 STREAMS_WAY, REPLAY_WAY = "streams", "replay"
 RECENT, SHOWN = 16, 8  # calls that a lost device can name, and steps that it does
@@ -59,20 +59,20 @@ class CUDADevice(Device):
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps
         self.recent_launches: deque[tuple[CudaEvent, tuple[str, ...]]] = deque(maxlen=RECENT)
-        self.pool = DevicePool(self._allocate_from_driver, self.context.release, self.context.synchronize)
+        self.pool = GpuMemoryPool(self._allocate_from_driver, self.context.release, self.context.synchronize)
         self.allocate = self.pool.allocate  # type: ignore[method-assign]
         self.statistics = self.pool.statistics  # type: ignore[method-assign]
-        self.blas = BlasHandles(
+        self.blas = CublasHandles(
             self.pool.allocate, self.properties.memory_bytes, self.context.driver, lambda: self.new_stream(False)
         )
         self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
-        self.graphs = ReplayGraphs(self)
-        self.captures = CaptureResources(self)
+        self.graphs = GraphReplays(self)
+        self.captures = GraphCaptureResources(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)
         self.lost: DeviceLost | None = None
-        self.marks: ProfileMarks | None = None  # while a profile is on
-        self.modules = LoadedModules(self.context, self._compile_kernels, self._events_after_all_launches)
+        self.marks: CudaProfileMarks | None = None  # while a profile is on
+        self.modules = LoadedGpuModules(self.context, self._compile_kernels, self._events_after_all_launches)
         self._lock = threading.RLock()
         self._streams: dict[bool, list[int]] = {False: [], True: []}  # by priority
         self._urgent: set[int] = set()  # streams of callers of a high priority: what is under them has it too
@@ -83,11 +83,11 @@ class CUDADevice(Device):
         self._turn = 0
         self._peers: set[Any] = set()  # GPUs that reach the memory of this one
         _devices.add(self)
-        self._create_common_streams(STREAMS)
-        self.clock = TimedRunClock(self.context, self.failure, self.new_stream(False), self._launch_streams)
+        self._create_streams_for_calls(STREAMS)
+        self.clock = CudaTimedRunClock(self.context, self.failure, self.new_stream(False), self._streams_with_launches)
         lanes = (self.new_stream(False), self.new_stream(False), self.new_stream(False))
-        self._transfers = CopyEngine(self.context, self.events, lanes, self.failure)
-        self.pinned = PinnedPool(self.context)
+        self._transfers = GpuCopyEngine(self.context, self.events, lanes, self.failure)
+        self.pinned = PinnedHostPool(self.context)
 
     @property
     def identity(self) -> str:
@@ -141,7 +141,7 @@ class CUDADevice(Device):
         """On a stream of the source's, from GPU to GPU."""
         for one, other in ((self, source), (source, self)):
             if other not in one._peers:
-                one.context.open_to(other.context)
+                one.context.open_memory_to_peer(other.context)
                 one._peers.add(other)
         source.context.enter()
         copied: CudaEvent = source._transfers.to_peer(memory, target, self.context.handle, nbytes, after)
@@ -149,7 +149,7 @@ class CUDADevice(Device):
 
     @property
     def graph_bytes(self) -> int:
-        return self.graphs.kept_bytes()
+        return self.graphs.bytes_kept_by_graphs()
 
     def trim(self) -> int:
         """Give free memory back to the driver, and unload the kernels that nothing needs; the bytes given back."""
@@ -189,9 +189,9 @@ class CUDADevice(Device):
 
     def _events_after_all_launches(self) -> tuple[CudaEvent, ...]:
         """Events after all that was launched so far."""
-        return tuple(self.events.record(stream) for stream in self._launch_streams())
+        return tuple(self.events.record(stream) for stream in self._streams_with_launches())
 
-    def step(self, task: Task) -> KernelStep:
+    def kernel_step_of_task(self, task: Task) -> KernelStep:
         """The launch of a task whose kernel may not be loaded yet."""
         assert isinstance(task.kernel, Kernel)
         return KernelStep(self.context.driver, task, *self.load([task.kernel]))
@@ -214,10 +214,10 @@ class CUDADevice(Device):
     def runner(self, task: Task) -> Any:
         """What does a task; None where only the host can."""
         if isinstance(task.kernel, Kernel):
-            return self.step(pack_member_kernel_arguments(task))
-        return make_gpu_library_step(self.context.driver, self.blas, task, self.step)
+            return self.kernel_step_of_task(pack_member_kernel_arguments(task))
+        return make_gpu_library_step(self.context.driver, self.blas, task, self.kernel_step_of_task)
 
-    def replay_of(self, executable: CUDAExecutable, way: str) -> PlanReplay | None:
+    def graph_replay_of_executable(self, executable: CUDAExecutable, way: str) -> PlanReplay | None:
         """The graph form of a plan, where that is the way or, without one, pays."""
         plan, runners = executable.plan, executable.runners
         if way == STREAMS_WAY or not is_replayable_as_graph(runners, plan):
@@ -234,13 +234,13 @@ class CUDADevice(Device):
 
     # streams
 
-    def streams_for(self, high: Sequence[bool], after: Sequence[tuple[int, Any]]) -> list[int]:
+    def streams_for_plan(self, high: Sequence[bool], after: Sequence[tuple[int, Any]]) -> list[int]:
         """Physical streams for a plan's. The first is that of the latest event to wait for, which then costs nothing;
         else calls take turns, so that independent ones overlap."""
         low, top = self._streams[False], self._streams[True]
         urgent = bool(self._urgent) and any(getattr(event, "stream", 0) in self._urgent for _, event in after)
         if len(low) < len(high):
-            self._create_common_streams(len(high))
+            self._create_streams_for_calls(len(high))
         count, base = len(low), self._turn
         follows = [n for _, event in after if (n := self._numbers.get(getattr(event, "stream", 0))) is not None]
         if follows:
@@ -306,22 +306,22 @@ class CUDADevice(Device):
             raise self.failure(code, "reading the time")
         return found / 1e3
 
-    def _launch_streams(self) -> list[int]:
+    def _streams_with_launches(self) -> list[int]:
         """The streams that work is launched on."""
         return [*self._streams[False], *self._streams[True], *self.graphs.streams()]
 
-    def _create_common_streams(self, count: int) -> None:
+    def _create_streams_for_calls(self, count: int) -> None:
         with self._lock:
             for high, streams in self._streams.items():
                 while len(streams) < count:
                     streams.append(self.new_stream(high))
             self._numbers = {handle: i for i, handle in enumerate(self._streams[False])}
 
-    def profiled(self, recorder: Recorder) -> list[tuple[Any, str, Any]]:
+    def profiled(self, recorder: ProfileRecorder) -> list[tuple[Any, str, Any]]:
         """Measure steps and copies from now on; what attributes were before, to be put back."""
         self.context.enter()
         before = [(self, "marks", None)]
-        self.marks = ProfileMarks(recorder, self)
+        self.marks = CudaProfileMarks(recorder, self)
         return [*before, *self.marks.measure_copies()]
 
     def waits(self) -> list[tuple[Any, str]]:
@@ -357,7 +357,7 @@ class CUDADevice(Device):
 
     def _mark_lost(self, why: str) -> DeviceLost:
         if self.lost is None:
-            steps = [step for end, steps in self.recent_launches if not end.is_known for step in steps]
+            steps = [step for end, steps in self.recent_launches if not end.is_known_to_be_done for step in steps]
             more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
             self.lost = DeviceLost(
                 f"GPU {self.index} ({self.properties.name}) is lost to this process: {why}. Its arrays cannot be read; "

@@ -14,17 +14,22 @@ from ...core.errors import LaunchError
 from ...core.settings import settings
 from ...engine import unread_errors
 from ...engine.direct_call import DirectArgument
-from ...interpret.serial import PoisonTracker, error_with_task_location, numpy_call_of_library_task, poisoned_buffers
+from ...interpret.serial import (
+    PlanPoisonTracker,
+    error_with_task_location,
+    numpy_call_of_library_task,
+    poisoned_buffers,
+)
 from ...program.device import Executable
 from ...program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
 from ...program.program import control_flow_bodies, packed_members
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
 from .driver.streams import CapturedEvent, record_event_on_captured_stream
-from .graphs.host_control_flow import ControlStep
+from .graphs.host_control_flow import HostControlFlowStep
 from .graphs.one_launch import Start, make_one_node_graph_call
-from .modules.launch import HostStep, KernelStep
-from .profile import ProfileMarks
+from .modules.launch import KernelStep, NumpyHostStep
+from .profile import CudaProfileMarks
 from .timing import CudaTiming
 
 LAUNCH, RECORD, WAIT = range(3)
@@ -47,7 +52,7 @@ class CUDAExecutable(Executable):
         self._device = device
         self._lock = threading.Lock()
         loaded = device.load(all_kernels_of_plan(plan))  # at once; the runners hold them then
-        self.runners: list[TaskRunner] = [self._make_runner(task) for task in plan.tasks]
+        self.runners: list[TaskRunner] = [self._make_step_of_task(task) for task in plan.tasks]
         del loaded
         self._offsets = tuple(plan.offsets)
         self._uses_arena = any(o is not None for o in plan.offsets)
@@ -66,19 +71,19 @@ class CUDAExecutable(Executable):
                     if all(plan.steps[j].stream != step.stream for j in found):
                         found.append(i)
         self._high = tuple(s in plan.high_priority for s in range(plan.streams))
-        self._replay = device.replay_of(self, way)
+        self._replay = device.graph_replay_of_executable(self, way)
         tasks = [plan.tasks[s.task] for s in plan.steps if isinstance(s, Launch)]
         name = plan.program.name
         self._launch_labels = tuple(f"{t.name} of {name}" + (f", {t.line}" if t.line else "") for t in tasks)
         self._roots = plan_boundary(plan).roots
 
-    def _make_runner(self, task: Any) -> TaskRunner:
+    def _make_step_of_task(self, task: Any) -> TaskRunner:
         if control_flow_bodies(task):
-            return ControlStep(self._device, task, self._make_runner, self.notes)
+            return HostControlFlowStep(self._device, task, self._make_step_of_task, self.notes)
         found: TaskRunner | None = self._device.runner(task)
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
-            return HostStep(
+            return NumpyHostStep(
                 self._device.context.driver, task, [numpy_call_of_library_task(part) for part in packed_members(task)]
             )
         return found
@@ -97,7 +102,7 @@ class CUDAExecutable(Executable):
         device.clock.runs += 1
         if after and any([type(event) is CapturedEvent for _, event in after]):
             with self._lock:
-                return self._run_captured(memories, arena, scalars, after)
+                return self._run_into_captured_graph(memories, arena, scalars, after)
         if device.clock.end is not None:
             after = self._make_streams_follow(after, device.clock.pending())
         with self._lock:
@@ -121,7 +126,7 @@ class CUDAExecutable(Executable):
             self._device.recent_launches.append((events[-1], self._launch_labels))
         return events
 
-    def _run_captured(
+    def _run_into_captured_graph(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> tuple[Any, ...]:
         """The steps as nodes of somebody's graph. What they need from outside of it is waited for on the host."""
@@ -129,7 +134,7 @@ class CUDAExecutable(Executable):
         for _, event in after:
             event.wait()
         tasks = zip(self.plan.tasks, self.runners, strict=True)
-        hosts = [t.name for t, r in tasks if isinstance(r, HostStep) or getattr(r, "waits", False)]
+        hosts = [t.name for t, r in tasks if isinstance(r, NumpyHostStep) or getattr(r, "waits", False)]
         if hosts:
             raise LaunchError(f"a graph cannot hold what runs on the host: {', '.join(hosts)}; call it outside")
         streams = self._device.captures.streams(inside[0][1].graph, self._high)
@@ -171,18 +176,20 @@ class CUDAExecutable(Executable):
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         capturing: list[int] | None = None,
-        marks: ProfileMarks | None = None,
+        marks: CudaProfileMarks | None = None,
     ) -> tuple[Any, ...]:
-        """Issue every step that is not poisoned (`PoisonTracker`). A stream that cannot wait for another stops."""
+        """Issue every step that is not poisoned (`PlanPoisonTracker`). A stream that cannot wait for another stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
-        poison = PoisonTracker(plan, poisoned_buffers(plan, after) if after else None)
-        entry = self._entry_waits(after) if after else None
+        poison = PlanPoisonTracker(plan, poisoned_buffers(plan, after) if after else None)
+        entry = self._events_to_wait_for_before_steps(after) if after else None
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
-        wait = self._issue_wait if marks is None else partial(marks.waited, self._issue_wait)
+        wait = (
+            self._issue_event_wait if marks is None else partial(marks.add_span_of_stream_wait, self._issue_event_wait)
+        )
         if capturing is None:
-            streams = device.streams_for(self._high, after)
+            streams = device.streams_for_plan(self._high, after)
         else:
             streams, record = capturing, partial(record_event_on_captured_stream, device)
         events: list[Any] = [None] * plan.events
@@ -201,12 +208,14 @@ class CUDAExecutable(Executable):
                 try:
                     code, doing = what(addresses, scalars, stream), "launching"
                     if checked and code == SUCCESS:
-                        code, doing = self._debug_after_step(driver, stream), "running"
+                        code, doing = self._synchronize_or_delay_after_step(driver, stream), "running"
                 except Exception as raised:  # of a library
-                    poison.fail(self._tasks[number], self._with_location(raised, number))
+                    poison.fail(self._tasks[number], self._error_with_step_location(raised, number))
                     continue
                 if code != SUCCESS:
-                    poison.fail(self._tasks[number], self._with_location(device.failure(code, doing), number))
+                    poison.fail(
+                        self._tasks[number], self._error_with_step_location(device.failure(code, doing), number)
+                    )
             elif kind == RECORD:
                 event = events[what] = record(stream)
                 if stopped and s in stopped:
@@ -219,7 +228,7 @@ class CUDAExecutable(Executable):
                 event.error = event.error or error
         return results
 
-    def _entry_waits(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
+    def _events_to_wait_for_before_steps(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
         """The events to wait for before a step."""
         found: dict[int, list[Any]] = {}
         for buffer, event in after:
@@ -231,7 +240,9 @@ class CUDAExecutable(Executable):
                     waiting.append(event)
         return found
 
-    def _issue_wait(self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any) -> None:
+    def _issue_event_wait(
+        self, driver: Any, stopped: dict[int, BaseException], s: int, stream: int, event: Any
+    ) -> None:
         if not isinstance(event, CudaEvent):  # of another kind of device
             try:
                 event.wait()
@@ -244,14 +255,14 @@ class CUDAExecutable(Executable):
             if code != SUCCESS:
                 stopped.setdefault(s, self._device.failure(code, "waiting for an event"))
 
-    def _debug_after_step(self, driver: Any, stream: int) -> int:
+    def _synchronize_or_delay_after_step(self, driver: Any, stream: int) -> int:
         """One step at a time (`sync`), or with random delays (`chaos`)."""
         if settings.engine == "chaos":
             time.sleep(random.random() * 1e-3)
             return SUCCESS
         return int(driver.synchronize_stream(stream))
 
-    def _with_location(self, error: BaseException, number: int) -> BaseException:
+    def _error_with_step_location(self, error: BaseException, number: int) -> BaseException:
         """The error with the step and the user's line."""
         step = self.plan.steps[number]
         assert isinstance(step, Launch)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...core.profile import Recorder, Span
+from ...core.profile import ProfileRecorder, Span
 from ...program.plan import Launch
 from ...program.program import Kernel
 from .driver.driver import SUCCESS
@@ -16,15 +16,15 @@ from .driver.events import CudaEvent, EventPool
 COPIES = {"to_device": "to device", "to_host": "to host", "on_device": "on device"}
 
 
-class ProfileMarks:
+class CudaProfileMarks:
     """Events on one GPU's streams, read when the profile ends. Times count from `base`, which the host saw happen."""
 
-    def __init__(self, recorder: Recorder, device: Any) -> None:
+    def __init__(self, recorder: ProfileRecorder, device: Any) -> None:
         self._recorder, self._device, self._driver = recorder, device, device.context.driver
         self._pool = EventPool(device.context, device.failure, timed=True)
         self._names: dict[int, str] = {}
         device.synchronize()
-        self._base = self._pool.record(device.streams_for((False,), ())[0])
+        self._base = self._pool.record(device.streams_for_plan((False,), ())[0])
         self._base.wait()
         self._offset = recorder.microseconds_since_start(time.monotonic_ns())
 
@@ -32,27 +32,29 @@ class ProfileMarks:
         """An executable's steps, whose launches note their times."""
         plan, run_number = executable.plan, self._recorder.next_run()
 
-        def timed(what: Any, number: int) -> Callable[..., int]:
+        def time_step(what: Any, number: int) -> Callable[..., int]:
             step = plan.steps[number]
             assert isinstance(step, Launch)
             task = plan.tasks[step.task]
             kind = "kernel" if isinstance(task.kernel, Kernel) else "library"
 
-            def run(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
+            def run_and_add_span(addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
                 start = self._pool.record(stream)
                 code = what(addresses, scalars, stream)
                 own = (task.line, plan.program.name, 0, run_number, step.task)
                 self.add_span_until_now(start, kind, task.name, stream, *own)
                 return int(code)
 
-            return run
+            return run_and_add_span
 
         return [
-            (kind, s, timed(what, number) if isinstance(plan.steps[number], Launch) else what, number)
+            (kind, s, time_step(what, number) if isinstance(plan.steps[number], Launch) else what, number)
             for kind, s, what, number in executable.steps
         ]
 
-    def waited(self, wait: Callable[..., None], driver: Any, bad: Any, s: int, stream: int, event: Any) -> None:
+    def add_span_of_stream_wait(
+        self, wait: Callable[..., None], driver: Any, bad: Any, s: int, stream: int, event: Any
+    ) -> None:
         """A wait of a stream for an event."""
         start = self._pool.record(stream)
         wait(driver, bad, s, stream, event)
@@ -64,9 +66,9 @@ class ProfileMarks:
         for name, words in COPIES.items():
             plain = getattr(self._driver, name)
             yield self._driver, name, plain
-            setattr(self._driver, name, functools.partial(self._timed_copy, plain, words))
+            setattr(self._driver, name, functools.partial(self._copy_with_span, plain, words))
 
-    def _timed_copy(self, plain: Any, words: str, target: Any, source: Any, nbytes: int, stream: int) -> int:
+    def _copy_with_span(self, plain: Any, words: str, target: Any, source: Any, nbytes: int, stream: int) -> int:
         start = self._pool.record(stream)
         code = plain(target, source, nbytes, stream)
         self.add_span_until_now(start, "copy", words, stream, nbytes=nbytes)
@@ -87,7 +89,7 @@ class ProfileMarks:
         """A span from an event to what was put on the stream by now."""
         end, track = self._pool.record(stream), self._stream_name(stream)
 
-        def read() -> list[Span]:
+        def read_span_times() -> list[Span]:
             try:
                 end.wait()
             except Exception:  # of a lost device: its arrays raise it
@@ -99,7 +101,7 @@ class ProfileMarks:
             process = f"cuda:{self._device.index}"
             return [Span(kind, name, begun, ended, process, track, line, program, nbytes, run, task)]
 
-        self._recorder.read_at_end(read)
+        self._recorder.read_device_times_at_end(read_span_times)
 
     def _stream_name(self, stream: int) -> str:
         return self._names.setdefault(stream, f"stream {len(self._names)}")

@@ -30,7 +30,7 @@ class CudaTiming:
         return found if code == SUCCESS else math.nan
 
 
-class TimedRunClock:
+class CudaTimedRunClock:
     """Starts timed runs when all that was launched before is done; what is launched after them waits for their end."""
 
     def __init__(self, context: Any, failure: Any, stream: int, streams: Callable[[], Sequence[int]]) -> None:

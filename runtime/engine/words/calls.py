@@ -23,10 +23,10 @@ from .queues import (
     claim_chunk,
     free_launch_slot,
     publish_launch,
-    push_stream,
+    push_ready_stream,
     run_claimed_chunk,
     take_launch_slot,
-    wake_threads,
+    wake_engine_threads,
 )
 from .records import (
     ARRAY_TYPE,
@@ -79,7 +79,7 @@ from .records import (
     C,
     E,
 )
-from .signals import handler_raised, raise_kept_exception
+from .signals import raise_exception_of_signal_handler, signal_handler_raised
 
 
 def fill_argument_slots(plan: int, arguments: int, table: int) -> None:
@@ -92,7 +92,7 @@ def fill_argument_slots(plan: int, arguments: int, table: int) -> None:
         patch += PATCH_BYTES
 
 
-def submit(engine: int, plan: int, run: int, arguments: int, table: int, number: int) -> None:
+def submit_native_run(engine: int, plan: int, run: int, arguments: int, table: int, number: int) -> None:
     """Start a run: its streams become ready."""
     fill_argument_slots(plan, arguments, table)
     streams = load(run + STREAM_COUNT)
@@ -106,10 +106,10 @@ def submit(engine: int, plan: int, run: int, arguments: int, table: int, number:
     last = stream + streams * STREAM_BYTES
     while stream != last:
         store(stream + STEP, load(stream + FIRST_STEP))
-        push_stream(engine + READY, stream)
+        push_ready_stream(engine + READY, stream)
         stream += STREAM_BYTES
     mutex_unlock(engine + LOCK)
-    wake_threads(engine, streams)
+    wake_engine_threads(engine, streams)
 
 
 def run_plan_inline(plan: int, table: int) -> int:
@@ -122,16 +122,16 @@ def run_plan_inline(plan: int, table: int) -> int:
     while step != last:
         if load(step + E) <= 1 or fork_launch_and_join(load(plan + PLAN_ENGINE), arguments, step) == 0:
             launch(load(step + A), arguments + load(step + B), 0, load(step + C))
-        if load(step + LONG) and handler_raised(load(plan + PLAN_ENGINE)):
+        if load(step + LONG) and signal_handler_raised(load(plan + PLAN_ENGINE)):
             return 1
         step += STEP_BYTES
     return 0
 
 
-def call_inline(plan: int, table: int) -> None:
+def run_plan_inline_from_python(plan: int, table: int) -> None:
     """`run_plan_inline` for Python, whose lock the caller has: it raises what ended it."""
     if run_plan_inline(plan, table):
-        raise_kept_exception(load(plan + PLAN_ENGINE))
+        raise_exception_of_signal_handler(load(plan + PLAN_ENGINE))
 
 
 def fork_launch_and_join(engine: int, arguments: int, step: int) -> int:
@@ -156,7 +156,7 @@ def fork_launch_and_join(engine: int, arguments: int, step: int) -> int:
     return 1
 
 
-def direct(this: int, given: int, count: int) -> int:
+def direct_call_from_python(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL, `this` is bytes): if every watched word is as it was and every argument as
     its row says, `run_plan_inline`, and True; else nothing, and False. It raises what ended it early."""
     head = this + BYTES_AT
@@ -174,7 +174,7 @@ def direct(this: int, given: int, count: int) -> int:
     while fits and given != last:
         argument = load(given)
         if load(row + ROW_DTYPE) == PACKED:
-            fits = unpack_scalars(argument, row, table)
+            fits = unpack_scalars_of_call(argument, row, table)
         elif load(row + ROW_DTYPE):
             fits = is_array_like_row(argument, load(head + ARRAY_TYPE), row)
         if fits and load(row + ROW_DTYPE) != PACKED:
@@ -184,14 +184,14 @@ def direct(this: int, given: int, count: int) -> int:
     answer = load(head + NO)
     if fits:
         if run_plan_inline(load(head + DIRECT_PLAN), table):
-            raise_kept_exception(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
+            raise_exception_of_signal_handler(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
             return 0
         answer = load(head + YES)
     store(answer, load(answer) + load(head + REFERENCE))
     return answer
 
 
-def unpack_scalars(argument: int, row: int, table: int) -> int:
+def unpack_scalars_of_call(argument: int, row: int, table: int) -> int:
     """Scalars, in `bytes`, go to the table; 0, and nothing is done, for any other argument."""
     if load(argument + TYPE_AT) != load(row + ROW_TYPE) or load(argument + LENGTH_AT) != load(row + ROW_LENGTH):
         return 0

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ...codegen.word_language import fetch_add, load, load_shared, store, store_shared, swapped
-from .queues import clock_ns, record_event
+from .queues import monotonic_clock_ns, record_event
 from .records import ACTIVE, BEGAN, BEGUN, ENDED, NUMBER, ORDINAL, OTHERS, RELEASED, RUN_EVENT, RUN_FAILED, STREAMS_LEFT
 
 
@@ -35,13 +35,13 @@ def propagate_poison(run: int, sources: int) -> int:
 
 
 def begin_run(engine: int, run: int) -> None:
-    if swapped(run + BEGAN, 0, clock_ns()):
+    if swapped(run + BEGAN, 0, monotonic_clock_ns()):
         store(run + OTHERS, fetch_add(engine + ACTIVE, 1))
         store(run + ORDINAL, fetch_add(engine + BEGUN, 1) + 1)
 
 
 def finish_launches(engine: int, run: int) -> None:
-    store(run + ENDED, clock_ns())
+    store(run + ENDED, monotonic_clock_ns())
     if load_shared(engine + BEGUN) != load(run + ORDINAL):
         store(run + OTHERS, 1)
     fetch_add(engine + ACTIVE, -1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...codegen.word_language import copy, load, load_shared, stack, store
 from .calls import run_plan_inline
-from .queues import wake_threads
+from .queues import wake_engine_threads
 from .records import (
     BODY,
     BODY_BYTES,
@@ -32,12 +32,12 @@ from .records import (
     LOOP_STRIDE,
     STOP,
 )
-from .signals import check_signals_in_loop, handler_raised
+from .signals import check_signals_in_loop, signal_handler_raised
 
 BY_NUMBER, BY_ADDRESS, BY_FLAG = 0, 1, 2
 
 
-def is_byte_true(address: int) -> int:
+def is_loop_flag_true(address: int) -> int:
     """A byte of memory, by the aligned word that it is in."""
     return (load(address & ~7) >> ((address & 7) * 8)) & 255
 
@@ -59,7 +59,7 @@ def run_loop_body(body: int, row: int, places: int, iteration: int, numbers: int
         move += 8
     copy(target, numbers, 8 * count)
     if load(body + BODY_HELPERS):
-        wake_threads(load(body + BODY_ENGINE), load(body + BODY_HELPERS))
+        wake_engine_threads(load(body + BODY_ENGINE), load(body + BODY_HELPERS))
     run_plan_inline(load(body + BODY), table)
 
 
@@ -70,7 +70,7 @@ def loop_state_of_iteration(record: int, iteration: int) -> int:
     return load(record + LOOP_LEAD) + (iteration - load(record + LOOP_LEAD)) % (rows - load(record + LOOP_LEAD))
 
 
-def run_loop(slots: int, begin: int, end: int) -> None:
+def run_native_loop(slots: int, begin: int, end: int) -> None:
     """A kernel: slot 0 is the record, then come the arguments of the task."""
     record = load(slots)
     arguments = slots + 8
@@ -107,9 +107,12 @@ def run_loop(slots: int, begin: int, end: int) -> None:
     iteration = 0
     row = 0
     while iteration != count:
-        if kind == BY_FLAG and is_byte_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0:
+        if (
+            kind == BY_FLAG
+            and is_loop_flag_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0
+        ):
             break
-        if load_shared(engine + STOP) or handler_raised(engine):
+        if load_shared(engine + STOP) or signal_handler_raised(engine):
             break
         store(numbers, iteration)
         run_loop_body(body, row, places, iteration, numbers)
@@ -132,11 +135,11 @@ def run_loop(slots: int, begin: int, end: int) -> None:
         result += 8
 
 
-def run_branch(slots: int, begin: int, end: int) -> None:
+def run_native_branch(slots: int, begin: int, end: int) -> None:
     """A kernel: slot 0 is the record, two bodies whose one row names the arguments; then come the arguments."""
     body = load(slots)
     arguments = slots + 8
     numbers = arguments + load(body + 2 * BODY_BYTES)
-    if is_byte_true(load(arguments)) == 0:
+    if is_loop_flag_true(load(arguments)) == 0:
         body += BODY_BYTES
     run_loop_body(body, 0, arguments, 0, numbers)

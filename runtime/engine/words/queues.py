@@ -69,7 +69,7 @@ from .records import (
 )
 
 
-def setup(engine: int) -> None:
+def set_up_engine(engine: int) -> None:
     """Make an engine of zeroed memory."""
     mutex_init(engine + LOCK, 0)
     cond_init(engine + WORK, 0)
@@ -79,13 +79,13 @@ def setup(engine: int) -> None:
     store(engine + FREE, ~0)
 
 
-def clock_ns() -> int:
+def monotonic_clock_ns() -> int:
     time = stack(16)
     clock_gettime(MONOTONIC, time)
     return load(time) * 1_000_000_000 + load(time + 8)
 
 
-def wake_threads(engine: int, threads: int) -> None:
+def wake_engine_threads(engine: int, threads: int) -> None:
     """Work has come for as many threads."""
     if load_shared(engine + PARKED) or load_shared(engine + WAITING):
         mutex_lock(engine + LOCK)
@@ -101,7 +101,7 @@ def wake_threads(engine: int, threads: int) -> None:
         mutex_unlock(engine + LOCK)
 
 
-def random_bits(engine: int) -> int:
+def engine_random_bits(engine: int) -> int:
     bits = fetch_add(engine + DICE, 0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
@@ -110,7 +110,7 @@ def random_bits(engine: int) -> int:
 
 def delay_at_random(engine: int) -> None:
     """Chaos: nothing, or a delay of up to some 100 us."""
-    turns = random_bits(engine) & 4095
+    turns = engine_random_bits(engine) & 4095
     if turns & 1:
         turns = 0
     while turns:
@@ -121,7 +121,7 @@ def delay_at_random(engine: int) -> None:
 # Queues of streams: the first at `queue`, the last in the word after it. The caller holds the lock.
 
 
-def push_stream(queue: int, stream: int) -> None:
+def push_ready_stream(queue: int, stream: int) -> None:
     first = load(queue)
     if first == 0:
         store(stream + NEXT, 0)
@@ -136,7 +136,7 @@ def push_stream(queue: int, stream: int) -> None:
         store(queue + LAST, stream)
 
 
-def is_step_needed(run: int, needs: int, stream: int, step: int) -> int:
+def is_step_needed_by_run(run: int, needs: int, stream: int, step: int) -> int:
     """Whether a helper of `run` should do the step of the stream; run 0 is a worker, who does anything."""
     if run == 0:
         return 1
@@ -149,7 +149,7 @@ def is_step_needed(run: int, needs: int, stream: int, step: int) -> int:
 def find_ready_stream(queue: int, run: int, needs: int) -> int:
     """The first stream of a queue (that `run` needs, if not 0), or 0."""
     stream = load(queue)
-    while stream and is_step_needed(run, needs, stream, load(stream + STEP)) == 0:
+    while stream and is_step_needed_by_run(run, needs, stream, load(stream + STEP)) == 0:
         stream = load(stream + NEXT)
     return stream
 
@@ -162,10 +162,10 @@ def pop_ready_stream(engine: int, queue: int, run: int, needs: int) -> int:
     before = 0
     stream = load(queue)
     while stream:
-        if is_step_needed(run, needs, stream, load(stream + STEP)):
+        if is_step_needed_by_run(run, needs, stream, load(stream + STEP)):
             found = stream
             before_found = before
-            if chaos == 0 or random_bits(engine) & 1:
+            if chaos == 0 or engine_random_bits(engine) & 1:
                 break
         before = stream
         stream = load(stream + NEXT)
@@ -182,9 +182,9 @@ def pop_ready_stream(engine: int, queue: int, run: int, needs: int) -> int:
 
 def requeue_stream(engine: int, stream: int) -> None:
     mutex_lock(engine + LOCK)
-    push_stream(engine + READY, stream)
+    push_ready_stream(engine + READY, stream)
     mutex_unlock(engine + LOCK)
-    wake_threads(engine, 1)
+    wake_engine_threads(engine, 1)
 
 
 # Slots.
@@ -199,7 +199,7 @@ def take_launch_slot(engine: int) -> int:
     return 0
 
 
-def slot_bit(engine: int, slot: int) -> int:
+def launch_slot_bit(engine: int, slot: int) -> int:
     return 1 << (slot - engine - SLOTS) // SLOT_BYTES
 
 
@@ -215,7 +215,7 @@ def publish_launch(engine: int, slot: int, function: int, arguments: int, step: 
     store(slot + SLOT_STEP, step)
     store_shared(slot + PENDING, chunks)
     generation = (load(slot + TICKET) & ~LOW_HALF) + GENERATION
-    fetch_or(engine + LIVE, slot_bit(engine, slot))  # before the tickets: who takes the last one clears it
+    fetch_or(engine + LIVE, launch_slot_bit(engine, slot))  # before the tickets: who takes the last one clears it
     store_shared(slot + TICKET, generation | chunks)
     return generation
 
@@ -226,11 +226,11 @@ def claim_chunk(engine: int, slot: int, run: int, needs: int, generation: int) -
     while ticket & LOW_HALF:
         if generation and ticket & ~LOW_HALF != generation:
             return 0
-        if is_step_needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)) == 0:
+        if is_step_needed_by_run(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)) == 0:
             return 0
         if swapped(slot + TICKET, ticket, ticket - 1):
             if ticket & LOW_HALF == 1:
-                fetch_and(engine + LIVE, ~slot_bit(engine, slot))
+                fetch_and(engine + LIVE, ~launch_slot_bit(engine, slot))
             return ticket & LOW_HALF
         ticket = load_shared(slot + TICKET)
     return 0
@@ -251,7 +251,7 @@ def run_claimed_chunk(engine: int, slot: int, left: int) -> int:
 
 
 def free_launch_slot(engine: int, slot: int) -> None:
-    fetch_or(engine + FREE, slot_bit(engine, slot))
+    fetch_or(engine + FREE, launch_slot_bit(engine, slot))
 
 
 # Events.
@@ -267,12 +267,12 @@ def record_event(engine: int, event: int, number: int, poison: int) -> None:
         store_shared(event + WAITERS, 0)
         while stream:
             following = load(stream + NEXT)
-            push_stream(engine + READY, stream)
+            push_ready_stream(engine + READY, stream)
             woken += 1
             stream = following
         mutex_unlock(engine + LOCK)
     if woken or load_shared(engine + WAITING):
-        wake_threads(engine, woken)
+        wake_engine_threads(engine, woken)
 
 
 def await_event_on_stream(engine: int, stream: int, event: int, number: int) -> int:

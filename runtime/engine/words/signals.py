@@ -21,11 +21,11 @@ from ...codegen.word_language import (
     store_shared,
     take_gil,
 )
-from .queues import clock_ns
+from .queues import monotonic_clock_ns
 from .records import ASKED, BROKEN, CTRL_C, KIND, LOOP_LOOKED, LOOP_STRIDE, MAIN, SIGNALS, SLICE_NS, TRACE, VALUE
 
 
-def handler_raised(engine: int) -> int:
+def signal_handler_raised(engine: int) -> int:
     """Whether the caller's thread ends what it runs: it is Python's main thread, and a handler has raised."""
     signals = load(engine + SIGNALS)
     return load_shared(signals + BROKEN) and pthread_self() == load(signals + MAIN)
@@ -50,7 +50,7 @@ def handle_pending_signals(engine: int) -> None:
 
 def check_signals_in_loop(engine: int, loop: int) -> int:
     """After a number of iterations: the number to the next look, so that the looks are about a slice apart."""
-    time = clock_ns()
+    time = monotonic_clock_ns()
     since = time - load(loop + LOOP_LOOKED)
     stride = load(loop + LOOP_STRIDE)
     if since < SLICE_NS // 4:
@@ -64,7 +64,7 @@ def check_signals_in_loop(engine: int, loop: int) -> int:
     return stride
 
 
-def raise_kept_exception(engine: int) -> None:
+def raise_exception_of_signal_handler(engine: int) -> None:
     """The exception that ended what the caller ran, as Python's own functions raise; the caller has Python's lock."""
     signals = load(engine + SIGNALS)
     store_shared(signals + BROKEN, 0)

@@ -27,19 +27,19 @@ from .errors import begin_run, end_run_stream, finish_launches, first_poison, pr
 from .queues import (
     await_event_on_stream,
     claim_chunk,
-    clock_ns,
     delay_at_random,
     find_ready_stream,
     free_launch_slot,
-    is_step_needed,
+    is_step_needed_by_run,
+    monotonic_clock_ns,
     pop_ready_stream,
     publish_launch,
-    push_stream,
+    push_ready_stream,
     record_event,
     requeue_stream,
     run_claimed_chunk,
     take_launch_slot,
-    wake_threads,
+    wake_engine_threads,
 )
 from .records import (
     AWAKE,
@@ -89,7 +89,7 @@ from .records import (
     C,
     E,
 )
-from .signals import handler_raised
+from .signals import signal_handler_raised
 
 
 def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
@@ -105,7 +105,7 @@ def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
         return 1
     chunks = load(step + E)
     generation = publish_launch(engine, slot, function, arguments, step, stream)
-    wake_threads(engine, chunks - 1)
+    wake_engine_threads(engine, chunks - 1)
     left = claim_chunk(engine, slot, 0, 0, generation)
     while left:
         if run_claimed_chunk(engine, slot, left):
@@ -128,7 +128,7 @@ def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
         step = load(stream + STEP)
         operation = load(step + OPERATION)
         if operation == LAUNCH:
-            if is_step_needed(helped, needs, stream, step) == 0:
+            if is_step_needed_by_run(helped, needs, stream, step) == 0:
                 requeue_stream(engine, stream)
                 return
             store(stream + STEP, step + STEP_BYTES)
@@ -137,12 +137,12 @@ def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
                     begin_run(engine, run)
                 held = launch_shared(engine, stream, run, step)
                 if held and load(step + LONG):
-                    if handler_raised(engine):
+                    if signal_handler_raised(engine):
                         set_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
                         until = 1
                     elif helped and until == 0:
-                        until = clock_ns() + SLICE_NS
-                    if until and clock_ns() > until:  # a helper sees to its signals
+                        until = monotonic_clock_ns() + SLICE_NS
+                    if until and monotonic_clock_ns() > until:  # a helper sees to its signals
                         requeue_stream(engine, stream)
                         return
         elif operation == RECORD:
@@ -170,11 +170,11 @@ def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
             else:
                 if load_shared(run + BEGAN) == 0:
                     begin_run(engine, run)
-                hand_step_to_python(engine, stream, helped and is_step_needed(helped, needs, stream, step))
+                hand_step_to_python(engine, stream, helped and is_step_needed_by_run(helped, needs, stream, step))
                 held = 0
         elif operation == STAMP:
             store(stream + STEP, step + STEP_BYTES)
-            store(run + load(step + A), clock_ns())
+            store(run + load(step + A), monotonic_clock_ns())
         elif operation == CEASE:
             store(stream + STEP, step + STEP_BYTES)
             if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
@@ -190,7 +190,7 @@ def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
 def hand_step_to_python(engine: int, stream: int, helped: int) -> None:
     """Leave a stream to Python: to the helper itself, if there is one, or to the Python thread or who waits for it."""
     mutex_lock(engine + LOCK)
-    push_stream(engine + HOST, stream)
+    push_ready_stream(engine + HOST, stream)
     if helped == 0:
         cond_signal(engine + HOST_WORK)
         if load(engine + WAITING):
@@ -198,14 +198,14 @@ def hand_step_to_python(engine: int, stream: int, helped: int) -> None:
     mutex_unlock(engine + LOCK)
 
 
-def nudge(engine: int) -> None:
+def wake_python_thread(engine: int) -> None:
     """A helper leaves; the Python thread looks after what it may have left."""
     mutex_lock(engine + LOCK)
     cond_signal(engine + HOST_WORK)
     mutex_unlock(engine + LOCK)
 
 
-def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
+def take_stream_for_python(engine: int, answer: int, run: int, needs: int) -> int:
     """A stream that needs Python, or 0; the run's number and the step's task go to `answer`.
 
     With run 0 it sleeps until there is one (0: the engine has stopped), else it takes only what `run` needs."""
@@ -224,7 +224,7 @@ def next_for_python(engine: int, answer: int, run: int, needs: int) -> int:
     return stream
 
 
-def done_by_python(engine: int, stream: int, failed: int) -> None:
+def finish_step_of_python(engine: int, stream: int, failed: int) -> None:
     """The step is done, or has failed: the number of the error. The stream goes on."""
     step = load(stream + STEP)
     if failed:
@@ -259,10 +259,10 @@ def do_one_piece_of_work(engine: int, run: int, needs: int) -> int:
     return 0
 
 
-def worker(engine: int) -> int:
+def run_worker_thread(engine: int) -> int:
     """A thread's life: work, spin a while, park."""
     fetch_add(engine + AWAKE, 1)
-    until = clock_ns() + SPIN_NS
+    until = monotonic_clock_ns() + SPIN_NS
     turns = 0
     while load_shared(engine + STOP) == 0:
         if do_one_piece_of_work(engine, 0, 0):
@@ -273,8 +273,8 @@ def worker(engine: int) -> int:
             turns += 1
             if turns % SPINS_PER_CHECK == 0:
                 if until == 0:
-                    until = clock_ns() + SPIN_NS
-                elif clock_ns() > until:
+                    until = monotonic_clock_ns() + SPIN_NS
+                elif monotonic_clock_ns() > until:
                     park_worker(engine)
                     until = 0
     fetch_add(engine + AWAKE, -1)
@@ -294,7 +294,7 @@ def park_worker(engine: int) -> None:
     mutex_unlock(engine + LOCK)
 
 
-def reserve(engine: int) -> int:
+def run_reserve_thread(engine: int) -> int:
     """The life of a thread that works only while another one sleeps until something has happened: its core is free."""
     mutex_lock(engine + LOCK)
     while load_shared(engine + STOP) == 0:
@@ -308,37 +308,39 @@ def reserve(engine: int) -> int:
     return 0
 
 
-def has_event_happened(event: int, number: int, goal: int, goal_number: int) -> int:
+def has_native_event_happened(event: int, number: int, goal: int, goal_number: int) -> int:
     return load_shared(event + HAPPENED) >= number or load_shared(goal + HAPPENED) >= goal_number
 
 
-def wait(engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int) -> int:
+def wait_for_native_event(
+    engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int
+) -> int:
     """Help with what `run` needs until one of two events has happened (1), or the time is over (0), or the run needs
     a step of Python's (2), or a loop was ended early, which Python is to hear of (3)."""
-    if has_event_happened(event, number, goal, goal_number):
+    if has_native_event_happened(event, number, goal, goal_number):
         return 1
-    start = clock_ns()
+    start = monotonic_clock_ns()
     turns = 0
-    while has_event_happened(event, number, goal, goal_number) == 0:
+    while has_native_event_happened(event, number, goal, goal_number) == 0:
         if load_shared(engine + STOP):
             return 0
         if do_one_piece_of_work(engine, run, needs):
             turns = 0
-            if handler_raised(engine):
+            if signal_handler_raised(engine):
                 return 3
-        elif turns % SPINS_PER_CHECK == 0 and load_shared(engine + HOST) and needs_python(engine, run, needs):
+        elif turns % SPINS_PER_CHECK == 0 and load_shared(engine + HOST) and next_step_needs_python(engine, run, needs):
             return 2
         else:
             relax()
             turns += 1
-            if turns % SPINS_PER_CHECK == 0 and clock_ns() - start > SPIN_NS:
+            if turns % SPINS_PER_CHECK == 0 and monotonic_clock_ns() - start > SPIN_NS:
                 sleep_until_event(engine, run, needs, event, number, goal, goal_number, limit_ns)
-        if turns % SPINS_PER_CHECK == 0 and clock_ns() - start > limit_ns:
-            return has_event_happened(event, number, goal, goal_number)
+        if turns % SPINS_PER_CHECK == 0 and monotonic_clock_ns() - start > limit_ns:
+            return has_native_event_happened(event, number, goal, goal_number)
     return 1
 
 
-def needs_python(engine: int, run: int, needs: int) -> int:
+def next_step_needs_python(engine: int, run: int, needs: int) -> int:
     mutex_lock(engine + LOCK)
     stream = find_ready_stream(engine + HOST, run, needs)
     mutex_unlock(engine + LOCK)
@@ -352,7 +354,7 @@ def sleep_until_event(
     mutex_lock(engine + LOCK)
     fetch_add(engine + WAITING, 1)
     stay = (
-        has_event_happened(event, number, goal, goal_number)
+        has_native_event_happened(event, number, goal, goal_number)
         or load_shared(engine + STOP)
         or has_work_for_run(engine, run, needs)
     )
@@ -373,13 +375,13 @@ def has_work_for_run(engine: int, run: int, needs: int) -> int:
     live = load_shared(engine + LIVE)
     while live:
         slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
-        if is_step_needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
+        if is_step_needed_by_run(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
             return 1
         live = live & (live - 1)
     return find_ready_stream(engine + READY, run, needs) or find_ready_stream(engine + HOST, run, needs)
 
 
-def stop(engine: int) -> None:
+def stop_engine_threads(engine: int) -> None:
     """Every thread leaves after the chunk or step that it is doing."""
     mutex_lock(engine + LOCK)
     store_shared(engine + STOP, 1)

@@ -128,7 +128,7 @@ def test_large_copies_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     """The fake GPU lets one thread in at a time: only who is first differs."""
     monkeypatch.setattr(transfer, "CHUNK", 1 << 12)
     monkeypatch.setattr(transfer, "CHUNKS", 3)
-    monkeypatch.setattr(SharedContext, "copy_threads", 4, raising=False)
+    monkeypatch.setattr(SharedContext, "copy_thread_count", 4, raising=False)
     context = SharedContext()
     made = device_on(context)
     host = np.random.default_rng(0).integers(0, 255, 300_001).astype(np.uint8)

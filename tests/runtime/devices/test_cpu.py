@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit
 from kernelgraph.runtime.core.errors import CompileError, OutOfMemory, PlanError
-from kernelgraph.runtime.core.host_pool import HUGE, LARGE, HostPool, numpy_view_of_pool_block, pool_size_class_bytes
+from kernelgraph.runtime.core.host_pool import (
+    HUGE,
+    LARGE,
+    HostMemoryPool,
+    numpy_view_of_pool_block,
+    pool_size_class_bytes,
+)
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.engine import engine as native
@@ -50,7 +56,7 @@ def test_size_classes_are_tight(n):
 @given(st.lists(st.tuples(st.integers(0, 1 << 19), st.booleans()), max_size=40), st.randoms())
 @hypothesis_settings(deadline=None, max_examples=40)
 def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
-    pool = HostPool()
+    pool = HostMemoryPool()
     alive = []
     for number, (nbytes, drop) in enumerate(requests):
         block = pool.allocate(nbytes)
@@ -73,7 +79,7 @@ def test_living_blocks_are_apart_aligned_and_keep_their_bytes(requests, rng):
 
 @pytest.mark.parametrize("nbytes", [100, 1 << 20, 5 << 20])
 def test_a_block_comes_back_when_its_last_array_dies(nbytes):
-    pool = HostPool()
+    pool = HostMemoryPool()
     block = pool.allocate(nbytes)
     address = block.address
     array = numpy_view_of_pool_block(block, np.float32, (5, 5))
@@ -86,7 +92,7 @@ def test_a_block_comes_back_when_its_last_array_dies(nbytes):
 
 
 def test_free_large_blocks_are_bounded_and_can_be_given_back():
-    pool = HostPool()
+    pool = HostMemoryPool()
     with override(pool_bytes=8 << 20):
         blocks = [pool.allocate(3 << 20) for _ in range(6)]
         assert pool.statistics()["in_use"] >= 18 << 20
@@ -99,7 +105,7 @@ def test_free_large_blocks_are_bounded_and_can_be_given_back():
 
 
 def test_too_much_is_out_of_memory_and_the_pool_goes_on():
-    pool = HostPool()
+    pool = HostMemoryPool()
     with pytest.raises(OutOfMemory):
         pool.allocate(1 << 60)
     with pytest.raises(MemoryError):
@@ -116,7 +122,7 @@ def test_too_much_is_out_of_memory_and_the_pool_goes_on():
 
 
 def test_threads_never_share_a_block():
-    pool = HostPool()
+    pool = HostMemoryPool()
     wrong = []
 
     def work(seed):

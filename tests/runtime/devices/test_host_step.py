@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgraph.runtime.devices.cuda.modules.launch import HostStep
+from kernelgraph.runtime.devices.cuda.modules.launch import NumpyHostStep
 from kernelgraph.runtime.program.program import Pointer, Region, Task
 
 
@@ -62,7 +62,7 @@ def test_a_result_is_not_brought_before_it_is_written(reads: Any, written: Regio
 
     task = Task("host", None, (Pointer(written.buffer),), tuple(reads), (written,))  # type: ignore[arg-type]
     driver: Any = Driver()
-    assert HostStep(driver, task, [call])([m.ctypes.data for m in memory], (), 0) == 0
+    assert NumpyHostStep(driver, task, [call])([m.ctypes.data for m in memory], (), 0) == 0
     assert driver.copies == copies
     for got, wanted in zip(memory, expected, strict=True):
         np.testing.assert_array_equal(got, wanted)

@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.core.errors import PlanError
-from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, Communicator, agreement_on_one
+from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, RankCommunicator, agreement_on_one
 from kernelgraph.runtime.program.world import Host, World
-from kernelgraph.runtime.worlds.alone import AloneWorld
+from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import run_ranks_as_threads
 
 FIRST, SECOND = agreement_on_one("first"), agreement_on_one("second")
 
 
-def without_thread(world: World) -> Communicator:
+def without_thread(world: World) -> RankCommunicator:
     """One whose thread does not come to its jobs."""
-    made = Communicator(world)
-    made._start = lambda: None  # type: ignore[method-assign]
+    made = RankCommunicator(world)
+    made._start_thread_of_jobs = lambda: None  # type: ignore[method-assign]
     return made
 
 
 def test_who_waits_does_what_nobody_has_begun() -> None:
-    communicator, done = without_thread(AloneWorld()), list[tuple[int, threading.Thread]]()
+    communicator, done = without_thread(SingleRankWorld()), list[tuple[int, threading.Thread]]()
     events = [communicator.submit(lambda i=i: done.append((i, threading.current_thread())), "job") for i in range(4)]
     events[2].wait()
     assert done == [(i, threading.current_thread()) for i in range(3)] and not events[3].query()
@@ -34,7 +34,7 @@ def test_who_waits_does_what_nobody_has_begun() -> None:
 
 
 def test_who_waits_leaves_to_the_thread_what_it_has_begun() -> None:
-    communicator, begun, release = Communicator(AloneWorld()), threading.Event(), threading.Event()
+    communicator, begun, release = RankCommunicator(SingleRankWorld()), threading.Event(), threading.Event()
     done: list[int] = []
 
     def slow() -> None:
@@ -61,7 +61,7 @@ def test_contents_of_all_ranks() -> None:
         def read(contents: Host) -> None:
             found.extend(bytes(row) for row in contents)
 
-        Communicator(world).run(FIRST, read, bytes([world.rank]) * (CONTENT_BYTES - 1))
+        RankCommunicator(world).run(FIRST, read, bytes([world.rank]) * (CONTENT_BYTES - 1))
         return found
 
     for found in run_ranks_as_threads(3, live):

@@ -26,7 +26,7 @@ def complaints(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_large_blocks(monkeypatch: pytest.MonkeyPatch, complaints: list[Any]) -> None:
-    block = pool.HostPool().allocate(8 << 20)
+    block = pool.HostMemoryPool().allocate(8 << 20)
     monkeypatch.setattr(pool, "LARGE", None)
     del block
     gc.collect()
@@ -55,7 +55,7 @@ def test_the_interpreter_ends_in_silence() -> None:
         for module in (errors, native_run, pool):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
         both = kg.kernel_graph(device="cpu")(lambda x: (np.exp(x), np.sort(x)))
-        mine, x = pool.HostPool(), np.ones(1 << 20, np.float32)
+        mine, x = pool.HostMemoryPool(), np.ones(1 << 20, np.float32)
         blocks = [mine.allocate(n) for n in (64, 300 << 10, 8 << 20)]
         errors.held = [*blocks, both(x), both(kg.asarray(x, device="cpu"))]
     """

@@ -175,7 +175,7 @@ def test_who_waits_and_is_interrupted_leaves_no_python_step_behind(device, libra
     time.sleep(0.01)  # and asleep
     library.clear()
 
-    ordinary = engine.Engine.do_python_step
+    ordinary = engine.NativeEngine.do_python_step
 
     def interrupt(self, run=0, needs=0):
         if not run:  # one of the engine's own threads: it would die, and other tests count them
@@ -186,7 +186,7 @@ def test_who_waits_and_is_interrupted_leaves_no_python_step_behind(device, libra
     with busy_workers(device):
         arrays, (event,) = start(device, plan)
         with monkeypatch.context() as patch:
-            patch.setattr(engine.Engine, "do_python_step", interrupt)
+            patch.setattr(engine.NativeEngine, "do_python_step", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 event.wait()
         assert interrupted == [event.run.record.address]

@@ -192,13 +192,13 @@ class ForeignEvent:
     """An event of another device."""
 
     def __init__(self, error=None):
-        self.error, self.waited = error, 0
+        self.error, self.add_span_of_stream_wait = error, 0
 
     def query(self):
-        return self.waited > 0
+        return self.add_span_of_stream_wait > 0
 
     def wait(self):
-        self.waited += 1
+        self.add_span_of_stream_wait += 1
         if self.error:
             raise self.error
 
@@ -211,7 +211,7 @@ def test_events_of_other_devices(device, mode, cost):
         foreign = ForeignEvent()
         arrays, (event,) = start(device, plan, after=((0, foreign),))
         event.wait()
-        assert foreign.waited
+        assert foreign.add_span_of_stream_wait
         assert arrays.views[0][0] == 2
         arrays, (event,) = start(device, plan, after=((0, ForeignEvent(OSError("lost"))),))
         with pytest.raises(OSError, match="lost"):

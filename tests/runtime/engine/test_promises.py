@@ -11,9 +11,9 @@ import pytest
 
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.engine.promises import PlainPromise, Promise, make_promise
+from kernelgraph.runtime.engine.promises import EnginePromise, PythonPromise, make_promise
 
-MAKERS: list[Callable[[], Any]] = [make_promise, PlainPromise]
+MAKERS: list[Callable[[], Any]] = [make_promise, PythonPromise]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -46,7 +46,7 @@ def test_native_work_follows_a_promise(failed: bool) -> None:
     values = np.arange(10_000.0)
     for _ in range(20):  # records are used again
         promise = make_promise()
-        assert isinstance(promise, Promise)
+        assert isinstance(promise, EnginePromise)
         device.upload(np.zeros(10_000), memories[0])
         first = device.copy_from(device, memories[0], memories[1], 80_000, promise.event)
         second = device.copy_from(device, memories[1], memories[2], 80_000, first)

@@ -20,7 +20,7 @@ from kernelgraph.runtime.tune.tuner import (
     SAMPLES,
     TIE,
     WARM,
-    Tuner,
+    PlanTuner,
     load_stored_tuning_winner,
     size_bucket_of_program,
     size_free_program_key,
@@ -32,7 +32,9 @@ from tests.runtime.dags import random_program
 NAMES = ("1 stream", "2 streams", "max", "max, packed")
 
 
-def play(tuner: Tuner, time_of, rng: Random, lag: int = 0, lost: float = 0.0, limit: int = 1000) -> list[int | None]:
+def play(
+    tuner: PlanTuner, time_of, rng: Random, lag: int = 0, lost: float = 0.0, limit: int = 1000
+) -> list[int | None]:
     """Calls until a winner is pinned: what `next_candidate` answered.
 
     Times arrive `lag` calls late and out of order.
@@ -52,7 +54,7 @@ def play(tuner: Tuner, time_of, rng: Random, lag: int = 0, lost: float = 0.0, li
 @hypothesis_settings(max_examples=examples(200), deadline=None)
 def test_the_winner_is_the_fastest_or_a_simpler_one_within_the_tie(speeds, lag, seed):
     rng = Random(seed)
-    tuner = Tuner(NAMES[: len(speeds)], start=rng.randrange(len(speeds)))
+    tuner = PlanTuner(NAMES[: len(speeds)], start=rng.randrange(len(speeds)))
     turns = play(tuner, lambda c: speeds[c], rng, lag)
     assert tuner.winner is not None
     best = min(speeds)
@@ -63,7 +65,7 @@ def test_the_winner_is_the_fastest_or_a_simpler_one_within_the_tie(speeds, lag, 
 
 
 def test_samples_are_interleaved_and_nobody_always_follows_the_same_neighbour():
-    tuner = Tuner(NAMES)
+    tuner = PlanTuner(NAMES)
     turns = play(tuner, lambda c: 100.0, Random(0))
     rounds = [turns[i : i + 4] for i in range(0, len(turns), 4)]
     assert all(sorted(r) == [0, 1, 2, 3] for r in rounds) and len(rounds) == WARM + FINAL
@@ -80,7 +82,7 @@ def test_the_first_sample_of_each_is_not_counted():
         seen.add(c)
         return 1e6 if cold else 10.0 + c
 
-    tuner = Tuner(NAMES)
+    tuner = PlanTuner(NAMES)
     play(tuner, time_of, Random(0))
     assert tuner.winner == 0 and max(map(max, tuner.times)) < 100
 
@@ -89,13 +91,13 @@ def test_the_first_sample_of_each_is_not_counted():
 @hypothesis_settings(max_examples=examples(100), deadline=None)
 def test_samples_that_do_not_count_are_taken_again(best, lost, seed):
     rng = Random(seed)
-    tuner = Tuner(NAMES)
+    tuner = PlanTuner(NAMES)
     play(tuner, lambda c: 50.0 if c == best else 70.0, rng, lag=rng.randrange(8), lost=lost)
     assert tuner.winner == best or "left to the model" in tuner.reason
 
 
 def test_calls_that_always_overlap_leave_it_to_the_model():
-    tuner = Tuner(NAMES, start=2)
+    tuner = PlanTuner(NAMES, start=2)
     turns = play(tuner, lambda c: 1.0, Random(0), lost=1.0)
     assert tuner.winner == 2 and "left to the model" in tuner.reason
     assert len(turns) == PATIENCE
@@ -103,14 +105,14 @@ def test_calls_that_always_overlap_leave_it_to_the_model():
 
 def test_a_host_far_ahead_runs_the_start_untimed():
     """All samples are issued and none is known yet: nothing more is timed."""
-    tuner = Tuner(NAMES, start=1)
+    tuner = PlanTuner(NAMES, start=1)
     turns = [tuner.next_candidate() for _ in range(100)]
     assert sum(t is not None for t in turns) == len(NAMES) * (WARM + SAMPLES)
     assert turns[-1] is None and tuner.winner is None
 
 
 def test_a_hopeless_candidate_is_given_up_early():
-    tuner = Tuner(NAMES)
+    tuner = PlanTuner(NAMES)
     turns = play(tuner, lambda c: 1000.0 if c == 3 else 10.0, Random(0))
     assert tuner.winner == 0
     assert turns.count(3) < WARM + SAMPLES
@@ -118,14 +120,14 @@ def test_a_hopeless_candidate_is_given_up_early():
 
 
 def test_a_candidate_that_cannot_run_never_wins():
-    tuner = Tuner(NAMES, start=1)
+    tuner = PlanTuner(NAMES, start=1)
     tuner.next_candidate()
     tuner.drop(1, "out of memory")
     play(tuner, lambda c: 1.0 if c == 1 else 10.0 + c, Random(0))
     assert tuner.winner == 0
     assert "out of memory" in "\n".join(tuner.lines())
     for c in range(4):
-        alone = Tuner(NAMES)
+        alone = PlanTuner(NAMES)
         for other in range(4):
             if other != c:
                 alone.drop(other, "out of memory")
@@ -142,7 +144,7 @@ def test_noise_costs_little():
         def time_of(c: int, rng: Random = rng, speeds: list[float] = speeds) -> float:
             return speeds[c] * (1 + abs(rng.gauss(0, 0.02))) * (3 if rng.random() < 0.05 else 1)
 
-        tuner = Tuner(NAMES)
+        tuner = PlanTuner(NAMES)
         play(tuner, time_of, rng)
         far += speeds[tuner.winner] > min(speeds) * 1.06
     assert far <= 2
@@ -154,19 +156,19 @@ def test_close_candidates_are_looked_at_longer():
     for seed in range(300):
         rng = Random(seed)
         speeds = [rng.uniform(100, 108) for _ in NAMES[:3]] + [150.0]
-        tuner = Tuner(NAMES)
+        tuner = PlanTuner(NAMES)
         turns = play(tuner, lambda c, rng=rng, speeds=speeds: speeds[c] * (1 + abs(rng.gauss(0, 0.03))), rng)
         far += speeds[tuner.winner] > min(speeds) * 1.02
         assert turns.count(3) <= WARM + SAMPLES
     assert far <= 6
-    clear = Tuner(NAMES)
+    clear = PlanTuner(NAMES)
     assert len(play(clear, lambda c: 100.0 + 12 * c, Random(0))) == len(NAMES) * (WARM + SAMPLES)
     assert clear.winner == 0 and "1.12 times as fast" in clear.reason
 
 
 def test_bad_start_is_refused():
     with pytest.raises(ValueError, match="start=4"):
-        Tuner(NAMES, start=4)
+        PlanTuner(NAMES, start=4)
 
 
 # On disk.

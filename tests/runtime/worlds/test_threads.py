@@ -10,7 +10,7 @@ import pytest
 from kernelgraph.runtime.core.errors import RankError
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.world import World
-from kernelgraph.runtime.worlds.alone import AloneWorld
+from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import ThreadsWorld, run_ranks_as_threads
 
 
@@ -31,7 +31,7 @@ def every_collective(world: World) -> list[Any]:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 5])
 def test_collectives(size: int) -> None:
-    found = run_ranks_as_threads(size, every_collective) if size else [every_collective(AloneWorld())]
+    found = run_ranks_as_threads(size, every_collective) if size else [every_collective(SingleRankWorld())]
     size = max(1, size)
     given = [np.arange(6 * size).reshape(2 * size, 3) + 100 * r for r in range(size)]
     for rank, (added, most, gathered, exchanged, told, sent) in enumerate(found):
@@ -56,7 +56,7 @@ def test_mail_comes_in_order_on_its_channel(size: int) -> None:
         assert world.receive(1, lambda: True) is None
         return [(m[0], m[1], np.frombuffer(m[2], int).tolist()) for m in (*taken, other) if m is not None]
 
-    for rank, found in enumerate(run_ranks_as_threads(size, run) if size else [run(AloneWorld())]):
+    for rank, found in enumerate(run_ranks_as_threads(size, run) if size else [run(SingleRankWorld())]):
         source = (rank - 1) % max(1, size)
         assert found == [(source, b"a%d" % i, [i, i]) for i in range(3)] + [(source, b"other", [])]
 
@@ -104,4 +104,4 @@ def test_a_message_to_a_rank_that_has_ended() -> None:
 
 def test_a_world_of_one_has_nobody_left() -> None:
     with pytest.raises(RankError, match="only rank"):
-        AloneWorld().shrink()
+        SingleRankWorld().shrink()

@@ -25,7 +25,7 @@ GLOBAL, SHARED = 1, 3  # LLVM address spaces
 VECTOR_BYTES = 16  # the widest access of one thread
 
 
-class ElementCell:
+class GpuElementAccess:
     """How an array element lies in memory: `parts` scalars of `dtype` (2 for complex), bools as bytes."""
 
     def __init__(self, name: str, space: int = GLOBAL) -> None:
@@ -41,12 +41,12 @@ class ElementCell:
     def zero(self) -> Value:
         return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
 
-    def _element_pointer(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
+    def _nvvm_pointer_to_element(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
         (wide, _) = widen_llvm_integers(b, scalar, ir.Constant(I64, 0))
         address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
         return b.inttoptr(address, storage.as_pointer(self.space))
 
-    def _access_type(self, length: int) -> tuple[Any, int]:
+    def _llvm_type_of_access(self, length: int) -> tuple[Any, int]:
         """(LLVM type of one access to `length` scalars, scalars in each of its elements).
 
         Scalars smaller than 4 bytes travel as 4-byte words: an access has at most 4 elements.
@@ -58,7 +58,7 @@ class ElementCell:
             return ir.VectorType(self.storage, length), 1
         return (I32 if nbytes == 4 else ir.VectorType(I32, nbytes // 4)), 4 // self.bytes
 
-    def _access_chunks(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
+    def _accesses_of_elements(self, b: ir.IRBuilder, element: Value, scalars: int) -> list[tuple[int, int, Value]]:
         """(first scalar, scalars, number of the first) of each access."""
         first = b.mul(element, ir.Constant(element.type, self.parts)) if self.parts > 1 else element
         length = min(scalars, VECTOR_BYTES // self.bytes)
@@ -69,14 +69,18 @@ class ElementCell:
     def load(self, b: ir.IRBuilder, base: Value, element: Value, length: int) -> list[Value]:
         """This part of `length` consecutive elements, which start at a multiple of the access."""
         scalars: list[Value] = []
-        for _, width, number in self._access_chunks(b, element, length * self.parts):
-            storage, per_word = self._access_type(width)
-            found = b.load(self._element_pointer(b, base, number, storage))
+        for _, width, number in self._accesses_of_elements(b, element, length * self.parts):
+            storage, per_word = self._llvm_type_of_access(width)
+            found = b.load(self._nvvm_pointer_to_element(b, base, number, storage))
             found.align = width * self.bytes
             words = [found]
             if isinstance(storage, ir.VectorType):
                 words = [b.extract_element(found, ir.Constant(I32, j)) for j in range(storage.count)]
-            scalars += words if per_word == 1 else [x for word in words for x in self._split_word(b, word, per_word)]
+            scalars += (
+                words
+                if per_word == 1
+                else [x for word in words for x in self._split_word_into_scalars(b, word, per_word)]
+            )
         lanes = scalars[self.part :: self.parts]
         return [b.icmp_unsigned("!=", x, ir.Constant(I8, 0)) for x in lanes] if self.dtype == "b1" else lanes
 
@@ -84,24 +88,24 @@ class ElementCell:
         """Consecutive elements; real and imaginary parts come side by side."""
         if self.dtype == "b1":
             scalars = [b.zext(x, I8) for x in scalars]
-        for k, width, number in self._access_chunks(b, element, len(scalars)):
-            storage, per_word = self._access_type(width)
+        for k, width, number in self._accesses_of_elements(b, element, len(scalars)):
+            storage, per_word = self._llvm_type_of_access(width)
             words = list(scalars[k : k + width])
             if per_word > 1:
-                words = [self._join_scalars(b, words[j : j + per_word]) for j in range(0, width, per_word)]
+                words = [self._join_scalars_into_word(b, words[j : j + per_word]) for j in range(0, width, per_word)]
             value = words[0]
             if isinstance(storage, ir.VectorType):
                 value = ir.Constant(storage, ir.Undefined)
                 for j, word in enumerate(words):
                     value = b.insert_element(value, word, ir.Constant(I32, j))
-            b.store(value, self._element_pointer(b, base, number, storage), align=width * self.bytes)
+            b.store(value, self._nvvm_pointer_to_element(b, base, number, storage), align=width * self.bytes)
 
-    def _split_word(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
+    def _split_word_into_scalars(self, b: ir.IRBuilder, word: Value, count: int) -> list[Value]:
         """The scalars in a word, lowest bits first."""
         bits = 8 * self.bytes
         return [b.trunc(b.lshr(word, ir.Constant(I32, bits * j)) if j else word, self.storage) for j in range(count)]
 
-    def _join_scalars(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
+    def _join_scalars_into_word(self, b: ir.IRBuilder, scalars: Sequence[Value]) -> Value:
         word = b.zext(scalars[0], I32)
         for j, scalar in enumerate(scalars[1:], 1):
             word = b.or_(word, b.shl(b.zext(scalar, I32), ir.Constant(I32, 8 * self.bytes * j)))
@@ -110,7 +114,7 @@ class ElementCell:
 
 def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """load(pointer, first, group stride[, lane stride][, mask])"""
-    cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
+    cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
@@ -164,7 +168,7 @@ def _repeat_mask_over_lanes(lanes: Sequence[Value], total: int) -> list[Value]:
 def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load_intrinsic` at `first + offset`; an
     offset of several lanes has one for each."""
-    cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
+    cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         own = lane_count(argtypes[-2 if masked else -1])
@@ -208,7 +212,7 @@ def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str
 
 def report_bad_index_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
-    cell = ElementCell("i64")
+    cell = GpuElementAccess("i64")
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
@@ -231,7 +235,7 @@ def report_bad_index_intrinsic(name: str) -> Any:
 
 def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
-    cell, length, repeats = ElementCell(dtype), int(lanes), int(groups)
+    cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
@@ -280,7 +284,7 @@ def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str,
 
 def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
     """The address of shared memory of `elements`, as an integer."""
-    cell = ElementCell(dtype, SHARED)
+    cell = GpuElementAccess(dtype, SHARED)
 
     def numba_typing_rule() -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
@@ -298,7 +302,7 @@ def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
 
 def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
-    cell = ElementCell(dtype, SHARED)
+    cell = GpuElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
@@ -311,7 +315,7 @@ def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
 
 def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
-    cell = ElementCell(dtype, SHARED)
+    cell = GpuElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
@@ -325,7 +329,7 @@ def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
 
 def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sget(memory, first, group stride, lane stride)"""
-    cell = ElementCell(dtype, SHARED)
+    cell = GpuElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
@@ -339,7 +343,7 @@ def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> A
 
 def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sput(memory, first, group stride, lane stride, value)"""
-    cell = ElementCell(dtype, SHARED)
+    cell = GpuElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:

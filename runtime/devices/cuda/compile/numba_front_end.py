@@ -73,7 +73,7 @@ class _NumbaPipeline(compiler.CUDACompiler):  # type: ignore[misc]
         return [passes]
 
 
-class _RememberedOperator(types.Function):  # type: ignore[misc]
+class _CachedNumbaOperator(types.Function):  # type: ignore[misc]
     """An operator, which is resolved again when it is lowered."""
 
     def __init__(self, operator: Any) -> None:
@@ -87,7 +87,7 @@ class _RememberedOperator(types.Function):  # type: ignore[misc]
         return self._found[key]
 
 
-class _SharedTypingContext(TypingContext):  # type: ignore[misc]
+class _SharedNumbaTypingContext(TypingContext):  # type: ignore[misc]
     """numba.cuda's own typing context, all of whose registrations it shares, that remembers what it resolved."""
 
     def __init__(self, whole: Any) -> None:
@@ -105,7 +105,7 @@ class _SharedTypingContext(TypingContext):  # type: ignore[misc]
         if value not in OPERATORS:
             return super().resolve_value_type(value)
         if value not in self._operators:
-            self._operators[value] = _RememberedOperator(super().resolve_value_type(value))
+            self._operators[value] = _CachedNumbaOperator(super().resolve_value_type(value))
         return self._operators[value]
 
 
@@ -114,6 +114,6 @@ def _numba_typing_and_lowering_contexts() -> tuple[Any, Any]:
     """For types and for lowering."""
     whole = import_module("numba.cuda.descriptor").cuda_target
     whole.target_context.refresh()
-    typing, lowering = _SharedTypingContext(whole.typing_context), copy.copy(whole.target_context)
+    typing, lowering = _SharedNumbaTypingContext(whole.typing_context), copy.copy(whole.target_context)
     lowering.typing_context = typing
     return typing, lowering

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....core.errors import CompileError, KernelGraphError, OutOfMemory
 from ....engine.engine import engine_thread_count
-from .driver import Driver
+from .driver import CudaDriver
 from .early_start import query_gpu_properties, start_cuda_context_early
 
 INSTALL = "pip install '.[cuda]' in kernelgraph's folder"
@@ -39,7 +39,7 @@ class GpuContext:
 
     def __init__(self, index: int) -> None:
         try:
-            self.driver = Driver()
+            self.driver = CudaDriver()
         except OSError as error:
             raise DeviceNotFound(f"no NVIDIA driver was found ({error}); install one, or write device='cpu'") from None
         except AttributeError as error:
@@ -119,7 +119,7 @@ class GpuContext:
             raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
         return buffer
 
-    def open_to(self, other: GpuContext) -> None:
+    def open_memory_to_peer(self, other: GpuContext) -> None:
         """Let another GPU reach this one's memory directly, where the machine can; else copies go through the host.
 
         The driver maps the whole pool, which can take seconds: once for each pair of GPUs."""
@@ -134,7 +134,7 @@ class GpuContext:
         buffer.close(self._side)
 
     @property
-    def copy_threads(self) -> int:
+    def copy_thread_count(self) -> int:
         """How many threads help with large copies."""
         return min(12, engine_thread_count() - 1)
 

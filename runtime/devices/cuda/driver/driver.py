@@ -57,7 +57,7 @@ class ConditionalNode(ctypes.Structure):
     TYPE = 13
 
 
-class Driver:
+class CudaDriver:
     """libcuda. Raises OSError where there is none."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Driver:
         self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
         asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
         # stream -> 0 for no; or a result code
-        self.is_capturing = calls.status_function(asked) if calls else _ctypes_driver_status_function(asked)
+        self.is_capturing = calls.make_status_function(asked) if calls else _ctypes_driver_status_function(asked)
         self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
         self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
@@ -248,7 +248,7 @@ class Driver:
 
 
 def _ctypes_driver_status_function(function: Any) -> Any:
-    """As `Native.status_function`, by ctypes."""
+    """As `NativeDriverCalls.make_status_function`, by ctypes."""
 
     def read_driver_status(handle: int) -> int:
         answer = c_int(0)

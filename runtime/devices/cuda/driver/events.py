@@ -21,7 +21,7 @@ class CudaEvent:
         self.done = False
 
     @property
-    def is_known(self) -> bool:
+    def is_known_to_be_done(self) -> bool:
         """Whether somebody has seen it happen."""
         return self.done and self.error is None
 
@@ -30,12 +30,12 @@ class CudaEvent:
             code = self._pool.query(self.handle)
             if code == NOT_READY:
                 return False
-            self._finish_with_code(code)
+            self._finish_with_result_code(code)
         return True
 
     def wait(self) -> None:
         if not self.done and self.error is None:
-            self._finish_with_code(self._pool.wait(self.handle))
+            self._finish_with_result_code(self._pool.wait(self.handle))
         if self.error is not None:
             unread_errors.mark_error_read(self.error)
             raise self.error.with_traceback(None)  # else it grows with each wait
@@ -44,7 +44,7 @@ class CudaEvent:
         """Whoever waited keeps the error to itself."""
         unread_errors.mark_error_unread(self.error)
 
-    def _finish_with_code(self, code: int) -> None:
+    def _finish_with_result_code(self, code: int) -> None:
         if code != SUCCESS and self.error is None:
             self.error = self._pool.failure(code, "work that was launched earlier")
             unread_errors.carry_unread_error(self.error)

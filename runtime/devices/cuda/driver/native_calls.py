@@ -13,7 +13,7 @@ from ....core.disk_cache import sha256_digest
 from ....core.errors import CompileError
 from . import words as w
 
-ENTRIES = ("call", "call_status", "launch_one_node", "prepare")
+ENTRIES = ("call_driver_function", "call_driver_status_function", "launch_one_node_graph", "prepare_graph_record")
 _PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
@@ -30,21 +30,23 @@ class NativeDriverCalls:
             "cuda_calls",
         )
         self._python = [_address_of_ctypes_function(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
-        self._prepare = self._code.function("prepare", ctypes.c_int64, ctypes.c_uint64)
+        self._prepare = self._code.function("prepare_graph_record", ctypes.c_int64, ctypes.c_uint64)
 
     def function(self, found: Any, takes_long: bool) -> Callable[..., int]:
         """A ctypes function of at most four integers (a pointer is one) that gives a result code, as a quick one.
 
         takes_long: the interpreter lock is given back during the call."""
         words = [*self._python, _address_of_ctypes_function(found), int(takes_long)]
-        return native_callable.make_builtin_from_machine_code(self._code.functions["call"], words, (self._code, found))
+        return native_callable.make_builtin_from_machine_code(
+            self._code.functions["call_driver_function"], words, (self._code, found)
+        )
 
-    def status_function(self, found: Any) -> Callable[[int], int]:
+    def make_status_function(self, found: Any) -> Callable[[int], int]:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
         words = [*self._python, _address_of_ctypes_function(found)]
         return native_callable.make_builtin_from_machine_code(
-            self._code.functions["call_status"], words, (self._code, found)
+            self._code.functions["call_driver_status_function"], words, (self._code, found)
         )
 
     def launch_one_node(
@@ -62,7 +64,7 @@ class NativeDriverCalls:
         self._prepare(ctypes.addressof(record))
         words = [*self._python, ctypes.addressof(record)]
         return native_callable.make_builtin_from_machine_code(
-            self._code.functions["launch_one_node"], words, (self._code, record, held)
+            self._code.functions["launch_one_node_graph"], words, (self._code, record, held)
         )
 
 

@@ -88,13 +88,13 @@ class CudaStream:
         if not isinstance(event, CudaEvent):
             event.wait()  # of another kind of device
         elif event.stream != self.handle or event.stream in (LEGACY, PER_THREAD):
-            self._check_code(self._driver.wait(self.handle, event.handle, 0), "waiting for an event")
+            self._raise_if_driver_failed(self._driver.wait(self.handle, event.handle, 0), "waiting for an event")
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy device memory, in its turn."""
         if nbytes:
             self._device.context.enter()
-            self._check_code(self._driver.on_device(target, source, nbytes, self.handle), "copying")
+            self._raise_if_driver_failed(self._driver.on_device(target, source, nbytes, self.handle), "copying")
 
     def query(self) -> bool:
         self._device.context.enter()
@@ -105,14 +105,14 @@ class CudaStream:
 
     def synchronize(self) -> None:
         self._device.context.enter()
-        self._check_code(self._driver.synchronize_stream(self.handle), "work on a stream")
+        self._raise_if_driver_failed(self._driver.synchronize_stream(self.handle), "work on a stream")
 
-    def _check_code(self, code: int, what: str) -> None:
+    def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._device.failure(code, what)
 
 
-class CaptureResources:
+class GraphCaptureResources:
     """What captured calls need, kept until the graphs are gone: memory, and streams of which each graph has its own,
     since libraries keep memory for each stream.
 

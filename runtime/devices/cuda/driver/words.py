@@ -28,7 +28,7 @@ LOCK, EXECUTABLE, NODE, PARAMETERS, STREAM, UPDATE, LAUNCH, RECORD, BLOCK, COUNT
 ROWS = 200
 
 
-def take_word_arguments(head: int, words: int, given: int, count: int) -> int:
+def take_arguments_of_driver_call(head: int, words: int, given: int, count: int) -> int:
     """Python's ints as words. 0: one is none, and Python has been told."""
     last = given + 8 * count
     while given != last:
@@ -41,13 +41,13 @@ def take_word_arguments(head: int, words: int, given: int, count: int) -> int:
     return 1
 
 
-def call(this: int, given: int, count: int) -> int:
+def call_driver_function(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL): up to four ints to the driver's function, its result code."""
     head = this + BYTES_AT
     words = stack(32)
     if count > 4:
         count = 4
-    if not take_word_arguments(head, words, given, count):
+    if not take_arguments_of_driver_call(head, words, given, count):
         return 0
     if load(head + LONG):
         state = unlock_python(load(head + UNLOCK))
@@ -58,14 +58,14 @@ def call(this: int, given: int, count: int) -> int:
     return as_int(load(head + AS_INT), code)
 
 
-def call_status(this: int, given: int, count: int) -> int:
+def call_driver_status_function(this: int, given: int, count: int) -> int:
     """A function for Python: an int to the driver's function, which answers with a 32-bit number; its result code or,
     where that is 0, the answer."""
     head = this + BYTES_AT
     words = stack(32)
     if count > 1:
         count = 1
-    if not take_word_arguments(head, words, given, count):
+    if not take_arguments_of_driver_call(head, words, given, count):
         return 0
     store(words + 8, 0)
     code = driver(load(head + FUNCTION), load(words), words + 8, 0, 0)
@@ -74,11 +74,11 @@ def call_status(this: int, given: int, count: int) -> int:
     return as_int(load(head + AS_INT), code)
 
 
-def launch_one_node(this: int, given: int, count: int) -> int:
+def launch_one_node_graph(this: int, given: int, count: int) -> int:
     """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
     head = this + BYTES_AT
     words = stack(8 * count)
-    if not take_word_arguments(head, words, given, count):
+    if not take_arguments_of_driver_call(head, words, given, count):
         return 0
     graph = load(head + GRAPH)
     state = unlock_python(load(head + UNLOCK))
@@ -114,6 +114,6 @@ def issue_graph_launch(graph: int, words: int) -> int:
     return code
 
 
-def prepare(graph: int) -> int:
+def prepare_graph_record(graph: int) -> int:
     """Make the lock of a record."""
     return mutex_init(graph + LOCK, 0)

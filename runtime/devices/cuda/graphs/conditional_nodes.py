@@ -22,15 +22,15 @@ from typing import Any
 
 from ....core.errors import CompileError
 from ....interpret.control_flow import bind_branch_addresses, bind_loop_addresses, task_argument_value
-from ....program.plan import FRESH, Branch, Launch, Loop, Plan, Rotation, control_flow_arguments
+from ....program.plan import FRESH, Branch, Launch, Loop, LoopRotation, Plan, control_flow_arguments
 from ....program.program import Kernel, Pointer, Scalar, Task, control_flow_bodies
 from ..driver.driver import IF, WHILE
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
-from ..modules.launch import HostStep, KernelStep
+from ..modules.launch import KernelStep, NumpyHostStep
 from ..modules.predicated_kernels import (  # fmt: skip
     FLAGS,
     LEAVES,
-    LaunchGuard,
+    LaunchPredicate,
     kernel_has_advancing_form,
     kernel_has_predicated_form,
     make_flag_initialization_task,
@@ -43,7 +43,7 @@ from ..modules.predicated_kernels import (  # fmt: skip
     predicate_on_flags_up_to,
 )
 from ..modules.ptx_kernels import make_ptx_copy_task
-from .nodes import NodeSequence
+from .nodes import GraphNodeSequence
 
 ROUND = 16  # launches of a body of several iterations, at most
 MOST_LOOK = 16  # launches: of more, a conditional node around them is cheaper, should they not run
@@ -51,7 +51,7 @@ UNROLLED = 64  # launches of iterations of a known number: more become a node th
 LIBRARY = (MatmulStep, MatmulSequenceStep, BatchedMatmulStep)
 
 
-class GraphBody:
+class GraphLoopOrBranchBody:
     """A body's steps in the order of its one stream, and how they become nodes."""
 
     def __init__(self, device: Any, plan: Plan, runners: Sequence[Any]) -> None:
@@ -76,7 +76,7 @@ class GraphBody:
             elif not isinstance(runner, (KernelStep, CopyStep, *LIBRARY)):
                 why = (
                     "waits for the host"
-                    if isinstance(runner, HostStep)
+                    if isinstance(runner, NumpyHostStep)
                     else "is of a library that keeps memory of its own"
                 )
                 return f"{task.name} {why}"
@@ -90,7 +90,7 @@ class GraphBody:
         if self.looks:
             tasks = [self._plan_task_node(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
             self._device.load([task.kernel for task in tasks if task is not None])  # at once
-            self._looking = [self._device.step(task) if task is not None else None for task in tasks]
+            self._looking = [self._device.kernel_step_of_task(task) if task is not None else None for task in tasks]
 
     @property
     def turned(self) -> bool:
@@ -105,10 +105,10 @@ class GraphBody:
 
     def add(
         self,
-        nodes: NodeSequence,
+        nodes: GraphNodeSequence,
         addresses: Sequence[int],
         numbers: Sequence[Any],
-        guard: LaunchGuard | None,
+        guard: LaunchPredicate | None,
         flags: int = 0,
     ) -> None:
         """guard: what has to hold for it to run, if that is not known. flags: the block of a loop that counts."""
@@ -147,7 +147,8 @@ class ControlFlowGraph:
         """runners: of each body, what does its tasks."""
         self._device, self._task = device, task
         self.parts = [
-            GraphBody(device, body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)
+            GraphLoopOrBranchBody(device, body, each)
+            for body, each in zip(control_flow_bodies(task), runners, strict=True)
         ]
         self.library: bool = any(part.library for part in self.parts)
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
@@ -208,7 +209,11 @@ class ControlFlowGraph:
         return (*places, *(scalars[a.index] for a in given if isinstance(a, Scalar)))
 
     def add(
-        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None = None
+        self,
+        nodes: GraphNodeSequence,
+        addresses: Sequence[int],
+        scalars: Sequence[Any],
+        guard: LaunchPredicate | None = None,
     ) -> None:
         if isinstance(self._task.kernel, Branch):
             self._add_branch_nodes(nodes, addresses, scalars, guard)
@@ -220,7 +225,7 @@ class ControlFlowGraph:
             self._add_while_loop(nodes, addresses, scalars, guard)
 
     def _add_branch_nodes(
-        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+        self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
         flag, *bodies = bind_branch_addresses(self._task, addresses, scalars)
         flags = nodes.flags()
@@ -234,7 +239,7 @@ class ControlFlowGraph:
         assert count is not None
         return None if isinstance(count, Pointer) else max(0, int(task_argument_value(count, addresses, scalars)))
 
-    def _unrolls_iterations(self, iterations: int | None, guard: LaunchGuard | None) -> bool:
+    def _unrolls_iterations(self, iterations: int | None, guard: LaunchPredicate | None) -> bool:
         """Whether iterations become nodes one after another. What adds up by a guard's block needs a block of its
         own."""
         if iterations is None or self.alone is not None:
@@ -242,26 +247,26 @@ class ControlFlowGraph:
         return iterations * len(self.parts[0].steps) <= UNROLLED and (guard is None or not self.parts[0].turned)
 
     def _add_unrolled_iterations(
-        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+        self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
         """One iteration after another: there is nothing to decide."""
         places = bind_loop_addresses(self._task, addresses, scalars, _refuse_device_memory_read)
         for number in range(places.count):
             self.parts[0].add(nodes, places.buffers_of_iteration(number), [number, *places.numbers], guard)
-        self._add_copies(nodes, places.result_copies(places.count), guard)
+        self._add_copy_nodes(nodes, places.result_copies(places.count), guard)
 
     def _add_counted_loop(
-        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+        self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
         """Whole rounds without a look, then the iterations that are left."""
         part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
-        first, end = self._add_iterations(places.loop)
+        first, end = self._rotation_of_iterations(places.loop)
         lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.iterations(addresses, scalars)
         count = control_flow_arguments(self._task).count
         source = task_argument_value(count, addresses, scalars) if count is not None and number is None else 0
         nodes.launch(make_loop_count_task(flags, source, number or 0, guard))
         if first:
-            self._add_copies(nodes, places.initial_copies(first), guard)
+            self._add_copy_nodes(nodes, places.initial_copies(first), guard)
 
         def add_loop_iteration(number: int, looks: bool) -> None:
             holds = predicate_on_flags_up_to(flags, number - first) if looks else None
@@ -277,19 +282,19 @@ class ControlFlowGraph:
             nodes.launch(make_iteration_advance_task(flags, end - lead))
         for number in range(lead, end - 1):
             add_loop_iteration(number, True)
-        self._add_result_copies(nodes, flags, [places.result_copies(number) for number in range(first, end)])
+        self._add_copies_of_results(nodes, flags, [places.result_copies(number) for number in range(first, end)])
 
     def _add_while_loop(
-        self, nodes: NodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchGuard | None
+        self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
         part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
-        first, end = self._add_iterations(places.loop)
+        first, end = self._rotation_of_iterations(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
         nodes.launch(make_flag_initialization_task(flags, places.flag_address(0), guard))
         if first:
-            self._add_copies(nodes, places.initial_copies(first), guard)
+            self._add_copy_nodes(nodes, places.initial_copies(first), guard)
 
-        def add_while_iteration(number: int, guard: LaunchGuard | None) -> None:
+        def add_while_iteration(number: int, guard: LaunchPredicate | None) -> None:
             part.add(nodes, places.buffers_of_iteration(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
@@ -297,12 +302,12 @@ class ControlFlowGraph:
         with nodes.only(WHILE, predicate_on_flags_up_to(flags, end - first)):
             for number in range(lead, end):
                 add_while_iteration(number, None if number == lead else predicate_on_flags_up_to(flags, number - first))
-        self._add_result_copies(
+        self._add_copies_of_results(
             nodes, flags, [places.result_copies(number, flags + FLAGS) for number in range(first, end + 1)]
         )
 
-    def _add_result_copies(
-        self, nodes: NodeSequence, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]
+    def _add_copies_of_results(
+        self, nodes: GraphNodeSequence, flags: int, copies: Sequence[Sequence[tuple[int, int, int]]]
     ) -> None:
         """copies: of (target, source, bytes), by the flag that is the first that is not true."""
         ends: dict[tuple[int, int, int], int] = {}
@@ -313,7 +318,7 @@ class ControlFlowGraph:
         for i in range(0, len(masked), LEAVES):
             nodes.launch(make_selected_copies_task(flags, masked[i : i + LEAVES], self._device.properties))
 
-    def _add_iterations(self, loop: Loop) -> tuple[int, int]:
+    def _rotation_of_iterations(self, loop: Loop) -> tuple[int, int]:
         """The first iteration of the rotation that there is, which may be one whose buffers the initial values are
         copied to, and the one that the node's body ends before."""
         lead, part = loop.rotation.lead, self.parts[0]
@@ -324,14 +329,16 @@ class ControlFlowGraph:
         most = min(FLAGS - 1 - lead + first, ROUND // max(1, len(part.steps)))
         return first, lead + period * max(1, most // period)
 
-    def _add_copies(self, nodes: NodeSequence, rows: Sequence[tuple[int, int, int]], guard: LaunchGuard | None) -> None:
+    def _add_copy_nodes(
+        self, nodes: GraphNodeSequence, rows: Sequence[tuple[int, int, int]], guard: LaunchPredicate | None
+    ) -> None:
         """Copies of (target, source, bytes)."""
         rows = [row for row in rows if row[2]]
         for i in range(0, len(rows), LEAVES):
             some = rows[i : i + LEAVES]
             places = [(Pointer(2 * k), Pointer(2 * k + 1), n) for k, (_, _, n) in enumerate(some)]
             task = make_ptx_copy_task(places, self._device.properties)
-            step = self._device.step(task if guard is None else make_predicated_kernel_task(task, 0))
+            step = self._device.kernel_step_of_task(task if guard is None else make_predicated_kernel_task(task, 0))
             nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
 
 
@@ -342,7 +349,7 @@ def _buffers_moving_with_iterations(loop: Loop) -> dict[int, int]:
     return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
 
 
-def _loop_results_overlap(rotation: Rotation) -> bool:
+def _loop_results_overlap(rotation: LoopRotation) -> bool:
     """Whether the results of some iteration lie in each other's places, so that they cannot be copied at once."""
     for held in rotation.held:
         carried = len(held)

@@ -10,7 +10,7 @@ from typing import Any
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from .conditional_nodes import ControlFlowGraph
-from .nodes import DEPTH, NodeSequence, capture_nodes_into_cuda_graph, require_driver_success
+from .nodes import DEPTH, GraphNodeSequence, capture_nodes_into_cuda_graph, require_driver_success
 
 GRAPHS = 16  # of one loop or branch: calls in flight bring different addresses
 
@@ -41,7 +41,7 @@ class GraphExecutable:
         self._driver.destroy_executable(self.handle)
 
 
-class DeviceControlFlow:
+class GraphControlFlow:
     """The graphs of one loop or branch. Called under its executable's lock."""
 
     def __init__(self, device: Any, whole: ControlFlowGraph) -> None:
@@ -66,8 +66,8 @@ class DeviceControlFlow:
             self._made.move_to_end(key)
         found.launch(self._device, stream)
 
-    def _capture_nodes(self, addresses: Sequence[int], scalars: Sequence[Any]) -> NodeSequence:
-        nodes = NodeSequence(self._device)
+    def _capture_nodes(self, addresses: Sequence[int], scalars: Sequence[Any]) -> GraphNodeSequence:
+        nodes = GraphNodeSequence(self._device)
         self._whole.add(nodes, addresses, scalars)
         return nodes
 
@@ -93,7 +93,7 @@ class DeviceControlFlow:
         require_driver_success(code)
         return GraphExecutable(driver, handle, nodes.kept, lane.stream if self._whole.library else 0)
 
-    def _capture_into_graph(self, nodes: NodeSequence, streams: Sequence[int]) -> int:
+    def _capture_into_graph(self, nodes: GraphNodeSequence, streams: Sequence[int]) -> int:
         driver = self._driver
         require_driver_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
         try:

@@ -18,10 +18,10 @@ from ....interpret.control_flow import RunIteration, run_control_flow
 from ....program.plan import Launch, Loop, Plan, control_flow_arguments
 from ....program.program import Pointer, Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
-from ..modules.launch import HostStep
+from ..modules.launch import NumpyHostStep
 from .conditional_nodes import ControlFlowGraph, body_uses_iteration_number
-from .device_control_flow import DeviceControlFlow, GraphExecutable
-from .nodes import DriverRefusal, require_driver_success
+from .device_control_flow import GraphControlFlow, GraphExecutable
+from .nodes import MISTAKES, DriverRefusal, require_driver_success
 
 GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of iterations
 GRAPHS = 6  # of iterations, of one loop
@@ -31,7 +31,7 @@ COUNTED = 128  # fewer of a known number, where iterations differ, are launched 
 Rows = Sequence[Sequence[int]]
 
 
-class ControlStep:
+class HostControlFlowStep:
     """A loop or branch. runner: what does a task of a body. notes: for people."""
 
     empty = False
@@ -39,7 +39,9 @@ class ControlStep:
     def __init__(self, device: Any, task: Task, runner: Callable[[Task], Any], notes: list[str]) -> None:
         self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
         runners = [[runner(t) for t in body.tasks] for body in control_flow_bodies(task)]
-        self._bodies = [_Body(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)]
+        self._bodies = [
+            _HostLoopBody(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)
+        ]
         self.whole = ControlFlowGraph(device, task, runners)
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
@@ -47,7 +49,7 @@ class ControlStep:
         even = isinstance(loop, Loop) and counted and not (any(loop.moves) or body_uses_iteration_number(loop.body))
         whole, waits = self.whole, any(body.waits for body in self._bodies)
         able = whole.refusal is None and not (known and (even or whole.alone))
-        self._decided = DeviceControlFlow(device, whole) if able else None
+        self._decided = GraphControlFlow(device, whole) if able else None
         if able:
             self._notes.append(f"{task.name}: the GPU {'counts' if counted else 'decides'}, in a CUDA graph")
         elif not known:
@@ -59,12 +61,12 @@ class ControlStep:
         self._graphs: OrderedDict[Any, GraphExecutable] = OrderedDict()  # of iterations, by what they were made of
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        hands = _LoopDevice(self, stream)
+        hands = _CudaLoopDevice(self, stream)
         try:
             decided = self._decided
             if decided is not None and self._least and (self.whole.iterations(addresses, scalars) or 0) < self._least:
                 decided = None
-            if decided is not None and self._try_on_device(decided, addresses, scalars, stream):
+            if decided is not None and self._try_as_cuda_graph(decided, addresses, scalars, stream):
                 return SUCCESS
             iterations = [body.iteration(stream) for body in self._bodies]
             run_control_flow(self._task, iterations, hands, addresses, scalars)
@@ -72,22 +74,24 @@ class ControlStep:
             return refused.code
         return SUCCESS
 
-    def _try_on_device(
-        self, decided: DeviceControlFlow, addresses: Sequence[int], scalars: Sequence[Any], stream: int
+    def _try_as_cuda_graph(
+        self, decided: GraphControlFlow, addresses: Sequence[int], scalars: Sequence[Any], stream: int
     ) -> bool:
         """Whether the GPU does it. Raises Refused where nothing else can: somebody else's graph is half made."""
         try:
             decided.run(addresses, scalars, stream)
+        except MISTAKES:
+            raise
         except Exception as error:  # a graph is an optimisation: say so, and go on without
             if self._driver.captures(stream)[1]:
                 raise
-            why = self._explain_refusal(error)
+            why = self._explain_why_not_in_graph(error)
             self._notes.append(f"{self._task.name}: the host reads what decides, since there is no graph: {why}")
             self._decided = None
             return False
         return True
 
-    def _explain_refusal(self, error: Exception) -> BaseException:
+    def _explain_why_not_in_graph(self, error: Exception) -> BaseException:
         return self._device.failure(error.code, "making it") if isinstance(error, DriverRefusal) else error
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int, stream: int) -> int:
@@ -99,7 +103,7 @@ class ControlStep:
         done, copies = 0, max(1, min(times, GRAPH_NODES // max(1, launches)))
         while done < times and copies * launches >= LEAST_NODES:  # what is left over has a smaller graph
             if times - done >= copies:
-                graph = self._repeat_graph(rows, numbers, copies)
+                graph = self._graph_of_repeated_iterations(rows, numbers, copies)
                 if graph is None:
                     break
                 for _ in range((times - done) // copies):
@@ -107,14 +111,16 @@ class ControlStep:
             done, copies = times - (times - done) % copies, copies // 4
         return done
 
-    def _repeat_graph(self, rows: Rows, numbers: Sequence[Any], copies: int) -> GraphExecutable | None:
+    def _graph_of_repeated_iterations(self, rows: Rows, numbers: Sequence[Any], copies: int) -> GraphExecutable | None:
         key = (tuple(map(tuple, rows)), tuple(numbers), copies)
         found = self._graphs.pop(key, None)
         if found is None:
             try:
-                found = self._capture_repeat_graph(rows, numbers, copies)
+                found = self._capture_graph_of_repeated_iterations(rows, numbers, copies)
+            except MISTAKES:
+                raise
             except Exception as error:  # a graph is an optimisation: say so, and go on without
-                self._notes.append(f"{self._task.name}: no graph of turns: {self._explain_refusal(error)}")
+                self._notes.append(f"{self._task.name}: no graph of turns: {self._explain_why_not_in_graph(error)}")
                 self._even = False
                 return None
         self._graphs[key] = found
@@ -122,7 +128,7 @@ class ControlStep:
             self._graphs.popitem(last=False)
         return found
 
-    def _capture_repeat_graph(self, rows: Rows, numbers: Sequence[Any], copies: int) -> GraphExecutable:
+    def _capture_graph_of_repeated_iterations(self, rows: Rows, numbers: Sequence[Any], copies: int) -> GraphExecutable:
         driver, graphs = self._driver, self._device.graphs
         with graphs.lock:
             lane = graphs.lane() if self.whole.library else None
@@ -144,12 +150,12 @@ class ControlStep:
         return GraphExecutable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
 
 
-class _Body:
+class _HostLoopBody:
     """A plan's tasks in the order of its one stream."""
 
     def __init__(self, plan: Plan, runners: Sequence[Any]) -> None:
         self.order = [runners[s.task] for s in plan.steps if isinstance(s, Launch) and not runners[s.task].empty]
-        self.waits = any(isinstance(r, HostStep) or getattr(r, "waits", False) for r in runners)
+        self.waits = any(isinstance(r, NumpyHostStep) or getattr(r, "waits", False) for r in runners)
 
     def iteration(self, stream: int) -> RunIteration:
         order = self.order
@@ -163,10 +169,10 @@ class _Body:
         return run_body_iteration
 
 
-class _LoopDevice:
+class _CudaLoopDevice:
     """What loops do with device memory, in the order of a stream."""
 
-    def __init__(self, step: ControlStep, stream: int) -> None:
+    def __init__(self, step: HostControlFlowStep, stream: int) -> None:
         self._step, self._driver, self._stream = step, step._driver, stream
 
     def _read(self, address: int, nbytes: int) -> int:

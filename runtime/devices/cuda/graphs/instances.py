@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from ..driver.events import CudaEvent
-from ..modules.launch import KernelNodeArguments
+from ..modules.launch import GraphKernelNodeArguments
 
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 LANES = 4  # streams that graphs are launched on
@@ -24,7 +24,7 @@ class InstanceHolder(Protocol):
     instances: list[GraphInstance]
 
 
-class ReplayLane:
+class GraphReplayLane:
     """A stream that graphs are launched on, and those that they are captured on: what one holds, only one runs."""
 
     def __init__(self, device: Any) -> None:
@@ -40,14 +40,14 @@ class ReplayLane:
         return [self._captures[is_high, i] for i, is_high in enumerate(high)]
 
 
-class ReplayGraphs:
+class GraphReplays:
     """The replays of a device: they share lanes and a bound on the bytes that instances keep."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._lanes: list[ReplayLane] = []
+        self._lanes: list[GraphReplayLane] = []
         self._turn = self._capture = 0
-        self._bodies: ReplayLane | None = None
+        self._bodies: GraphReplayLane | None = None
         self.lock = threading.RLock()  # of captures, and of what is kept
         self._kept: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # weak references and bytes
         self.limit = device.properties.memory_bytes // BYTES
@@ -63,20 +63,20 @@ class ReplayGraphs:
         return self._capture
 
     @property
-    def bodies(self) -> ReplayLane:
+    def bodies(self) -> GraphReplayLane:
         """For captures of what needs no library's memory: it may be launched on any stream."""
         if self._bodies is None:
-            self._bodies = ReplayLane(self._device)
+            self._bodies = GraphReplayLane(self._device)
         return self._bodies
 
-    def lane(self) -> ReplayLane:
+    def lane(self) -> GraphReplayLane:
         """They take turns."""
         if len(self._lanes) < LANES:
-            self._lanes.append(ReplayLane(self._device))
+            self._lanes.append(GraphReplayLane(self._device))
         self._turn += 1
         return self._lanes[(self._turn - 1) % LANES]
 
-    def kept_bytes(self) -> int:
+    def bytes_kept_by_graphs(self) -> int:
         """What instances keep."""
         with self.lock:
             return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
@@ -100,11 +100,11 @@ class ReplayGraphs:
 class GraphInstance:
     """An executable graph with its memory; the nodes that change."""
 
-    def __init__(self, driver: Any, lane: ReplayLane, graph: int, steps: Sequence[Any]) -> None:
+    def __init__(self, driver: Any, lane: GraphReplayLane, graph: int, steps: Sequence[Any]) -> None:
         """steps: whose kernels it has."""
         self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0
-        self.nodes: list[KernelNodeArguments] = []
+        self.nodes: list[GraphKernelNodeArguments] = []
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
         self.kept: list[Any] = []
         self.last: CudaEvent | None = None

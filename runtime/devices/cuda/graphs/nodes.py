@@ -9,10 +9,12 @@ from typing import Any
 from ....core.frozen import dataclass, field
 from ....program.program import Task
 from ..driver.driver import SUCCESS, WHILE
-from ..modules.predicated_kernels import FLAGS_BYTES, LaunchGuard, make_set_graph_condition_task
+from ..modules.predicated_kernels import FLAGS_BYTES, LaunchPredicate, make_set_graph_condition_task
 
 DEPTH = 8  # conditional nodes within each other
 MOST_LAUNCHES = 4096  # of one graph
+MISTAKES = (AssertionError, AttributeError, LookupError, NameError, TypeError)
+"""What neither a driver nor a library raises: a mistake of ours is not to pass for a graph that cannot be made."""
 
 
 class DriverRefusal(Exception):
@@ -46,11 +48,11 @@ class ConditionalNode:
     """Nodes that run if the guard holds (IF), or again and again as long as it does (WHILE)."""
 
     kind: int
-    guard: LaunchGuard
+    guard: LaunchPredicate
     nodes: list[LaunchNode | ConditionalNode] = field(default_factory=list)
 
 
-class NodeSequence:
+class GraphNodeSequence:
     """One after another. What kernels they need is loaded as they are added, before any capture."""
 
     def __init__(self, device: Any) -> None:
@@ -74,15 +76,15 @@ class NodeSequence:
 
     def launch(self, task: Task) -> None:
         """A task of which all is known."""
-        self.run(self._device.step(task))
+        self.run(self._device.kernel_step_of_task(task))
 
     @contextmanager
-    def only(self, kind: int, guard: LaunchGuard) -> Iterator[None]:
+    def only(self, kind: int, guard: LaunchPredicate) -> Iterator[None]:
         """What is added within is for an `ConditionalNode`."""
         if len(self._within) > DEPTH:
             raise GraphTooLarge(f"more than {DEPTH} loops and branches within each other")
         self.kept.append(
-            self._device.step(make_set_graph_condition_task(guard, 0))
+            self._device.kernel_step_of_task(make_set_graph_condition_task(guard, 0))
         )  # whose kernel `capture_nodes_into_cuda_graph` needs
         made = ConditionalNode(kind, guard)
         self._within[-1].append(made)
@@ -103,7 +105,7 @@ def capture_nodes_into_cuda_graph(
             continue
         code, handle = driver.conditional_handle(stream)
         require_driver_success(code)
-        decide = device.step(make_set_graph_condition_task(node.guard, handle))
+        decide = device.kernel_step_of_task(make_set_graph_condition_task(node.guard, handle))
         require_driver_success(decide((), (), stream))
         code, body = driver.add_conditional(stream, handle, node.kind)
         require_driver_success(code)

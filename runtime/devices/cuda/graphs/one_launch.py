@@ -21,6 +21,7 @@ from ..driver.events import CudaEvent
 from ..driver.native_calls import native_driver_calls
 from ..driver.streams import LEGACY
 from ..modules.launch import KernelStep
+from .nodes import MISTAKES
 
 PLAIN = 16  # calls before: graphs take some 0.1 ms each to make, and memory
 CALL_US = 4.0  # of the host, in which a kernel this short is done: more streams would not overlap more
@@ -48,13 +49,13 @@ class OneNodeGraph:
         driver, graphs = self._driver, device.graphs
         with graphs.lock:
             capture = graphs.capturing()
-            self._check_code(device, driver.begin_capture(capture, CAPTURE_RELAXED))
+            self._raise_if_driver_failed(device, driver.begin_capture(capture, CAPTURE_RELAXED))
             launched = step(addresses, (), capture)
             found, handle = driver.captured_node(capture)
             ended, self._graph = driver.end_capture(capture)
         code, self._executable = driver.instantiate(self._graph) if not ended else (ended, 0)
         for each in (launched, found, code):
-            self._check_code(device, each)
+            self._raise_if_driver_failed(device, each)
         node = step.node(handle, addresses, {b: i for i, b in enumerate(order)})
         handles = {
             w.EXECUTABLE: self._executable, w.NODE: handle, w.PARAMETERS: node.address, w.STREAM: stream,
@@ -65,7 +66,7 @@ class OneNodeGraph:
         assert calls is not None
         self.launch = calls.launch_one_node(handles, node.rows, node)
 
-    def _check_code(self, device: Any, code: int) -> None:
+    def _raise_if_driver_failed(self, device: Any, code: int) -> None:
         if code:
             raise device.failure(code, "making a graph of a launch")
 
@@ -149,6 +150,8 @@ def make_one_node_graph_call(
             try:
                 for stream in wanted:
                     made[stream] = OneNodeGraph(device, step, order, places, stream)
+            except MISTAKES:
+                raise
             except Exception:  # they are an optimisation: launches do as well
                 plain = sys.maxsize
         if nodes and not isinstance(turns, cycle):

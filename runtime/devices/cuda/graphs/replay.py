@@ -24,6 +24,7 @@ from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, M
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
 from .instances import GraphInstance
+from .nodes import MISTAKES
 
 # Host time in microseconds (measured on an H200's host): of a launch, of launching a graph, of updating one node.
 LAUNCH_US, GRAPH_US, UPDATE_US = 4.5, 7.0, 1.5
@@ -69,7 +70,7 @@ class PlanReplay:
         self._outer = sorted(outer)
         self._inputs, self._outputs = frozenset(self._plan.program.inputs), outputs
         self._runners = [
-            self._copy_runner([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners
+            self._make_copy_step([r.row]) if type(r) is CopyStep and not r.empty else r for r in executable.runners
         ]
         self._batches = [r for r in self._runners if isinstance(r, BatchedMatmulStep)]
         self.instances: list[GraphInstance] = []
@@ -102,7 +103,9 @@ class PlanReplay:
                 if event.stream != stream and driver.wait(stream, event.handle, 0):
                     return None
             marked = self._new_completion_events(instance)
-            self._check_code(driver.launch_graph(instance.executable, stream), "launching a graph")
+            self._raise_if_driver_failed(driver.launch_graph(instance.executable, stream), "launching a graph")
+        except MISTAKES:
+            raise
         except Exception as error:  # graphs are an optimisation: say so, and go on without
             self._give_up_replay(error)
             return None
@@ -158,7 +161,7 @@ class PlanReplay:
         for b, slot in zip(self._slots, slots, strict=True):
             base[b] = slot.address
         tables = [
-            self._device.step(
+            self._device.kernel_step_of_task(
                 make_ptx_pointer_table_task(Pointer(count + len(slots) + i), words[start : start + WORDS])
             )
             for i, start in enumerate(range(0, len(words), WORDS))
@@ -169,26 +172,26 @@ class PlanReplay:
             if self._batches or any(isinstance(r, FIXED) for r in self._runners):
                 self._device.blas.handle(stream)
         before, behind = [*self._slot_copies(False), *tables], self._slot_copies(True)
-        self._check_code(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
+        self._raise_if_driver_failed(driver.begin_capture(streams[0], CAPTURE_RELAXED), "beginning a capture")
         try:
             nodes, moments = self._capture_plan(streams, before, behind, table.address, addresses, scalars)
         finally:
             code, graph = driver.end_capture(streams[0])
-        self._check_code(code, "ending a capture")
+        self._raise_if_driver_failed(code, "ending a capture")
         made = GraphInstance(driver, lane, graph, [*self._runners, *before, *behind])
         made.kept = [arena, *slots, table]
         moved = {b: b for b in self._outer if b not in self._slots and b not in self._pointers}
         moved |= {count + i: b for i, b in enumerate(self._slots)}
         for number, follows in moments.items():  # each launch gives them an event of its own
             code, made.moments[number] = driver.add_event(graph, follows, self._device.events.take(0).handle)
-            self._check_code(code, "adding an event to a graph")
+            self._raise_if_driver_failed(code, "adding an event to a graph")
         for step, handle in nodes:
             made.nodes.append(step.node(handle, addresses, moved))
             made.nodes[-1].places(count, made.fixed)
         for node in made.nodes:
             node.fill_arguments([*memories, *made.fixed], scalars)
         code, made.executable = driver.instantiate(graph)
-        self._check_code(code, "instantiating a graph")
+        self._raise_if_driver_failed(code, "instantiating a graph")
         return made
 
     def _graph_buffer_addresses(self, base: list[int], memories: Sequence[Any]) -> list[int]:
@@ -222,23 +225,23 @@ class PlanReplay:
         recorded: list[CudaEvent] = []
 
         def capture_launch(step: Any, stream: int) -> None:
-            self._check_code(step(addresses, scalars, stream), "capturing")
+            self._raise_if_driver_failed(step(addresses, scalars, stream), "capturing")
             if isinstance(step, KernelStep) and (step.buffers & outer or step.numbers):
                 code, node = driver.captured_node(stream)
-                self._check_code(code, "finding a captured kernel")
+                self._raise_if_driver_failed(code, "finding a captured kernel")
                 nodes.append((step, node))
 
         def capture_event_record(stream: int) -> CudaEvent:
             event = events.take(stream)
             recorded.append(event)  # until the capture is over
-            self._check_code(driver.record(event.handle, stream), "capturing an event")
+            self._raise_if_driver_failed(driver.record(event.handle, stream), "capturing an event")
             return event  # type: ignore[no-any-return]
 
         for step in before:
             capture_launch(step, first)
         begun = capture_event_record(first)
         for stream in others:
-            self._check_code(driver.wait(stream, begun.handle, 0), "forking a capture")
+            self._raise_if_driver_failed(driver.wait(stream, begun.handle, 0), "forking a capture")
         starts = {}
         for batch in self._batches:
             starts[id(batch)] = table
@@ -247,7 +250,7 @@ class PlanReplay:
         for step in self._plan.steps:
             stream = streams[step.stream]
             if isinstance(step, Wait):
-                self._check_code(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
+                self._raise_if_driver_failed(driver.wait(stream, marks[step.event].handle, 0), "capturing a wait")
             elif isinstance(step, Record):
                 marks[step.event] = capture_event_record(stream)
                 if step.event in early:
@@ -261,7 +264,9 @@ class PlanReplay:
                 else:
                     capture_launch(runner, stream)
         for stream in others:
-            self._check_code(driver.wait(first, capture_event_record(stream).handle, 0), "joining a capture")
+            self._raise_if_driver_failed(
+                driver.wait(first, capture_event_record(stream).handle, 0), "joining a capture"
+            )
         for step in behind:
             capture_launch(step, first)
         return nodes, moments
@@ -281,17 +286,19 @@ class PlanReplay:
             nbytes, place, slot = buffers[b].nbytes, Pointer(len(buffers) + i), Pointer(b)
             if nbytes and b in (self._outputs if out else self._inputs):
                 rows.append((place, slot, nbytes) if out else (slot, place, nbytes))
-        return [self._copy_runner(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
+        return [self._make_copy_step(rows[i : i + COPIES]) for i in range(0, len(rows), COPIES)]
 
-    def _copy_runner(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
-        return self._device.step(make_ptx_copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
+    def _make_copy_step(self, rows: Sequence[tuple[Pointer, Pointer, int]]) -> KernelStep:
+        return self._device.kernel_step_of_task(make_ptx_copy_task(rows, self._device.properties))  # type: ignore[no-any-return]
 
     def _new_completion_events(self, instance: GraphInstance) -> dict[int, CudaEvent]:
         """New events for the instance's moments, by completion event of the plan."""
         found = {}
         for number, node in instance.moments.items():
             found[number] = event = self._device.events.take(instance.lane.stream)
-            self._check_code(self._driver.update_event(instance.executable, node, event.handle), "updating a graph")
+            self._raise_if_driver_failed(
+                self._driver.update_event(instance.executable, node, event.handle), "updating a graph"
+            )
         return found
 
     def _update_changed_nodes(self, instance: GraphInstance, memories: Sequence[Any], scalars: Sequence[Any]) -> None:
@@ -299,10 +306,10 @@ class PlanReplay:
         places = [*memories, *instance.fixed]
         for node in instance.nodes:
             if node.fill_arguments(places, scalars):
-                self._check_code(
+                self._raise_if_driver_failed(
                     self._driver.update_kernel(instance.executable, node.handle, node.address), "updating a graph"
                 )
 
-    def _check_code(self, code: int, what: str) -> None:
+    def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._device.failure(code, what)

@@ -66,15 +66,15 @@ class CublasLt:
         usual = tuple(_gemm_alignment_of_address(offset) for offset in call.offsets)
         with self._lock:
             return None not in (
-                self._form_of_call(call, usual, True),
-                self._form_of_call(call, (call.itemsize,) * len(usual)),
+                self._gemm_form_of_call(call, usual, True),
+                self._gemm_form_of_call(call, (call.itemsize,) * len(usual)),
             )
 
     def run(self, call: GemmCall, addresses: Sequence[int], workspace: Any, stream: int) -> bool:
         """Enqueue it; addresses of B, A, C and the bias. False where its relu is still to be done. Raises what the
         bindings raise."""
         with self._lock:
-            form = self._form_of_call(call, tuple(map(_gemm_alignment_of_address, addresses)))
+            form = self._gemm_form_of_call(call, tuple(map(_gemm_alignment_of_address, addresses)))
             assert form is not None, "less than `can` has asked for"
             self._enqueue_matmul(form, addresses, workspace, stream)
         return form.whole
@@ -92,7 +92,9 @@ class CublasLt:
             form.algorithm.ctypes.data, workspace.address, workspace.nbytes, stream,
         )  # fmt: skip
 
-    def _form_of_call(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
+    def _gemm_form_of_call(
+        self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False
+    ) -> LtMatmulForm | None:
         key = (call, alignments)
         if key in self._forms:
             self._forms.move_to_end(key)
@@ -100,16 +102,16 @@ class CublasLt:
         if self._lib is None:
             self._lib = import_module("nvmath.bindings.cublasLt")
             self._handle = self._lib.create()
-        made = self._make_form(call, alignments, trial)
+        made = self._make_gemm_form(call, alignments, trial)
         if made is None and "relu" in call.epilogue:
             rest = tuple(part for part in call.epilogue if part != "relu")
-            plain = self._make_form(replace(call, epilogue=rest), alignments)
+            plain = self._make_gemm_form(replace(call, epilogue=rest), alignments)
             made = plain and replace(plain, whole=False)
         self._forms[key] = made
         if len(self._forms) > FORMS:
             _, oldest = self._forms.popitem(last=False)
             if oldest is not None:
-                self._destroy_descriptors(oldest.product, oldest.matrices)
+                self._destroy_gemm_descriptors(oldest.product, oldest.matrices)
         return made
 
     def _algorithm_keeps_nan(self, call: GemmCall, algorithm: Any, trial: bool) -> bool:
@@ -119,34 +121,34 @@ class CublasLt:
         key = (algorithm["algo"].tobytes(), call.dtype, call.operations, call.epilogue, call.tf32)
         if key not in self._verdicts and trial:
             try:
-                self._verdicts[key] = self._keeps_nan(*self._try_algorithm(shrink_gemm_call(call), algorithm))
+                self._verdicts[key] = self._keeps_nan(*self._try_gemm_algorithm(shrink_gemm_call(call), algorithm))
             except self._lib.cuBLASLtError:  # it is not for small products
                 self._verdicts[key] = False
         return self._verdicts.get(key, False)
 
-    def _try_algorithm(self, call: GemmCall, algorithm: Any) -> tuple[GemmCall, Enqueue]:
+    def _try_gemm_algorithm(self, call: GemmCall, algorithm: Any) -> tuple[GemmCall, Enqueue]:
         def enqueue_trial_matmul(addresses: tuple[int, ...], workspace: Any, stream: int) -> None:
-            product, matrices = self._make_descriptors(call, tuple(map(_gemm_alignment_of_address, addresses)))
+            product, matrices = self._make_gemm_descriptors(call, tuple(map(_gemm_alignment_of_address, addresses)))
             form = LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
             try:
                 self._enqueue_matmul(form, addresses, workspace, stream)
             finally:
-                self._destroy_descriptors(product, matrices)
+                self._destroy_gemm_descriptors(product, matrices)
 
         return call, enqueue_trial_matmul
 
-    def _make_form(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
+    def _make_gemm_form(self, call: GemmCall, alignments: tuple[int, ...], trial: bool = False) -> LtMatmulForm | None:
         """With the first of the library's choices that is right; None where there is none."""
-        product, matrices = self._make_descriptors(call, alignments)
+        product, matrices = self._make_gemm_descriptors(call, alignments)
         for algorithm in self._heuristic_algorithms(product, matrices, alignments)[
             : 1 if call.shape[2] >= DEEP else CHOICES
         ]:
             if self._algorithm_keeps_nan(call, algorithm, trial):
                 return LtMatmulForm(product, matrices, algorithm, (ctypes.c_float * 2)(1, 0), UINT64(0), True)
-        self._destroy_descriptors(product, matrices)
+        self._destroy_gemm_descriptors(product, matrices)
         return None
 
-    def _make_descriptors(self, call: GemmCall, alignments: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
+    def _make_gemm_descriptors(self, call: GemmCall, alignments: tuple[int, ...]) -> tuple[int, tuple[int, int, int]]:
         lib, (kind, compute, _) = self._lib, call.types
         product = lib.matmul_desc_create(compute, FLOAT32)
         for name, operation in zip((TRANSPOSE_A, TRANSPOSE_B), call.operations, strict=True):
@@ -184,7 +186,7 @@ class CublasLt:
             lib.matmul_preference_destroy(wanted)
         return [found[i : i + 1] for i in range(count.value)]
 
-    def _destroy_descriptors(self, product: int, matrices: Sequence[int]) -> None:
+    def _destroy_gemm_descriptors(self, product: int, matrices: Sequence[int]) -> None:
         self._lib.matmul_desc_destroy(product)
         for matrix in matrices:
             self._lib.matrix_layout_destroy(matrix)

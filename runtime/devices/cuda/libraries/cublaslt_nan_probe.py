@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....core.frozen import replace
-from ..driver.driver import Driver
+from ..driver.driver import CudaDriver
 from ..modules.ptx_kernels import INFINITY
 from .gemm import GemmCall
 
@@ -36,7 +36,7 @@ def _gemm_matrix_lengths(call: GemmCall) -> list[int]:
 
 
 def gemm_relu_keeps_nan(
-    driver: Driver, allocate: Callable[[int], Any], stream: int, call: GemmCall, launch: Launch
+    driver: CudaDriver, allocate: Callable[[int], Any], stream: int, call: GemmCall, launch: Launch
 ) -> bool:
     """Whether a product of NaN is NaN everywhere. call: a small one. Waits for the stream."""
     n, m, _ = call.shape

@@ -13,8 +13,8 @@ from typing import Any
 
 from ....core.frozen import dataclass
 from ....program.program import Region, Task
-from ..driver.driver import SUCCESS, Driver
-from .handles import BlasHandles
+from ..driver.driver import SUCCESS, CudaDriver
+from .handles import CublasHandles
 
 FORWARD, INVERSE = -1, 1
 MOST_AXES = 3
@@ -84,7 +84,7 @@ class FftStep:
     numbers = empty = False
 
     def __init__(
-        self, driver: Driver, blas: BlasHandles, transform: FftTransform, source: Region, target: Region
+        self, driver: CudaDriver, blas: CublasHandles, transform: FftTransform, source: Region, target: Region
     ) -> None:
         self._driver, self._blas, self._transform = driver, blas, transform
         self._source, self._target = source, target
@@ -123,10 +123,12 @@ class FftStep:
         return math.prod(region.shape) * region.itemsize
 
 
-def make_cufft_step(name: str, options: Mapping[str, Any]) -> Callable[[Driver, BlasHandles, Task], FftStep | None]:
+def make_cufft_step(
+    name: str, options: Mapping[str, Any]
+) -> Callable[[CudaDriver, CublasHandles, Task], FftStep | None]:
     """What makes the step of a call of `np.fft.NAME` with these options."""
 
-    def make_cufft_step_of_task(driver: Driver, blas: BlasHandles, task: Task) -> FftStep | None:
+    def make_cufft_step_of_task(driver: CudaDriver, blas: CublasHandles, task: Task) -> FftStep | None:
         (source,), (target,) = task.reads, task.writes
         transform = cufft_transform_of_call(name, options, source, target)
         too_many = 2 * math.prod(target.shape) >= 1 << 31 or max(transform.lengths if transform else (0,)) >= 1 << 31

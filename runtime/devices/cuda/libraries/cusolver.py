@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ....program.program import Region
-from ..driver.driver import Driver
-from .handles import BlasHandles
+from ..driver.driver import CudaDriver
+from .handles import CublasHandles
 
 # dtype: (cudaDataType, that of its real part, cuBLAS's letter, what alpha is)
 TYPES: dict[str, tuple[int, int, str, Any]] = {
@@ -29,10 +29,10 @@ PLAIN, TRANSPOSED, ADJOINT = 0, 1, 2
 LEFT, NON_UNIT = 0, 0
 
 
-class SolverWorkspace:
+class CusolverWorkspace:
     """What one call needs: the libraries on a stream, and memory of its own, which is kept for the next."""
 
-    def __init__(self, driver: Driver, blas: BlasHandles, dtype: str, stream: int) -> None:
+    def __init__(self, driver: CudaDriver, blas: CublasHandles, dtype: str, stream: int) -> None:
         self.driver, self.blas, self.dtype, self.stream = driver, blas, dtype, stream
         self.kind, self.real, self.letter, self._scalar = TYPES[dtype]
         self.itemsize = np.dtype(dtype).itemsize
@@ -66,7 +66,9 @@ class SolverWorkspace:
         run(handle, parameters, *arguments, self.kind, on_device, sizes[0], place, sizes[1], self.info)
         self._on_host = on_host  # until the stream is done
 
-    def turned(self, target: int, source: int, rows: int, columns: int, how: int = TRANSPOSED, lead: int = 0) -> None:
+    def transposed_matrix(
+        self, target: int, source: int, rows: int, columns: int, how: int = TRANSPOSED, lead: int = 0
+    ) -> None:
         """target, rows x columns by columns, becomes the transpose of source, which has `lead` rows: at least as many
         as there are columns, the default."""
         one, zero = self._scalar_argument(1), self._scalar_argument(0)
@@ -107,11 +109,11 @@ class SolverWorkspace:
 
 
 Do = Callable[
-    [SolverWorkspace, Sequence[Region], Sequence[Region], Sequence[int], Sequence[int], Mapping[str, Any]], None
+    [CusolverWorkspace, Sequence[Region], Sequence[Region], Sequence[int], Sequence[int], Mapping[str, Any]], None
 ]
 
 
-def _lu_factors_of_transpose_on_gpu(work: SolverWorkspace, n: int, source: int) -> tuple[int, int]:
+def _lu_factors_of_transpose_on_gpu(work: CusolverWorkspace, n: int, source: int) -> tuple[int, int]:
     """(LU factors of the transpose, pivots)."""
     factors, pivots = work.matrix_memory("factors", n * n), work.memory("pivots", 8 * n)
     work.copy(factors, source, n * n)
@@ -122,7 +124,7 @@ def _lu_factors_of_transpose_on_gpu(work: SolverWorkspace, n: int, source: int) 
 
 
 def _solve_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -135,17 +137,17 @@ def _solve_on_gpu(
     if k == 1:
         work.copy(columns, a[1], n)
     else:
-        work.turned(columns, a[1], n, k)
+        work.transposed_matrix(columns, a[1], n, k)
     handle, parameters = work.blas.solver.handle(work.stream)
     work.cusolver.xgetrs(
         handle, parameters, TRANSPOSED, n, k, work.kind, factors, n, pivots, work.kind, columns, n, work.info
     )
     if k > 1:
-        work.turned(out[0], columns, k, n)
+        work.transposed_matrix(out[0], columns, k, n)
 
 
 def _inverse_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -162,7 +164,7 @@ def _inverse_on_gpu(
 
 
 def _cholesky_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -179,7 +181,7 @@ def _cholesky_on_gpu(
 
 
 def _eigh_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -193,11 +195,11 @@ def _eigh_on_gpu(
     if work.failed():
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
     if wanted:
-        work.turned(out[1], vectors, n, n, ADJOINT if work.kind != work.real else TRANSPOSED)
+        work.transposed_matrix(out[1], vectors, n, n, ADJOINT if work.kind != work.real else TRANSPOSED)
 
 
 def _svd_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -212,7 +214,7 @@ def _svd_on_gpu(
     if wide:
         work.copy(given, a[0], m * n)
     else:
-        work.turned(given, a[0], m, n)
+        work.transposed_matrix(given, a[0], m, n)
     left_columns = rows if full else k
     job = ord("A" if full else "S") if wanted else ord("N")
     s = out[1] if wanted else out[0]
@@ -225,8 +227,8 @@ def _svd_on_gpu(
     if work.failed():
         raise np.linalg.LinAlgError("SVD did not converge")
     if wanted and not wide:
-        work.turned(out[0], left, left_columns, rows)
-        work.turned(out[2], right, columns, columns)
+        work.transposed_matrix(out[0], left, left_columns, rows)
+        work.transposed_matrix(out[2], right, columns, columns)
 
 
 SINGLE: dict[str, Do] = {

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....program.program import Region, Task
-from ..driver.driver import SUCCESS, Driver
-from .cusolver import SINGLE, TYPES, Do, SolverWorkspace
+from ..driver.driver import SUCCESS, CudaDriver
+from .cusolver import SINGLE, TYPES, CusolverWorkspace, Do
 from .factorizations import FACTORS, MANY
-from .handles import BlasHandles
+from .handles import CublasHandles
 
 LEAST = 64  # rows; below, the host is done before the GPU has begun
 _UNKNOWN = {"upper": (None, False), "hermitian": (None, False)}  # options that have to be so
@@ -26,7 +26,14 @@ class SolverStep:
     numbers = empty = False
 
     def __init__(
-        self, driver: Driver, blas: BlasHandles, task: Task, do: Do, options: Mapping[str, Any], stack: int, count: int
+        self,
+        driver: CudaDriver,
+        blas: CublasHandles,
+        task: Task,
+        do: Do,
+        options: Mapping[str, Any],
+        stack: int,
+        count: int,
     ) -> None:
         """stack: axes that number the matrices."""
         self._driver, self._blas, self._do, self._options, self._count = driver, blas, do, options, count
@@ -35,11 +42,11 @@ class SolverStep:
         self._writes = [_region_of_one_solver_matrix(r, stack) for r in task.writes]
         self._steps = [math.prod(r.shape) * r.itemsize for r in (*self._reads, *self._writes)]
         self.buffers = frozenset(r.buffer for r in self._all)
-        self._work: dict[int, SolverWorkspace] = {}
+        self._work: dict[int, CusolverWorkspace] = {}
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         if stream not in self._work:
-            self._work[stream] = SolverWorkspace(self._driver, self._blas, self._reads[0].dtype, stream)
+            self._work[stream] = CusolverWorkspace(self._driver, self._blas, self._reads[0].dtype, stream)
         work, split = self._work[stream], len(self._reads)
         places = [addresses[r.buffer] + r.offset for r in self._all]
         for number in range(self._count):
@@ -55,10 +62,10 @@ def _region_of_one_solver_matrix(region: Region, stack: int) -> Region:
 
 def make_cusolver_step(
     name: str, options: Mapping[str, Any]
-) -> Callable[[Driver, BlasHandles, Task], SolverStep | None]:
+) -> Callable[[CudaDriver, CublasHandles, Task], SolverStep | None]:
     """What makes the step of a call of `np.linalg.NAME` with these options."""
 
-    def make_cusolver_step_of_task(driver: Driver, blas: BlasHandles, task: Task) -> SolverStep | None:
+    def make_cusolver_step_of_task(driver: CudaDriver, blas: CublasHandles, task: Task) -> SolverStep | None:
         reads, every = task.reads, (*task.reads, *task.writes)
         shape, stack = reads[0].shape, len(reads[0].shape) - 2
         results = {"svd": 3 if options.get("compute_uv", True) else 1}.get(name, len(task.writes))

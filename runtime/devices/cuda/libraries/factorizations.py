@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ....program.program import Region
-from .cusolver import LOWER, SINGLE, TRANSPOSED, UPPER, Do, SolverWorkspace
+from .cusolver import LOWER, SINGLE, TRANSPOSED, UPPER, CusolverWorkspace, Do
 
 PART_BYTES = 128 << 20  # of workspace; cuSOLVER wants half a megabyte for each small matrix
 
 
 def lu_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -35,7 +35,7 @@ def lu_on_gpu(
 
 
 def qr_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -47,18 +47,18 @@ def qr_on_gpu(
     k = min(m, n)
     given, tau = _householder_qr_on_gpu(work, m, n, a[0], m * max(n, columns))
     if len(out) > 1:
-        work.turned(out[1], given, n, columns, lead=m)
+        work.transposed_matrix(out[1], given, n, columns, lead=m)
     kind = "ungqr" if work.kind != work.real else "orgqr"
     name, (handle, _) = work.letter + kind, work.blas.solver.handle(work.stream)
     size = getattr(work.cusolver, f"{name}_buffer_size")(handle, m, columns, k, given, m, tau)
     place = work.matrix_memory("reflections", size)
     getattr(work.cusolver, name)(handle, m, columns, k, given, m, tau, place, size, work.info)
-    work.turned(out[0], given, columns, m)
+    work.transposed_matrix(out[0], given, columns, m)
     work.failed()
 
 
 def qr_upper_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -68,14 +68,14 @@ def qr_upper_on_gpu(
     """R alone."""
     m, n = reads[0].shape
     given, _tau = _householder_qr_on_gpu(work, m, n, a[0], m * n)
-    work.turned(out[0], given, n, min(m, n), lead=m)
+    work.transposed_matrix(out[0], given, n, min(m, n), lead=m)
     work.failed()
 
 
-def _householder_qr_on_gpu(work: SolverWorkspace, m: int, n: int, source: int, count: int) -> tuple[int, int]:
+def _householder_qr_on_gpu(work: CusolverWorkspace, m: int, n: int, source: int, count: int) -> tuple[int, int]:
     """(R above, reflections below; their factors), columns first, in memory of `count` elements."""
     given, tau = work.matrix_memory("given", count), work.matrix_memory("tau", min(m, n))
-    work.turned(given, source, m, n)
+    work.transposed_matrix(given, source, m, n)
     work.do("xgeqrf", m, n, work.kind, given, m, work.kind, tau)
     return given, tau
 
@@ -91,7 +91,7 @@ FACTORS: dict[str, Do] = {
 # many matrices
 
 
-def _matrix_pointer_table_on_gpu(work: SolverWorkspace, name: str, first: int, count: int, step: int) -> int:
+def _matrix_pointer_table_on_gpu(work: CusolverWorkspace, name: str, first: int, count: int, step: int) -> int:
     """The address of a table of addresses."""
     table = first + step * np.arange(count, dtype=np.uint64)
     address = work.memory(name, table.nbytes)
@@ -107,7 +107,7 @@ def _solver_matrix_counts(reads: Sequence[Region]) -> tuple[int, int, int]:
 
 
 def _batched_lu_factors_on_gpu(
-    work: SolverWorkspace, reads: Sequence[Region], factors: int, source: int, pivots: int
+    work: CusolverWorkspace, reads: Sequence[Region], factors: int, source: int, pivots: int
 ) -> tuple[int, int]:
     """LU factors of the transposes: (the table of them, what is said of each)."""
     n, count, size = _solver_matrix_counts(reads)
@@ -121,7 +121,7 @@ def _batched_lu_factors_on_gpu(
     return table, infos
 
 
-def _check_batched_cusolver_infos(work: SolverWorkspace, infos: int, count: int, words: str) -> None:
+def _check_batched_cusolver_infos(work: CusolverWorkspace, infos: int, count: int, words: str) -> None:
     found = np.empty(count, np.int32)
     code = int(work.driver.to_host(found.ctypes.data, infos, found.nbytes, work.stream))
     if code := code or int(work.driver.synchronize_stream(work.stream)):
@@ -131,7 +131,7 @@ def _check_batched_cusolver_infos(work: SolverWorkspace, infos: int, count: int,
 
 
 def batched_lu_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -143,7 +143,9 @@ def batched_lu_on_gpu(
     work.failed()
 
 
-def _nonsingular_lu_factors_on_gpu(work: SolverWorkspace, reads: Sequence[Region], source: int) -> tuple[int, int, int]:
+def _nonsingular_lu_factors_on_gpu(
+    work: CusolverWorkspace, reads: Sequence[Region], source: int
+) -> tuple[int, int, int]:
     """(Table of LU factors, pivots, what is said of each) of matrices none of which is singular."""
     n, count, size = _solver_matrix_counts(reads)
     pivots = work.memory("pivots", 4 * n * count)
@@ -153,7 +155,7 @@ def _nonsingular_lu_factors_on_gpu(work: SolverWorkspace, reads: Sequence[Region
 
 
 def batched_inverse_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -171,7 +173,7 @@ def batched_inverse_on_gpu(
 
 
 def batched_solve_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -192,7 +194,7 @@ def batched_solve_on_gpu(
 
 
 def batched_cholesky_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -212,7 +214,7 @@ def batched_cholesky_on_gpu(
 
 
 def batched_eigh_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -241,7 +243,7 @@ def batched_eigh_on_gpu(
 
 
 def batched_svd_on_gpu(
-    work: SolverWorkspace,
+    work: CusolverWorkspace,
     reads: Sequence[Region],
     writes: Sequence[Region],
     a: Sequence[int],
@@ -263,7 +265,7 @@ def batched_svd_on_gpu(
             work.matrix_memory("right", count * n * n),
         )
     name, (handle, _parameters) = f"{work.letter}gesvdj_batched", work.blas.solver.handle(work.stream)
-    jacobi = work.blas.solver.jacobi()
+    jacobi = work.blas.solver.jacobi_svd_parameters()
     first = (handle, 1, n, m, given, n, values, right, n, left, m)  # of the transposes: the other way round
     words = getattr(work.cusolver, f"{name}_buffer_size")(*first, jacobi, count)
     getattr(work.cusolver, name)(*first, work.matrix_memory("workspace", words), words, infos, jacobi, count)

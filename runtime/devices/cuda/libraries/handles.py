@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..driver.driver import Driver
+from ..driver.driver import CudaDriver
 from .cublaslt import CublasLt, Enqueue
 from .cublaslt_nan_probe import gemm_relu_keeps_nan
 from .gemm import GemmCall
@@ -19,7 +19,7 @@ WORKSPACE = 32 << 20  # what cuBLAS asks for on Hopper; smaller GPUs need less
 NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION on the default mode, which has no TF32
 
 
-class SolverHandles:
+class CusolverHandles:
     """One cuSOLVER handle for each stream, and identity matrices."""
 
     def __init__(self, allocate: Callable[[int], Any]) -> None:
@@ -28,7 +28,7 @@ class SolverHandles:
         self._ones: dict[tuple[str, int], Any] = {}
         self._jacobi = 0
 
-    def jacobi(self) -> int:
+    def jacobi_svd_parameters(self) -> int:
         """How exact the singular values of many matrices are: as cuSOLVER has it."""
         if not self._jacobi:
             cusolver: Any = import_module("nvmath.bindings.cusolverDn")
@@ -44,7 +44,7 @@ class SolverHandles:
             self._handles[stream] = (handle, cusolver.create_params())
         return self._handles[stream]
 
-    def identity(self, driver: Driver, dtype: str, n: int, stream: int) -> int:
+    def identity(self, driver: CudaDriver, dtype: str, n: int, stream: int) -> int:
         """The address of an n x n identity matrix."""
         key = (dtype, n)
         if key not in self._ones:
@@ -56,15 +56,15 @@ class SolverHandles:
         return int(self._ones[key].address)
 
 
-class BlasHandles:
+class CublasHandles:
     """One cuBLAS handle and workspace for each stream, made at first use. allocate: device memory by size; new_stream:
     for trials."""
 
     def __init__(
-        self, allocate: Callable[[int], Any], memory_bytes: int, driver: Driver, new_stream: Callable[[], int]
+        self, allocate: Callable[[int], Any], memory_bytes: int, driver: CudaDriver, new_stream: Callable[[], int]
     ) -> None:
         self.allocate = allocate
-        self.solver = SolverHandles(allocate)
+        self.solver = CusolverHandles(allocate)
         self._workspace = min(WORKSPACE, max(4 << 20, memory_bytes // 1024))
         self._driver, self._new_stream, self._trials = driver, new_stream, 0
         self._lt = CublasLt(self._workspace, self._relu_keeps_nan)

@@ -1,7 +1,7 @@
 """Library calls on the GPU: matrix products by cuBLAS, Fourier transforms by cuFFT, decompositions by cuSOLVER (all by
 nvmath-python's bindings), copies by the driver.
 
-What these tables do not hold goes to the host (`modules.launch.HostStep`).
+What these tables do not hold goes to the host (`modules.launch.NumpyHostStep`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....program.program import Library, Pointer, Region, Task, packed_members
-from ..driver.driver import SUCCESS, Driver
+from ..driver.driver import SUCCESS, CudaDriver
 from ..modules.ptx_kernels import WORDS, make_ptx_pointer_table_task, make_ptx_relu_task
 from .cufft import make_cufft_step
 from .cusolver_steps import make_cusolver_step
 from .gemm import GemmCall, cublas_calls_of_matmul_task
-from .handles import BlasHandles
+from .handles import CublasHandles
 
 Load = Callable[[Task], Any]
 
@@ -26,7 +26,7 @@ class MatmulStep:
 
     numbers = False
 
-    def __init__(self, blas: BlasHandles, task: Task, calls: Sequence[GemmCall], loaded: Load) -> None:
+    def __init__(self, blas: CublasHandles, task: Task, calls: Sequence[GemmCall], loaded: Load) -> None:
         (a, b, *bias), (c,) = task.reads, task.writes
         self._blas, self._calls = blas, tuple(calls)
         self._relus: list[Any] = [
@@ -56,7 +56,9 @@ class BatchedMatmulStep:
 
     empty = numbers = False
 
-    def __init__(self, driver: Driver, blas: BlasHandles, calls: Sequence[tuple[GemmCall, Task]], loaded: Load) -> None:
+    def __init__(
+        self, driver: CudaDriver, blas: CublasHandles, calls: Sequence[tuple[GemmCall, Task]], loaded: Load
+    ) -> None:
         """calls: each product with its task."""
         self._driver, self._blas, self._call, self._count = driver, blas, calls[0][0], len(calls)
         self._loaded, self._tables = loaded, dict[int, Any]()  # by stream, which orders those who use it
@@ -103,7 +105,7 @@ class CopyStep:
 
     numbers = False
 
-    def __init__(self, driver: Driver, task: Task) -> None:
+    def __init__(self, driver: CudaDriver, task: Task) -> None:
         (source,), (target,) = task.reads, task.writes
         self._copy = driver.on_device
         self._source, self._target = (source.buffer, source.offset), (target.buffer, target.offset)
@@ -126,7 +128,7 @@ def _is_region_copyable_at_once(region: Region) -> bool:
     return True
 
 
-def make_gpu_library_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
+def make_gpu_library_step(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> Any:
     """The step that does a library task on the GPU; None where the host has to. loaded: the step of a kernel task."""
     assert isinstance(task.kernel, Library)
     maker = _NATIVE.get(task.kernel.name)
@@ -134,7 +136,7 @@ def make_gpu_library_step(driver: Driver, blas: BlasHandles, task: Task, loaded:
 
 
 def _make_cublas_matmul_step(
-    driver: Driver, blas: BlasHandles, task: Task, loaded: Load
+    driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load
 ) -> MatmulStep | BatchedMatmulStep | MatmulSequenceStep | None:
     parts = packed_members(task)
     found = [cublas_calls_of_matmul_task(part) for part in parts]
@@ -148,7 +150,7 @@ def _make_cublas_matmul_step(
     return MatmulSequenceStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
 
 
-def _make_gpu_copy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> CopyStep | None:
+def _make_gpu_copy_step(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> CopyStep | None:
     (source,), (target,) = task.reads, task.writes
     same = source.dtype == target.dtype and source.shape == target.shape
     return (
@@ -158,7 +160,7 @@ def _make_gpu_copy_step(driver: Driver, blas: BlasHandles, task: Task, loaded: L
     )
 
 
-def _make_gpu_step_of_numpy_call(driver: Driver, blas: BlasHandles, task: Task, loaded: Load) -> Any:
+def _make_gpu_step_of_numpy_call(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> Any:
     """A function of NumPy's that a library of the GPU has, all of its results wanted (or values without their vectors)
     and its arrays contiguous."""
     assert isinstance(task.kernel, Library)
@@ -190,7 +192,7 @@ _VALUES: dict[tuple[str, Any], str] = {
     ("svd_whole", (1,)): "svdvals",
 }
 _MODULES: dict[str, Any] = {"fft": make_cufft_step, "linalg": make_cusolver_step}
-_NATIVE: dict[str, Callable[[Driver, BlasHandles, Task, Load], Any]] = {
+_NATIVE: dict[str, Callable[[CudaDriver, CublasHandles, Task, Load], Any]] = {
     "matmul": _make_cublas_matmul_step,
     "copy": _make_gpu_copy_step,
     "host": _make_gpu_step_of_numpy_call,

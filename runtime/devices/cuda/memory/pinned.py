@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import OutOfMemory
-from .pool import DevicePool
+from .pool import GpuMemoryPool
 
 LEAST = 1 << 20  # smaller results are copied by the driver, which costs less than to look after page-locked memory
 MOST = 16 << 30  # bytes of page-locked memory for results, and not more than a quarter of the machine's memory
@@ -28,7 +28,7 @@ class PinnedChunk:
         self.event: Any = None
 
 
-class StagingChunks:
+class PinnedStagingChunks:
     """Chunks that take turns; `most` at once, made when they are needed."""
 
     def __init__(self, make: Callable[[int], Any], nbytes: int, most: int) -> None:
@@ -57,11 +57,11 @@ class StagingChunks:
         return self._free.get()
 
 
-class PinnedPool:
+class PinnedHostPool:
     """Memory that NumPy arrays are made over, recycled."""
 
     def __init__(self, context: Any) -> None:
-        self.pool = DevicePool(context.pinned, _free_pinned_memory, lambda: None)
+        self.pool = GpuMemoryPool(context.pinned, _free_pinned_memory, lambda: None)
         self._most = min(MOST, _physical_memory_for_pinned_pool() // 4)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

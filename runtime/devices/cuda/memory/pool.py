@@ -32,7 +32,7 @@ class DeviceBlock:
         self._free(self.address)
 
 
-class DevicePool:
+class GpuMemoryPool:
     """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory; release(memory) takes it back;
     idle() returns when nothing is running any more. All methods may be called from any thread."""
 

@@ -17,19 +17,19 @@ import numpy as np
 
 from ..driver.driver import SUCCESS
 from ..driver.events import CudaEvent, EventPool
-from .pinned import StagingChunks
+from .pinned import PinnedStagingChunks
 
 CHUNK = 4 << 20  # bytes
 CHUNKS = 16  # at most, for each direction
 SMALL = 256 << 10
 
 
-class TransferLane:
+class GpuTransferLane:
     """One direction: a stream, chunks, and what may still be under way on it."""
 
     def __init__(self, stream: int, make: Callable[[int], Any]) -> None:
         self.stream = stream
-        self.staging = StagingChunks(make, CHUNK, CHUNKS)
+        self.staging = PinnedStagingChunks(make, CHUNK, CHUNKS)
         self.lock = threading.Lock()
         self.coming: deque[tuple[CudaEvent, Any]] = deque()  # memory that is still being copied to or from
 
@@ -42,7 +42,7 @@ class TransferLane:
             self.coming.popleft()
 
 
-class CopyEngine:
+class GpuCopyEngine:
     """failure(code, what) gives the exception for a result code. streams: one for each direction."""
 
     def __init__(
@@ -53,8 +53,8 @@ class CopyEngine:
         failure: Callable[[int, str], BaseException],
     ) -> None:
         self._context, self._driver, self._events, self._failure = context, context.driver, events, failure
-        self._up, self._down, self._across = (TransferLane(stream, context.pinned) for stream in streams)
-        self._threads = getattr(context, "copy_threads", 0)
+        self._up, self._down, self._across = (GpuTransferLane(stream, context.pinned) for stream in streams)
+        self._threads = getattr(context, "copy_thread_count", 0)
         self._workers: ThreadPoolExecutor | None = None
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any, later: bool = False) -> CudaEvent:
@@ -64,12 +64,12 @@ class CopyEngine:
         with lane.lock:
             if nbytes <= SMALL:
                 if nbytes:  # from pageable memory the driver copies before it returns
-                    self._check_code(
+                    self._raise_if_driver_failed(
                         self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload"
                     )
                 pinned = bool(nbytes) and self._driver.is_pinned(host.ctypes.data)
             elif pinned := self._driver.is_pinned(host.ctypes.data):
-                self._check_code(
+                self._raise_if_driver_failed(
                     self._driver.to_device(memory.address, host.ctypes.data, nbytes, lane.stream), "upload"
                 )
             else:
@@ -94,7 +94,9 @@ class CopyEngine:
         if nbytes <= SMALL or pinned or self._driver.is_pinned(host.ctypes.data):
             with lane.lock:
                 if nbytes:
-                    self._check_code(self._driver.to_host(host.ctypes.data, address, nbytes, lane.stream), "download")
+                    self._raise_if_driver_failed(
+                        self._driver.to_host(host.ctypes.data, address, nbytes, lane.stream), "download"
+                    )
                 done = self._events.record(lane.stream)
             done.wait()
         else:
@@ -106,11 +108,11 @@ class CopyEngine:
         lane = self._down
         with lane.lock:
             if isinstance(after, CudaEvent):
-                self._check_code(self._driver.wait(lane.stream, after.handle, 0), "download")
+                self._raise_if_driver_failed(self._driver.wait(lane.stream, after.handle, 0), "download")
             elif after is not None:
                 after.wait()
             if host.nbytes:
-                self._check_code(
+                self._raise_if_driver_failed(
                     self._driver.to_host(host.ctypes.data, memory.address, host.nbytes, lane.stream), "download"
                 )
             event = self._events.record(lane.stream)
@@ -124,13 +126,13 @@ class CopyEngine:
         lane = self._across
         with lane.lock:
             if isinstance(after, CudaEvent):
-                self._check_code(self._driver.wait(lane.stream, after.handle, 0), "copy to another GPU")
+                self._raise_if_driver_failed(self._driver.wait(lane.stream, after.handle, 0), "copy to another GPU")
             elif after is not None:
                 after.wait()
             if nbytes:
                 here = self._context.handle
                 code = self._driver.to_peer(target.address, peer, memory.address, here, nbytes, lane.stream)
-                self._check_code(code, "copy to another GPU")
+                self._raise_if_driver_failed(code, "copy to another GPU")
             event = self._events.record(lane.stream)
             event.error = event.error or getattr(after, "error", None)
             lane.keep(event, (memory, target))
@@ -154,15 +156,19 @@ class CopyEngine:
     def _upload_chunk(self, source: int, target: int, nbytes: int) -> None:
         with self._up.staging.chunk() as chunk:
             ctypes.memmove(chunk.address, source, nbytes)
-            self._check_code(self._driver.to_device(target, chunk.address, nbytes, self._up.stream), "upload")
+            self._raise_if_driver_failed(
+                self._driver.to_device(target, chunk.address, nbytes, self._up.stream), "upload"
+            )
             chunk.event = self._events.record(self._up.stream)
 
     def _download_chunk(self, source: int, target: int, nbytes: int) -> None:
         with self._down.staging.chunk() as chunk:
-            self._check_code(self._driver.to_host(chunk.address, source, nbytes, self._down.stream), "download")
+            self._raise_if_driver_failed(
+                self._driver.to_host(chunk.address, source, nbytes, self._down.stream), "download"
+            )
             self._events.record(self._down.stream).wait()
             ctypes.memmove(target, chunk.address, nbytes)
 
-    def _check_code(self, code: int, what: str) -> None:
+    def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code != SUCCESS:
             raise self._failure(code, what)

@@ -14,7 +14,7 @@ import numpy as np
 from ....core.errors import CompileError
 from ....core.frozen import replace
 from ....program.program import Constant, Int, Pointer, Scalar, Task, packed_members
-from ..driver.driver import SUCCESS, Driver, KernelNode, LaunchConfig
+from ..driver.driver import SUCCESS, CudaDriver, KernelNode, LaunchConfig
 from .modules import LoadedKernel
 
 _FORMATS = {
@@ -36,7 +36,7 @@ class KernelStep:
         *("address", "buffers", "call", "empty", "numbers", "parameters"),
     )
 
-    def __init__(self, driver: Driver, task: Task, loaded: LoadedKernel) -> None:
+    def __init__(self, driver: CudaDriver, task: Task, loaded: LoadedKernel) -> None:
         count = len(task.arguments)
         self._block = ctypes.create_string_buffer(SLOT * max(1, count))
         start = ctypes.addressof(self._block)
@@ -73,16 +73,16 @@ class KernelStep:
         code: int = self.call(self.address, self._handle, self.parameters, 0)
         return code
 
-    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> KernelNodeArguments:
+    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> GraphKernelNodeArguments:
         """The launch in a graph. kept: addresses; moved: the buffers that come with a call, and their places there."""
         block = ctypes.create_string_buffer(self._block.raw, len(self._block))
         slots = _kernel_argument_block_slots(ctypes.addressof(block), len(self._slots))
         parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
         picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
-        return KernelNodeArguments(handle, block, parameters, slots, self._pack, picks, self._scalars)
+        return GraphKernelNodeArguments(handle, block, parameters, slots, self._pack, picks, self._scalars)
 
 
-class KernelNodeArguments:
+class GraphKernelNodeArguments:
     """A kernel node of a graph and its own block of arguments."""
 
     def __init__(
@@ -154,7 +154,7 @@ def write_kernel_scalar_argument(block: Any, offset: int, value: Any, dtype: str
         block[offset : offset + len(raw)] = raw
 
 
-class HostStep:
+class NumpyHostStep:
     """A library call that the GPU has not: what it reads comes to the host, NumPy does it, the results go back; so does
     what lies between the elements of a result.
 
@@ -163,7 +163,7 @@ class HostStep:
 
     empty = False
 
-    def __init__(self, driver: Driver, task: Task, calls: Sequence[Callable[[Sequence[int]], None]]) -> None:
+    def __init__(self, driver: CudaDriver, task: Task, calls: Sequence[Callable[[Sequence[int]], None]]) -> None:
         """calls: `serial.host_call` of the task's members, each of which takes the address of every buffer."""
         self._driver, self._calls = driver, calls
         spans: dict[int, tuple[int, int]] = {}

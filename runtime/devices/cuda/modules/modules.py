@@ -35,7 +35,7 @@ class LoadedKernel:
         self._dropped.append(self._library)  # no more: any thread may be here, at any time
 
 
-class LoadedModules:
+class LoadedGpuModules:
     """The kernels of one device. All methods may be called from any thread whose GPU it is."""
 
     def __init__(self, context: Any, compiled: Compile, launched: Callable[[], tuple[Any, ...]]) -> None:

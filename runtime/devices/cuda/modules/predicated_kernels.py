@@ -26,7 +26,7 @@ _WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchGuard:
+class LaunchPredicate:
     """Something runs if (word at `address` & mask) == want."""
 
     address: int
@@ -38,18 +38,18 @@ class LaunchGuard:
         return self.address, self.mask, self.want
 
 
-def predicate_on_flags_up_to(flags: int, number: int) -> LaunchGuard:
+def predicate_on_flags_up_to(flags: int, number: int) -> LaunchPredicate:
     """The flags 0 to `number` of a block are all true."""
     mask = _WORD >> 8 * (FLAGS - 1 - number)
-    return LaunchGuard(flags, mask, _ONES & mask)
+    return LaunchPredicate(flags, mask, _ONES & mask)
 
 
-def predicate_always_true(flags: int) -> LaunchGuard:
-    return LaunchGuard(flags, 0, 0)
+def predicate_always_true(flags: int) -> LaunchPredicate:
+    return LaunchPredicate(flags, 0, 0)
 
 
-def predicate_on_first_flag(flags: int, value: bool) -> LaunchGuard:
-    return LaunchGuard(flags, 0xFF, int(value))
+def predicate_on_first_flag(flags: int, value: bool) -> LaunchPredicate:
+    return LaunchPredicate(flags, 0xFF, int(value))
 
 
 # Guards of kernels
@@ -249,13 +249,13 @@ def _make_ptx_kernel(name: str, text: str, words: int) -> Kernel:
     return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name),))
 
 
-def make_flag_initialization_task(flags: int, byte: int, guard: LaunchGuard | None) -> Task:
+def make_flag_initialization_task(flags: int, byte: int, guard: LaunchPredicate | None) -> Task:
     """The first flag becomes whether the byte is not 0, or neither if the guard fails; all others become true."""
     words = (flags, byte, *(guard or predicate_always_true(flags)).words)
     return Task("begin", _make_ptx_kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
 
 
-def make_loop_count_task(flags: int, source: int, number: int, guard: LaunchGuard | None) -> Task:
+def make_loop_count_task(flags: int, source: int, number: int, guard: LaunchPredicate | None) -> Task:
     """A loop of the number of iterations that is at `source`, or without one of `number`; none if the guard fails."""
     words = (flags, source, number, *(guard or predicate_always_true(flags)).words)
     return Task("count", _make_ptx_kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
@@ -265,7 +265,7 @@ def make_iteration_advance_task(flags: int, iterations: int) -> Task:
     return Task("advance", _make_ptx_kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
 
 
-def make_set_graph_condition_task(guard: LaunchGuard, handle: int) -> Task:
+def make_set_graph_condition_task(guard: LaunchPredicate, handle: int) -> Task:
     return Task("decide", _make_ptx_kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
 
 

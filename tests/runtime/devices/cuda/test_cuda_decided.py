@@ -10,7 +10,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.driver.driver import IF, WHILE
-from kernelgraph.runtime.devices.cuda.graphs import conditional_nodes, device_control_flow, host_control_flow
+from kernelgraph.runtime.devices.cuda.graphs import conditional_nodes, device_control_flow, host_control_flow, instances
 from tests.compiler.loop_programs import COUNTED, DECIDED, either, halved, leapfrog, multiplied, shrunk
 from tests.runtime.cuda_calls import call, counted, device_on, ready
 from tests.runtime.cuda_fake import FakeContext
@@ -121,6 +121,16 @@ def test_what_the_driver_refuses_the_host_does(refused: str) -> None:
         memories, kept = call(device, executable, inputs)
         same(got(device, memories, kept, wanted), wanted)
     assert any("no graph" in note for note in executable.notes)
+
+
+def test_a_mistake_of_ours_is_not_taken_for_a_graph_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, executable, u, (graph, _) = start(shrunk, 2)
+    inputs = put(device, graph, u)
+    monkeypatch.delattr(instances.GraphReplayLane, "capturing")
+    _, (events, *_) = call(device, executable, inputs)
+    with pytest.raises(AttributeError, match="capturing"):
+        events[0].wait()
+    assert not any("no graph" in note for note in executable.notes)
 
 
 def test_what_only_the_host_can_do_keeps_its_loop() -> None:

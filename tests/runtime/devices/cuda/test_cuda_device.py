@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernelgraph.runtime.core.errors import DeviceLost, OutOfMemory
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.devices.cuda.memory.pool import DevicePool
+from kernelgraph.runtime.devices.cuda.memory.pool import GpuMemoryPool
 from kernelgraph.runtime.program.plan import Launch
 from tests.compiler.programs import agree, graphs
 from tests.counts import examples
@@ -200,7 +200,7 @@ def test_sync_names_the_step() -> None:
 @settings(max_examples=50, deadline=None)
 def test_pool(sizes: list[int], rng: Any) -> None:
     context = FakeContext(capacity=24 << 20)
-    pool = DevicePool(context.allocate, context.release, context.synchronize)
+    pool = GpuMemoryPool(context.allocate, context.release, context.synchronize)
     alive: list[Any] = []
     for size in sizes:
         try:

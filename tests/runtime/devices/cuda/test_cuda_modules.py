@@ -20,7 +20,7 @@ from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.compile import compile as cuda_compile
 from kernelgraph.runtime.devices.cuda.modules import modules as cuda_modules
-from kernelgraph.runtime.devices.cuda.modules.modules import LoadedModules
+from kernelgraph.runtime.devices.cuda.modules.modules import LoadedGpuModules
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
@@ -195,7 +195,7 @@ def test_a_kernel_that_cannot_be_loaded_leaves_the_others(forgetful: None) -> No
 def test_threads_load_and_let_go() -> None:
     """Each finds its kernel loaded for as long as it holds it; each library is unloaded once."""
     context = FakeContext()
-    modules = LoadedModules(context, list, tuple)
+    modules = LoadedGpuModules(context, list, tuple)
     kernels = [Kernel(f"k{i}", "cuda", f"text {i}", ()) for i in range(12)]
     wrong: list[Any] = []
 
