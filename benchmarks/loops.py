@@ -1,7 +1,7 @@
 """What loops cost: tracing, planning, launching and running time steps, rolled and as they were traced.
 
     python benchmarks/loops.py [--device cpu] [--only-deciding]
-    python benchmarks/loops.py --nodes 1000 10000 100000    # compile time of traces that do not repeat
+    python benchmarks/loops.py --nodes 1000 10000 100000 [--only chain]    # compile time of traces that do not repeat
 
 Every figure is the least of several repeats: what disturbs one only ever lengthens it. Tracing is in thread time.
 """
@@ -21,6 +21,7 @@ PARSER.add_argument("--device", default="cpu")
 PARSER.add_argument("--only-deciding", action="store_true", help="who reads the condition of a while, on a GPU")
 PARSER.add_argument("--repeats", type=int, default=5)
 PARSER.add_argument("--nodes", type=int, nargs="*", default=[])
+PARSER.add_argument("--only", nargs="*", default=[], help="programs of --nodes")
 OPTIONS = PARSER.parse_args()
 pin(2)
 
@@ -91,21 +92,83 @@ def unlike(u: Any, steps: int) -> Any:
     return u
 
 
+def chain(u: Any, steps: int) -> Any:
+    x = u
+    for i in range(steps):
+        x = (x * (1 + 1 / (i + 2)) + u) / (1.5 + i % 7)
+        x = np.sin(x) if i % 3 else np.cos(x)
+    return x
+
+
+def outputs(u: Any, steps: int) -> Any:
+    return tuple(np.sin(u[i * 7919 % 32 :][:32] * (i + 1.5)) + u[0] for i in range(steps))
+
+
+def reductions(u: Any, steps: int) -> Any:
+    total = 0.0
+    for i in range(steps):
+        total = total + (np.sin(u * (i + 2.5)) + u * (i % 5)).sum() / (i + 1)
+    return total
+
+
+def items(u: Any, steps: int) -> Any:
+    for i in range(steps):
+        k = i * i % 62 + 1
+        u[k] = 0.25 * (u[k - 1] + u[k + 1] * (i + 2.0)) + u[k * 7 % 64]
+    return u
+
+
+def windows(u: Any, steps: int) -> Any:
+    found = np.zeros(steps)
+    for i in range(steps):
+        found[i] = (u[i % 40 : i % 40 + 8] * (i + 1.5)).sum()
+    return found
+
+
+def stencil(u: Any, steps: int) -> Any:
+    v = u.reshape(8, 8)
+    for i in range(steps):
+        around = v[:-2, 1:-1] + v[2:, 1:-1] + v[1:-1, :-2] + v[1:-1, 2:]
+        v[1:-1, 1:-1] = (0.2 + 1 / (i + 2)) * around + v[i % 8, i * i % 8]
+    return v
+
+
+def matmuls(u: Any, steps: int) -> Any:
+    v = x = u.reshape(8, 8)
+    for i in range(steps):
+        x = np.tanh(v @ x + x[i % 8] * (i + 1.5))
+    return x
+
+
+# name -> a function of an array and a number of steps, and about how many nodes a step has
+SHAPES: dict[str, tuple[Callable[[Any, int], Any], int]] = {
+    "unlike": (unlike, 10),
+    "chain": (chain, 5),
+    "outputs": (outputs, 4),
+    "reductions": (reductions, 8),
+    "items": (items, 13),
+    "windows": (windows, 5),
+    "stencil": (stencil, 13),
+    "matmuls": (matmuls, 10),
+}
+
+
 def compiling() -> None:
-    """Thread time a node, of traces of about so many nodes that are left as they are."""
-    print("\n| nodes | tracing, us a node | fuse, lower and plan, us a node | tasks |\n|--:|--:|--:|--:|")
-    for wanted in OPTIONS.nodes:
-        with kg.override(roll=False):
-            function = kg.kernel_graph(device=OPTIONS.device)(lambda u, n=wanted // 10: unlike(u, n))
-            spec = kg.spec((64,), np.float64)
-            start = time.thread_time()
-            graph = function.graph(spec)
-            traced_by = time.thread_time()
-            plan = planned(graph)
-            end = time.thread_time()
-        nodes = len(graph.nodes)
-        alone, rest = (traced_by - start) * 1e6 / nodes, (end - traced_by) * 1e6 / nodes
-        print(f"| {nodes} | {alone:.1f} | {rest:.1f} | {tasks(plan)} |", flush=True)
+    """Processor time a node, of traces of about so many nodes that are left as they are."""
+    print("\n| program | nodes | tracing, us a node | fuse, lower and plan, us a node | tasks |\n|---|--:|--:|--:|--:|")
+    for name, (function, each) in SHAPES.items():
+        for wanted in OPTIONS.nodes if not OPTIONS.only or name in OPTIONS.only else ():
+            with kg.override(roll=False):
+                steps = wanted // each
+                compiled = kg.kernel_graph(device=OPTIONS.device)(lambda u, f=function, n=steps: f(u, n))
+                start = time.process_time()
+                graph = compiled.graph(kg.spec((64,), np.float64))
+                traced_by = time.process_time()
+                plan = planned(graph)
+                end = time.process_time()
+            nodes = len(graph.nodes)
+            alone, rest = (traced_by - start) * 1e6 / nodes, (end - traced_by) * 1e6 / nodes
+            print(f"| {name} | {nodes} | {alone:.1f} | {rest:.1f} | {tasks(plan)} |", flush=True)
 
 
 def planning() -> None:
