@@ -43,9 +43,9 @@ def batch_graph(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
             value = batcher.builder.add("number", (), node.type, node.attrs)
             batcher.builder.numbers.append(value.number)
         else:
-            value = batcher.node(node, [new[a] for a in node.args])
+            value = batcher.batched_node(node, [new[a] for a in node.args])
         new.append(value)
-    return batcher.builder.finish([batcher.spread(new[o], graph.nodes[o].type.shape) for o in graph.outputs])
+    return batcher.builder.finish([batcher.spread_to_rows(new[o], graph.nodes[o].type.shape) for o in graph.outputs])
 
 
 @dataclass(slots=True)
@@ -59,11 +59,11 @@ class Batcher:
     def __init__(self, builder: GraphBuilder, size: int) -> None:
         self.builder, self.size, self.rows = builder, size, set()
 
-    def node(self, node: Node, args: Sequence[Value]) -> Value:
+    def batched_node(self, node: Node, args: Sequence[Value]) -> Value:
         """A node on values of which some are batched."""
         if not any(a.number in self.rows for a in args):
             return self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
-        rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _row_by_row)
+        rule = _RULES.get(node.op) or _KINDS.get(OPS[node.op].kind, _batch_by_loop_over_rows)
         value = rule(self, node, args)
         self.rows.add(value.number)
         return value
@@ -71,90 +71,90 @@ class Batcher:
     def is_batched(self, value: Value) -> bool:
         return value.number in self.rows
 
-    def shape(self, value: Value) -> tuple[int, ...]:
+    def shape_without_rows(self, value: Value) -> tuple[int, ...]:
         """Without the rows."""
         return value.shape[1:] if self.is_batched(value) else value.shape
 
-    def spread(self, value: Value, shape: Sequence[int]) -> Value:
+    def spread_to_rows(self, value: Value, shape: Sequence[int]) -> Value:
         """The value with rows, all of which are equal where it has none."""
         return value if self.is_batched(value) else self.builder.broadcast(value, (self.size, *shape))
 
-    def widened(self, value: Value, rank: int) -> Value:
+    def widened_to_rank(self, value: Value, rank: int) -> Value:
         """A batched value with axes of length 1 behind the rows, so that it broadcasts to this rank."""
-        shape = self.shape(value)
+        shape = self.shape_without_rows(value)
         if not self.is_batched(value) or len(shape) >= rank:
             return value
         return self.builder.reshape(value, (self.size, *(1,) * (rank - len(shape)), *shape))
 
-    def add(self, node: Node, args: Sequence[Value], **attrs: object) -> Value:
+    def add_batched_node(self, node: Node, args: Sequence[Value], **attrs: object) -> Value:
         """The node with rows, some attributes changed."""
         given = tuple((k, attrs.get(k, v)) for k, v in node.attrs)
         type = ArrayType((self.size, *node.type.shape), node.type.dtype)
         return self.builder.add(node.op, tuple(a.number for a in args), type, given)
 
 
-def _map(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.add(node, [b.widened(a, len(node.type.shape)) for a in args])
+def _batch_elementwise(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+    return b.add_batched_node(node, [b.widened_to_rank(a, len(node.type.shape)) for a in args])
 
 
-def _reduce(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.add(node, args, axes=tuple(a + 1 for a in node.attr("axes")))
+def _batch_reduction(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+    return b.add_batched_node(node, args, axes=tuple(a + 1 for a in node.attr("axes")))
 
 
-def _slice(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.add(node, args, starts=(0, *node.attr("starts")), steps=(1, *node.attr("steps")))
+def _batch_slice(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+    return b.add_batched_node(node, args, starts=(0, *node.attr("starts")), steps=(1, *node.attr("steps")))
 
 
-def _permute(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.add(node, args, axes=(0, *(a + 1 for a in node.attr("axes"))))
+def _batch_permute(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+    return b.add_batched_node(node, args, axes=(0, *(a + 1 for a in node.attr("axes"))))
 
 
-def _broadcast(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    return b.builder.broadcast(b.widened(args[0], len(node.type.shape)), (b.size, *node.type.shape))
+def _batch_broadcast(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+    return b.builder.broadcast(b.widened_to_rank(args[0], len(node.type.shape)), (b.size, *node.type.shape))
 
 
-def _reshape(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_reshape(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     return b.builder.reshape(args[0], (b.size, *node.type.shape))
 
 
-def _along(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_windows_or_concat(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     """Of windows and joins."""
-    return b.add(node, [b.spread(a, a.shape) for a in args], axis=node.attr("axis") + 1)
+    return b.add_batched_node(node, [b.spread_to_rows(a, a.shape) for a in args], axis=node.attr("axis") + 1)
 
 
-def _update(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    base, value = (b.spread(a, a.shape) for a in args)
+def _batch_update(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+    base, value = (b.spread_to_rows(a, a.shape) for a in args)
     return b.builder.update(base, value, (0, *node.attr("starts")), (1, *node.attr("steps")))
 
 
-def _gather(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_gather(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     a, *indices = args
     rank = len(node.type.shape)
     axes, rest = node.attr("axes"), tuple(r + 1 for r in node.attr("rest"))
     if b.is_batched(a):
         axes, rest = tuple(i + 1 for i in axes), (0, *rest)
-    return b.add(node, [a, *(b.widened(i, rank) for i in indices)], axes=axes, rest=rest)
+    return b.add_batched_node(node, [a, *(b.widened_to_rank(i, rank) for i in indices)], axes=axes, rest=rest)
 
 
-def _matmul(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_matmul(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     left, right = args
-    if not b.is_batched(right) and len(b.shape(left)) == 2 and len(right.shape) == 2:
+    if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and len(right.shape) == 2:
         rows, inner = b.size * left.shape[1], left.shape[2]
         return b.builder.reshape(
             b.builder.matmul(b.builder.reshape(left, (rows, inner)), right), (b.size, *node.type.shape)
         )
     rank = len(node.type.shape)
-    return b.builder.matmul(b.widened(left, rank), b.widened(right, rank))
+    return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank))
 
 
-def _loop(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_loop(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     """All that is carried has rows; so have those of the windows and invariants that had them."""
     loop: Loop = node.attr("control")
     memory = memory_argument_count(node)
     if loop.flag or any(b.is_batched(a) for a in args[memory:]):
-        return _row_by_row(b, node, args)
+        return _batch_by_loop_over_rows(b, node, args)
     split = loop.carried + len(loop.windows)
-    initial = [b.spread(a, a.shape) for a in args[: loop.carried]]
+    initial = [b.spread_to_rows(a, a.shape) for a in args[: loop.carried]]
     flags = [True] * loop.carried + [b.is_batched(a) for a in args[loop.carried : memory]]
     windows = tuple(
         Window((0, *w.starts), (1, *w.steps), (0, *w.moves)) if b.is_batched(a) else w
@@ -166,10 +166,10 @@ def _loop(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, len(value.shape))))
 
 
-def _branch(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_branch(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     memory = memory_argument_count(node)
     if any(b.is_batched(a) for a in (args[0], *args[memory:])):
-        return _row_by_row(b, node, args)
+        return _batch_by_loop_over_rows(b, node, args)
     flags = [b.is_batched(a) for a in args[1:memory]]
     first, second = (batch_graph(body, flags, b.size) for body in node.attr("control").bodies)
     results = add_control_flow_node(b.builder, Branch((first, second)), args)
@@ -177,20 +177,20 @@ def _branch(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     return results[part]
 
 
-def _custom(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_custom_derivative(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     """Its rule has rows too."""
     control: CustomDerivative = node.attr("control")
     numbers = len(control.bodies[0].numbers)
     split = len(args) - numbers
-    given = [*(b.spread(a, a.shape) for a in args[:split]), *args[split:]]
+    given = [*(b.spread_to_rows(a, a.shape) for a in args[:split]), *args[split:]]
     reverse, forward = (
         None if body is None else batch_graph(body, [True] * len(body.inputs), b.size)
         for body in (control.reverse, control.forward)
     )
-    return b.add(node, given, control=CustomDerivative(control.results, control.inputs, reverse, forward))
+    return b.add_batched_node(node, given, control=CustomDerivative(control.results, control.inputs, reverse, forward))
 
 
-def _row_by_row(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_by_loop_over_rows(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     """A loop over the rows."""
     nodes = b.builder.nodes
     numbers = [a for a in dict.fromkeys(args) if nodes[a.number].op == "number"]
@@ -207,28 +207,28 @@ def _row_by_row(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     for a in numbers:
         known[a.number] = add_body_scalar(made, a.type)
     value = made.add(node.op, tuple(known[a.number].number for a in args), node.type, node.attrs)
-    windows = tuple(_first_axis(len(a.shape)) for a in rows)
+    windows = tuple(_batch_window_of_rows(len(a.shape)) for a in rows)
     loop = Loop(made.finish([value]), 0, windows, b.size)
     return add_control_flow_node(b.builder, loop, [*rows, *others, *numbers])[0]
 
 
-def _first_axis(rank: int) -> Window:
+def _batch_window_of_rows(rank: int) -> Window:
     return Window((0,) * rank, (1,) * rank, (1, *(0,) * (rank - 1)))
 
 
 Rule = Callable[[Batcher, Node, Sequence[Value]], Value]
-_KINDS: dict[str, Rule] = {"map": _map, "reduce": _reduce}
+_KINDS: dict[str, Rule] = {"map": _batch_elementwise, "reduce": _batch_reduction}
 _RULES: dict[str, Rule] = {
-    "slice": _slice,
-    "permute": _permute,
-    "broadcast": _broadcast,
-    "reshape": _reshape,
-    "windows": _along,
-    "concat": _along,
-    "update": _update,
-    "gather": _gather,
-    "matmul": _matmul,
-    "loop": _loop,
-    "branch": _branch,
-    "custom": _custom,
+    "slice": _batch_slice,
+    "permute": _batch_permute,
+    "broadcast": _batch_broadcast,
+    "reshape": _batch_reshape,
+    "windows": _batch_windows_or_concat,
+    "concat": _batch_windows_or_concat,
+    "update": _batch_update,
+    "gather": _batch_gather,
+    "matmul": _batch_matmul,
+    "loop": _batch_loop,
+    "branch": _batch_branch,
+    "custom": _batch_custom_derivative,
 }

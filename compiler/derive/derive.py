@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Value
-from .core.call import ReverseOptions, zeros
-from .core.inline import copied, finished
+from .core.call import ReverseOptions, zero_cotangent
+from .core.inline import builder_with_copied_graph, finish_with_replaced_nodes
 from .core.kinds import Maybe
-from .walk import Walks
+from .walk import GraphWalks
 
 DEFAULT = ReverseOptions()
 
@@ -22,26 +22,32 @@ def derive_reverse(
     A gradient of a real function of complex numbers points where it grows fastest, as PyTorch's does: the cotangent of
     w with w = f(z) holomorphic is multiplied by the conjugate of f'(z). Raises GraphError where there is no derivative.
     """
-    builder, new = copied(graph)
+    builder, new = builder_with_copied_graph(graph)
     results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
     cotangents = [builder.input(results[i].type) for i in outputs]
     replaced: dict[int, int] = {}
-    pulled = Walks(options).pull_back(builder, [results[i] for i in outputs], cotangents, sources, replaced)
-    return finished(builder, [*results, *_with_zeros(builder, pulled, sources)], replaced)
+    pulled = GraphWalks(options).pull_back(builder, [results[i] for i in outputs], cotangents, sources, replaced)
+    return finish_with_replaced_nodes(
+        builder, [*results, *_zeros_for_missing_derivatives(builder, pulled, sources)], replaced
+    )
 
 
 def derive_forward(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
     """The graph with more inputs, tangents of these inputs, and more outputs, the tangents of these outputs.
 
     Raises GraphError where there is no derivative."""
-    builder, new = copied(graph)
+    builder, new = builder_with_copied_graph(graph)
     results, sources = [new[o] for o in graph.outputs], [new[graph.inputs[i]] for i in inputs]
     tangents = [builder.input(v.type) for v in sources]
     targets = [results[i] for i in outputs]
     replaced: dict[int, int] = {}
-    pushed = Walks(DEFAULT).push_forward(builder, sources, tangents, targets, replaced)
-    return finished(builder, [*results, *_with_zeros(builder, pushed, targets)], replaced)
+    pushed = GraphWalks(DEFAULT).push_forward(builder, sources, tangents, targets, replaced)
+    return finish_with_replaced_nodes(
+        builder, [*results, *_zeros_for_missing_derivatives(builder, pushed, targets)], replaced
+    )
 
 
-def _with_zeros(builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]) -> list[Value]:
-    return [zeros(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]
+def _zeros_for_missing_derivatives(
+    builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]
+) -> list[Value]:
+    return [zero_cotangent(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]

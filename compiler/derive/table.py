@@ -8,24 +8,28 @@ from .control_flow.branch import BRANCH
 from .control_flow.custom import CUSTOM
 from .control_flow.loop import LOOP
 from .control_flow.sequential import SEQUENTIAL
-from .core.call import Call
+from .core.call import DifferentiatedCall
 from .core.kinds import ZERO, Choice, Refused, Rule
 from .rules.assignment import GATHER
 from .rules.collectives import COLLECTIVES
 from .rules.host import HOST_RULES, NOT_KNOWN
-from .rules.map import USER_FUNCTIONS, elementwise
+from .rules.map import USER_FUNCTIONS, elementwise_derivative_rule
 from .rules.reduce import REDUCTIONS
 from .rules.structure import STRUCTURE
 
 
-def _of_row(derivative: Zero | Refused | Partials) -> Rule:
-    return elementwise(derivative) if isinstance(derivative, Partials) else derivative
+def _rule_of_elementwise_row(derivative: Zero | Refused | Partials) -> Rule:
+    return elementwise_derivative_rule(derivative) if isinstance(derivative, Partials) else derivative
 
 
 _SOURCES = dict.fromkeys(("input", "number", "const", "index", "placeholder"), ZERO)
 _MADE_LATER = Refused("this row is made when a plan is made")
 RULES: dict[str, Rule] = {
-    **{name: _of_row(row.derivative) for name, row in OPS.items() if not isinstance(row.derivative, ByGraph)},
+    **{
+        name: _rule_of_elementwise_row(row.derivative)
+        for name, row in OPS.items()
+        if not isinstance(row.derivative, ByGraph)
+    },
     **REDUCTIONS,
     **STRUCTURE,
     **GATHER,
@@ -42,7 +46,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def rule_of(call: Call) -> Rule:
+def derivative_rule_of_call(call: DifferentiatedCall) -> Rule:
     """The rule of an operation, of those that depend on the call the one that it has."""
     rule = RULES[call.node.op]
     while isinstance(rule, Choice):

@@ -12,13 +12,13 @@ from typing import Any
 from ...runtime.core.frozen import dataclass, replace
 from ..graph.builder import GraphBuilder, exact_node_attrs
 from ..graph.graph import GraphError, Node, Value
-from .core.call import Call, ReverseOptions, differentiable
-from .core.cotangents import Part, total, whole
+from .core.call import DifferentiatedCall, ReverseOptions, is_differentiable_value
+from .core.cotangents import CotangentPart, total_cotangent, whole_cotangent
 from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
-from .table import rule_of
+from .table import derivative_rule_of_call
 
 
-class Path:
+class DifferentiatedPath:
     """The operations between inputs and outputs through which derivatives flow, in order.
 
     calls[n]: the operation whose first result, by number, is node n; rules[n]: its rule."""
@@ -28,22 +28,22 @@ class Path:
         builder: GraphBuilder,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        walks: Walks,
+        walks: GraphWalks,
         replaced: dict[int, int],
     ) -> None:
         self.builder, self.walks, self.replaced = builder, walks, replaced
         self.flows = {v.number for v in inputs}  # nodes that follow the inputs
         self.inputs = frozenset(self.flows)
         self.masks: dict[int, Value] = {}
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, DifferentiatedCall] = {}
         self.results: dict[Any, tuple[int, dict[int, Value]]] = {}  # of operations that have several
         self.rules: dict[int, Rule] = {}
-        needed = self._needed([v.number for v in outputs])
+        needed = self._nodes_needed_by_outputs([v.number for v in outputs])
         for number in needed:
             if number not in self.inputs:
-                self._take(number)
+                self._add_node_to_path(number)
 
-    def _needed(self, outputs: Sequence[int]) -> list[int]:
+    def _nodes_needed_by_outputs(self, outputs: Sequence[int]) -> list[int]:
         lowest = min(self.inputs, default=0)
         found, todo = set[int](), list(outputs)
         while todo:
@@ -53,24 +53,24 @@ class Path:
                 todo += () if number in self.inputs else self.builder.nodes[number].args
         return sorted(found)
 
-    def _take(self, number: int) -> None:
+    def _add_node_to_path(self, number: int) -> None:
         node, value = self.builder.nodes[number], self.builder.at(number)
-        if not any(a in self.flows for a in node.args) or not differentiable(value):
+        if not any(a in self.flows for a in node.args) or not is_differentiable_value(value):
             return
-        key, part = _call_key(node)
+        key, part = _differentiated_call_key(node)
         first, results = self.results.setdefault(key, (number, {})) if key is not None else (number, {})
         results[part] = value
         if first == number:
-            self.calls[first] = self._call(first, node, results)
+            self.calls[first] = self._call_of_results(first, node, results)
         if any(self.calls[first].active):
             self.flows.add(number)
 
-    def _call(self, first: int, node: Node, results: Mapping[int, Value]) -> Call:
+    def _call_of_results(self, first: int, node: Node, results: Mapping[int, Value]) -> DifferentiatedCall:
         """The operation as rules see it."""
         args = tuple(map(self.builder.at, node.args))
-        flows = tuple([a.number in self.flows and differentiable(a) for a in args])
-        call = Call(self.builder, node, args, results, flows, self.masks, self.replaced, self.walks)
-        rule = self.rules[first] = rule_of(call)
+        flows = tuple([a.number in self.flows and is_differentiable_value(a) for a in args])
+        call = DifferentiatedCall(self.builder, node, args, results, flows, self.masks, self.replaced, self.walks)
+        rule = self.rules[first] = derivative_rule_of_call(call)
         if isinstance(rule, Zero):
             return replace(call, active=(False,) * len(args))
         if isinstance(rule, Linear | Tangent) and rule.follows is not None:
@@ -79,7 +79,7 @@ class Path:
         return call
 
 
-def _call_key(node: Node) -> tuple[Any, int]:
+def _differentiated_call_key(node: Node) -> tuple[Any, int]:
     """What the results of one operation have in common, None where it has one; and which one a node is."""
     for at, (name, part) in enumerate(node.attrs):
         if name == "part":
@@ -87,13 +87,13 @@ def _call_key(node: Node) -> tuple[Any, int]:
     return None, 0
 
 
-def refused(call: Call, line: str, why: str) -> GraphError:
+def no_derivative_error(call: DifferentiatedCall, line: str, why: str) -> GraphError:
     """What is raised for an operation that has no derivative."""
     return GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, line)
 
 
 @dataclass(frozen=True, slots=True)
-class Walks:
+class GraphWalks:
     """The two walks."""
 
     options: ReverseOptions
@@ -109,15 +109,15 @@ class Walks:
         """The inputs' cotangents, given the outputs'; None for zero. Raises GraphError where there is no derivative.
 
         replaced: gets nodes that are to take the place of others when all is done."""
-        path = Path(builder, inputs, outputs, self, replaced)
-        parts: dict[int, list[Part]] = {}
+        path = DifferentiatedPath(builder, inputs, outputs, self, replaced)
+        parts: dict[int, list[CotangentPart]] = {}
         for output, ct in zip(outputs, cotangents, strict=True):
             if ct is not None:
-                parts.setdefault(output.number, []).append(whole(ct))
+                parts.setdefault(output.number, []).append(whole_cotangent(ct))
         for first in sorted(path.calls, reverse=True):
             if any(r.number in parts for r in path.calls[first].results.values()):
-                _pull_call(builder, path.calls[first], path.rules[first], builder.lines[first], parts)
-        return [_summed(builder, parts, v, path.masks) for v in inputs]
+                _pull_cotangents_back(builder, path.calls[first], path.rules[first], builder.lines[first], parts)
+        return [_summed_cotangent(builder, parts, v, path.masks) for v in inputs]
 
     def push_forward(
         self,
@@ -130,79 +130,85 @@ class Walks:
         """The outputs' tangents, given the inputs'; as `pull_back`."""
         known: dict[int, Maybe] = {v.number: t for v, t in zip(inputs, tangents, strict=True)}
         moving = [v for v, t in zip(inputs, tangents, strict=True) if t is not None]
-        path = Path(builder, moving, outputs, self, replaced)
+        path = DifferentiatedPath(builder, moving, outputs, self, replaced)
         for first in sorted(path.calls):
-            _push_call(builder, path.calls[first], path.rules[first], builder.lines[first], known)
+            _push_tangents_forward(builder, path.calls[first], path.rules[first], builder.lines[first], known)
         return [known.get(v.number) for v in outputs]
 
     def following(self, builder: GraphBuilder, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[bool]:
         """For each output whether it follows the inputs."""
-        path = Path(builder, inputs, outputs, self, {})
+        path = DifferentiatedPath(builder, inputs, outputs, self, {})
         return [v.number in path.flows for v in outputs]
 
 
-def _summed(builder: GraphBuilder, parts: dict[int, list[Part]], value: Value, masks: dict[int, Value]) -> Maybe:
+def _summed_cotangent(
+    builder: GraphBuilder, parts: dict[int, list[CotangentPart]], value: Value, masks: dict[int, Value]
+) -> Maybe:
     """The cotangent of a node, if any has come; it is under a mask that all of its parts are under."""
     found = parts.get(value.number)
     if not found:
         return None
-    result = total(builder, found, value)
+    result = total_cotangent(builder, found, value)
     mask = masks.get(found[0].value.number)
     if mask is not None and mask.shape == value.shape and all(masks.get(p.value.number) == mask for p in found):
         masks[result.number] = mask
-    parts[value.number] = [whole(result)]
+    parts[value.number] = [whole_cotangent(result)]
     return result
 
 
-def _pull_call(builder: GraphBuilder, call: Call, rule: Rule, line: str, parts: dict[int, list[Part]]) -> None:
+def _pull_cotangents_back(
+    builder: GraphBuilder, call: DifferentiatedCall, rule: Rule, line: str, parts: dict[int, list[CotangentPart]]
+) -> None:
     if not any(call.active):
         return
     if isinstance(rule, Refused):
-        raise refused(call, line, rule.why)
+        raise no_derivative_error(call, line, rule.why)
     before, builder.where = builder.where, lambda: line
     try:
         if isinstance(rule, Lifted):
-            for part in _merged(builder, parts[call.result.number], call.result):
+            for part in _merge_whole_cotangents(builder, parts[call.result.number], call.result):
                 parts.setdefault(call.args[0].number, []).append(rule.lift(call, part))
             return
         cts = {
             part: ct
             for part, value in call.results.items()
-            if (ct := _summed(builder, parts, value, call.masks)) is not None
+            if (ct := _summed_cotangent(builder, parts, value, call.masks)) is not None
         }
-        for arg, found in zip(call.args, _cotangents(rule, call, cts), strict=True):
+        for arg, found in zip(call.args, _cotangents_by_rule(rule, call, cts), strict=True):
             if found is not None:
-                parts.setdefault(arg.number, []).append(found if isinstance(found, Part) else whole(found))
+                parts.setdefault(arg.number, []).append(
+                    found if isinstance(found, CotangentPart) else whole_cotangent(found)
+                )
     finally:
         builder.where = before
 
 
-def _merged(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> list[Part]:
+def _merge_whole_cotangents(builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> list[CotangentPart]:
     """The parts, those that are whole as their sum."""
     full = [p for p in parts if p.is_whole(like.shape)]
     if len(full) < 2:
         return list(parts)
-    return [whole(total(builder, full, like)), *(p for p in parts if not p.is_whole(like.shape))]
+    return [whole_cotangent(total_cotangent(builder, full, like)), *(p for p in parts if not p.is_whole(like.shape))]
 
 
-def _cotangents(rule: Rule, call: Call, cts: dict[int, Value]) -> Sequence[Maybe | Part]:
+def _cotangents_by_rule(rule: Rule, call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe | CotangentPart]:
     if isinstance(rule, Linear):
         return [ct if a else None for ct, a in zip(rule.cotangent(call, cts), call.active, strict=True)]
     places = [i for i, active in enumerate(call.active) if active]
     if isinstance(rule, Tangent):  # its nodes, linear in stand-ins for the tangents, are transposed
-        stand_ins = {i: stand_in(call.builder, call.args[i]) for i in places}
+        stand_ins = {i: tangent_placeholder(call.builder, call.args[i]) for i in places}
         tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
         found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced)
         if rule.bent and _depends(call.builder, found, {v.number for v in stand_ins.values()}):
             raise GraphError(rule.bent, ValueError, call.builder.where())
-        return _at(places, found, call)
+        return _cotangents_by_argument(places, found, call)
     assert isinstance(rule, Written)
     written = {part: v for part, v in rule.results(call).items() if part in cts}
     seeds, sources = [cts[p] for p in written], [call.args[i] for i in places]
     found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced)
-    return _at(places, found, call)
+    return _cotangents_by_argument(places, found, call)
 
 
 def _depends(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
@@ -218,7 +224,7 @@ def _depends(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) ->
     return False
 
 
-def _at(places: Sequence[int], values: Sequence[Maybe], call: Call) -> list[Maybe]:
+def _cotangents_by_argument(places: Sequence[int], values: Sequence[Maybe], call: DifferentiatedCall) -> list[Maybe]:
     """By argument; what an argument gets that is given twice, it gets once."""
     by_place: dict[int, Maybe] = {}
     for place, value in zip(places, values, strict=True):
@@ -227,27 +233,29 @@ def _at(places: Sequence[int], values: Sequence[Maybe], call: Call) -> list[Mayb
     return [by_place.get(i) for i in range(len(call.args))]
 
 
-def stand_in(builder: GraphBuilder, like: Value) -> Value:
+def tangent_placeholder(builder: GraphBuilder, like: Value) -> Value:
     """A node that stands for a value of the same type, until it is replaced or falls away."""
     return builder.add("placeholder", (), like.type, (("id", len(builder.nodes)),))
 
 
-def _push_call(builder: GraphBuilder, call: Call, rule: Rule, line: str, known: dict[int, Maybe]) -> None:
+def _push_tangents_forward(
+    builder: GraphBuilder, call: DifferentiatedCall, rule: Rule, line: str, known: dict[int, Maybe]
+) -> None:
     tangents = [known.get(a.number) if active else None for a, active in zip(call.args, call.active, strict=True)]
     if all(t is None for t in tangents):
         return
     if isinstance(rule, Refused):
-        raise refused(call, line, rule.why)
+        raise no_derivative_error(call, line, rule.why)
     before, builder.where = builder.where, lambda: line
     try:
-        found = _tangents(rule, call, tangents)
+        found = _tangents_by_rule(rule, call, tangents)
     finally:
         builder.where = before
     for part, value in call.results.items():
         known[value.number] = found.get(part)
 
 
-def _tangents(rule: Rule, call: Call, tangents: Sequence[Maybe]) -> Mapping[int, Maybe]:
+def _tangents_by_rule(rule: Rule, call: DifferentiatedCall, tangents: Sequence[Maybe]) -> Mapping[int, Maybe]:
     if isinstance(rule, Linear | Tangent | Lifted):
         return rule.tangent(call, tangents)
     assert isinstance(rule, Written)

@@ -86,22 +86,22 @@ class Graph:
         return shorten_printed_lines(self.lines_of_text())
 
 
-def has_places(graph: Graph) -> bool:
+def has_device_places(graph: Graph) -> bool:
     """Whether a graph, or the body of a loop or branch in it, says of some node where it is."""
-    return any(node.op == "place" for part in all_graphs(graph) for node in part.nodes)
+    return any(node.op == "place" for part in graph_and_bodies(graph) for node in part.nodes)
 
 
-def all_graphs(graph: Graph) -> Iterator[Graph]:
+def graph_and_bodies(graph: Graph) -> Iterator[Graph]:
     """A graph, and the bodies of the loops and branches in it, each once, of whose results each is a node."""
     todo, seen = [graph], {id(graph)}
     while todo:
         yield (part := todo.pop())
-        bodies = {id(body): body for node in part.nodes for body in bodies_of(node) if id(body) not in seen}
+        bodies = {id(body): body for node in part.nodes for body in bodies_of_node(node) if id(body) not in seen}
         seen.update(bodies)
         todo += bodies.values()
 
 
-def bodies_of(node: Node) -> tuple[Graph, ...]:
+def bodies_of_node(node: Node) -> tuple[Graph, ...]:
     """Of a loop or branch."""
     return next((value.bodies for _, value in node.attrs if hasattr(value, "bodies")), ())
 

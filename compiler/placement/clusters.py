@@ -19,19 +19,19 @@ from .places import Places
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DeviceLink:
     """What a copy from one device to another takes: microseconds before its first byte, bytes per microsecond."""
 
     latency: float
     bandwidth: float
 
-    def time(self, nbytes: int) -> float:
+    def transfer_time(self, nbytes: int) -> float:
         return self.latency + nbytes / self.bandwidth
 
 
 # A peer copy between two H200s over NVLink, as PyTorch makes it; a guess for two CPU devices. The clock decides.
-LINKS = {"cuda": Link(12.0, 3.5e5), "fake": Link(12.0, 3.5e5), "cpu": Link(30.0, 1e4)}
-BETWEEN_RANKS = Link(100.0, 2e3)  # processes of one machine, by MPI, which copies to and fro
+LINKS = {"cuda": DeviceLink(12.0, 3.5e5), "fake": DeviceLink(12.0, 3.5e5), "cpu": DeviceLink(30.0, 1e4)}
+BETWEEN_RANKS = DeviceLink(100.0, 2e3)  # processes of one machine, by MPI, which copies to and fro
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Cluster:
     inputs: int = 0  # bytes of the call's arrays that it reads
 
 
-def clusters_of(graph: Graph, places: Places, costs: CostModel) -> tuple[Cluster, ...]:
+def clusters_of_placed_nodes(graph: Graph, places: Places, costs: CostModel) -> tuple[Cluster, ...]:
     """In an order in which each comes after those that it reads from."""
     home: dict[int, int] = {}  # node -> its cluster
     members: list[list[int]] = []
@@ -76,13 +76,13 @@ def clusters_of(graph: Graph, places: Places, costs: CostModel) -> tuple[Cluster
                 reads[home[a]] = reads.get(home[a], 0) + graph.nodes[a].type.nbytes
         given = {a for n in nodes for a in graph.nodes[n].args if graph.nodes[a].op == "input"}
         fixed = None if nodes[0] in places.open else places.slots[nodes[0]]
-        cost = sum(node_cost(graph, n, costs) for n in nodes)
+        cost = sum(node_cost_on_device(graph, n, costs) for n in nodes)
         size = sum(graph.nodes[a].type.nbytes for a in given)
         found.append(Cluster(tuple(nodes), cost, tuple(reads.items()), fixed, size))
     return tuple(found)
 
 
-def node_cost(graph: Graph, number: int, costs: CostModel) -> float:
+def node_cost_on_device(graph: Graph, number: int, costs: CostModel) -> float:
     """Microseconds that a node takes on a whole device, roughly; what is fused into others counts little more than its
     arithmetic."""
     node = graph.nodes[number]
@@ -99,7 +99,7 @@ def node_cost(graph: Graph, number: int, costs: CostModel) -> float:
     return max(node.type.nbytes / costs.bandwidth, row.cost * node.type.size / costs.flops)
 
 
-def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[int]:
+def place_clusters(clusters: Sequence[Cluster], count: int, link: DeviceLink) -> list[int]:
     """The device of each cluster, of `count` devices. The call's arrays are on the first."""
     users: list[list[tuple[int, int]]] = [[] for _ in clusters]
     for number, cluster in enumerate(clusters):
@@ -108,7 +108,7 @@ def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[
     rank = [0.0] * len(clusters)
     for number in reversed(range(len(clusters))):
         rank[number] = clusters[number].cost + max(
-            (link.time(nbytes) + rank[user] for user, nbytes in users[number]), default=0.0
+            (link.transfer_time(nbytes) + rank[user] for user, nbytes in users[number]), default=0.0
         )
     ready = [0.0] * count
     ends = [0.0] * len(clusters)
@@ -120,7 +120,7 @@ def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[
         number = heappop(open_)[1]
         cluster = clusters[number]
         ends[number], slots[number] = min(
-            (_end(cluster, slot, ready, ends, slots, link), slot)
+            (_end_of_cluster_on_device(cluster, slot, ready, ends, slots, link), slot)
             for slot in (range(count) if cluster.fixed is None else (cluster.fixed,))
         )
         ready[slots[number]] = ends[number]
@@ -131,18 +131,18 @@ def place_clusters(clusters: Sequence[Cluster], count: int, link: Link) -> list[
     return slots
 
 
-def _end(
-    cluster: Cluster, slot: int, ready: Sequence[float], ends: Sequence[float], slots: Sequence[int], link: Link
+def _end_of_cluster_on_device(
+    cluster: Cluster, slot: int, ready: Sequence[float], ends: Sequence[float], slots: Sequence[int], link: DeviceLink
 ) -> float:
     """When a cluster would end on a device."""
-    arrivals = [ends[b] + (link.time(nbytes) if slots[b] != slot else 0.0) for b, nbytes in cluster.after]
-    given = link.time(cluster.inputs) if slot and cluster.inputs else 0.0
+    arrivals = [ends[b] + (link.transfer_time(nbytes) if slots[b] != slot else 0.0) for b, nbytes in cluster.after]
+    given = link.transfer_time(cluster.inputs) if slot and cluster.inputs else 0.0
     return max([ready[slot], given, *arrivals]) + cluster.cost
 
 
-def chosen_slots(graph: Graph, places: Places, costs: CostModel, link: Link) -> list[int | None]:
+def choose_device_slots(graph: Graph, places: Places, costs: CostModel, link: DeviceLink) -> list[int | None]:
     """`places.slots` with a device chosen for each open node."""
-    clusters = clusters_of(graph, places, costs)
+    clusters = clusters_of_placed_nodes(graph, places, costs)
     slots = list(places.slots)
     for cluster, slot in zip(clusters, place_clusters(clusters, len(places.devices), link), strict=True):
         for number in cluster.nodes:

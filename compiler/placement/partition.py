@@ -13,7 +13,7 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from ..ops.table import OPS
-from .places import is_alias
+from .places import is_same_array_on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ def depths_of_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
     return depths
 
 
-def partition_graph(graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None]) -> Partition:
+def partition_graph_by_device(graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None]) -> Partition:
     """slots: of the nodes, see `Places`. targets: the device of each output; None for where it is computed, or the
     first."""
-    return _Partitioner(graph, slots, targets).partition()
+    return _DevicePartitioner(graph, slots, targets).partition()
 
 
-class _Partitioner:
+class _DevicePartitioner:
     """root[n]: the node that n is, seen through places. level[n], of what is computed."""
 
     def __init__(self, graph: Graph, slots: Sequence[int | None], targets: Sequence[int | None]) -> None:
@@ -82,10 +82,10 @@ class _Partitioner:
         self.level: dict[int, int] = {}
         self.depths = depths_of_nodes(graph, {})
         for number, node in enumerate(graph.nodes):
-            if is_alias(node):
+            if is_same_array_on_device(node):
                 self.root[number] = self.root[node.args[0]]
             elif slots[number] is not None:
-                self.level[number] = self._level(number)
+                self.level[number] = self._transfer_level_of_node(number)
         # each output: the node, where it goes, and, of what no device computes, the device that writes it
         self.outputs: list[tuple[int, int]] = []
         self.written: dict[tuple[int, int], set[int]] = {}  # by level and slot: inputs and constants that are outputs
@@ -97,7 +97,7 @@ class _Partitioner:
         self.values: list[PlacedValue] = []
         self.numbers: dict[tuple[str, int, int], int] = {}  # what a value is, its node and its slot -> its number
 
-    def _level(self, number: int) -> int:
+    def _transfer_level_of_node(self, number: int) -> int:
         slot = self.slots[number]
         below = [self.level[a] + (self.slots[a] != slot) for a in self._computed_arguments(self.graph.nodes[number])]
         return max(below, default=0)
@@ -123,7 +123,7 @@ class _Partitioner:
             members.setdefault((level, slot), []).append(number)
         for key in self.written:
             members.setdefault(key, [])
-        needs = {key: self._needs(key, nodes) for key, nodes in members.items()}
+        needs = {key: self._values_needed_by_part(key, nodes) for key, nodes in members.items()}
         # which nodes leave their part, and the devices that other parts want them on
         leaving: dict[tuple[int, int], set[int]] = {key: set() for key in members}
         moves: dict[int, set[int]] = {}
@@ -141,14 +141,16 @@ class _Partitioner:
             slot = key[1]
             inputs, arriving, free = needs[key]
             out = sorted(leaving[key]) + sorted(self.written.get(key, ()))
-            steps.append(self._part(slot, members[key], inputs, arriving, free, out))
+            steps.append(self._build_device_part(slot, members[key], inputs, arriving, free, out))
             for n in sorted(leaving[key], key=lambda n: (self.depths[n], n)):
                 for target in sorted(moves.get(n, ())):
                     steps.append(Move(self.value("node", n, slot), self.value("node", n, target)))
         outputs = [self.value("node", n, slot) for n, slot in self.outputs]
         return Partition(tuple(self.values), tuple(steps), tuple(outputs))
 
-    def _needs(self, key: tuple[int, int], nodes: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    def _values_needed_by_part(
+        self, key: tuple[int, int], nodes: Sequence[int]
+    ) -> tuple[list[int], list[int], list[int]]:
         """What a part takes: inputs of the graph, what other parts compute, and what it makes itself of constants."""
         own = set(nodes)
         found: dict[str, set[int]] = {"input": set(), "node": set(), "free": set()}
@@ -166,7 +168,7 @@ class _Partitioner:
                 todo += [self.root[a] for a in self.graph.nodes[n].args]
         return sorted(found["input"]), sorted(found["node"]), sorted(found["free"])
 
-    def _part(
+    def _build_device_part(
         self,
         slot: int,
         nodes: Sequence[int],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass
-from ..graph.graph import Graph, GraphError, Node, bodies_of, has_places
+from ..graph.graph import Graph, GraphError, Node, bodies_of_node, has_device_places
 from ..ops.table import OPS
 
 Place = tuple[str, int]  # a device's kind and number
@@ -21,13 +21,13 @@ class Places:
     open: frozenset[int]
 
 
-def devices_of(graph: Graph, devices: Sequence[Place]) -> tuple[Place, ...]:
+def devices_of_placed_graph(graph: Graph, devices: Sequence[Place]) -> tuple[Place, ...]:
     """The devices that a program runs on: those given, then those that the graph names, in order."""
     named = [node.attr("device") for node in graph.nodes if node.op == "place"]
     return tuple(dict.fromkeys([*devices, *named]))
 
 
-def made_anywhere(graph: Graph) -> list[bool]:
+def nodes_computable_on_any_device(graph: Graph) -> list[bool]:
     """For each node whether it follows from constants, numbers and indices alone, in operations that cost little."""
     found: list[bool] = []
     for node in graph.nodes:
@@ -37,16 +37,16 @@ def made_anywhere(graph: Graph) -> list[bool]:
     return found
 
 
-def follow_places(graph: Graph, devices: Sequence[Place]) -> Places:
+def place_nodes_by_arguments(graph: Graph, devices: Sequence[Place]) -> Places:
     """Computation follows data: a node runs where its placed arguments are, of several where most of their bytes are.
 
     What follows no place runs on the first device, and is open to choice. Raises GraphError for a place in the body of
     a loop or branch."""
-    anywhere = made_anywhere(graph)
+    anywhere = nodes_computable_on_any_device(graph)
     slots: list[int | None] = []
     open_: set[int] = set()
     for number, node in enumerate(graph.nodes):
-        if any(map(has_places, bodies_of(node))):
+        if any(map(has_device_places, bodies_of_node(node))):
             line = graph.lines[number] if graph.lines else ""
             raise GraphError("the body of a loop or branch runs on one device; place its arguments", line=line)
         if node.op == "place":
@@ -56,14 +56,14 @@ def follow_places(graph: Graph, devices: Sequence[Place]) -> Places:
         else:
             fixed = [a for a in node.args if slots[a] is not None and a not in open_]
             if fixed:
-                slots.append(_largest(graph, slots, fixed))
+                slots.append(_device_with_most_bytes(graph, slots, fixed))
             else:
                 slots.append(0)
                 open_.add(number)
     return Places(tuple(devices), tuple(slots), frozenset(open_))
 
 
-def _largest(graph: Graph, slots: Sequence[int | None], args: Sequence[int]) -> int:
+def _device_with_most_bytes(graph: Graph, slots: Sequence[int | None], args: Sequence[int]) -> int:
     """The slot with most bytes of some arguments, of several the first."""
     held: dict[int, int] = {}
     for a in dict.fromkeys(args):
@@ -73,6 +73,6 @@ def _largest(graph: Graph, slots: Sequence[int | None], args: Sequence[int]) -> 
     return min(held, key=lambda slot: (-held[slot], slot))
 
 
-def is_alias(node: Node) -> bool:
+def is_same_array_on_device(node: Node) -> bool:
     """Whether a node is its argument, on another device perhaps."""
     return node.op == "place"

@@ -15,9 +15,9 @@ from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
-from .partition import Move, Part, PlacedValue, depths_of_nodes, partition_graph
-from .places import made_anywhere
-from .replicate import COLLECTIVES, bodies_have_collectives
+from .partition import Move, Part, PlacedValue, depths_of_nodes, partition_graph_by_device
+from .places import nodes_computable_on_any_device
+from .replicate import COLLECTIVES, do_bodies_have_collectives
 
 NETWORK = 1  # the slot of collectives; this rank's device is 0
 BUCKET_BYTES = 64 << 10  # reductions are joined up to this: to copy more into one message takes longer than another
@@ -51,19 +51,19 @@ class RankPartition:
 
 def partition_for_rank(body: Graph, size: int) -> RankPartition:
     """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
-    graph = canonical_collectives(body, size)
-    anywhere = made_anywhere(graph)
+    graph = canonical_rank_collectives(body, size)
+    anywhere = nodes_computable_on_any_device(graph)
     slots: list[int | None] = []
     for number, node in enumerate(graph.nodes):
         slots.append(NETWORK if node.op in COLLECTIVES else None if node.op == "input" or anywhere[number] else 0)
     for node in graph.nodes:
         if node.op in COLLECTIVES and anywhere[node.args[0]]:
             slots[node.args[0]] = 0
-    found = partition_graph(graph, slots, [0] * len(graph.outputs))
-    return _Joiner(found.values).joined(found.steps, found.outputs)
+    found = partition_graph_by_device(graph, slots, [0] * len(graph.outputs))
+    return _RankPartitionJoiner(found.values).joined(found.steps, found.outputs)
 
 
-def canonical_collectives(body: Graph, size: int) -> Graph:
+def canonical_rank_collectives(body: Graph, size: int) -> Graph:
     """The graph with collectives along first axes, of dtypes that MPI and NCCL have; what changes axes and dtypes is
     ordinary operations, which fuse."""
     builder = GraphBuilder(body.name)
@@ -73,10 +73,10 @@ def canonical_collectives(body: Graph, size: int) -> Graph:
         builder.where = partial(str, line)
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
-        if bodies_have_collectives(node):
+        if do_bodies_have_collectives(node):
             raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
         if node.op in COLLECTIVES:
-            values.append(_canonical(builder, node, values[node.args[0]], size))
+            values.append(_canonical_collective(builder, node, values[node.args[0]], size))
             continue
         args = tuple(values[a].number for a in node.args)
         if node.op == "input":
@@ -88,23 +88,29 @@ def canonical_collectives(body: Graph, size: int) -> Graph:
     return builder.finish([values[o] for o in body.outputs])
 
 
-def _canonical(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+def _canonical_collective(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
     if node.op == "all_reduce":
-        return _reduced(builder, node, value, size, value.shape)
+        return _canonical_all_reduce(builder, node, value, size, value.shape)
     if node.op == "reduce_scatter":
-        front = _moved(builder, value, node.attr("axis"), 0)
+        front = _moved_axis_of_collective(builder, value, node.attr("axis"), 0)
         part = (front.shape[0] // size, *front.shape[1:])
-        return _moved(builder, _reduced(builder, node, front, size, part), 0, node.attr("axis"))
+        return _moved_axis_of_collective(
+            builder, _canonical_all_reduce(builder, node, front, size, part), 0, node.attr("axis")
+        )
     if node.op == "all_gather":
-        front = _moved(builder, value, node.attr("axis"), 0)
+        front = _moved_axis_of_collective(builder, value, node.attr("axis"), 0)
         whole = ArrayType((front.shape[0] * size, *front.shape[1:]), front.dtype)
-        return _moved(builder, _sent(builder, node.op, front, whole, size), 0, node.attr("axis"))
+        return _moved_axis_of_collective(
+            builder, _add_rank_collective(builder, node.op, front, whole, size), 0, node.attr("axis")
+        )
     if node.op == "all_to_all":
-        return _exchanged(builder, node, value, size)
-    return _sent(builder, node.op, value, value.type, size, *(a for a in node.attrs if a[0] in ("root", "pairs")))
+        return _canonical_exchange(builder, node, value, size)
+    return _add_rank_collective(
+        builder, node.op, value, value.type, size, *(a for a in node.attrs if a[0] in ("root", "pairs"))
+    )
 
 
-def _reduced(builder: GraphBuilder, node: Node, value: Value, size: int, shape: tuple[int, ...]) -> Value:
+def _canonical_all_reduce(builder: GraphBuilder, node: Node, value: Value, size: int, shape: tuple[int, ...]) -> Value:
     """float16 and bfloat16 are joined as float32, bool as uint8; a mean is a sum, divided."""
     how, dtype = node.attr("how"), value.dtype
     wide = np.dtype("float32") if dtype_kind(dtype) == "f" and dtype.itemsize == 2 else dtype
@@ -117,30 +123,30 @@ def _reduced(builder: GraphBuilder, node: Node, value: Value, size: int, shape: 
     return builder.cast(found, dtype)
 
 
-def _exchanged(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+def _canonical_exchange(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
     """Parts lie along a new first axis, which ends beside the axis along which they are joined."""
     split, join = node.attr("split"), node.attr("join")
     shape = value.shape
     cut = builder.reshape(value, (*shape[:split], size, shape[split] // size, *shape[split + 1 :]))
-    front = _moved(builder, cut, split, 0)
-    found = _moved(builder, _sent(builder, node.op, front, front.type, size), 0, join)
+    front = _moved_axis_of_collective(builder, cut, split, 0)
+    found = _moved_axis_of_collective(builder, _add_rank_collective(builder, node.op, front, front.type, size), 0, join)
     merged = found.shape
     return builder.reshape(found, (*merged[:join], merged[join] * merged[join + 1], *merged[join + 2 :]))
 
 
-def _sent(
+def _add_rank_collective(
     builder: GraphBuilder, op: str, value: Value, type: ArrayType, size: int, *attrs: tuple[str, object]
 ) -> Value:
     return builder.add(op, (value.number,), type, tuple(sorted((*attrs, ("size", size)))))
 
 
-def _moved(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
+def _moved_axis_of_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
     """NumPy's moveaxis."""
     axes = [i for i in range(len(value.shape)) if i != axis]
     return builder.permute(value, [*axes[:to], axis, *axes[to:]])
 
 
-class _Joiner:
+class _RankPartitionJoiner:
     """Makes the parts on the network into collectives, and of each value and its copies there one."""
 
     def __init__(self, values: Sequence[PlacedValue]) -> None:
@@ -159,12 +165,12 @@ class _Joiner:
             if given.source >= 0 and given.source in self.inputs:
                 self.numbers[value] = self.inputs[given.source]
             else:
-                self.numbers[value] = self._new(given.type, given.source)
+                self.numbers[value] = self._new_rank_value(given.type, given.source)
                 if given.source >= 0:
                     self.inputs[given.source] = self.numbers[value]
         return self.numbers[value]
 
-    def _new(self, type: ArrayType, source: int = -1) -> int:
+    def _new_rank_value(self, type: ArrayType, source: int = -1) -> int:
         self.made.append(PlacedValue(type, 0, source))
         return len(self.made) - 1
 
@@ -177,24 +183,24 @@ class _Joiner:
             if isinstance(step, Move):
                 continue
             if step.slot == NETWORK:
-                result += _bucketed(self._collectives(step))
+                result += _bucket_small_reductions(self._collectives_in_rank_order(step))
                 continue
             reads, writes = (tuple(self.number(v) for v in given) for given in (step.reads, step.writes))
             result.append(Part(0, step.graph, reads, writes, step.numbers))
-            depths = self._depths(step.graph, reads)
+            depths = self._collective_depths(step.graph, reads)
             self.depth |= {v: depths[n] for n, v in zip(step.graph.outputs, writes, strict=True)}
         found = tuple(self.number(v) for v in outputs)
         values = (replace(value, depth=self.depth.get(v, 0)) for v, value in enumerate(self.made))
         return RankPartition(tuple(values), tuple(result), found)
 
-    def _depths(self, graph: Graph, reads: Sequence[int]) -> list[int]:
+    def _collective_depths(self, graph: Graph, reads: Sequence[int]) -> list[int]:
         """Of the nodes."""
         return depths_of_nodes(graph, {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)})
 
-    def _collectives(self, part: Part) -> list[RankCollective]:
+    def _collectives_in_rank_order(self, part: Part) -> list[RankCollective]:
         """First those that read what is there first, as far as the graph tells: the same order on all ranks."""
         graph = part.graph
-        depths = self._depths(graph, [self.number(v) for v in part.reads])
+        depths = self._collective_depths(graph, [self.number(v) for v in part.reads])
         known = {node: self.number(v) for node, v in zip(graph.inputs, part.reads, strict=True)}
         written = {node: self.number(v) for node, v in zip(graph.outputs, part.writes, strict=True)}
         found: list[RankCollective] = []
@@ -202,7 +208,7 @@ class _Joiner:
         for n in sorted(numbers, key=lambda n: (depths[graph.nodes[n].args[0]], n)):
             node = graph.nodes[n]
             read = graph.nodes[node.args[0]].type
-            known[n] = written[n] if n in written else self._new(node.type)
+            known[n] = written[n] if n in written else self._new_rank_value(node.type)
             self.depth[known[n]] = depths[n]
             attrs = dict(node.attrs)
             dtype = str(read.dtype)
@@ -216,7 +222,7 @@ class _Joiner:
         return found
 
 
-def _bucketed(given: Sequence[RankCollective]) -> list[RankCollective]:
+def _bucket_small_reductions(given: Sequence[RankCollective]) -> list[RankCollective]:
     """Small reductions of one kind that follow each other, as one message."""
     result: list[RankCollective] = []
     for one in given:

@@ -14,8 +14,8 @@ from functools import partial
 from ...runtime.core.frozen import dataclass
 from ..core.types import dtype_kind
 from ..graph.builder import GraphBuilder
-from ..graph.graph import Graph, GraphError, Node, Value, all_graphs, bodies_of
-from .places import made_anywhere
+from ..graph.graph import Graph, GraphError, Node, Value, bodies_of_node, graph_and_bodies
+from .places import nodes_computable_on_any_device
 
 SMALL_BYTES = 64 << 10  # an array of no more is summed on every device
 JOINED_BY = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
@@ -31,26 +31,26 @@ class Replicas:
 
 def has_collectives(graph: Graph) -> bool:
     """Whether devices exchange anything in a graph, or in the body of a loop or branch in it."""
-    return any(node.op in COLLECTIVES for part in all_graphs(graph) for node in part.nodes)
+    return any(node.op in COLLECTIVES for part in graph_and_bodies(graph) for node in part.nodes)
 
 
-def bodies_have_collectives(node: Node) -> bool:
+def do_bodies_have_collectives(node: Node) -> bool:
     """Whether devices exchange anything in the bodies of a loop or branch."""
-    return any(map(has_collectives, bodies_of(node)))
+    return any(map(has_collectives, bodies_of_node(node)))
 
 
-def replicate_graph(body: Graph, count: int) -> Replicas:
+def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
     """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _Replicator(builder, count)
-    anywhere = made_anywhere(body)
+    made = _DeviceReplicator(builder, count)
+    anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
         line = body.lines[number] if body.lines else ""
         builder.where = partial(str, line)
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
-        if bodies_have_collectives(node):
+        if do_bodies_have_collectives(node):
             raise GraphError("devices exchange nothing within the body of a loop or branch: not all might", line=line)
         args = [values[a] for a in node.args]
         if node.op == "input":
@@ -64,19 +64,19 @@ def replicate_graph(body: Graph, count: int) -> Replicas:
             own = tuple(a[0].number for a in args)
             values.append([builder.add(node.op, own, node.type, node.attrs)] * count)
         else:
-            values.append([made.again(r, node, [a[r] for a in args]) for r in range(count)])
+            values.append([made.repeat_node_on_device(r, node, [a[r] for a in args]) for r in range(count)])
     outputs = [v for o in body.outputs for v in values[o]]
-    return Replicas(builder.finish(outputs), made.slots_of(outputs))
+    return Replicas(builder.finish(outputs), made.device_slots_of_outputs(outputs))
 
 
-class _Replicator:
+class _DeviceReplicator:
     """slots[n]: the device that node n of the builder was first made for."""
 
     def __init__(self, builder: GraphBuilder, count: int) -> None:
         self.builder, self.count = builder, count
         self.slots: dict[int, int] = {}
 
-    def on(self, slot: int, make: Callable[[], Value]) -> Value:
+    def build_on_device(self, slot: int, make: Callable[[], Value]) -> Value:
         """What `make` gives; what it makes runs on a device."""
         before = len(self.builder.nodes)
         made = make()
@@ -84,19 +84,19 @@ class _Replicator:
             self.slots[number] = slot
         return made
 
-    def again(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
+    def repeat_node_on_device(self, slot: int, node: Node, args: Sequence[Value]) -> Value:
         numbers = tuple(a.number for a in args)
-        return self.on(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
+        return self.build_on_device(slot, lambda: self.builder.add(node.op, numbers, node.type, node.attrs))
 
-    def at(self, slot: int, values: Sequence[Value]) -> list[Value]:
+    def values_on_device(self, slot: int, values: Sequence[Value]) -> list[Value]:
         """Values as a device sees them: what each device makes of the same ones is not the same node."""
         return [self.builder.placed(v, ("mesh", slot)) for v in values]
 
-    def joined(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
+    def joined_elementwise(self, slot: int, how: str, parts: Sequence[Value]) -> Value:
         """Arrays joined element by element, in their order, on a device."""
-        parts = self.at(slot, parts)
+        parts = self.values_on_device(slot, parts)
 
-        def make() -> Value:
+        def reduce_parts() -> Value:
             found = parts[0]
             for part in parts[1:]:
                 found = self.builder.map(JOINED_BY[how], found, part)
@@ -104,26 +104,26 @@ class _Replicator:
                 return self.builder.map("divide", found, self.builder.const(len(parts), found.dtype))
             return found
 
-        return self.on(slot, make)
+        return self.build_on_device(slot, reduce_parts)
 
-    def pieces(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
+    def split_on_each_device(self, parts: Sequence[Value], axis: int) -> list[list[Value]]:
         """Each device's array in as many pieces along an axis as there are devices, made where it is."""
         return [
-            [self.on(s, lambda v=v, r=r: self._piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
+            [self.build_on_device(s, lambda v=v, r=r: self._slice_piece(v, axis, r)) for r in range(self.count)]  # type: ignore[misc]
             for s, v in enumerate(parts)
         ]
 
-    def _piece(self, value: Value, axis: int, number: int) -> Value:
+    def _slice_piece(self, value: Value, axis: int, number: int) -> Value:
         length = value.shape[axis] // self.count
         starts = tuple(number * length if i == axis else 0 for i in range(len(value.shape)))
         shape = tuple(length if i == axis else n for i, n in enumerate(value.shape))
         return self.builder.slice(value, starts, (1,) * len(starts), shape)
 
-    def brought_together(self, parts: Sequence[Value], axis: int) -> list[Value]:
-        seen = [self.at(r, parts) for r in range(self.count)]
-        return [self.on(r, partial(self.builder.concat, its, axis)) for r, its in enumerate(seen)]
+    def concatenated_on_device(self, parts: Sequence[Value], axis: int) -> list[Value]:
+        seen = [self.values_on_device(r, parts) for r in range(self.count)]
+        return [self.build_on_device(r, partial(self.builder.concat, its, axis)) for r, its in enumerate(seen)]
 
-    def slots_of(self, outputs: Sequence[Value]) -> tuple[int | None, ...]:
+    def device_slots_of_outputs(self, outputs: Sequence[Value]) -> tuple[int | None, ...]:
         """Of the nodes of the graph that these are the outputs of: of what they need, of inputs and of numbers."""
         builder = self.builder
         kept = {*builder.inputs, *builder.numbers}
@@ -136,53 +136,53 @@ class _Replicator:
         return tuple(self.slots.get(number) for number in sorted(kept))
 
 
-def _all_reduce(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_all_reduce(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
     how, count, builder = node.attr("how"), made.count, made.builder
     size, type = parts[0].type.size, parts[0].type
     if count < 3 or type.nbytes <= SMALL_BYTES or size % count:
-        return [made.joined(r, how, parts) for r in range(count)]
-    flat = [made.on(r, lambda v=v: builder.reshape(v, (size,))) for r, v in enumerate(parts)]  # type: ignore[misc]
-    pieces = made.pieces(flat, 0)
-    sums = [made.joined(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
-    whole = made.brought_together(sums, 0)
-    return [made.on(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
+        return [made.joined_elementwise(r, how, parts) for r in range(count)]
+    flat = [made.build_on_device(r, lambda v=v: builder.reshape(v, (size,))) for r, v in enumerate(parts)]  # type: ignore[misc]
+    pieces = made.split_on_each_device(flat, 0)
+    sums = [made.joined_elementwise(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
+    whole = made.concatenated_on_device(sums, 0)
+    return [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
 
 
-def _all_gather(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
-    return made.brought_together(parts, node.attr("axis"))
+def _replicate_all_gather(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+    return made.concatenated_on_device(parts, node.attr("axis"))
 
 
-def _reduce_scatter(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
-    pieces = made.pieces(parts, node.attr("axis"))
+def _replicate_reduce_scatter(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+    pieces = made.split_on_each_device(parts, node.attr("axis"))
     how, count = node.attr("how"), made.count
-    return [made.joined(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
+    return [made.joined_elementwise(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
 
 
-def _all_to_all(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
-    pieces, join = made.pieces(parts, node.attr("split")), node.attr("join")
+def _replicate_all_to_all(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+    pieces, join = made.split_on_each_device(parts, node.attr("split")), node.attr("join")
 
-    def joined(r: int) -> Value:
-        return made.builder.concat(made.at(r, [pieces[s][r] for s in range(made.count)]), join)
+    def join_on_device(r: int) -> Value:
+        return made.builder.concat(made.values_on_device(r, [pieces[s][r] for s in range(made.count)]), join)
 
-    return [made.on(r, lambda r=r: joined(r)) for r in range(made.count)]  # type: ignore[misc]
-
-
-def _from_root(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
-    return [made.at(r, [parts[node.attr("root")]])[0] for r in range(made.count)]
+    return [made.build_on_device(r, lambda r=r: join_on_device(r)) for r in range(made.count)]  # type: ignore[misc]
 
 
-def _exchange(made: _Replicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_broadcast_from_root(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+    return [made.values_on_device(r, [parts[node.attr("root")]])[0] for r in range(made.count)]
+
+
+def _replicate_exchange(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
     sources = {target: source for source, target in node.attr("pairs")}
     builder, type = made.builder, node.type
     zeros = builder.broadcast(builder.const(False if dtype_kind(type.dtype) == "b" else 0, type.dtype), type.shape)
-    return [made.at(r, [parts[sources[r]]])[0] if r in sources else zeros for r in range(made.count)]
+    return [made.values_on_device(r, [parts[sources[r]]])[0] if r in sources else zeros for r in range(made.count)]
 
 
-COLLECTIVES: dict[str, Callable[[_Replicator, Node, list[Value]], list[Value]]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "from_root": _from_root,
-    "exchange": _exchange,
+COLLECTIVES: dict[str, Callable[[_DeviceReplicator, Node, list[Value]], list[Value]]] = {
+    "all_reduce": _replicate_all_reduce,
+    "all_gather": _replicate_all_gather,
+    "reduce_scatter": _replicate_reduce_scatter,
+    "all_to_all": _replicate_all_to_all,
+    "from_root": _replicate_broadcast_from_root,
+    "exchange": _replicate_exchange,
 }

@@ -50,7 +50,7 @@ class Carried:
         return len(self.initial)
 
 
-def _carried_depth(value: Carried) -> int:
+def _depth_of_carried_value(value: Carried) -> int:
     return value.depth
 
 
@@ -83,7 +83,7 @@ class RepeatedRegion:
         x = int(self.row.place[number]) - self.start
         return divmod(x, self.period) if 0 <= x < self.iterations * self.period else None
 
-    def _args_of(self, slot: int) -> list[Any]:
+    def _classified_args_of_slot(self, slot: int) -> list[Any]:
         """For each argument: an int (slot of the same iteration), a Carried, ("outer", node) or ("const", nodes)."""
         places = self.start + slot + self.period * np.arange(self.iterations)
         count = len(self.graph.nodes[self.node(0, slot)].args)
@@ -109,7 +109,7 @@ class RepeatedRegion:
             if late == 0:
                 return source
             initial = tuple(int(n) for n in numbers[:late])
-            seen = self._late_view(source, initial)
+            seen = self._view_of_carried_value(source, initial)
             if seen is not None:
                 return ("view", (source, seen))
             type = self.graph.nodes[self.node(0, source)].type
@@ -121,7 +121,7 @@ class RepeatedRegion:
         self.invariants.setdefault(int(numbers[0]))
         return ("outer", int(numbers[0]))
 
-    def _late_view(self, slot: int, initial: tuple[int, ...]) -> Carried | None:
+    def _view_of_carried_value(self, slot: int, initial: tuple[int, ...]) -> Carried | None:
         """The view that a slot of an earlier iteration is, as a view of a carried value: a view is not carried
         itself."""
         node = self.graph.nodes[self.node(0, slot)]
@@ -135,7 +135,7 @@ class RepeatedRegion:
                 return None
         self._looked_through.add(slot)
         try:
-            (base,) = self._args_of(slot)
+            (base,) = self._classified_args_of_slot(slot)
         finally:
             self._looked_through.remove(slot)
         older = tuple(self.graph.nodes[n].args[0] for n in initial)
@@ -157,7 +157,7 @@ class RepeatedRegion:
             self.carried.setdefault(Carried(value.slot, value.initial[value.depth - depth :]), len(self.carried))
         return value
 
-    def _check_starts(self, slot: int, args: list[Any]) -> None:
+    def _check_slice_starts_move(self, slot: int, args: list[Any]) -> None:
         """Slices and updates that do not start at the same place in each iteration."""
         node = self.graph.nodes[self.node(0, slot)]
         if node.op not in ("slice", "update"):
@@ -197,9 +197,9 @@ class RepeatedRegion:
     ) -> None:
         """Values that are used after the loop are carried to its end, or stacked."""
         if slot in self.moving:
-            if set(seen) != {self.iterations - 1} or not self._only_updates(slot, args):
+            if set(seen) != {self.iterations - 1} or not self._is_update_of_own_version(slot, args):
                 raise NotALoop
-            self.stacked.update(dict.fromkeys(args[at][1] for at in self._alike_slots(slot)))
+            self.stacked.update(dict.fromkeys(args[at][1] for at in self._slots_alike_in_joined_iterations(slot)))
             return
         late = [self.iterations - t for t in seen]
         if max(late) > LATEST:
@@ -207,14 +207,16 @@ class RepeatedRegion:
             return
         for depth in late:
             known = max(
-                (c for c in self.carried if c.slot == slot and c.depth <= depth), key=_carried_depth, default=None
+                (c for c in self.carried if c.slot == slot and c.depth <= depth),
+                key=_depth_of_carried_value,
+                default=None,
             )
             initial = known.initial if known else ()
             finals[self.iterations - depth, slot] = self._number_carried_value(
                 Carried(slot, (-1,) * (depth - len(initial)) + initial)
             )
 
-    def _alike_slots(self, slot: int) -> list[int]:
+    def _slots_alike_in_joined_iterations(self, slot: int) -> list[int]:
         """The slots that do the same in each of the joined iterations."""
         length = self.period // self.joined
         return [slot % length + iteration * length for iteration in range(self.joined)]
@@ -223,14 +225,14 @@ class RepeatedRegion:
         """Stacked values of joined iterations are rows of one result, if all of them are stacked."""
         groups: dict[tuple[int, ...], None] = {}
         for slot in self.stacked:
-            alike = tuple(self._alike_slots(slot))
+            alike = tuple(self._slots_alike_in_joined_iterations(slot))
             groups.setdefault(alike if all(a in self.stacked for a in alike) else (slot,))
         self.groups = list(groups)
         self.stacked = {slot: i for i, group in enumerate(groups) for slot in group}
 
-    def _only_updates(self, slot: int, args: list[list[Any]]) -> bool:
+    def _is_update_of_own_version(self, slot: int, args: list[list[Any]]) -> bool:
         """Whether a moving update only goes on with its own last version, and is read by nothing else in the loop."""
-        every = self._alike_slots(slot)
+        every = self._slots_alike_in_joined_iterations(slot)
         own = args[every[0]][0]
         if slot != every[-1] or not (isinstance(own, Carried) and own.slot == slot and own.depth == 1):
             return False
@@ -242,7 +244,7 @@ class RepeatedRegion:
             here = tuple(s + m * iteration // self.joined for s, m in zip(starts, moves, strict=True))
             if self.moving[at] != (here, moves) or any(m % self.joined for m in moves):
                 return False
-        if [args[at][1] for at in every] != self._alike_slots(args[slot][1]):
+        if [args[at][1] for at in every] != self._slots_alike_in_joined_iterations(args[slot][1]):
             return False
         shape = self.graph.nodes[self.node(0, args[slot][1])].type.shape
         readers = [

@@ -56,7 +56,7 @@ def has_moving_parts(graph: Graph) -> bool:
     return any(node.op in MOVING for node in graph.nodes)
 
 
-def token_sequence(graph: Graph, moving: bool) -> TokenSequence:
+def tokens_of_repeated_nodes(graph: Graph, moving: bool) -> TokenSequence:
     """moving: slices and updates are alike wherever they start."""
     nodes = graph.nodes
     order = [n for n, node in enumerate(nodes) if OPS[node.op].kind != "source"]
@@ -68,14 +68,14 @@ def token_sequence(graph: Graph, moving: bool) -> TokenSequence:
     for x, number in enumerate(order):
         node = nodes[number]
         few = len(node.args) <= MOST_ARGS
-        tokens.append(known.setdefault(_node_token(node, moving), len(known)) if few else -1 - x)
+        tokens.append(known.setdefault(_repeat_token_of_node(node, moving), len(known)) if few else -1 - x)
         taken.append(node.args + _NONE[len(node.args) :] if few else _NONE)
     args = np.array(taken, np.int64).reshape(len(order), MOST_ARGS)
     const = np.array([node.op in ("const", "number") for node in nodes] + [True])
     return TokenSequence(np.array(order, np.int64), place, np.array(tokens, np.int64), args, place[args], const[args])
 
 
-def _node_token(node: Node, moving: bool) -> tuple[Any, ...]:
+def _repeat_token_of_node(node: Node, moving: bool) -> tuple[Any, ...]:
     attrs = node.attrs
     if moving and node.op in MOVING:
         attrs = tuple(item for item in attrs if item[0] != "starts")
@@ -90,7 +90,7 @@ def repeating_stretches(row: TokenSequence, least: int) -> Iterator[RepeatingStr
         relative = (row.places[period:] - row.places[:-period] == period) & (row.places[:-period] >= 0)
         absolute = row.args[period:] == row.args[:-period]
         alike = relative | absolute | (row.const[period:] & row.const[:-period])
-        begin, end = _longest_true_run(same & alike.all(axis=1))
+        begin, end = _longest_repeating_run(same & alike.all(axis=1))
         if end - begin >= (least - 2) * period:
             found.append(RepeatingStretch(begin, end + period, period))
     found.sort(key=lambda s: s.period)
@@ -121,7 +121,7 @@ def _candidate_periods(tokens: Ints) -> list[int]:
 _BASE = 0x9E3779B97F4A7C15
 
 
-def _longest_true_run(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
+def _longest_repeating_run(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, int]:
     """The longest run of True: [begin, end)."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
     if not len(edges):
@@ -131,7 +131,7 @@ def _longest_true_run(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[int, 
     return int(begins[best]), int(ends[best])
 
 
-def least_traffic_phase(graph: Graph, row: TokenSequence, s: RepeatingStretch) -> int:
+def least_traffic_loop_start(graph: Graph, row: TokenSequence, s: RepeatingStretch) -> int:
     """The offset in the period at which the fewest bytes pass from one iteration to the next; of equals, the one that
     leaves the least over at the end."""
     p = s.period
@@ -142,7 +142,7 @@ def least_traffic_phase(graph: Graph, row: TokenSequence, s: RepeatingStretch) -
         users = [int(row.place[u]) for u in graph.users[number]]
         last = max((u for u in users if u < s.end), default=x)
         whole, rest = divmod(last - x, p)
-        size = _carried_bytes(graph, number)
+        size = _bytes_carried_between_iterations(graph, number)
         weight += whole * size
         for b in range(rest):  # boundaries before places x + 1, ..., last
             weight[(x + 1 + b - s.begin) % p] += size
@@ -150,7 +150,7 @@ def least_traffic_phase(graph: Graph, row: TokenSequence, s: RepeatingStretch) -
     return int(phases[np.argmin((s.end - s.begin - phases) % p)])
 
 
-def _carried_bytes(graph: Graph, number: int) -> int:
+def _bytes_carried_between_iterations(graph: Graph, number: int) -> int:
     """What carrying a node costs; a view costs what it looks at, so that the view itself is not carried."""
     seen = 0
     while OPS[graph.nodes[number].op].kind == "view":

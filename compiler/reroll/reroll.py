@@ -23,11 +23,11 @@ from .periods import (
     RepeatingStretch,
     TokenSequence,
     has_moving_parts,
-    least_traffic_phase,
+    least_traffic_loop_start,
     repeating_stretches,
-    token_sequence,
+    tokens_of_repeated_nodes,
 )
-from .rewrite import Rerolled, reroll_region
+from .rewrite import Rerolled, reroll_region_as_loop
 
 MIN_ITERATIONS = 9  # fewer stay as they are,
 FEW_ITERATIONS = 3  # though so many look as if there might be more,
@@ -50,7 +50,7 @@ def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu") -
     found = Rerolled(graph, [])
     while (
         more := _reroll_longest_loop(found.graph, target_name)
-        or _reroll_longest_loop(_forward_assigned_values(found.graph), target_name)
+        or _reroll_longest_loop(_forward_values_of_unrolled_updates(found.graph), target_name)
     ) is not None:
         if more.wanted:
             return Rerolled(graph, [], more.wanted)
@@ -60,10 +60,10 @@ def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu") -
     return found
 
 
-def repeats(graph: Graph) -> bool:
+def is_mostly_repetition(graph: Graph) -> bool:
     """Whether half of the graph or more is a few turns of something: with more turns it may become a loop."""
     for moving in (False, True) if has_moving_parts(graph) else (False,):
-        row = token_sequence(graph, moving)
+        row = tokens_of_repeated_nodes(graph, moving)
         if any(2 * (s.end - s.begin) >= len(row.order) for s in repeating_stretches(row, FEW_ITERATIONS)):
             return True
     return False
@@ -72,7 +72,7 @@ def repeats(graph: Graph) -> bool:
 def _reroll_longest_loop(graph: Graph, target_name: Callable[[], str]) -> Rerolled | None:
     """The graph with its longest loop rolled."""
     for moving in (False, True) if has_moving_parts(graph) else (False,):
-        row = token_sequence(graph, moving)
+        row = tokens_of_repeated_nodes(graph, moving)
         for stretch in repeating_stretches(row, MIN_ITERATIONS):
             found = _try_stretch_as_loop(graph, row, stretch, target_name)
             if found is not None:
@@ -85,7 +85,7 @@ def _try_stretch_as_loop(
 ) -> Rerolled | None:
     """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
     p, roll = stretch.period, partial(reroll_graph, target_name=target_name)
-    first = stretch.begin + least_traffic_phase(graph, row, stretch)
+    first = stretch.begin + least_traffic_loop_start(graph, row, stretch)
     for start in (first + p * n for n in TRIES):
         iterations = (stretch.end - start) // p
         if start < 0 or iterations < MIN_ITERATIONS or iterations * p < LEAST_NODES:
@@ -94,15 +94,15 @@ def _try_stretch_as_loop(
         if (row.tokens[start : end - p] != row.tokens[start + p : end]).any():
             continue
         try:
-            found = reroll_region(graph, row, start, p, iterations, roll)
+            found = reroll_region_as_loop(graph, row, start, p, iterations, roll)
         except NumbersDiffer as differ:
             if len(graph.nodes) > WHOLE_NODES:
                 return Rerolled(graph, [], differ.numbers)
             continue
         except NotALoop:
             continue
-        if _is_shorter_graph(found, graph, iterations * p):
-            best = _join_iterations(graph, row, start, p, iterations, found, target_name())
+        if _is_rerolled_graph_shorter(found, graph, iterations * p):
+            best = _join_rerolled_iterations(graph, row, start, p, iterations, found, target_name())
             lines = graph.lines[int(row.order[start])] if graph.lines else ""
             what = f"{iterations} turns of {p} operations" + (f" at {lines}" if lines else "")
             few = len(graph.nodes) <= (WHOLE_NODES if target_name() == "cpu" else WHOLE_GPU_NODES)
@@ -112,50 +112,50 @@ def _try_stretch_as_loop(
     return None
 
 
-def _is_shorter_graph(found: Rerolled, graph: Graph, replaced: int) -> bool:
+def _is_rerolled_graph_shorter(found: Rerolled, graph: Graph, replaced: int) -> bool:
     """Or what the loop stacks is taken apart again."""
     return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
 def _is_loop_slower(whole: Graph, looped: Graph, target: str) -> bool:
     """Whether the loop is predicted to take longer than the iterations one after another, fused as far as they fuse."""
-    return predict_microseconds(looped, target) > LOSS * predict_microseconds(whole, target)
+    return predict_rerolled_microseconds(looped, target) > LOSS * predict_rerolled_microseconds(whole, target)
 
 
-def _join_iterations(
+def _join_rerolled_iterations(
     graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, one: Rerolled, target: str
 ) -> Rerolled:
     """The loop with as many iterations in one as pay: what follows each other in one iteration is fused, and its values
     stay in registers where they do not have to go through memory. The iterations left over stay behind the loop."""
     roll = partial(reroll_graph, target_name=lambda: target)
-    best, cost, count = one, _iteration_cost(one, 1, target), 2
+    best, cost, count = one, _predicted_iteration_cost(one, 1, target), 2
     first = cost
     while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
         even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
         try:
-            found = reroll_region(graph, row, start, period, iterations, roll, even)
+            found = reroll_region_as_loop(graph, row, start, period, iterations, roll, even)
         except NotALoop:
             break
-        took = _iteration_cost(found, even, target)
-        if took > GAIN * cost or not _is_shorter_graph(found, graph, iterations * period):
+        took = _predicted_iteration_cost(found, even, target)
+        if took > GAIN * cost or not _is_rerolled_graph_shorter(found, graph, iterations * period):
             break
         why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
         best, cost, count = replace(found, why=(why,)), took, 2 * count
     return best
 
 
-def _iteration_cost(found: Rerolled, count: int, target: str) -> float:
+def _predicted_iteration_cost(found: Rerolled, count: int, target: str) -> float:
     """Microseconds of an iteration, as predicted, of a body that does so many."""
     assert found.body is not None
-    return (predict_microseconds(found.body, target) + ITERATION_US) / count
+    return (predict_rerolled_microseconds(found.body, target) + ITERATION_US) / count
 
 
-def _forward_assigned_values(graph: Graph) -> Graph:
+def _forward_values_of_unrolled_updates(graph: Graph) -> Graph:
     """The graph with what was just assigned read from where it came: x[i] after x[i] = v is v."""
     replaced: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):
         if node.op == "slice":
-            source = _value_assigned_to_slice(graph, node)
+            source = _value_assigned_to_unrolled_slice(graph, node)
             if source is not None:
                 replaced[number] = source
     if not replaced:
@@ -175,7 +175,7 @@ def _forward_assigned_values(graph: Graph) -> Graph:
     return builder.finish([new[o] for o in graph.outputs])
 
 
-def _value_assigned_to_slice(graph: Graph, node: Node) -> int | None:
+def _value_assigned_to_unrolled_slice(graph: Graph, node: Node) -> int | None:
     """The value that an earlier update put where a slice looks, if nothing was written there since."""
     base = graph.nodes[node.args[0]]
     for _ in range(4):
@@ -185,13 +185,13 @@ def _value_assigned_to_slice(graph: Graph, node: Node) -> int | None:
         same = base.attr("starts") == node.attr("starts") and value.type == node.type
         if same and base.attr("steps") == node.attr("steps"):
             return base.args[1]
-        if not _do_regions_differ(node, base, value):
+        if not _do_slice_and_update_differ(node, base, value):
             return None
         base = graph.nodes[base.args[0]]
     return None
 
 
-def _do_regions_differ(node: Node, update: Node, value: Node) -> bool:
+def _do_slice_and_update_differ(node: Node, update: Node, value: Node) -> bool:
     """Whether a slice and an update of one array have no element in common along some axis."""
     for a, n in enumerate(node.type.shape):
         ends = []
@@ -207,7 +207,7 @@ def _do_regions_differ(node: Node, update: Node, value: Node) -> bool:
 # how long a run takes, from the traffic and work of its groups
 
 
-def predict_microseconds(graph: Graph, target: str) -> float:
+def predict_rerolled_microseconds(graph: Graph, target: str) -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)
@@ -222,8 +222,12 @@ def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> floa
     if node.op in ("loop", "branch"):
         control = node.attr("control")
         iterations = getattr(control, "count", None) or 1
-        return float(iterations * (ITERATION_US + max(predict_microseconds(body, target) for body in control.bodies)))
-    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(_loaded_arrays_of_group(graph, group).values())
+        return float(
+            iterations * (ITERATION_US + max(predict_rerolled_microseconds(body, target) for body in control.bodies))
+        )
+    moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(
+        _arrays_loaded_by_predicted_group(graph, group).values()
+    )
     rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
     size = 1
     for n in group.domain:
@@ -231,7 +235,7 @@ def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> floa
     return target_of(target).model.time(moved, rate * size)
 
 
-def _loaded_arrays_of_group(graph: Graph, group: Group) -> dict[int, int]:
+def _arrays_loaded_by_predicted_group(graph: Graph, group: Group) -> dict[int, int]:
     """The arrays in memory that a group reads: bytes of each, the most that one look at it sees."""
     inside, found = set(group.computes), dict[int, int]()
     for number in group.computes or group.stores:

@@ -36,7 +36,7 @@ class Rerolled:
     why: tuple[str, ...] = ()  # remarks for `explain`
 
 
-def reroll_region(
+def reroll_region_as_loop(
     graph: Graph, row: TokenSequence, start: int, period: int, iterations: int, roll: Roll, joined: int = 1
 ) -> Rerolled:
     """The graph with a stretch of its row as a loop: places [start, start + period * iterations). roll: what rerolls
@@ -47,9 +47,9 @@ def reroll_region(
 
 class _Reroller(RepeatedRegion):
     def run(self, roll: Roll) -> Rerolled:
-        args = [self._args_of(j) for j in range(self.period)]
+        args = [self._classified_args_of_slot(j) for j in range(self.period)]
         for j in range(self.period):
-            self._check_starts(j, args[j])
+            self._check_slice_starts_move(j, args[j])
         outside = self._used_outside()
         finals: dict[tuple[int, int], Carried] = {}
         for slot, seen in outside.items():
@@ -67,7 +67,7 @@ class _Reroller(RepeatedRegion):
         roll: Roll,
     ) -> Rerolled:
         for slot in self.moving:
-            if self._alike_slots(slot)[-1] not in outside:
+            if self._slots_alike_in_joined_iterations(slot)[-1] not in outside:
                 raise NotALoop
             if not isinstance(args[slot][0], int):
                 self.carried.pop(args[slot][0], None)
@@ -91,7 +91,7 @@ class _Reroller(RepeatedRegion):
         new: dict[int, Value] = {}
         first, last = self.node(0, 0), self.node(self.iterations - 1, self.period - 1)
 
-        def copy(number: int) -> None:
+        def copy_node(number: int) -> None:
             nonlocal line
             node, line = self.graph.nodes[number], lines[number]
             new[number] = builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
@@ -100,26 +100,26 @@ class _Reroller(RepeatedRegion):
             elif node.op == "number":
                 builder.numbers.append(new[number].number)
 
-        needed = self._needed_after(last, outside)
+        needed = self._nodes_needed_after_loop(last, outside)
         for number in range(last + 1):
             if number < first or self.graph.nodes[number].op in ("input", "number", "const"):
-                copy(number)
+                copy_node(number)
         rest = [n for n in range(last + 1, len(self.graph.nodes)) if self.graph.nodes[n].op in ("input", "number")]
         for number in rest:
-            copy(number)
+            copy_node(number)
         arrays = [*self.constants.values(), *inner.arrays]
         inputs = {key: builder.input(ArrayType(a.shape, a.dtype)) for key, a in self.constants.items()}
         more = [builder.input(ArrayType(a.shape, a.dtype)) for a in inner.arrays]
         line = lines[first]
         values = [self._initial_carried_value(builder, new, c) for c in self.carried]
         values += [inputs[key[2]] if key[0] == "const" else new[key[2]] for key in self.windows]
-        values += [*(new[n] for n in self.invariants if self._is_memory(n)), *more]
+        values += [*(new[n] for n in self.invariants if self._is_memory_node(n)), *more]
         values += [new[n] for n in self.invariants if self.graph.nodes[n].op == "number"]
         results = add_control_flow_node(builder, loop, values)
         self._values_used_after_loop(builder, new, results, args, outside, finals)
         for number in sorted(needed):
             if number not in new:
-                self._copy_node_after_loop(builder, new, number, copy, results)
+                self._copy_node_after_loop(builder, new, number, copy_node, results)
         builder.numbers.sort(key=lambda n: builder.nodes[n].attr("index"))
         builder.inputs.sort(key=lambda n: builder.nodes[n].attr("index"))
         return Rerolled(builder.finish([new[o] for o in self.graph.outputs]), arrays, body=body)
@@ -135,10 +135,10 @@ class _Reroller(RepeatedRegion):
             todo += self.graph.nodes[n].args
         return found
 
-    def _is_memory(self, number: int) -> bool:
+    def _is_memory_node(self, number: int) -> bool:
         return self.graph.nodes[number].op not in ("number", "const")
 
-    def _needed_after(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
+    def _nodes_needed_after_loop(self, last: int, outside: dict[int, dict[int, None]]) -> set[int]:
         """The nodes behind the loop that are still needed: the parts of a list that was stacked are not."""
         needed: set[int] = set()
         todo = [o for o in self.graph.outputs if o > last and self._position_in_region(o) is None]
@@ -164,7 +164,7 @@ class _Reroller(RepeatedRegion):
             if at is None or at[1] not in self.stacked:
                 pieces.append((number,))
                 continue
-            which, row = self._row_of(*at)
+            which, row = self._stacked_row_of_slot(*at)
             last = pieces[-1] if pieces else ()
             if (
                 len(last) == 4
@@ -204,7 +204,7 @@ class _Reroller(RepeatedRegion):
             parts.append(builder.reshape(joined, (*shape[:axis], count * shape[axis], *shape[axis + 1 :])))
         new[number] = builder.concat(parts, axis)
 
-    def _row_of(self, iteration: int, slot: int) -> tuple[int, int]:
+    def _stacked_row_of_slot(self, iteration: int, slot: int) -> tuple[int, int]:
         """Which stacked result holds a slot's value of an iteration, and in which row."""
         group = self.groups[self.stacked[slot]]
         return self.stacked[slot], iteration * len(group) + group.index(slot)
@@ -233,7 +233,7 @@ class _Reroller(RepeatedRegion):
             for iteration in seen:
                 number = self.node(iteration, slot)
                 if slot in self.stacked:
-                    which, row = self._row_of(iteration, slot)
+                    which, row = self._stacked_row_of_slot(iteration, slot)
                     whole = self._stacked_result(builder, results, which)
                     rest = (0,) * (len(whole.shape) - 1)
                     part = builder.slice(whole, (row, *rest), (1,) * len(whole.shape), (1, *whole.shape[1:]))
@@ -245,7 +245,7 @@ class _Reroller(RepeatedRegion):
         self, builder: GraphBuilder, new: dict[int, Value], results: Sequence[Value], slot: int, args: list[list[Any]]
     ) -> Value:
         """A moving update's array after the loop: what all iterations wrote, in one update."""
-        first = self._alike_slots(slot)[0]
+        first = self._slots_alike_in_joined_iterations(slot)[0]
         starts, moves = self.moving[first]
         (axis,) = (a for a, m in enumerate(moves) if m)
         whole = self._stacked_result(builder, results, self.stacked[args[slot][1]])
@@ -286,26 +286,26 @@ class _Reroller(RepeatedRegion):
         windows: dict[Any, Value] = {}
         for key, (type, _) in self.windows.items():
             windows[key] = made.input(type)
-        outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory(n)}
+        outer = {n: made.input(self.graph.nodes[n].type) for n in self.invariants if self._is_memory_node(n)}
         add_body_scalar(made, ITERATION)
         for n in self.invariants:
             if self.graph.nodes[n].op == "number":
                 outer[n] = add_body_scalar(made, self.graph.nodes[n].type)
         values: list[Value] = []
 
-        def cheap(number: int) -> Value:
+        def copy_cheap_node(number: int) -> Value:
             node = self.graph.nodes[number]
-            args = [outer[a] if a in outer else cheap(a) for a in node.args]
+            args = [outer[a] if a in outer else copy_cheap_node(a) for a in node.args]
             return made.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
 
-        def value(arg: Any) -> Value:
+        def value_in_body(arg: Any) -> Value:
             if isinstance(arg, int):
                 return values[arg]
             if isinstance(arg, Carried):
                 return carried[arg]
             kind, what = arg
             if kind == "outer":
-                return outer[what] if what in outer else cheap(what)
+                return outer[what] if what in outer else copy_cheap_node(what)
             if kind == "view":
                 slot, source = what
                 node = self.graph.nodes[self.node(0, slot)]
@@ -324,7 +324,7 @@ class _Reroller(RepeatedRegion):
             if node.op == "slice" and isinstance(row[0], tuple) and row[0][0] == "window":
                 values.append(windows[row[0][1]])
                 continue
-            values.append(made.add(node.op, tuple(value(a).number for a in row), node.type, node.attrs))
+            values.append(made.add(node.op, tuple(value_in_body(a).number for a in row), node.type, node.attrs))
         outputs = []
         for c in self.carried:
             outputs.append(values[c.slot] if c.depth == 1 else carried[Carried(c.slot, c.initial[1:])])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from ...compiler.graph.graph import has_places
+from ...compiler.graph.graph import has_device_places
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
@@ -50,7 +50,7 @@ def make_ready(
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
     """What runs a trace that names several devices, for leaves like these."""
     places = versions.options.devices or (versions.place,)
-    explicit = has_places(captured.graph)
+    explicit = has_device_places(captured.graph)
     if explicit and versions.options.untraceable == "split":
         lines = captured.graph.lines
         line = next((x for x, node in zip(lines, captured.graph.nodes, strict=False) if node.op == "place"), "")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.pipeline import build_program
-from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, chosen_slots
-from ...compiler.placement.partition import Move, Part, Partition, partition_graph
-from ...compiler.placement.places import Places, devices_of, follow_places
+from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, choose_device_slots
+from ...compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
+from ...compiler.placement.places import Places, devices_of_placed_graph, place_nodes_by_arguments
 from ...compiler.placement.ranks import RankCollective, RankPartition
 from ...compiler.targets.target import target_of
 from ...runtime.core.frozen import dataclass
@@ -26,9 +26,9 @@ Place = tuple[str, int]
 
 
 def device_places_of_nodes(graph: Graph, devices: Sequence[Place]) -> Places:
-    """Where the nodes of a graph run: see `follow_places`. Raises UserError at the user's line."""
+    """Where the nodes of a graph run: see `place_nodes_by_arguments`. Raises UserError at the user's line."""
     try:
-        found = follow_places(graph, devices_of(graph, devices))
+        found = place_nodes_by_arguments(graph, devices_of_placed_graph(graph, devices))
         for number, node in enumerate(graph.nodes):
             if node.op == "place" and node.attr("device")[0] != devices[0][0]:
                 kinds = f"{node.attr('device')[0]}:{node.attr('device')[1]} and {devices[0][0]}:{devices[0][1]}"
@@ -99,7 +99,7 @@ def surroundings_of_part(partition: Partition | RankPartition, part: Part, devic
         sends = [
             Send(
                 tuple(places[v] for v in s.reads if v in places),
-                BETWEEN_RANKS.time(sum(bytes_of_value_type(values[v].type) for v in s.reads)),
+                BETWEEN_RANKS.transfer_time(sum(bytes_of_value_type(values[v].type) for v in s.reads)),
             )
             for s in sums
             if not places.keys().isdisjoint(s.reads)
@@ -110,7 +110,7 @@ def surroundings_of_part(partition: Partition | RankPartition, part: Part, devic
         onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
         sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
         sends = [
-            Send((places[v],), link.time(bytes_of_value_type(values[v].type)) * max(1, moves.count(v)))
+            Send((places[v],), link.transfer_time(bytes_of_value_type(values[v].type)) * max(1, moves.count(v)))
             for v in sorted(sent, key=lambda v: (values[v].depth, places[v]))
         ]
     return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends))
@@ -138,10 +138,10 @@ def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) 
     if len(devices) > 1:
         kind = devices[0][0]
         costs = target_of(target_of_kind(kind), gpu_at(devices[0])).model
-        slots = chosen_slots(graph, places, costs, LINKS[kind])
+        slots = choose_device_slots(graph, places, costs, LINKS[kind])
     free = [o in places.open or places.slots[o] is None for o in graph.outputs]
     try:
-        partition = partition_graph(graph, slots, [0 if is_free else None for is_free in free])
+        partition = partition_graph_by_device(graph, slots, [0 if is_free else None for is_free in free])
         plan = maker.plan(partition, places.devices, graph.name)
     except GraphError as error:
         raise locate_graph_error(error) from None

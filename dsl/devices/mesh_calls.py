@@ -13,9 +13,9 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import GraphError
-from ...compiler.placement.partition import Partition, partition_graph
+from ...compiler.placement.partition import Partition, partition_graph_by_device
 from ...compiler.placement.ranks import RankPartition, partition_for_rank
-from ...compiler.placement.replicate import replicate_graph
+from ...compiler.placement.replicate import replicate_graph_on_devices
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
@@ -238,9 +238,9 @@ class MeshFunction(PicklableFunction):
             if mesh.communicator is not None and count > 1:
                 partition = partition_for_rank(graph, count)
             else:
-                replicas = replicate_graph(graph, count)
+                replicas = replicate_graph_on_devices(graph, count)
                 targets = [r for _ in graph.outputs for r in range(count)]
-                partition = partition_graph(replicas.graph, replicas.slots, targets)
+                partition = partition_graph_by_device(replicas.graph, replicas.slots, targets)
             ranks = 1 if mesh.communicator is None else count
             plan = self._maker.plan(partition, mesh.places, graph.name, ranks)
         except GraphError as error:

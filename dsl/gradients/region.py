@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_kind
-from ...compiler.derive.core.inline import inline
+from ...compiler.derive.core.inline import inline_graph
 from ...compiler.graph.control_flow import cut_body_graphs
 from ...compiler.graph.graph import Graph, Value
 from ...compiler.reroll.reroll import reroll_graph
@@ -48,7 +48,7 @@ class DifferentiatedRegion:
         builder, first = trace.builder, len(trace.builder.nodes)
         limit, builder.limit = builder.limit, 1 << 62  # these are no turns that were traced
         try:
-            return inline(builder, graph, [*self.values, *self.outer, *extra], self.numbers)
+            return inline_graph(builder, graph, [*self.values, *self.outer, *extra], self.numbers)
         finally:
             added = len(builder.nodes) - first
             builder.limit = limit + (added if added > first else 0)  # but those of many gradients are

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from ...compiler.graph.graph import Graph, GraphError, has_places
+from ...compiler.graph.graph import Graph, GraphError, has_device_places
 from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import Stages, compile_stages
 from ...runtime.core.errors import OutOfMemory
@@ -258,7 +258,7 @@ class Specializations:
 
     def runs_on_several(self, captured: TracedFunction) -> bool:
         """Whether the options or the trace name several devices."""
-        return len(self.options.devices) > 1 or has_places(captured.graph)
+        return len(self.options.devices) > 1 or has_device_places(captured.graph)
 
     def on_one_device(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace on the first device."""

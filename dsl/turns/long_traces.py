@@ -8,7 +8,7 @@ from types import CodeType, TracebackType
 
 from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
-from ...compiler.reroll.reroll import repeats, reroll_graph
+from ...compiler.reroll.reroll import is_mostly_repetition, reroll_graph
 from ..control_flow.loops import for_, while_
 from ..control_flow.source import SourceUnavailable, function_source
 from ..core.errors import UnsupportedError
@@ -71,7 +71,7 @@ def _is_of_elements(trace: Trace) -> bool:
 def _rolls(trace: Trace) -> bool:
     """Whether the turns that were traced are a few loops again, or may be with some more."""
     loops, graph, rolled = _loops_of(trace)
-    return loops <= LOOPS and (len(rolled.nodes) * ROLLED <= len(graph.nodes) or repeats(graph))
+    return loops <= LOOPS and (len(rolled.nodes) * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
 
 
 def _loops_of(trace: Trace) -> tuple[int, Graph, Graph]:

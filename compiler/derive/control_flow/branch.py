@@ -8,66 +8,82 @@ from ...core.types import dtype_kind
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, add_control_flow_node, memory_argument_count
 from ...graph.graph import Graph, Value
-from ..core.call import Call, differentiable, zeros
-from ..core.inline import copied, finished
+from ..core.call import DifferentiatedCall, is_differentiable_value, zero_cotangent
+from ..core.inline import builder_with_copied_graph, finish_with_replaced_nodes
 from ..core.kinds import Linear, Maybe
 
 
-def _inputs(call: Call) -> list[int]:
+def _differentiated_branch_inputs(call: DifferentiatedCall) -> list[int]:
     """The inputs of the bodies that follow what is differentiated."""
     return [i for i in range(memory_argument_count(call.node) - 1) if call.active[1 + i]]
 
 
-def _node(call: Call, bodies: tuple[Graph, Graph], extra: Sequence[Value]) -> list[Value]:
+def _branch_with_derivative_bodies(
+    call: DifferentiatedCall, bodies: tuple[Graph, Graph], extra: Sequence[Value]
+) -> list[Value]:
     """A branch on the same flag, of bodies that have extra inputs behind the others."""
     memory = memory_argument_count(call.node)
     return add_control_flow_node(call.builder, Branch(bodies), [*call.args[:memory], *extra, *call.args[memory:]])
 
 
-def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _branch_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """What the branch has computed of its inputs is computed again."""
-    moving, seeded = _inputs(call), sorted(cts)
+    moving, seeded = _differentiated_branch_inputs(call), sorted(cts)
 
-    def backward(body: Graph) -> Graph:
-        builder, new = copied(body)
+    def cotangent_body(body: Graph) -> Graph:
+        builder, new = builder_with_copied_graph(body)
         sources, results = [new[body.inputs[i]] for i in moving], [new[o] for o in body.outputs]
         seeds = [builder.input(results[i].type) for i in seeded]
         replaced: dict[int, int] = {}
         pulled = call.walks.pull_back(builder, [results[i] for i in seeded], seeds, sources, replaced)
-        return finished(builder, with_zeros(builder, pulled, sources), replaced)
+        return finish_with_replaced_nodes(builder, zeros_for_missing_derivatives(builder, pulled, sources), replaced)
 
     first, second = call.attr("control").bodies
-    found = dict(zip(moving, _node(call, (backward(first), backward(second)), [cts[i] for i in seeded]), strict=True))
+    found = dict(
+        zip(
+            moving,
+            _branch_with_derivative_bodies(
+                call, (cotangent_body(first), cotangent_body(second)), [cts[i] for i in seeded]
+            ),
+            strict=True,
+        )
+    )
     return [None, *(found.get(i) for i in range(len(call.args) - 1))]
 
 
-def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    moving = [i for i in _inputs(call) if tangents[1 + i] is not None]
+def _branch_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    moving = [i for i in _differentiated_branch_inputs(call) if tangents[1 + i] is not None]
     types = call.attr("control").types
     wanted = [i for i, t in enumerate(types) if dtype_kind(t.dtype) in "fc"]
 
-    def forward(body: Graph) -> Graph:
-        builder, new = copied(body)
+    def tangent_body(body: Graph) -> Graph:
+        builder, new = builder_with_copied_graph(body)
         sources, results = [new[body.inputs[i]] for i in moving], [new[o] for o in body.outputs]
         given = [builder.input(v.type) for v in sources]
         targets = [results[i] for i in wanted]
         replaced: dict[int, int] = {}
         pushed = call.walks.push_forward(builder, sources, given, targets, replaced)
-        return finished(builder, with_zeros(builder, pushed, targets), replaced)
+        return finish_with_replaced_nodes(builder, zeros_for_missing_derivatives(builder, pushed, targets), replaced)
 
     first, second = call.attr("control").bodies
     given = [t for t in (tangents[1 + i] for i in moving) if t is not None]
-    return dict(zip(wanted, _node(call, (forward(first), forward(second)), given), strict=True))
+    return dict(
+        zip(
+            wanted,
+            _branch_with_derivative_bodies(call, (tangent_body(first), tangent_body(second)), given),
+            strict=True,
+        )
+    )
 
 
-def with_zeros(builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]) -> list[Value]:
+def zeros_for_missing_derivatives(builder: GraphBuilder, values: Sequence[Maybe], like: Sequence[Value]) -> list[Value]:
     """Zeros in the place of None."""
-    return [zeros(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]
+    return [zero_cotangent(builder, v) if t is None else t for t, v in zip(values, like, strict=True)]
 
 
-def is_moving(call: Call, place: int) -> bool:
+def _is_branch_argument_differentiable(call: DifferentiatedCall, place: int) -> bool:
     """Whether an argument may carry a derivative: no flag, and no number of the call."""
-    return 0 < place < memory_argument_count(call.node) and differentiable(call.args[place])
+    return 0 < place < memory_argument_count(call.node) and is_differentiable_value(call.args[place])
 
 
-BRANCH = Linear(_tangents, _cotangents, is_moving)
+BRANCH = Linear(_branch_tangents, _branch_cotangents, _is_branch_argument_differentiable)

@@ -25,12 +25,12 @@ from ...graph.control_flow import (
 )
 from ...graph.graph import Graph, Value
 from ...ops.table import OPS
-from ..core.call import Call, differentiable, zeros
-from ..core.inline import copied, transplant
+from ..core.call import DifferentiatedCall, is_differentiable_value, zero_cotangent
+from ..core.inline import builder_with_copied_graph, copy_nodes_to_builder
 from ..core.kinds import Choice, Linear, Maybe, Rule
-from ..rules.assignment import add_at
-from .branch import with_zeros
-from .snapshots import Stretch, Turns, kept_states, levels_within
+from ..rules.assignment import add_cotangents_at
+from .branch import zeros_for_missing_derivatives
+from .snapshots import ReversedIterations, Stretch, kept_states, snapshot_levels_within_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Parts:
     numbers: tuple[Value, ...]
 
 
-def parts_of(call: Call) -> Parts:
+def loop_arguments_by_role(call: DifferentiatedCall) -> Parts:
     loop: Loop = call.attr("control")
     split, memory = loop.carried + len(loop.windows), memory_argument_count(call.node)
     behind, args = memory + loop.counted, call.args
@@ -53,61 +53,63 @@ def parts_of(call: Call) -> Parts:
     return Parts(loop, args[: loop.carried], arrays, invariants, args[memory:behind], args[behind:])
 
 
-def moving_inputs(call: Call) -> list[int]:
+def differentiated_loop_inputs(call: DifferentiatedCall) -> list[int]:
     """The inputs of the body that follow what is differentiated: those that are given so, and what is carried from
     turn to turn that follows them."""
     loop: Loop = call.attr("control")
-    builder, new = copied(loop.body)
+    builder, new = builder_with_copied_graph(loop.body)
     moving = {i for i in range(memory_argument_count(call.node)) if call.active[i]}
     while True:
         sources = [new[loop.body.inputs[i]] for i in sorted(moving)]
         outputs = [new[o] for o in loop.body.outputs[: loop.carried]]
         follows = call.walks.following(builder, sources, outputs)
-        grown = moving | {i for i, f in enumerate(follows) if f and differentiable(outputs[i])}
+        grown = moving | {i for i, f in enumerate(follows) if f and is_differentiable_value(outputs[i])}
         if grown == moving:
             return sorted(moving)
         moving = grown
 
 
-class Backward:
+class ReverseLoopIteration:
     """A turn's derivative: what it reads of the turn, and the graph of its cotangents.
 
     moving: the body's inputs that have cotangents; seeded: the stacked results that have."""
 
-    def __init__(self, call: Call, moving: Sequence[int], seeded: Sequence[int]) -> None:
+    def __init__(self, call: DifferentiatedCall, moving: Sequence[int], seeded: Sequence[int]) -> None:
         loop: Loop = call.attr("control")
         self.body, self.carried, self.windows, self.sliding = loop.body, loop.carried, len(loop.windows), loop.windows
-        self.builder, self.new = copied(loop.body)
+        self.builder, self.new = builder_with_copied_graph(loop.body)
         self.inputs = [self.new[i] for i in loop.body.inputs]
         self.primal = {v.number: i for i, v in enumerate(self.new)}
         self.state = [i for i in moving if i < self.carried]
         outputs = [self.new[o] for o in loop.body.outputs]
         results = [*(outputs[i] for i in self.state), *(outputs[i] for i in seeded)]
-        self.seeds = [self._stand_in(v.type) for v in results]
+        self.seeds = [self._seed_placeholder(v.type) for v in results]
         self.replaced: dict[int, int] = {}
         pulled = call.walks.pull_back(
             self.builder, results, self.seeds, [self.inputs[i] for i in moving], self.replaced
         )
         by_input = dict(zip(moving, pulled, strict=True))
-        self.next = with_zeros(self.builder, [by_input[i] for i in self.state], [self.inputs[i] for i in self.state])
+        self.next = zeros_for_missing_derivatives(
+            self.builder, [by_input[i] for i in self.state], [self.inputs[i] for i in self.state]
+        )
         split = self.carried + self.windows
         rest = [(i, v) for i, v in by_input.items() if v is not None and i >= self.carried]
         self.of_windows = [(i, v) for i, v in rest if i < split]
         self.of_invariants = [(i, v) for i, v in rest if i >= split]
-        self.saved, self.read = self._reads()
+        self.saved, self.read = self._nodes_kept_for_reverse()
 
-    def _stand_in(self, type: ArrayType) -> Value:
+    def _seed_placeholder(self, type: ArrayType) -> Value:
         return self.builder.add("placeholder", (), type, (("id", len(self.builder.nodes)),))
 
     @property
-    def results(self) -> list[Value]:
+    def cotangent_results(self) -> list[Value]:
         return [*self.next, *(v for _, v in self.of_invariants), *(v for _, v in self.of_windows)]
 
-    def _reads(self) -> tuple[list[Value], set[int]]:
+    def _nodes_kept_for_reverse(self) -> tuple[list[Value], set[int]]:
         """The nodes of the forward turn that are kept for the backward one, and its other inputs that this reads."""
         nodes, kept = self.builder.nodes, set[int]()
         carried = {v.number for v in self.inputs[: self.carried]}
-        todo = [self.replaced.get(v.number, v.number) for v in self.results]
+        todo = [self.replaced.get(v.number, v.number) for v in self.cotangent_results]
         seen = set[int]()
         while todo:
             number = todo.pop()
@@ -122,7 +124,7 @@ class Backward:
                 todo += [self.replaced.get(a, a) for a in node.args]
         return [self.builder.at(n) for n in sorted(kept)], seen - kept
 
-    def graph(self, count: int) -> tuple[Graph, list[int], list[int]]:
+    def reverse_body_graph(self, count: int) -> tuple[Graph, list[int], list[int]]:
         """The backward turn, and the windows and invariants that it takes. Its inputs: cotangents of what is carried,
         sums for the invariants; what was kept, the windows, the cotangents of what was stacked, each as a window; the
         invariants. Its outputs: those cotangents, the sums, and the windows' cotangents."""
@@ -133,13 +135,13 @@ class Backward:
             known[seed.number] = made.input(seed.type)
         sums = [made.input(v.type) for _, v in self.of_invariants]
         for value in self.saved:
-            known[value.number] = self._row(made, value.type)
+            known[value.number] = self._kept_row_input(made, value.type)
         split = self.carried + self.windows
         windows = [i for i in range(self.carried, split) if self.inputs[i].number in self.read]
         for i in windows:
             known[self.inputs[i].number] = made.input(self.inputs[i].type)
         for seed in self.seeds[count_state:]:
-            known[seed.number] = self._row(made, seed.type)
+            known[seed.number] = self._kept_row_input(made, seed.type)
         invariants = [i for i in range(split, len(self.inputs)) if self.inputs[i].number in self.read]
         for i in invariants:
             known[self.inputs[i].number] = made.input(self.inputs[i].type)
@@ -148,29 +150,36 @@ class Backward:
         known[turn.number] = made.map("subtract", made.const(count - 1, INT64), index)
         for number in numbers:
             known[number.number] = add_body_scalar(made, number.type)
-        found = transplant(
-            made, self.builder.nodes, self.builder.lines, [v.number for v in self.results], known, self.replaced
+        found = copy_nodes_to_builder(
+            made,
+            self.builder.nodes,
+            self.builder.lines,
+            [v.number for v in self.cotangent_results],
+            known,
+            self.replaced,
         )
         ends = found[:count_state]
         added = [made.map("add", s, v) for s, v in zip(sums, found[count_state:], strict=False)]
         return made.finish([*ends, *added, *found[count_state + len(sums) :]]), windows, invariants
 
-    def turns(self, shared: Sequence[Value]) -> Turns:
+    def iterations_for_snapshots(self, shared: Sequence[Value]) -> ReversedIterations:
         """The forward turn and the backward one as graphs of their own, whose windows are read where the number of the
         turn says. shared: the arrays that windows look at, the invariants, the stacked results' cotangents."""
         nodes, lines, count = self.builder.nodes, self.builder.lines, len(self.state)
-        step, known = self._turn(GraphBuilder("step"), (), shared)
+        step, known = self._inputs_of_separate_iteration(GraphBuilder("step"), (), shared)
         outputs = [self.new[o].number for o in self.body.outputs[: self.carried]]
-        forward = step.finish(transplant(step, nodes, lines, outputs, known))
+        forward = step.finish(copy_nodes_to_builder(step, nodes, lines, outputs, known))
         sums = [v.type for _, v in self.of_invariants]
-        made, known = self._turn(GraphBuilder("back"), sums, shared)
-        added = transplant(made, nodes, lines, [v.number for v in self.results], known, self.replaced)
+        made, known = self._inputs_of_separate_iteration(GraphBuilder("back"), sums, shared)
+        added = copy_nodes_to_builder(
+            made, nodes, lines, [v.number for v in self.cotangent_results], known, self.replaced
+        )
         first = self.carried + count
         totals = [made.at(made.inputs[first + i]) for i in range(len(sums))]
         ends = [made.map("add", total, v) for total, v in zip(totals, added[count:], strict=True)]
-        return Turns(forward, made.finish([*added[:count], *ends]))
+        return ReversedIterations(forward, made.finish([*added[:count], *ends]))
 
-    def _turn(
+    def _inputs_of_separate_iteration(
         self, made: GraphBuilder, sums: Sequence[ArrayType] | tuple[()], shared: Sequence[Value]
     ) -> tuple[GraphBuilder, dict[int, Value]]:
         """The inputs of a turn on its own, and what they stand for: the state, for a backward turn the cotangents and
@@ -186,41 +195,48 @@ class Backward:
         known |= {n.number: add_body_scalar(made, n.type) for n in numbers}
         inner = self.inputs[self.carried :]
         for value, array, window in zip(inner, given, self.sliding, strict=False):
-            known[value.number] = _shown(made, array, window, index, value.shape)
+            known[value.number] = _loop_window_at_iteration(made, array, window, index, value.shape)
         known |= {v.number: g for v, g in zip(inner[self.windows :], given[self.windows :], strict=False)}
         for seed, array in zip(self.seeds[len(self.state) :], given[len(inner) :], strict=True):
             row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * len(seed.shape)))
-            known[seed.number] = made.reshape(_shown(made, array, row, index, (1, *seed.shape)), seed.shape)
+            known[seed.number] = made.reshape(
+                _loop_window_at_iteration(made, array, row, index, (1, *seed.shape)), seed.shape
+            )
         return made, known
 
-    def _row(self, made: GraphBuilder, type: ArrayType) -> Value:
+    def _kept_row_input(self, made: GraphBuilder, type: ArrayType) -> Value:
         row = made.input(ArrayType((1, *type.shape), type.dtype))
         return made.reshape(row, type.shape)
 
-    def keeping(self) -> Graph:
+    def forward_body_that_keeps(self) -> Graph:
         """The forward turn that gives what is kept as well."""
         outputs = [self.new[o] for o in self.body.outputs]
         return self.builder.finish([*outputs, *self.saved])
 
 
-def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-    parts, builder = parts_of(call), call.builder
+def _loop_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    parts, builder = loop_arguments_by_role(call), call.builder
     loop, count = parts.loop, parts.loop.count
     assert count is not None
     if not count:
         return [cts.get(i) if i < loop.carried else None for i in range(len(call.args))]
     seeded = [i for i in sorted(cts) if i >= loop.carried]
-    back = Backward(call, moving_inputs(call), seeded)
+    back = ReverseLoopIteration(call, differentiated_loop_inputs(call), seeded)
     if count * sum(v.type.nbytes for v in back.saved) > call.walks.options.budget and not back.of_windows:
-        levels = levels_within(call.walks.options.budget, count, sum(v.type.nbytes for v in parts.initial))
-        return _from_snapshots(call, cts, back, seeded, builder.const(count, INT64), levels)
-    stacks = _kept(call, parts, back)
-    body, windows, invariants = back.graph(count)
-    initial = [cts.get(i) or zeros(builder, parts.initial[i]) for i in back.state]
-    initial += [zeros(builder, call.args[i]) for i, _ in back.of_invariants]
+        levels = snapshot_levels_within_budget(
+            call.walks.options.budget, count, sum(v.type.nbytes for v in parts.initial)
+        )
+        return _loop_cotangents_from_snapshots(call, cts, back, seeded, builder.const(count, INT64), levels)
+    stacks = _values_kept_for_reverse_loop(call, parts, back)
+    body, windows, invariants = back.reverse_body_graph(count)
+    initial = [cts.get(i) or zero_cotangent(builder, parts.initial[i]) for i in back.state]
+    initial += [zero_cotangent(builder, call.args[i]) for i, _ in back.of_invariants]
     arrays = [*stacks, *(call.args[i] for i in windows), *(cts[i] for i in seeded)]
-    rows = [*(_rows(s, count) for s in stacks), *(_reversed(loop.windows[i - loop.carried], count) for i in windows)]
-    rows += [_rows(cts[i], count) for i in seeded]
+    rows = [
+        *(_reversed_row_window(s, count) for s in stacks),
+        *(_reversed_loop_window(loop.windows[i - loop.carried], count) for i in windows),
+    ]
+    rows += [_reversed_row_window(cts[i], count) for i in seeded]
     state, saved = (sum(v.type.nbytes for v in values) for values in (parts.initial, back.saved))
     made = Loop(body, len(initial), tuple(rows), count, kept=kept_states(count, state, saved, ()))
     args = [*initial, *arrays, *(call.args[i] for i in invariants), *parts.numbers]
@@ -230,47 +246,50 @@ def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     for i, _ in back.of_invariants:
         found[i], at = results[at], at + 1
     for i, _ in back.of_windows:
-        turned = _flipped(builder, results[at])
-        found[i], at = _placed(builder, loop.windows[i - loop.carried], turned, call.args[i]), at + 1
+        turned = _flip_stacked_cotangents(builder, results[at])
+        found[i], at = (
+            _cotangent_of_windowed_array(builder, loop.windows[i - loop.carried], turned, call.args[i]),
+            at + 1,
+        )
     return [found.get(i) for i in range(len(call.args))]
 
 
-def _kept(call: Call, parts: Parts, back: Backward) -> list[Value]:
+def _values_kept_for_reverse_loop(call: DifferentiatedCall, parts: Parts, back: ReverseLoopIteration) -> list[Value]:
     """What the backward turns read, of all turns: the loop becomes one that stacks it."""
     if not back.saved:
         return []
-    made = Loop(back.keeping(), parts.loop.carried, parts.loop.windows, parts.loop.count)
+    made = Loop(back.forward_body_that_keeps(), parts.loop.carried, parts.loop.windows, parts.loop.count)
     results = add_control_flow_node(call.builder, made, call.args)
     call.replaced.update((value.number, results[part].number) for part, value in call.results.items())
     return results[len(parts.loop.types) :]
 
 
-def _rows(array: Value, count: int) -> Window:
+def _reversed_row_window(array: Value, count: int) -> Window:
     """The rows of an array, from the last to the first."""
     rank = len(array.shape)
     return Window((count - 1, *(0,) * (rank - 1)), (1,) * rank, (-1, *(0,) * (rank - 1)))
 
 
-def _reversed(window: Window, count: int) -> Window:
+def _reversed_loop_window(window: Window, count: int) -> Window:
     """What a window shows, from the last turn to the first."""
     last = tuple(s + (count - 1) * m for s, m in zip(window.starts, window.moves, strict=True))
     return Window(last, window.steps, tuple(-m for m in window.moves))
 
 
-def _flipped(builder: GraphBuilder, stacked: Value) -> Value:
+def _flip_stacked_cotangents(builder: GraphBuilder, stacked: Value) -> Value:
     """From the first turn to the last."""
     rank = len(stacked.shape)
     starts, steps = (stacked.shape[0] - 1, *(0,) * (rank - 1)), (-1, *(1,) * (rank - 1))
     return builder.slice(stacked, starts, steps, stacked.shape)
 
 
-def _placed(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
+def _cotangent_of_windowed_array(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
     """The cotangent of an array, of those of what a window shows of it at each turn."""
     count, *shape = stacked.shape
     axes = [i for i, m in enumerate(window.moves) if m]
     if not axes:
         summed = builder.reduce("sum", stacked, [0], stacked.dtype)
-        return builder.update(zeros(builder, like), summed, window.starts, window.steps)
+        return builder.update(zero_cotangent(builder, like), summed, window.starts, window.steps)
     if len(axes) == 1 and window.moves[axes[0]] > 0:
         (axis,) = axes
         move, step, n = window.moves[axis], window.steps[axis], shape[axis]
@@ -279,11 +298,18 @@ def _placed(builder: GraphBuilder, window: Window, stacked: Value, like: Value) 
             joined = [count * n if i == axis else m for i, m in enumerate(shape)]
             value = builder.reshape(builder.permute(stacked, order), joined)
             steps = tuple((move if n == 1 else 1) if i == axis else s for i, s in enumerate(window.steps))
-            return builder.update(zeros(builder, like), value, window.starts, steps)
-    return add_at(builder, zeros(builder, like), _places(builder, window, stacked, like), _flat(builder, stacked))
+            return builder.update(zero_cotangent(builder, like), value, window.starts, steps)
+    return add_cotangents_at(
+        builder,
+        zero_cotangent(builder, like),
+        _element_numbers_of_loop_windows(builder, window, stacked, like),
+        _flattened_cotangent(builder, stacked),
+    )
 
 
-def _shown(builder: GraphBuilder, array: Value, window: Window, turn: Value, shape: Sequence[int]) -> Value:
+def _loop_window_at_iteration(
+    builder: GraphBuilder, array: Value, window: Window, turn: Value, shape: Sequence[int]
+) -> Value:
     """What a window shows at a turn whose number is computed."""
     indices = []
     for axis, n in enumerate(shape):
@@ -295,11 +321,11 @@ def _shown(builder: GraphBuilder, array: Value, window: Window, turn: Value, sha
     return builder.gather(array, indices, range(len(shape)), [], tuple(shape), checked=False)
 
 
-def _flat(builder: GraphBuilder, value: Value) -> Value:
+def _flattened_cotangent(builder: GraphBuilder, value: Value) -> Value:
     return builder.reshape(value, (value.type.size,))
 
 
-def _places(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
+def _element_numbers_of_loop_windows(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
     """The numbers of the elements of an array that a window shows, turn after turn."""
     total = builder.const(0, INT64)
     stride = like.type.size
@@ -310,23 +336,23 @@ def _places(builder: GraphBuilder, window: Window, stacked: Value, like: Value) 
         moved = builder.map("multiply", turn, builder.const(move * stride, INT64))
         both = builder.map("add", along, moved)
         total = builder.map("add", total, builder.map("add", both, builder.const(start * stride, INT64)))
-    return _flat(builder, total)
+    return _flattened_cotangent(builder, total)
 
 
-def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _loop_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """A loop that carries the tangents beside the values."""
-    parts = parts_of(call)
+    parts = loop_arguments_by_role(call)
     loop, body = parts.loop, parts.loop.body
-    moving = moving_inputs(call)
-    builder, new = copied(body)
+    moving = differentiated_loop_inputs(call)
+    builder, new = builder_with_copied_graph(body)
     sources, outputs = [new[body.inputs[i]] for i in moving], [new[o] for o in body.outputs]
     given = {i: builder.add("placeholder", (), v.type, (("id", i),)) for i, v in zip(moving, sources, strict=True)}
     wanted = [i for i in moving if i < loop.carried]
-    stacked = [i for i in range(loop.carried, len(outputs)) if differentiable(outputs[i])]
+    stacked = [i for i in range(loop.carried, len(outputs)) if is_differentiable_value(outputs[i])]
     targets = [outputs[i] for i in (*wanted, *stacked)]
     replaced: dict[int, int] = {}
     found = call.walks.push_forward(builder, sources, [*given.values()], targets, replaced)
-    pushed = with_zeros(builder, found, targets)
+    pushed = zeros_for_missing_derivatives(builder, found, targets)
     split = loop.carried + len(loop.windows)
     made = GraphBuilder(body.name)
     known: dict[int, Value] = {}
@@ -339,11 +365,13 @@ def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
         for i in group:
             if i in given:
                 known[given[i].number] = made.input(given[i].type)
-                args.append(tangents[i] or zeros(call.builder, call.args[i]))
+                args.append(tangents[i] or zero_cotangent(call.builder, call.args[i]))
     for number in body.numbers:
         known[new[number].number] = add_body_scalar(made, new[number].type)
     values = [*outputs[: loop.carried], *pushed[: len(wanted)], *outputs[loop.carried :], *pushed[len(wanted) :]]
-    both_outputs = transplant(made, builder.nodes, builder.lines, [v.number for v in values], known, replaced)
+    both_outputs = copy_nodes_to_builder(
+        made, builder.nodes, builder.lines, [v.number for v in values], known, replaced
+    )
     windows = [*loop.windows, *(loop.windows[i - loop.carried] for i in groups[1] if i in given)]
     both = Loop(made.finish(both_outputs), loop.carried + len(wanted), tuple(windows), loop.count, loop.flag)
     results = add_control_flow_node(call.builder, both, [*args, *parts.count, *parts.numbers])
@@ -356,53 +384,64 @@ def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     return moved
 
 
-def _rule(call: Call) -> Rule:
+def _loop_derivative_rule(call: DifferentiatedCall) -> Rule:
     loop: Loop = call.attr("control")
-    return Linear(_tangents, _cotangents if loop.count is not None else _unknown_turns, is_moving)
+    return Linear(
+        _loop_tangents,
+        _loop_cotangents if loop.count is not None else _cotangents_of_loop_of_unknown_length,
+        _is_loop_argument_differentiable,
+    )
 
 
-def _unknown_turns(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cotangents_of_loop_of_unknown_length(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Of a loop whose number of turns the call decides; one with a flag counts its own."""
-    parts, builder = parts_of(call), call.builder
-    back = Backward(call, moving_inputs(call), [])
-    count = parts.count[0] if parts.loop.counted else _turns_of(call)
+    parts, builder = loop_arguments_by_role(call), call.builder
+    back = ReverseLoopIteration(call, differentiated_loop_inputs(call), [])
+    count = parts.count[0] if parts.loop.counted else _counted_iterations_of_flag_loop(call)
     count = builder.map("maximum", builder.cast(count, INT64), np.int64(0))
     state = sum(v.type.nbytes for v in parts.initial)
     pieces = min(MOST_PIECES, max(LEAST_PIECES, call.walks.options.budget // max(2 * state, 1)))
-    return _from_snapshots(call, cts, back, [], count, [pieces, pieces])
+    return _loop_cotangents_from_snapshots(call, cts, back, [], count, [pieces, pieces])
 
 
 LEAST_PIECES, MOST_PIECES = 8, 128
 
 
-def _from_snapshots(
-    call: Call, cts: dict[int, Value], back: Backward, seeded: Sequence[int], count: Value, levels: Sequence[int]
+def _loop_cotangents_from_snapshots(
+    call: DifferentiatedCall,
+    cts: dict[int, Value],
+    back: ReverseLoopIteration,
+    seeded: Sequence[int],
+    count: Value,
+    levels: Sequence[int],
 ) -> Sequence[Maybe]:
-    parts, builder = parts_of(call), call.builder
-    initial = [cts.get(i) or zeros(builder, parts.initial[i]) for i in back.state]
-    initial += [zeros(builder, call.args[i]) for i, _ in back.of_invariants]
+    parts, builder = loop_arguments_by_role(call), call.builder
+    initial = [cts.get(i) or zero_cotangent(builder, parts.initial[i]) for i in back.state]
+    initial += [zero_cotangent(builder, call.args[i]) for i, _ in back.of_invariants]
     shared = [*parts.arrays, *parts.invariants, *(cts[i] for i in seeded)]
     known = parts.loop.count
     expected, first = UNKNOWN_ITERATIONS if known is None else known, builder.const(0, INT64)
     stretch = Stretch(parts.initial, initial, shared, first, count, expected, known)
-    turns = back.turns(shared)
+    turns = back.iterations_for_snapshots(shared)
     if known is not None and len(parts.loop.types) == parts.loop.carried:
         state, saved = (sum(v.type.nbytes for v in values) for values in (parts.initial, back.saved))
-        ends, kept = turns.snapshots(builder, stretch, parts.numbers, levels[0])  # which is the forward loop as well
+        ends, kept = turns.take_snapshots(
+            builder, stretch, parts.numbers, levels[0]
+        )  # which is the forward loop as well
         call.replaced.update((value.number, ends[part].number) for part, value in call.results.items())
         states = kept_states(known, state, saved, levels)
         results = turns.reverse_pieces(builder, stretch, kept, parts.numbers, levels, states)
     else:
-        results = turns.reverse(builder, stretch, parts.numbers, levels)
+        results = turns.reverse_stretch(builder, stretch, parts.numbers, levels)
     places = [*back.state, *(i for i, _ in back.of_invariants)]
     found = dict(zip(places, results, strict=True))
     return [found.get(i) for i in range(len(call.args))]
 
 
-def _turns_of(call: Call) -> Value:
+def _counted_iterations_of_flag_loop(call: DifferentiatedCall) -> Value:
     """How many turns a loop with a flag makes: it becomes one that counts them."""
     loop: Loop = call.attr("control")
-    builder, new = copied(loop.body)
+    builder, new = builder_with_copied_graph(loop.body)
     made = GraphBuilder(loop.body.name)
     known: dict[int, Value] = {}
     for i, number in enumerate(loop.body.inputs):
@@ -413,7 +452,9 @@ def _turns_of(call: Call) -> Value:
         counter = made.input(ITERATION)
     for number in loop.body.numbers:
         known[new[number].number] = add_body_scalar(made, new[number].type)
-    outputs = transplant(made, builder.nodes, builder.lines, [new[o].number for o in loop.body.outputs], known)
+    outputs = copy_nodes_to_builder(
+        made, builder.nodes, builder.lines, [new[o].number for o in loop.body.outputs], known
+    )
     body = made.finish([*outputs, made.map("add", counter, np.int64(1))])
     args = [*call.args[: loop.carried], call.builder.const(0, INT64), *call.args[loop.carried :]]
     results = add_control_flow_node(call.builder, Loop(body, loop.carried + 1, (), None, True), args)
@@ -421,9 +462,9 @@ def _turns_of(call: Call) -> Value:
     return results[-1]
 
 
-def is_moving(call: Call, place: int) -> bool:
+def _is_loop_argument_differentiable(call: DifferentiatedCall, place: int) -> bool:
     """Whether an argument may carry a derivative: no count, and no number of the call."""
-    return place < memory_argument_count(call.node) and differentiable(call.args[place])
+    return place < memory_argument_count(call.node) and is_differentiable_value(call.args[place])
 
 
-LOOP = Choice(_rule)
+LOOP = Choice(_loop_derivative_rule)

@@ -8,57 +8,61 @@ from ...graph.graph import Value
 from ...sequential.backwards import Backwards, reverse_routines
 from ...sequential.form import Routine
 from ...sequential.tangents import routine_with_tangents
-from ..core.call import Call, zeros
+from ..core.call import DifferentiatedCall, zero_cotangent
 from ..core.kinds import Linear, Maybe
 
 
-def _written(routine: Routine) -> list[int]:
+def _result_arrays_of_routine(routine: Routine) -> list[int]:
     """The arrays that are results, by part."""
     return [i for i, a in enumerate(routine.arrays) if a.role in ("out", "inout")]
 
 
-def _given(routine: Routine) -> list[int]:
+def _argument_arrays_of_routine(routine: Routine) -> list[int]:
     return [i for i, a in enumerate(routine.arrays) if a.role in ("in", "inout")]
 
 
-def _cotangents(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _routine_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     routine: Routine = call.attr("routine")
     made: Backwards = reverse_routines(routine, call.walks.options.ieee)
     builder = call.builder
     results = builder.sequential(made.forward, call.args)
-    at_end = dict(zip(_written(made.forward), results, strict=True))
-    arguments = dict(zip(_given(routine), call.args, strict=True))
-    part_of = {array: part for part, array in enumerate(_written(routine))}
+    at_end = dict(zip(_result_arrays_of_routine(made.forward), results, strict=True))
+    arguments = dict(zip(_argument_arrays_of_routine(routine), call.args, strict=True))
+    part_of = {array: part for part, array in enumerate(_result_arrays_of_routine(routine))}
     for array, part in part_of.items():
         if part in call.results:
             call.replaced[call.results[part].number] = at_end[array].number
 
-    def cotangent(array: int) -> Value:
+    def cotangent_of_array(array: int) -> Value:
         memory = routine.arrays[array]
         found = cts.get(part_of.get(array, -1))
         return builder.broadcast(builder.const(0, memory.dtype), memory.shape) if found is None else found
 
     given = [
-        *map(cotangent, made.outputs),
+        *map(cotangent_of_array, made.outputs),
         *(arguments[i] if routine.arrays[i].role == "in" else at_end[i] for i in made.primals),
         results[-1],
     ]
     found = dict(zip(made.outputs, builder.sequential(made.backward, given), strict=False))
-    return [found.get(array) for array in _given(routine)]
+    return [found.get(array) for array in _argument_arrays_of_routine(routine)]
 
 
-def _tangents(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _routine_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     routine: Routine = call.attr("routine")
-    moving = dict(zip(_given(routine), tangents, strict=True))
+    moving = dict(zip(_argument_arrays_of_routine(routine), tangents, strict=True))
     made, floats = routine_with_tangents(routine, frozenset(i for i, t in moving.items() if t is not None))
     more = [
-        zeros(call.builder, arg) if (t := moving[i]) is None else t
-        for i, arg in zip(_given(routine), call.args, strict=True)
+        zero_cotangent(call.builder, arg) if (t := moving[i]) is None else t
+        for i, arg in zip(_argument_arrays_of_routine(routine), call.args, strict=True)
         if i in floats
     ]
-    results = dict(zip(_written(made), call.builder.sequential(made, [*call.args, *more]), strict=True))
+    results = dict(
+        zip(_result_arrays_of_routine(made), call.builder.sequential(made, [*call.args, *more]), strict=True)
+    )
     twins = {array: len(routine.arrays) + k for k, array in enumerate(floats)}
-    return {part: results[twins[i]] if i in twins else None for part, i in enumerate(_written(routine))}
+    return {
+        part: results[twins[i]] if i in twins else None for part, i in enumerate(_result_arrays_of_routine(routine))
+    }
 
 
-SEQUENTIAL = Linear(_tangents, _cotangents)
+SEQUENTIAL = Linear(_routine_tangents, _routine_cotangents)

@@ -21,13 +21,13 @@ from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, KeptStates, Loop, Window, add_body_scalar, add_control_flow_node
 from ...graph.graph import Graph, Value
-from ..core.inline import inline
+from ..core.inline import inline_graph
 
 SHORT = 8  # turns of a stretch that is not cut any more, where their number is not known
 MOST_LEVELS = 6
 
 
-def levels_within(budget: int, turns: int, state: int) -> list[int]:
+def snapshot_levels_within_budget(budget: int, turns: int, state: int) -> list[int]:
     """Into how many pieces so many turns are cut, and those again: the fewest passes with no more than so many bytes of
     states, but for two on each level."""
     each = [_level_sizes(budget, turns, state, count) for count in range(1, MOST_LEVELS + 1)]
@@ -71,38 +71,38 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class ReversedIterations:
     """step: (state, invariants, turn) -> the next state; back: (state, cotangents, invariants, turn) -> the cotangents
     before the turn. Graphs whose last input is the number of the turn; their numbers are those of the call."""
 
     step: Graph
     back: Graph
 
-    def reverse(
+    def reverse_stretch(
         self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value], levels: Sequence[int]
     ) -> list[Value]:
         """The cotangents of what a stretch begins with. levels: into how many pieces it is cut, and its pieces are."""
         if not levels:
-            return self._turn_by_turn(builder, stretch, numbers)
+            return self._reverse_each_iteration(builder, stretch, numbers)
         if stretch.total is not None:
-            return self._in_pieces(builder, stretch, numbers, levels)
+            return self._reverse_from_snapshots(builder, stretch, numbers, levels)
         shared = [*stretch.state, *stretch.cotangents, *stretch.invariants, stretch.first, stretch.count]
         long = builder.map("greater", stretch.count, np.int64(SHORT))
 
-        def body(turns: Callable[[GraphBuilder, Stretch, Sequence[Value]], list[Value]]) -> Graph:
+        def branch_body(turns: Callable[[GraphBuilder, Stretch, Sequence[Value]], list[Value]]) -> Graph:
             made = GraphBuilder("stretch")
             inputs = [made.input(v.type) for v in shared]
             own = [add_body_scalar(made, n.type) for n in numbers]
-            return made.finish(turns(made, _like(stretch, inputs), own))
+            return made.finish(turns(made, _snapshot_stretch_of_values(stretch, inputs), own))
 
         bodies = (
-            body(lambda b, s, n: self._in_pieces(b, s, n, levels)),
-            body(lambda b, s, n: self._turn_by_turn(b, s, n)),
+            branch_body(lambda b, s, n: self._reverse_from_snapshots(b, s, n, levels)),
+            branch_body(lambda b, s, n: self._reverse_each_iteration(b, s, n)),
         )
         likely = 0 if stretch.expected > SHORT else 1
         return add_control_flow_node(builder, Branch(bodies, likely), [long, *shared, *numbers])
 
-    def run(
+    def run_forward(
         self, builder: GraphBuilder, stretch: Stretch, count: Value, numbers: Sequence[Value], expected: float
     ) -> list[Value]:
         """The state after so many turns of a stretch, about as many as expected."""
@@ -111,11 +111,11 @@ class Turns:
         inputs = [made.input(v.type) for v in (*stretch.state, *stretch.invariants, stretch.first)]
         index, *own = [add_body_scalar(made, t) for t in (_NUMBER, *(n.type for n in numbers))]
         turn = made.map("add", inputs[-1], index)
-        body = made.finish(inline(made, self.step, [*inputs[:-1], turn], own))
+        body = made.finish(inline_graph(made, self.step, [*inputs[:-1], turn], own))
         args = [*stretch.state, *stretch.invariants, stretch.first, count, *numbers]
         return add_control_flow_node(builder, Loop(body, kept, expected=expected), args)
 
-    def _turn_by_turn(self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value]) -> list[Value]:
+    def _reverse_each_iteration(self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value]) -> list[Value]:
         shared = [*stretch.state, *stretch.invariants, stretch.first, stretch.count]
         made = GraphBuilder("backward")
         cotangents = [made.input(v.type) for v in stretch.cotangents]
@@ -131,16 +131,16 @@ class Turns:
             count=inputs[-1],
         )
         place = made.map("subtract", made.map("subtract", here.count, np.int64(1)), index)
-        state = self.run(made, here, place, own, (stretch.expected - 1) / 2)
+        state = self.run_forward(made, here, place, own, (stretch.expected - 1) / 2)
         turn = made.map("add", here.first, place)
-        body = made.finish(inline(made, self.back, [*state, *cotangents, *here.invariants, turn], own))
+        body = made.finish(inline_graph(made, self.back, [*state, *cotangents, *here.invariants, turn], own))
         args = [*stretch.cotangents, *shared, stretch.count, *numbers]
         return add_control_flow_node(builder, Loop(body, len(cotangents), expected=stretch.expected), args)
 
-    def _in_pieces(
+    def _reverse_from_snapshots(
         self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value], levels: Sequence[int]
     ) -> list[Value]:
-        kept = self.snapshots(builder, stretch, numbers, levels[0])[1]
+        kept = self.take_snapshots(builder, stretch, numbers, levels[0])[1]
         return self.reverse_pieces(builder, stretch, kept, numbers, levels)
 
     def reverse_pieces(
@@ -152,9 +152,10 @@ class Turns:
         levels: Sequence[int],
         states: KeptStates | None = None,
     ) -> list[Value]:
-        """`reverse`, given the states at the beginnings of the pieces, in rows. states: what is said of them."""
+        """`reverse_stretch`, given the states at the beginnings of the pieces, in rows. states: what is said of
+        them."""
         pieces, *rest = levels
-        length = _length(builder, stretch.count, pieces)
+        length = _iterations_of_snapshot_piece(builder, stretch.count, pieces)
         shared = [*stretch.invariants, stretch.first, stretch.count, length]
         made = GraphBuilder("pieces")
         cotangents = [made.input(v.type) for v in stretch.cotangents]
@@ -165,14 +166,21 @@ class Turns:
         *invariants, first, count, size = inputs
         state = [made.reshape(row, row.shape[1:]) for row in rows]
         each = math.ceil(stretch.expected / pieces)
-        piece = Stretch(state, cotangents, invariants, *_piece(made, first, count, size, number), each, stretch.total)
+        piece = Stretch(
+            state,
+            cotangents,
+            invariants,
+            *_start_of_snapshot_piece(made, first, count, size, number),
+            each,
+            stretch.total,
+        )
         if _is_of_single_turns(stretch, levels):
             turn = self._turn_within(made, stretch, first, number)
-            found = inline(made, self.back, [*state, *cotangents, *invariants, turn], own)
+            found = inline_graph(made, self.back, [*state, *cotangents, *invariants, turn], own)
             there = made.map("less", number, count)
             results = [made.map("where", there, new, old) for new, old in zip(found, cotangents, strict=True)]
         else:
-            results = self.reverse(made, piece, own, rest)
+            results = self.reverse_stretch(made, piece, own, rest)
         body = made.finish(results)
         windows = tuple(
             Window((pieces - 1, *(0,) * (len(v.shape) - 1)), (1,) * len(v.shape), (-1, *(0,) * (len(v.shape) - 1)))
@@ -181,23 +189,27 @@ class Turns:
         loop = Loop(body, len(cotangents), windows, pieces, kept=states)
         return add_control_flow_node(builder, loop, [*stretch.cotangents, *kept, *shared, *numbers])
 
-    def snapshots(
+    def take_snapshots(
         self, builder: GraphBuilder, stretch: Stretch, numbers: Sequence[Value], pieces: int
     ) -> tuple[list[Value], list[Value]]:
         """The state after a stretch, and those at the beginnings of its pieces."""
-        length = _length(builder, stretch.count, pieces)
+        length = _iterations_of_snapshot_piece(builder, stretch.count, pieces)
         shared = [*stretch.invariants, stretch.first, stretch.count, length]
         made = GraphBuilder("snapshots")
         state = [made.input(v.type) for v in stretch.state]
         inputs = [made.input(v.type) for v in shared]
         index, *own = [add_body_scalar(made, t) for t in (_NUMBER, *(n.type for n in numbers))]
         *invariants, first, count, size = inputs
-        start, many = _piece(made, first, count, size, index)
+        start, many = _start_of_snapshot_piece(made, first, count, size, index)
         each = math.ceil(stretch.expected / pieces)
         if _is_of_single_turns(stretch, [pieces]):
-            after = inline(made, self.step, [*state, *invariants, self._turn_within(made, stretch, first, index)], own)
+            after = inline_graph(
+                made, self.step, [*state, *invariants, self._turn_within(made, stretch, first, index)], own
+            )
         else:
-            after = self.run(made, Stretch(state, (), invariants, start, many, each, stretch.total), many, own, each)
+            after = self.run_forward(
+                made, Stretch(state, (), invariants, start, many, each, stretch.total), many, own, each
+            )
         loop = Loop(made.finish([*after, *state]), len(state), (), pieces)
         results = add_control_flow_node(builder, loop, [*stretch.state, *shared, *numbers])
         return results[: len(state)], results[len(state) :]
@@ -216,19 +228,21 @@ def _is_of_single_turns(stretch: Stretch, levels: Sequence[int]) -> bool:
 _NUMBER = ArrayType((), INT64)
 
 
-def _length(builder: GraphBuilder, count: Value, pieces: int) -> Value:
+def _iterations_of_snapshot_piece(builder: GraphBuilder, count: Value, pieces: int) -> Value:
     """How many turns a piece has, but for the last ones."""
     return builder.map("floor_divide", builder.map("add", count, np.int64(pieces - 1)), np.int64(pieces))
 
 
-def _piece(builder: GraphBuilder, first: Value, count: Value, length: Value, number: Value) -> tuple[Value, Value]:
+def _start_of_snapshot_piece(
+    builder: GraphBuilder, first: Value, count: Value, length: Value, number: Value
+) -> tuple[Value, Value]:
     """The first turn of a piece, and how many it has: fewer at the end, and none behind it."""
     before = builder.map("multiply", number, length)
     left = builder.map("maximum", builder.map("subtract", count, before), np.int64(0))
     return builder.map("add", first, before), builder.map("minimum", left, length)
 
 
-def _like(stretch: Stretch, values: Sequence[Value]) -> Stretch:
+def _snapshot_stretch_of_values(stretch: Stretch, values: Sequence[Value]) -> Stretch:
     """The same stretch, of values in another builder."""
     a = len(stretch.state)
     b = a + len(stretch.cotangents)

@@ -20,7 +20,7 @@ class ReverseOptions:
     ieee: bool = False
 
 
-class Walks(Protocol):
+class DerivativeWalks(Protocol):
     """The two walks, for rules of operations that have bodies."""
 
     @property
@@ -48,7 +48,7 @@ class Walks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DifferentiatedCall:
     """An operation. results: by part, those that the graph has. active: for each argument, whether it follows what is
     differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it.
     replaced: node -> the node that takes its place when all is done, such as that of a loop which keeps more."""
@@ -60,7 +60,7 @@ class Call:
     active: tuple[bool, ...]
     masks: dict[int, Value]
     replaced: dict[int, int]
-    walks: Walks
+    walks: DerivativeWalks
 
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
@@ -81,17 +81,17 @@ class Call:
         return str(self.node.attr("function")) if self.node.op == "host" else self.node.op
 
 
-def differentiable(value: Value) -> bool:
+def is_differentiable_value(value: Value) -> bool:
     """Whether its elements are real or complex floats: only those have derivatives."""
     return dtype_kind(value.dtype) in "fc"
 
 
-def zeros(builder: GraphBuilder, like: Value) -> Value:
+def zero_cotangent(builder: GraphBuilder, like: Value) -> Value:
     """Zeros of a value's type."""
     return builder.broadcast(builder.const(0, like.dtype), like.shape)
 
 
-def conjugated(builder: GraphBuilder, value: Value) -> Value:
+def conjugated_cotangent(builder: GraphBuilder, value: Value) -> Value:
     """The conjugate of complex numbers; real ones as they are."""
     if value.dtype.kind != "c":
         return value
@@ -99,17 +99,17 @@ def conjugated(builder: GraphBuilder, value: Value) -> Value:
     return builder.at(node.args[0]) if node.op == "conjugate" else builder.map("conjugate", value)
 
 
-def fitted(builder: GraphBuilder, value: Value, like: Value) -> Value:
+def cotangent_fitted_to(builder: GraphBuilder, value: Value, like: Value) -> Value:
     """A cotangent of what was broadcast or converted, as one of `like`: summed over the axes that were broadcast, its
     real part where that is real."""
     if value.dtype.kind == "c" and like.dtype.kind != "c":
         value = builder.map("real", value)
     if value.shape != like.shape:
-        value = unbroadcast(builder, value, like.shape)
+        value = sum_over_broadcast_axes(builder, value, like.shape)
     return builder.cast(value, like.dtype)
 
 
-def unbroadcast(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
+def sum_over_broadcast_axes(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """Sums over the axes along which `shape` was broadcast to the value's."""
     extra = len(value.shape) - len(shape)
     wide = [i for i, n in enumerate(value.shape) if i < extra or (shape[i - extra] == 1 and n != 1)]
@@ -118,16 +118,16 @@ def unbroadcast(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> 
     return builder.reshape(value, shape)
 
 
-def transposed(builder: GraphBuilder, value: Value) -> Value:
+def transposed_matrices(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed."""
     last = len(value.shape) - 1
     return builder.permute(value, (*range(last - 1), last, last - 1))
 
 
-def adjoint(builder: GraphBuilder, value: Value) -> Value:
+def adjoint_matrices(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed and conjugated."""
-    return conjugated(builder, transposed(builder, value))
+    return conjugated_cotangent(builder, transposed_matrices(builder, value))
 
 
-def real_type_of(value: Value) -> Any:
+def real_dtype_of_value(value: Value) -> Any:
     return real_dtype(value.dtype)

@@ -16,11 +16,11 @@ from ....runtime.core.frozen import dataclass
 from ...core.types import INT64
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value
-from .call import transposed, zeros
+from .call import transposed_matrices, zero_cotangent
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CotangentPart:
     """Zeros, but for the elements `starts + i * steps`, which are the value's."""
 
     value: Value
@@ -36,22 +36,24 @@ class Part:
         )
 
 
-def whole(value: Value) -> Part:
+def whole_cotangent(value: Value) -> CotangentPart:
     """All of an array."""
-    return Part(value, (0,) * len(value.shape), (1,) * len(value.shape))
+    return CotangentPart(value, (0,) * len(value.shape), (1,) * len(value.shape))
 
 
-def total(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> Value:
+def total_cotangent(builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> Value:
     """The sum of cotangents of an array of the type of `like`."""
     full = [p.value for p in parts if p.is_whole(like.shape)]
     others = [p for p in parts if not p.is_whole(like.shape) and p.value.type.size]
-    result = _sum(builder, full)
+    result = _sum_of_cotangents(builder, full)
     if others:
-        result = _sum(builder, ([] if result is None else [result]) + _padded(builder, others, like))
-    return zeros(builder, like) if result is None else result
+        result = _sum_of_cotangents(
+            builder, ([] if result is None else [result]) + _padded_cotangent_parts(builder, others, like)
+        )
+    return zero_cotangent(builder, like) if result is None else result
 
 
-def _sum(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
+def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
     found = None
     for value in _joined_products(builder, values):
         found = value if found is None else builder.map("add", found, value)
@@ -88,62 +90,62 @@ def _side_by_side(builder: GraphBuilder, values: Sequence[Value], axis: int) -> 
     if len(values) == 1:
         return values[0]
     if all(node.op == "permute" for node in nodes):
-        return transposed(builder, builder.concat([builder.at(node.args[0]) for node in nodes], 1 - axis))
+        return transposed_matrices(builder, builder.concat([builder.at(node.args[0]) for node in nodes], 1 - axis))
     return builder.concat(values, axis)
 
 
-def _padded(builder: GraphBuilder, parts: Sequence[Part], like: Value) -> list[Value]:
+def _padded_cotangent_parts(builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> list[Value]:
     """What the parts add up to, as few arrays."""
-    if _are_apart(parts):
-        base = zeros(builder, like)
+    if _are_cotangent_parts_disjoint(parts):
+        base = zero_cotangent(builder, like)
         for p in parts:
             base = builder.update(base, p.value, p.starts, p.steps)
         return [base]
-    shifted: dict[tuple[int, tuple[int, ...]], list[Part]] = {}  # the same values at several places
-    single: list[Part] = []
+    shifted: dict[tuple[int, tuple[int, ...]], list[CotangentPart]] = {}  # the same values at several places
+    single: list[CotangentPart] = []
     for part in parts:
-        root, factors = _root(builder, part.value)
+        root, factors = _strip_constant_factors(builder, part.value)
         if all(step == 1 for step in part.steps):
-            shifted.setdefault((root.number, factors), []).append(Part(root, part.starts, part.steps))
+            shifted.setdefault((root.number, factors), []).append(CotangentPart(root, part.starts, part.steps))
         else:
             single.append(part)
-    found = [builder.update(zeros(builder, like), p.value, p.starts, p.steps) for p in single]
-    roots: dict[int, list[Part]] = {}
+    found = [builder.update(zero_cotangent(builder, like), p.value, p.starts, p.steps) for p in single]
+    roots: dict[int, list[CotangentPart]] = {}
     for (root_number, _), group in shifted.items():
         roots.setdefault(root_number, []).extend(group)
-    frames = {number: _Frame(builder, group, like) for number, group in roots.items()}
+    frames = {number: _ZeroFrame(builder, group, like) for number, group in roots.items()}
     for (root_number, factors), group in shifted.items():
-        value = _sum(builder, [frames[root_number].at(p) for p in group])
+        value = _sum_of_cotangents(builder, [frames[root_number].at(p) for p in group])
         assert value is not None
-        found.append(_scaled(builder, value, factors))
+        found.append(_scaled_cotangent(builder, value, factors))
     return found
 
 
-class _Frame:
+class _ZeroFrame:
     """One array with zeros around it, of which all parts are slices."""
 
-    def __init__(self, builder: GraphBuilder, parts: Sequence[Part], like: Value) -> None:
+    def __init__(self, builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> None:
         value = parts[0].value
         self.builder, self.shape = builder, like.shape
         firsts = list(zip(*(p.starts for p in parts), strict=True))
         self.before = tuple(max(s) for s in firsts)  # zeros in front, as many as the part furthest behind has
         after = [n - m - min(s) for n, m, s in zip(like.shape, value.shape, firsts, strict=True)]
         frame = tuple(b + n + a for b, n, a in zip(self.before, value.shape, after, strict=True))
-        self.constant = _is_uniform(builder, value)
+        self.constant = _is_broadcast_number(builder, value)
         self.value = value
         if not self.constant:
             base = builder.broadcast(builder.const(0, value.dtype), frame)
             self.value = builder.update(base, value, self.before, (1,) * len(frame))
 
-    def at(self, part: Part) -> Value:
+    def at(self, part: CotangentPart) -> Value:
         """The part, with the zeros that belong to it."""
         if self.constant:
-            return _masked(self.builder, part, self.shape)
+            return _masked_number_in_box(self.builder, part, self.shape)
         starts = [b - s for b, s in zip(self.before, part.starts, strict=True)]
         return self.builder.slice(self.value, starts, (1,) * len(starts), self.shape)
 
 
-def _is_uniform(builder: GraphBuilder, value: Value) -> bool:
+def _is_broadcast_number(builder: GraphBuilder, value: Value) -> bool:
     """Whether it is one number, broadcast."""
     node = builder.nodes[value.number]
     while node.op in ("broadcast", "reshape"):
@@ -153,7 +155,7 @@ def _is_uniform(builder: GraphBuilder, value: Value) -> bool:
     return node.type.size == 1
 
 
-def _masked(builder: GraphBuilder, part: Part, shape: tuple[int, ...]) -> Value:
+def _masked_number_in_box(builder: GraphBuilder, part: CotangentPart, shape: tuple[int, ...]) -> Value:
     """One number in a box, zeros around it: no array is read for it."""
     node = builder.nodes[part.value.number]
     number = part.value
@@ -175,7 +177,7 @@ def _masked(builder: GraphBuilder, part: Part, shape: tuple[int, ...]) -> Value:
     return builder.map("where", inside, number, builder.const(0, number.dtype))
 
 
-def _root(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
+def _strip_constant_factors(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
     """(x, factors) where the value is x times these constants, by their nodes; -1 stands for a change of sign."""
     factors: list[int] = []
     while True:
@@ -184,7 +186,7 @@ def _root(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
             value = builder.at(node.args[0])
             factors.remove(-1) if -1 in factors else factors.append(-1)
             continue
-        constant = _constant_factor(builder, node) if node.op == "multiply" else None
+        constant = _constant_factor_of_cotangent(builder, node) if node.op == "multiply" else None
         if constant is None:
             return value, tuple(factors)
         x, factor = constant
@@ -192,38 +194,39 @@ def _root(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
         factors.append(factor)
 
 
-def _constant_factor(builder: GraphBuilder, node: Node) -> tuple[Value, int] | None:
+def _constant_factor_of_cotangent(builder: GraphBuilder, node: Node) -> tuple[Value, int] | None:
     for one, other in ((0, 1), (1, 0)):
         factor, x = builder.nodes[node.args[one]], builder.at(node.args[other])
-        if factor.op == "const" and _is_finite(factor) and x.shape == node.type.shape:
+        if factor.op == "const" and _is_finite_constant(factor) and x.shape == node.type.shape:
             return x, node.args[one]
     return None
 
 
-def _is_finite(node: Node) -> bool:
+def _is_finite_constant(node: Node) -> bool:
     return bool(np.isfinite(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
 
 
-def _scaled(builder: GraphBuilder, value: Value, factors: Sequence[int]) -> Value:
+def _scaled_cotangent(builder: GraphBuilder, value: Value, factors: Sequence[int]) -> Value:
     for factor in reversed(factors):
         negative = factor == -1
         value = builder.map("negative", value) if negative else builder.map("multiply", value, builder.at(factor))
     return value
 
 
-def _are_apart(parts: Sequence[Part]) -> bool:
+def _are_cotangent_parts_disjoint(parts: Sequence[CotangentPart]) -> bool:
     """Whether no two parts have an element in common along some axis, so that they can be put side by side."""
     if len(parts) > 64:
         return False
-    boxes = [_box(p) for p in parts]
+    boxes = [_bounding_box_of_cotangent_part(p) for p in parts]
     return all(
-        any(b < c or d < a for (a, b), (c, d) in zip(one, two, strict=True)) or _interleave(parts[i], parts[j])
+        any(b < c or d < a for (a, b), (c, d) in zip(one, two, strict=True))
+        or _do_cotangent_parts_interleave(parts[i], parts[j])
         for i, one in enumerate(boxes)
         for j, two in enumerate(boxes[:i])
     )
 
 
-def _interleave(one: Part, two: Part) -> bool:
+def _do_cotangent_parts_interleave(one: CotangentPart, two: CotangentPart) -> bool:
     """Whether they go in the same steps along some axis, from starts that never meet."""
     return any(
         s == t and abs(s) > 1 and (a - b) % s != 0
@@ -231,7 +234,7 @@ def _interleave(one: Part, two: Part) -> bool:
     )
 
 
-def _box(part: Part) -> list[tuple[int, int]]:
+def _bounding_box_of_cotangent_part(part: CotangentPart) -> list[tuple[int, int]]:
     """The first and the last element along each axis."""
     found = []
     for start, step, n in zip(part.starts, part.steps, part.value.shape, strict=True):

@@ -8,13 +8,15 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Graph, Node, Value
 
 
-def inline(builder: GraphBuilder, graph: Graph, inputs: Sequence[Value], numbers: Sequence[Value] = ()) -> list[Value]:
+def inline_graph(
+    builder: GraphBuilder, graph: Graph, inputs: Sequence[Value], numbers: Sequence[Value] = ()
+) -> list[Value]:
     """The graph's outputs, for these inputs and numbers. Nodes that the builder has are not made again."""
     known = dict(zip(graph.inputs, inputs, strict=True)) | dict(zip(graph.numbers, numbers, strict=True))
-    return transplant(builder, graph.nodes, graph.lines, graph.outputs, known)
+    return copy_nodes_to_builder(builder, graph.nodes, graph.lines, graph.outputs, known)
 
 
-def transplant(
+def copy_nodes_to_builder(
     builder: GraphBuilder,
     nodes: Sequence[Node],
     lines: Sequence[str],
@@ -49,7 +51,7 @@ def transplant(
     return [made[places.get(o, o)] for o in outputs]
 
 
-def copied(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
+def builder_with_copied_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
     """A builder with all of the graph, and the value of each node."""
     builder = GraphBuilder(graph.name)
     line = ""
@@ -63,7 +65,7 @@ def copied(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
     return builder, new
 
 
-def finished(builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[int, int]) -> Graph:
+def finish_with_replaced_nodes(builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[int, int]) -> Graph:
     """The graph of the outputs, with nodes in the place of others."""
     if not replaced:
         return builder.finish(outputs)
@@ -75,4 +77,4 @@ def finished(builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[
     made.inputs = [known[n].number for n in builder.inputs]
     made.numbers = [known[n].number for n in builder.numbers]
     numbers = [o.number for o in outputs]
-    return made.finish(transplant(made, builder.nodes, builder.lines, numbers, known, replaced))
+    return made.finish(copy_nodes_to_builder(made, builder.nodes, builder.lines, numbers, known, replaced))

@@ -10,10 +10,10 @@ from ...core.types import ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ...ops.derivatives import Term
-from .call import Call, adjoint, conjugated, transposed
+from .call import DifferentiatedCall, adjoint_matrices, conjugated_cotangent, transposed_matrices
 
 
-class Matrix(Term):
+class DerivativeMatrix(Term):
     """A term whose last two axes are rows and columns; those before them are broadcast."""
 
     __slots__ = ()
@@ -27,16 +27,16 @@ class Matrix(Term):
     @property
     def H(self) -> Self:
         """Transposed and conjugated."""
-        return type(self)(self.builder, adjoint(self.builder, self.value))
+        return type(self)(self.builder, adjoint_matrices(self.builder, self.value))
 
     @property
     def T(self) -> Self:
         """Transposed."""
-        return type(self)(self.builder, transposed(self.builder, self.value))
+        return type(self)(self.builder, transposed_matrices(self.builder, self.value))
 
     @property
     def conj(self) -> Self:
-        return type(self)(self.builder, conjugated(self.builder, self.value))
+        return type(self)(self.builder, conjugated_cotangent(self.builder, self.value))
 
     @property
     def real(self) -> Self:
@@ -53,7 +53,7 @@ class Matrix(Term):
         found = self.builder.slice(flat, (0,) * rank, (*(1,) * (rank - 1), n + 1), (*batch, k))
         return type(self)(self.builder, self.builder.reshape(found, (*batch, 1, k)))
 
-    def __matmul__(self, other: Matrix) -> Self:
+    def __matmul__(self, other: DerivativeMatrix) -> Self:
         return type(self)(self.builder, self.builder.matmul(self.value, other.value))
 
     def part(self, rows: range, columns: range) -> Self:
@@ -79,7 +79,7 @@ class Matrix(Term):
         kept = tuple(1 if i in over else n for i, n in enumerate(self.shape))
         return type(self)(self.builder, self.builder.reshape(found, kept))
 
-    def solve(self, other: Matrix) -> Self:
+    def solve(self, other: DerivativeMatrix) -> Self:
         """x with self @ x == other."""
         batch = self.builder.broadcast_shapes("solve", [self.shape[:-2], other.shape[:-2]])
         dtype = np.result_type(self.value.dtype, other.value.dtype)
@@ -88,8 +88,8 @@ class Matrix(Term):
         return type(self)(self.builder, found)
 
 
-def matrix(call: Call, value: Value) -> Matrix:
+def matrix_of_value(call: DifferentiatedCall, value: Value) -> DerivativeMatrix:
     """A value as matrices; integers as the floats that NumPy makes of them."""
     if value.dtype.kind not in "fc":
         value = call.builder.cast(value, "f8")
-    return Matrix(call.builder, value)
+    return DerivativeMatrix(call.builder, value)

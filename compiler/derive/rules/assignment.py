@@ -11,12 +11,12 @@ from ...core.types import INT64, ArrayType
 from ...decompose.assignments import flat_element_numbers_of_key
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import Call, fitted, zeros
+from ..core.call import DifferentiatedCall, cotangent_fitted_to, zero_cotangent
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
-from .structure import filled
+from .structure import tangents_or_zeros
 
 
-def gathered_places(call: Call) -> Value:
+def gathered_element_numbers(call: DifferentiatedCall) -> Value:
     """The numbers of the elements that a gather reads, in the order of its result, as one axis."""
     builder, a, indices = call.builder, call.args[0], call.args[1:]
     shape = call.node.type.shape
@@ -39,7 +39,7 @@ def gathered_places(call: Call) -> Value:
     return builder.reshape(builder.broadcast(found, shape), (-1,) if math.prod(shape) else (0,))
 
 
-def add_at(builder: GraphBuilder, base: Value, places: Value, values: Value) -> Value:
+def add_cotangents_at(builder: GraphBuilder, base: Value, places: Value, values: Value) -> Value:
     """`np.add.at(base.flat, places, values)`: both of one axis."""
     if not values.type.size:
         return base
@@ -48,77 +48,81 @@ def add_at(builder: GraphBuilder, base: Value, places: Value, values: Value) -> 
     return builder.reshape(result, base.shape)
 
 
-def take(builder: GraphBuilder, a: Value, places: Value) -> Value:
+def take_flat_elements(builder: GraphBuilder, a: Value, places: Value) -> Value:
     """The elements of `a` at flat places."""
     flat = builder.reshape(a, (a.type.size,))
     return builder.gather(flat, [places], [0], [], places.shape, checked=False)
 
 
-def _gather(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _gather_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     t = tangents[0]
     args = (0 if t is None else t.number, *(a.number for a in call.args[1:]))
     return {0: None if t is None else call.builder.add("gather", args, call.node.type, call.node.attrs)}
 
 
-def _ungather(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _gather_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, a, ct = call.builder, call.args[0], cts[0]
     values = builder.reshape(ct, (ct.type.size,))
-    found = add_at(builder, zeros(builder, a), gathered_places(call), values)
+    found = add_cotangents_at(builder, zero_cotangent(builder, a), gathered_element_numbers(call), values)
     return [found, *[None] * (len(call.args) - 1)]
 
 
-def _combine(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    base, _, values = filled(call, tangents)
-    return {0: _again(call, [base, call.args[1], values])}
+def _combine_at_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    base, _, values = tangents_or_zeros(call, tangents)
+    return {0: _same_assignment_of(call, [base, call.args[1], values])}
 
 
-def _again(call: Call, args: Sequence[Value]) -> Value:
+def _same_assignment_of(call: DifferentiatedCall, args: Sequence[Value]) -> Value:
     return call.builder.add("host", tuple(a.number for a in args), call.node.type, call.node.attrs)
 
 
-def _uncombine(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-    seen = take(call.builder, cts[0], call.args[1]) if call.active[2] else None
+def _combine_at_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    seen = take_flat_elements(call.builder, cts[0], call.args[1]) if call.active[2] else None
     return [cts[0], None, None if seen is None else call.builder.cast(seen, call.args[2].dtype)]
 
 
-def _assign(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    given = filled(call, tangents)
-    return {0: _again(call, [given[0], *call.args[1:-1], given[-1]])}
+def _assignment_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    given = tangents_or_zeros(call, tangents)
+    return {0: _same_assignment_of(call, [given[0], *call.args[1:-1], given[-1]])}
 
 
-def last_ones(builder: GraphBuilder, places: Value, size: int) -> Value:
+def are_last_assigned(builder: GraphBuilder, places: Value, size: int) -> Value:
     """Of values that are assigned one after the other: those that stay."""
     (last,) = builder.host("last_places", [places], [ArrayType((size,), INT64)], length=size)
-    return builder.map("equal", take(builder, last, places), builder.index(places.shape, 0))
+    return builder.map("equal", take_flat_elements(builder, last, places), builder.index(places.shape, 0))
 
 
-def _unassign(call: Call, cts: dict[int, Value], places: Value, shape: tuple[int, ...]) -> Sequence[Maybe]:
+def _assignment_cotangents(
+    call: DifferentiatedCall, cts: dict[int, Value], places: Value, shape: tuple[int, ...]
+) -> Sequence[Maybe]:
     """The base keeps the cotangent where nothing was assigned; the value gets it at its places."""
     builder, ct, value = call.builder, cts[0], call.args[-1]
     keys = call.args[1:-1]
-    base = _again(call, [ct, *keys, builder.const(0, value.dtype) if not value.shape else zeros(builder, value)])
+    base = _same_assignment_of(
+        call, [ct, *keys, builder.const(0, value.dtype) if not value.shape else zero_cotangent(builder, value)]
+    )
     found: Maybe = None
     if call.active[-1]:
-        seen = take(builder, ct, places)
-        stays = last_ones(builder, places, ct.type.size)
+        seen = take_flat_elements(builder, ct, places)
+        stays = are_last_assigned(builder, places, ct.type.size)
         seen = builder.map("where", stays, seen, builder.const(0, ct.dtype))
         excess = max(len(value.shape) - len(shape), 0)
         reached = builder.reshape(seen, shape)
         shaped = builder.reshape(value, value.shape[excess:])
-        found = builder.reshape(fitted(builder, reached, shaped), value.shape)
+        found = builder.reshape(cotangent_fitted_to(builder, reached, shaped), value.shape)
     return [base if call.active[0] else None, *[None] * len(keys), found]
 
 
-def _unset(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _setitem_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     if call.args[1].dtype.kind == "b":
-        return _unmask(call, cts)
+        return _masked_setitem_cotangents(call, cts)
     places, shape = flat_element_numbers_of_key(
         call.builder, call.node.type.shape, call.options["key"], call.args[1:-1]
     )
-    return _unassign(call, cts, places, shape)
+    return _assignment_cotangents(call, cts, places, shape)
 
 
-def _unmask(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _masked_setitem_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """x[mask] = values: the k-th value gets the cotangent where the mask holds for the k-th time."""
     builder, (_, mask, value), ct = call.builder, call.args, cts[0]
     n, rest = mask.type.size, ct.shape[len(mask.shape) :]
@@ -130,12 +134,16 @@ def _unmask(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     place = builder.reshape(builder.map("minimum", place, np.int64(n - 1)), (m, *(1 for _ in rest)))
     rows = builder.reshape(ct, (n, *rest))
     seen = builder.gather(rows, [place], [0], list(range(1, len(rest) + 1)), (m, *rest), checked=False)
-    base = _again(call, [ct, mask, zeros(builder, value)]) if call.active[0] else None
+    base = _same_assignment_of(call, [ct, mask, zero_cotangent(builder, value)]) if call.active[0] else None
     shaped = builder.reshape(value, value.shape[-len(rest) - 1 :])
-    return [base, None, builder.reshape(fitted(builder, seen, shaped), value.shape) if call.active[2] else None]
+    return [
+        base,
+        None,
+        builder.reshape(cotangent_fitted_to(builder, seen, shaped), value.shape) if call.active[2] else None,
+    ]
 
 
-def _unput_along_axis(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _put_along_axis_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, ct, indices, axis = call.builder, cts[0], call.args[1], call.options.get("axis")
     if axis is None:
         size = ct.type.size
@@ -143,7 +151,7 @@ def _unput_along_axis(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         places = builder.map(
             "where", builder.map("less", flat, np.int64(0)), builder.map("add", flat, np.int64(size)), flat
         )
-        return _unassign(call, cts, places, places.shape)
+        return _assignment_cotangents(call, cts, places, places.shape)
     shape = tuple(indices.shape[axis] if i == axis else n for i, n in enumerate(ct.shape))
     found: Value | None = None
     for i, n in enumerate(ct.shape):
@@ -156,64 +164,75 @@ def _unput_along_axis(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         index = builder.map("multiply", index, np.int64(step)) if step != 1 else index
         found = index if found is None else builder.map("add", found, index)
     assert found is not None
-    return _unassign(call, cts, builder.reshape(found, (-1,)), shape)
+    return _assignment_cotangents(call, cts, builder.reshape(found, (-1,)), shape)
 
 
-def _unat(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _ufunc_at_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, ct, value, options = call.builder, cts[0], call.args[-1], call.options
     keys = call.args[1:-1]
     found: Maybe = None
     if call.active[-1]:
         places, shape = flat_element_numbers_of_key(builder, ct.shape, options["key"], keys)
-        seen = builder.reshape(take(builder, ct, places), shape)
+        seen = builder.reshape(take_flat_elements(builder, ct, places), shape)
         seen = builder.map("negative", seen) if options["ufunc"] == "subtract" else seen
-        found = fitted(builder, seen, value)
+        found = cotangent_fitted_to(builder, seen, value)
     return [ct if call.active[0] else None, *[None] * len(keys), found]
 
 
-def _shares_at(call: Call) -> tuple[Value, Value, Value, Value]:
+def _shares_of_extremum_at(call: DifferentiatedCall) -> tuple[Value, Value, Value, Value]:
     """Of the greatest or least of an element and the values at its place: for each element and each value its share,
     equal ones where several are that; and the places, and the values laid out as these."""
     builder, (a, *keys, value), ct = call.builder, call.args, call.result
     places, shape = flat_element_numbers_of_key(builder, a.shape, call.options["key"], keys)
     wide = builder.reshape(builder.broadcast(value, shape), (-1,))
-    best = take(builder, ct, places)
+    best = take_flat_elements(builder, ct, places)
     mine = builder.cast(builder.map("equal", a, ct), a.dtype)
     given = builder.cast(builder.map("equal", builder.cast(wide, a.dtype), best), a.dtype)
-    count = add_at(builder, mine, places, given)
-    return builder.map("divide", mine, count), builder.map("divide", given, take(builder, count, places)), places, wide
+    count = add_cotangents_at(builder, mine, places, given)
+    return (
+        builder.map("divide", mine, count),
+        builder.map("divide", given, take_flat_elements(builder, count, places)),
+        places,
+        wide,
+    )
 
 
-def _routine_partial_of_extremum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    builder, (ta, *_, tv) = call.builder, filled(call, tangents)
-    mine, given, places, wide = _shares_at(call)
+def _routine_partial_of_extremum(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    builder, (ta, *_, tv) = call.builder, tangents_or_zeros(call, tangents)
+    mine, given, places, wide = _shares_of_extremum_at(call)
     _, shape = flat_element_numbers_of_key(builder, ta.shape, call.options["key"], call.args[1:-1])
     moved = builder.reshape(builder.broadcast(builder.cast(tv, ta.dtype), shape), wide.shape)
-    return {0: add_at(builder, builder.map("multiply", mine, ta), places, builder.map("multiply", given, moved))}
+    return {
+        0: add_cotangents_at(builder, builder.map("multiply", mine, ta), places, builder.map("multiply", given, moved))
+    }
 
 
-def _unextreme(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _extremum_at_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, ct, value = call.builder, cts[0], call.args[-1]
-    mine, given, places, _ = _shares_at(call)
+    mine, given, places, _ = _shares_of_extremum_at(call)
     _, shape = flat_element_numbers_of_key(builder, ct.shape, call.options["key"], call.args[1:-1])
-    seen = builder.reshape(builder.map("multiply", given, take(builder, ct, places)), shape)
-    return [builder.map("multiply", mine, ct), *[None] * (len(call.args) - 2), fitted(builder, seen, value)]
+    seen = builder.reshape(builder.map("multiply", given, take_flat_elements(builder, ct, places)), shape)
+    return [
+        builder.map("multiply", mine, ct),
+        *[None] * (len(call.args) - 2),
+        cotangent_fitted_to(builder, seen, value),
+    ]
 
 
 _ATS: dict[str, Rule] = {
-    **dict.fromkeys(("add", "subtract"), Linear(_assign, _unat)),
-    **dict.fromkeys(("maximum", "minimum"), Linear(_routine_partial_of_extremum, _unextreme)),
+    **dict.fromkeys(("add", "subtract"), Linear(_assignment_tangents, _ufunc_at_cotangents)),
+    **dict.fromkeys(("maximum", "minimum"), Linear(_routine_partial_of_extremum, _extremum_at_cotangents)),
 }
 
 
-def _at_of(call: Call) -> Rule:
+def _ufunc_at_rule(call: DifferentiatedCall) -> Rule:
     ufunc = call.options["ufunc"]
     if any(a.dtype.kind == "b" for a in call.args[1:-1]):
         return Refused("a mask among its indices has none; write an assignment, x[mask] += values")
     return _ATS.get(ufunc, Refused(f"np.{ufunc}.at has none; np.add.at has one, and kg.custom_vjp gives one"))
 
 
-def _unput(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _put_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """np.put repeats values that are too few, and leaves out those that are too many."""
     builder, (a, indices, values), mode = call.builder, call.args, call.options["mode"]
     n, count, given = a.type.size, indices.type.size, values.type.size
@@ -224,16 +243,16 @@ def _unput(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         at = builder.map("minimum", builder.map("maximum", at, np.int64(0)), np.int64(n - 1))
     else:
         at = builder.map("where", builder.map("less", at, np.int64(0)), builder.map("add", at, np.int64(n)), at)
-    kept = last_ones(builder, at, n)
+    kept = are_last_assigned(builder, at, n)
     zero = builder.const(0, a.dtype)
-    base = _again(call, [cts[0], indices, zeros(builder, values)]) if call.active[0] else None
-    seen = builder.map("where", kept, take(builder, cts[0], at), zero)
+    base = _same_assignment_of(call, [cts[0], indices, zero_cotangent(builder, values)]) if call.active[0] else None
+    seen = builder.map("where", kept, take_flat_elements(builder, cts[0], at), zero)
     numbers = builder.map("remainder", builder.index((count,), 0), np.int64(given))
-    found = add_at(builder, builder.broadcast(zero, (given,)), numbers, seen)
+    found = add_cotangents_at(builder, builder.broadcast(zero, (given,)), numbers, seen)
     return [base, None, builder.cast(builder.reshape(found, values.shape), values.dtype)]
 
 
-def _unplace(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _place_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """np.place repeats values that are too few."""
     builder, (a, mask, values), ct = call.builder, call.args, cts[0]
     n, given, zero = a.type.size, values.type.size, builder.const(0, a.dtype)
@@ -243,22 +262,24 @@ def _unplace(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     flat = builder.reshape(ct, (n,))
     base = builder.reshape(builder.map("where", chosen, zero, flat), a.shape)
     seen = builder.map("where", chosen, flat, zero)
-    found = add_at(builder, builder.broadcast(zero, (given,)), builder.map("remainder", number, np.int64(given)), seen)
+    found = add_cotangents_at(
+        builder, builder.broadcast(zero, (given,)), builder.map("remainder", number, np.int64(given)), seen
+    )
     return [base, None, builder.cast(builder.reshape(found, values.shape), values.dtype)]
 
 
-def _linear_if_any(call: Call, rule: Rule) -> Rule:
+def _assignment_rule_unless_empty(call: DifferentiatedCall, rule: Rule) -> Rule:
     """Nothing is assigned where there are no values or no elements."""
     return rule if all(a.type.size for a in call.args) else NOTHING
 
 
 NOTHING = Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None, None], lambda call, place: place == 0)
-GATHER: dict[str, Rule] = {"gather": Linear(_gather, _ungather, lambda call, place: place == 0)}
+GATHER: dict[str, Rule] = {"gather": Linear(_gather_tangents, _gather_cotangents, lambda call, place: place == 0)}
 ASSIGNMENTS: dict[str, Rule] = {
-    "combine_at": Linear(_combine, _uncombine),
-    "setitem": Linear(_assign, _unset),
-    "put_along_axis": Linear(_assign, _unput_along_axis),
-    "at": Choice(_at_of),
-    "put": Choice(lambda call: _linear_if_any(call, Linear(_assign, _unput))),
-    "place": Choice(lambda call: _linear_if_any(call, Linear(_assign, _unplace))),
+    "combine_at": Linear(_combine_at_tangents, _combine_at_cotangents),
+    "setitem": Linear(_assignment_tangents, _setitem_cotangents),
+    "put_along_axis": Linear(_assignment_tangents, _put_along_axis_cotangents),
+    "at": Choice(_ufunc_at_rule),
+    "put": Choice(lambda call: _assignment_rule_unless_empty(call, Linear(_assignment_tangents, _put_cotangents))),
+    "place": Choice(lambda call: _assignment_rule_unless_empty(call, Linear(_assignment_tangents, _place_cotangents))),
 }

@@ -11,11 +11,11 @@ import numpy as np
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import Call
+from ..core.call import DifferentiatedCall
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Written
 
 
-def flipped(builder: GraphBuilder, value: Value, axis: int) -> Value:
+def flipped_along_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:
     """Reversed along an axis."""
     shape = value.shape
     starts = [n - 1 if i == axis else 0 for i, n in enumerate(shape)]
@@ -23,36 +23,36 @@ def flipped(builder: GraphBuilder, value: Value, axis: int) -> Value:
     return builder.slice(value, starts, steps, shape) if value.type.size else value
 
 
-def _sum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _cumsum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
 
 
-def _unsum(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cumsum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """The running sum from the other end."""
     builder, axis, ct = call.builder, call.options.get("axis", 0), cts[0]
     if ct.shape != call.args[0].shape:  # with the initial zero
         starts = tuple(1 if i == axis else 0 for i in range(len(ct.shape)))
         ct = builder.slice(ct, starts, (1,) * len(starts), call.args[0].shape)
-    turned = flipped(builder, ct, axis)
+    turned = flipped_along_axis(builder, ct, axis)
     (summed,) = builder.host("cumsum", [turned], [turned.type], axis=axis)
-    return [builder.cast(flipped(builder, summed, axis), call.args[0].dtype)]
+    return [builder.cast(flipped_along_axis(builder, summed, axis), call.args[0].dtype)]
 
 
-def _running(call: Call, ufunc: str) -> dict[int, Value]:
+def _differentiable_scan(call: DifferentiatedCall, ufunc: str) -> dict[int, Value]:
     """Running results in log2(n) steps, each of twice as many elements (Hillis and Steele, 1986): derivatives of
     products, to any order, divide by nothing. ufunc: an associative one."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
     value = builder.cast(x, call.node.type.dtype)
     n, step, ones = x.shape[axis], 1, (1,) * len(x.shape)
 
-    def part(source: Value, start: int, length: int) -> Value:
+    def slice_along_axis(source: Value, start: int, length: int) -> Value:
         starts = [start if i == axis else 0 for i in range(len(ones))]
         return builder.slice(source, starts, ones, [length if i == axis else m for i, m in enumerate(source.shape)])
 
     while step < n:
-        both = builder.map(ufunc, part(value, 0, n - step), part(value, step, n - step))
-        value = builder.concat([part(value, 0, step), both], axis)
+        both = builder.map(ufunc, slice_along_axis(value, 0, n - step), slice_along_axis(value, step, n - step))
+        value = builder.concat([slice_along_axis(value, 0, step), both], axis)
         step *= 2
     if value.shape != call.node.type.shape:  # with the initial one
         first = builder.broadcast(builder.const(1, value.dtype), [1 if i == axis else m for i, m in enumerate(x.shape)])
@@ -60,11 +60,11 @@ def _running(call: Call, ufunc: str) -> dict[int, Value]:
     return {0: value}
 
 
-def _products(call: Call) -> dict[int, Value]:
-    return _running(call, "multiply")
+def _differentiable_cumprod(call: DifferentiatedCall) -> dict[int, Value]:
+    return _differentiable_scan(call, "multiply")
 
 
-def _undone(call: Call, ufunc: str, inverse: str) -> dict[int, Value]:
+def _differentiable_inverse_scan(call: DifferentiatedCall, ufunc: str, inverse: str) -> dict[int, Value]:
     """x[0] - x[1] - x[2], ...: the first less the running sum of the others; quotients as these."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
     if not x.type.size:
@@ -85,7 +85,7 @@ UNITS = {"add": 0.0, "multiply": 1.0, "logaddexp": -math.inf, "logaddexp2": -mat
 UNITS |= {"maximum": -math.inf, "minimum": math.inf, "fmax": math.nan, "fmin": math.nan}
 
 
-def _reduced(call: Call) -> dict[int, Value]:
+def _differentiable_ufunc_reduce(call: DifferentiatedCall) -> dict[int, Value]:
     """A reduction as a tree of halves."""
     builder, (x, *mask), options, rank = call.builder, call.args, call.options, len(call.args[0].shape)
     ufunc, axis = options["ufunc"], options["axis"]
@@ -111,13 +111,13 @@ def _reduced(call: Call) -> dict[int, Value]:
     return {0: builder.cast(builder.reshape(rest, call.node.type.shape), call.node.type.dtype)}
 
 
-def _sums_of_parts(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _reduceat_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     t = tangents[0]
     args = (0 if t is None else t.number, call.args[1].number)
     return {0: None if t is None else call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _unsum_of_parts(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _reduceat_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Each element gets what its part gets; an element alone, whose index is not less than the next one, that too. NaN
     where indices fall, so that parts overlap."""
     builder, (x, indices), ct, axis = call.builder, call.args, cts[0], call.options.get("axis", 0)
@@ -157,35 +157,37 @@ def _unsum_of_parts(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     return [builder.cast(found, x.dtype), None]
 
 
-def _first_alone(call: Call, place: int) -> bool:
+def _is_first_scan_argument(call: DifferentiatedCall, place: int) -> bool:
     return place == 0
 
 
-def _by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
-    def chosen(call: Call) -> Rule:
+def _scan_rule_by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
+    def rule_of_ufunc(call: DifferentiatedCall) -> Rule:
         ufunc = call.options["ufunc"]
         return rules.get(ufunc, Refused(f"np.{ufunc}.{what} has no derivative; give it one with kg.custom_vjp"))
 
-    return Choice(chosen)
+    return Choice(rule_of_ufunc)
 
 
-_SUM, _PRODUCT = Linear(_sum, _unsum), Written(_products)
+_SUM, _PRODUCT = Linear(_cumsum_tangents, _cumsum_cotangents), Written(_differentiable_cumprod)
 _ASSOCIATIVE = ("maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot")
 _ACCUMULATED: dict[str, Rule] = {
     "add": _SUM,
     "multiply": _PRODUCT,
-    "subtract": Written(partial(_undone, ufunc="add", inverse="subtract")),
-    "divide": Written(partial(_undone, ufunc="multiply", inverse="divide")),
-    **{ufunc: Written(partial(_running, ufunc=ufunc)) for ufunc in _ASSOCIATIVE},
+    "subtract": Written(partial(_differentiable_inverse_scan, ufunc="add", inverse="subtract")),
+    "divide": Written(partial(_differentiable_inverse_scan, ufunc="multiply", inverse="divide")),
+    **{ufunc: Written(partial(_differentiable_scan, ufunc=ufunc)) for ufunc in _ASSOCIATIVE},
 }
 CUMULATIVE: dict[str, Rule] = {
     "cumsum": _SUM,
     "cumulative_sum": _SUM,
     "cumprod": _PRODUCT,
     "cumulative_prod": _PRODUCT,
-    "accumulate": _by_ufunc(_ACCUMULATED, "accumulate"),
-    "reduceat": _by_ufunc({"add": Linear(_sums_of_parts, _unsum_of_parts, _first_alone)}, "reduceat"),
-    "ufunc_reduce": _by_ufunc(dict.fromkeys(UNITS, Written(_reduced)), "reduce"),
-    "nonempty": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], _first_alone),
+    "accumulate": _scan_rule_by_ufunc(_ACCUMULATED, "accumulate"),
+    "reduceat": _scan_rule_by_ufunc(
+        {"add": Linear(_reduceat_tangents, _reduceat_cotangents, _is_first_scan_argument)}, "reduceat"
+    ),
+    "ufunc_reduce": _scan_rule_by_ufunc(dict.fromkeys(UNITS, Written(_differentiable_ufunc_reduce)), "reduce"),
+    "nonempty": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], _is_first_scan_argument),
     "view": Refused("a view of other bits has no derivative; write x.astype(dtype), or kg.custom_vjp"),
 }

@@ -16,35 +16,37 @@ from typing import Any
 
 from ...core.types import ArrayType, real_dtype
 from ...graph.graph import GraphError, Value
-from ..core.call import Call
+from ..core.call import DifferentiatedCall
 from ..core.kinds import Maybe, Rule, Tangent
-from ..core.matrix import Matrix, matrix
+from ..core.matrix import DerivativeMatrix, matrix_of_value
 
 
-def hermitian(t: Matrix, lower: bool = True) -> Matrix:
+def hermitian_of_triangle(t: DerivativeMatrix, lower: bool = True) -> DerivativeMatrix:
     """The Hermitian matrix that one triangle stands for; of the diagonal the real part."""
     beside = t.where("greater" if lower else "less")
     on = (t + t.conj) * 0.5 if t.is_complex else t
     return beside + beside.H + on.where("equal")
 
 
-def _results(call: Call, function: str, shapes: Sequence[tuple[int, ...]], real: int = -1, **options: Any) -> Any:
+def _factorization_results(
+    call: DifferentiatedCall, function: str, shapes: Sequence[tuple[int, ...]], real: int = -1, **options: Any
+) -> Any:
     """All results of a factorization of the argument, the one of this number real."""
-    a = matrix(call, call.args[0]).value if call.args[0].dtype.kind not in "fc" else call.args[0]
+    a = matrix_of_value(call, call.args[0]).value if call.args[0].dtype.kind not in "fc" else call.args[0]
     types = [ArrayType(s, real_dtype(a.dtype) if i == real else a.dtype) for i, s in enumerate(shapes)]
-    return [Matrix(call.builder, v) for v in call.builder.host(function, [a], types, **options)]
+    return [DerivativeMatrix(call.builder, v) for v in call.builder.host(function, [a], types, **options)]
 
 
-def _row(call: Call, values: Value) -> Matrix:
+def _row_matrix_of_vectors(call: DifferentiatedCall, values: Value) -> DerivativeMatrix:
     """Vectors as matrices of one row."""
-    return Matrix(call.builder, call.builder.reshape(values, (*values.shape[:-1], 1, values.shape[-1])))
+    return DerivativeMatrix(call.builder, call.builder.reshape(values, (*values.shape[:-1], 1, values.shape[-1])))
 
 
-def _vectors(call: Call, rows: Matrix) -> Value:
+def _vectors_of_row_matrix(call: DifferentiatedCall, rows: DerivativeMatrix) -> Value:
     return call.builder.reshape(rows.value, (*rows.shape[:-2], rows.shape[-1]))
 
 
-def _inverses(differences: Matrix) -> Matrix:
+def _inverses_off_diagonal(differences: DerivativeMatrix) -> DerivativeMatrix:
     """1 / x beside the diagonal, 0 on it."""
     return (1 / differences.where("not_equal", 1)).where("not_equal")
 
@@ -52,15 +54,15 @@ def _inverses(differences: Matrix) -> Matrix:
 # Cholesky
 
 
-def _cholesky(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _cholesky_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """l (the lower triangle of l^-1 da l^-H, its diagonal halved)"""
     (t,) = tangents
     if t is None:
         return {0: None}
     upper = call.options.get("upper")
-    factor = matrix(call, call.result)
+    factor = matrix_of_value(call, call.result)
     lower = factor.H if upper else factor
-    inner = lower.solve(lower.solve(hermitian(Matrix(call.builder, t), not upper)).H).H
+    inner = lower.solve(lower.solve(hermitian_of_triangle(DerivativeMatrix(call.builder, t), not upper)).H).H
     found = lower @ (inner.where("greater") + (inner * 0.5).where("equal"))
     return {0: (found.H if upper else found).value}
 
@@ -68,19 +70,19 @@ def _cholesky(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
 # QR
 
 
-def _qr(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _qr_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,), mode = tangents, call.options["mode"]
     if t is None:
         return {}
     *batch, m, n = call.args[0].shape
     k = min(m, n)
     if mode == "raw":
-        _refuse(call, "what LAPACK leaves is no function that has one; write np.linalg.qr(a)")
+        _refuse_factorization_derivative(call, "what LAPACK leaves is no function that has one; write np.linalg.qr(a)")
     if mode == "complete" and m > n:
-        _refuse(call, "the columns of q beyond a's are not unique; write mode='reduced'")
+        _refuse_factorization_derivative(call, "the columns of q beyond a's are not unique; write mode='reduced'")
     shapes = [(*batch, m, k), (*batch, k, n)]
-    q, r = _results(call, "linalg.qr", shapes, mode="complete" if mode == "complete" else "reduced")
-    da = Matrix(call.builder, t)
+    q, r = _factorization_results(call, "linalg.qr", shapes, mode="complete" if mode == "complete" else "reduced")
+    da = DerivativeMatrix(call.builder, t)
     square, rest = range(k), range(k, n)
     first = da.part(range(m), square)
     scaled = r.part(square, square).T.solve(first.T).T  # da r^-1
@@ -94,48 +96,50 @@ def _qr(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     if n > k:
         beside = dq.H @ (q @ r.part(square, rest)) + q.H @ da.part(range(m), rest)
         joined = call.builder.concat([dr.value, beside.value], len(batch) + 1)
-        dr = Matrix(call.builder, joined)
+        dr = DerivativeMatrix(call.builder, joined)
     return {0: dr.value} if mode == "r" else {0: dq.value, 1: dr.value}
 
 
-def _refuse(call: Call, why: str) -> None:
+def _refuse_factorization_derivative(call: DifferentiatedCall, why: str) -> None:
     raise GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, call.builder.where())
 
 
 # eigenvalues
 
 
-def _eigh(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _eigh_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """dw = diag(v^H da v); dv = v (v^H da v / (w_j - w_i), beside the diagonal)"""
     (t,) = tangents
     if t is None:
         return {}
     shape = call.args[0].shape
-    w, v = _results(call, "linalg.eigh", [shape[:-1], shape], real=0, UPLO=call.options["UPLO"])
-    inner = v.H @ hermitian(Matrix(call.builder, t), call.options["UPLO"] == "L") @ v
-    found: dict[int, Maybe] = {0: _vectors(call, inner.real.diagonal)}
+    w, v = _factorization_results(call, "linalg.eigh", [shape[:-1], shape], real=0, UPLO=call.options["UPLO"])
+    inner = v.H @ hermitian_of_triangle(DerivativeMatrix(call.builder, t), call.options["UPLO"] == "L") @ v
+    found: dict[int, Maybe] = {0: _vectors_of_row_matrix(call, inner.real.diagonal)}
     if 1 in call.results:
-        row = _row(call, w.value)
-        found[1] = (v @ (inner * _inverses(row - row.T))).value
+        row = _row_matrix_of_vectors(call, w.value)
+        found[1] = (v @ (inner * _inverses_off_diagonal(row - row.T))).value
     return found
 
 
-def _eig(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    """As `_eigh`, of v^-1 da v; vectors keep their length, and their greatest element stays real, as LAPACK has it."""
+def _eig_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """As `_eigh_tangents`, of v^-1 da v; vectors keep their length, their greatest element stays real, as in LAPACK."""
     (t,) = tangents
     if t is None:
         return {}
     shape = call.args[0].shape
-    w, v = _results(call, "linalg.eig", [shape[:-1], shape])
-    inner = v.solve(Matrix(call.builder, t) @ v)
-    found: dict[int, Maybe] = {0: _vectors(call, inner.diagonal)}
+    w, v = _factorization_results(call, "linalg.eig", [shape[:-1], shape])
+    inner = v.solve(DerivativeMatrix(call.builder, t) @ v)
+    found: dict[int, Maybe] = {0: _vectors_of_row_matrix(call, inner.diagonal)}
     if 1 in call.results:
-        row = _row(call, w.value)
-        found[1] = _normalized(call, v, v @ (inner * _inverses(row - row.T))).value
+        row = _row_matrix_of_vectors(call, w.value)
+        found[1] = _normalized_eigenvector_tangents(call, v, v @ (inner * _inverses_off_diagonal(row - row.T))).value
     return found
 
 
-def _normalized(call: Call, v: Matrix, dv: Matrix) -> Matrix:
+def _normalized_eigenvector_tangents(
+    call: DifferentiatedCall, v: DerivativeMatrix, dv: DerivativeMatrix
+) -> DerivativeMatrix:
     """Changes of vectors without what changes their length, or turns their greatest element in the complex plane."""
     builder, axis = call.builder, len(v.shape) - 2
     dv = dv - v * (v.conj * dv).sum(-2).real
@@ -144,41 +148,43 @@ def _normalized(call: Call, v: Matrix, dv: Matrix) -> Matrix:
     place = builder.reshape(greatest, (*v.shape[:-2], 1, v.shape[-1]))
     chosen = builder.map("equal", builder.index(v.shape, axis), place)
 
-    def at_greatest(x: Value) -> Matrix:
-        return Matrix(builder, builder.map("where", chosen, x, builder.const(0, x.dtype))).sum(-2)
+    def take_at_greatest(x: Value) -> DerivativeMatrix:
+        return DerivativeMatrix(builder, builder.map("where", chosen, x, builder.const(0, x.dtype))).sum(-2)
 
-    turn = at_greatest(dv.map("imag").value) / at_greatest(v.map("real").value)
+    turn = take_at_greatest(dv.map("imag").value) / take_at_greatest(v.map("real").value)
     zero = builder.broadcast(builder.const(0, turn.value.dtype), turn.shape)
-    return dv - v * Matrix(builder, builder.map("complex", zero, turn.value))
+    return dv - v * DerivativeMatrix(builder, builder.map("complex", zero, turn.value))
 
 
 # singular values
 
 
-def _svd(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _svd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """ds = diag(u^H da v); du and dv as in the paper"""
     (t,), options = tangents, call.options
     if t is None:
         return {}
     *batch, m, n = call.args[0].shape
-    k, da = min(m, n), Matrix(call.builder, t)
-    da = hermitian(da) if options.get("hermitian") else da
+    k, da = min(m, n), DerivativeMatrix(call.builder, t)
+    da = hermitian_of_triangle(da) if options.get("hermitian") else da
     full, values = bool(options.get("full_matrices", True)), options.get("compute_uv", True)
     if not values or (full and m != n and not {0, 2} & set(call.results)):
-        alone = singular_values(call, matrix(call, call.args[0]), da, bool(options.get("hermitian")))
+        alone = singular_value_tangents(call, matrix_of_value(call, call.args[0]), da, bool(options.get("hermitian")))
         return {1 if values else 0: alone.value}
     for part, more in ((0, m > n), (2, n > m)):
         if full and more and part in call.results:
-            _refuse(call, "the vectors beyond the singular values are not unique; write full_matrices=False")
+            _refuse_factorization_derivative(
+                call, "the vectors beyond the singular values are not unique; write full_matrices=False"
+            )
     shapes = [(*batch, m, m if full else k), (*batch, k), (*batch, n if full else k, n)]
-    u, s, vh = _results(call, "linalg.svd", shapes, real=1, **options)
+    u, s, vh = _factorization_results(call, "linalg.svd", shapes, real=1, **options)
     u, vh = u.part(range(m), range(k)), vh.part(range(k), range(n))
     inner = u.H @ da @ vh.H
-    found: dict[int, Maybe] = {1: _vectors(call, inner.real.diagonal)}
+    found: dict[int, Maybe] = {1: _vectors_of_row_matrix(call, inner.real.diagonal)}
     if not {0, 2} & set(call.results):
         return found
-    row, v = _row(call, s.value), vh.H
-    gaps = _inverses((row + row.T) * (row - row.T))
+    row, v = _row_matrix_of_vectors(call, s.value), vh.H
+    gaps = _inverses_off_diagonal((row + row.T) * (row - row.T))
     right, left = inner * row, row.T * inner
     du, dv = u @ ((right + right.H) * gaps), v @ ((left + left.H) * gaps)
     if inner.is_complex:
@@ -193,7 +199,9 @@ def _svd(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     return {**found, 0: du.value, 2: dv.H.value}
 
 
-def singular_values(call: Call, a: Matrix, da: Matrix, symmetric: bool = False) -> Matrix:
+def singular_value_tangents(
+    call: DifferentiatedCall, a: DerivativeMatrix, da: DerivativeMatrix, symmetric: bool = False
+) -> DerivativeMatrix:
     """The tangents of singular values alone."""
     *batch, m, n = a.shape
     k = min(m, n)
@@ -203,23 +211,27 @@ def singular_values(call: Call, a: Matrix, da: Matrix, symmetric: bool = False) 
         ArrayType((*batch, k, n), a.value.dtype),
     ]
     options = {"full_matrices": False, "hermitian": symmetric}
-    u, _, vh = (Matrix(call.builder, v) for v in call.builder.host("linalg.svd", [a.value], types, **options))
-    return Matrix(call.builder, _vectors(call, (u.H @ da @ vh.H).real.diagonal))
+    u, _, vh = (DerivativeMatrix(call.builder, v) for v in call.builder.host("linalg.svd", [a.value], types, **options))
+    return DerivativeMatrix(call.builder, _vectors_of_row_matrix(call, (u.H @ da @ vh.H).real.diagonal))
 
 
-def _svdvals(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _svdvals_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
-    found = None if t is None else singular_values(call, matrix(call, call.args[0]), Matrix(call.builder, t))
+    found = (
+        None
+        if t is None
+        else singular_value_tangents(call, matrix_of_value(call, call.args[0]), DerivativeMatrix(call.builder, t))
+    )
     return {0: None if found is None else found.value}
 
 
 FACTORIZATIONS: dict[str, Rule] = {
-    "linalg.cholesky": Tangent(_cholesky),
-    "linalg.qr": Tangent(_qr),
-    "linalg.eigh": Tangent(_eigh),
-    "linalg.eigvalsh": Tangent(_eigh),
-    "linalg.eig": Tangent(_eig),
-    "linalg.eigvals": Tangent(_eig),
-    "linalg.svd": Tangent(_svd),
-    "linalg.svdvals": Tangent(_svdvals),
+    "linalg.cholesky": Tangent(_cholesky_tangents),
+    "linalg.qr": Tangent(_qr_tangents),
+    "linalg.eigh": Tangent(_eigh_tangents),
+    "linalg.eigvalsh": Tangent(_eigh_tangents),
+    "linalg.eig": Tangent(_eig_tangents),
+    "linalg.eigvals": Tangent(_eig_tangents),
+    "linalg.svd": Tangent(_svd_tangents),
+    "linalg.svdvals": Tangent(_svdvals_tangents),
 }

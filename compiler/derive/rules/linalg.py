@@ -17,14 +17,14 @@ import numpy as np
 from ...core.types import ArrayType, real_dtype
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import Call, fitted
+from ..core.call import DifferentiatedCall, cotangent_fitted_to
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Tangent, Written
-from ..core.matrix import Matrix, matrix
-from .factorization import FACTORIZATIONS, hermitian, singular_values
-from .structure import plus
+from ..core.matrix import DerivativeMatrix, matrix_of_value
+from .factorization import FACTORIZATIONS, hermitian_of_triangle, singular_value_tangents
+from .structure import add_tangents
 
 
-def first_alone(call: Call, place: int) -> bool:
+def is_first_argument(call: DifferentiatedCall, place: int) -> bool:
     """Whether the results follow an argument: the first one; the others are limits of what counts as 0."""
     return place == 0
 
@@ -32,64 +32,64 @@ def first_alone(call: Call, place: int) -> bool:
 # solve, inv, det
 
 
-def _column(call: Call, value: Value) -> Matrix:
+def _column_matrix_of_argument(call: DifferentiatedCall, value: Value) -> DerivativeMatrix:
     """The second argument of solve, or the result for it, as matrices: of one axis it is one column."""
     if len(call.args[1].shape) == 1:
         value = call.builder.reshape(value, (*value.shape, 1))
-    return matrix(call, value)
+    return matrix_of_value(call, value)
 
 
-def _solve(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _solve_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """a^-1 (db - da x)"""
     builder, (ta, tb) = call.builder, tangents
-    right = None if tb is None else _column(call, tb).value
+    right = None if tb is None else _column_matrix_of_argument(call, tb).value
     if ta is not None:
-        moved = -(Matrix(builder, ta) @ _column(call, call.result))
-        right = plus(builder, moved.value, right)
+        moved = -(DerivativeMatrix(builder, ta) @ _column_matrix_of_argument(call, call.result))
+        right = add_tangents(builder, moved.value, right)
     assert right is not None
-    found = matrix(call, call.args[0]).solve(Matrix(builder, right))
+    found = matrix_of_value(call, call.args[0]).solve(DerivativeMatrix(builder, right))
     return {0: builder.cast(builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
 
 
-def _unsolve(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _solve_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """db = a^-H ct; da = -db x^H"""
     builder, (a, b) = call.builder, call.args
-    moved = matrix(call, a).H.solve(_column(call, cts[0]))
+    moved = matrix_of_value(call, a).H.solve(_column_matrix_of_argument(call, cts[0]))
     found = moved
     if len(b.shape) == 1:
-        found = Matrix(builder, builder.reshape(moved.value, moved.shape[:-1]))
-    left = -(moved @ _column(call, call.result).H) if call.active[0] else None
+        found = DerivativeMatrix(builder, builder.reshape(moved.value, moved.shape[:-1]))
+    left = -(moved @ _column_matrix_of_argument(call, call.result).H) if call.active[0] else None
     return [
-        None if left is None else fitted(builder, left.value, a),
-        fitted(builder, found.value, b) if call.active[1] else None,
+        None if left is None else cotangent_fitted_to(builder, left.value, a),
+        cotangent_fitted_to(builder, found.value, b) if call.active[1] else None,
     ]
 
 
-def _inverse(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _inverse_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """-a^-1 da a^-1"""
-    (t,), x = tangents, matrix(call, call.result)
-    return {0: None if t is None else (-(x @ Matrix(call.builder, t) @ x)).value}
+    (t,), x = tangents, matrix_of_value(call, call.result)
+    return {0: None if t is None else (-(x @ DerivativeMatrix(call.builder, t) @ x)).value}
 
 
-def _trace_of_change(call: Call, t: Value) -> Value:
+def _log_determinant_tangent(call: DifferentiatedCall, t: Value) -> Value:
     """trace(a^-1 da): how the determinant's logarithm changes."""
     a = call.args[0]
     (inverse,) = call.builder.host("linalg.inv", [a], [a.type])
-    weighted = Matrix(call.builder, inverse).T * Matrix(call.builder, t)
+    weighted = DerivativeMatrix(call.builder, inverse).T * DerivativeMatrix(call.builder, t)
     return call.builder.reshape(weighted.sum(-2, -1).value, a.shape[:-2])
 
 
-def _det(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _det_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
-    return {0: None if t is None else call.builder.map("multiply", call.result, _trace_of_change(call, t))}
+    return {0: None if t is None else call.builder.map("multiply", call.result, _log_determinant_tangent(call, t))}
 
 
-def _slogdet(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _slogdet_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """Of the logarithm, the real part of the trace; of a complex sign, what turns it."""
     (t,), builder = tangents, call.builder
     if t is None:
         return {}
-    change = _trace_of_change(call, t)
+    change = _log_determinant_tangent(call, t)
     if change.dtype.kind != "c":
         return {1: change}
     found: dict[int, Maybe] = {1: builder.map("real", change)}
@@ -103,19 +103,23 @@ def _slogdet(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
 # pseudo-inverses and least squares
 
 
-def _pinv(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _pinv_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """-p da p + p p^H da^H (1 - a p) + (1 - p a) da^H p^H p"""
     t = tangents[0]
     if t is None:
         return {0: None}
-    a, p, ta = matrix(call, call.args[0]), matrix(call, call.result), Matrix(call.builder, t)
+    a, p, ta = (
+        matrix_of_value(call, call.args[0]),
+        matrix_of_value(call, call.result),
+        DerivativeMatrix(call.builder, t),
+    )
     if call.options.get("hermitian"):
-        a, ta = hermitian(a), hermitian(ta)
+        a, ta = hermitian_of_triangle(a), hermitian_of_triangle(ta)
     left, right = p @ p.H @ ta.H, ta.H @ p.H @ p
     return {0: (left - left @ a @ p + right - p @ (a @ right) - p @ ta @ p).value}
 
 
-def pseudo_inverse(call: Call, a: Value, rcond: Any) -> Matrix:
+def pseudo_inverse_of_call(call: DifferentiatedCall, a: Value, rcond: Any) -> DerivativeMatrix:
     """The pseudo-inverse, with lstsq's limit of what counts as 0."""
     builder, (*batch, m, n) = call.builder, a.shape
     arrays, options = [a], {}
@@ -123,32 +127,32 @@ def pseudo_inverse(call: Call, a: Value, rcond: Any) -> Matrix:
         arrays, options = [a, builder.const(rcond, real_dtype(a.dtype))], {"named": ("rcond",)}
     types = [ArrayType((*batch, n, m), a.dtype)]
     (found,) = builder.host("linalg.pinv", arrays, types, hermitian=False, **options)
-    return Matrix(builder, found)
+    return DerivativeMatrix(builder, found)
 
 
-def _lstsq(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _lstsq_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """p (db - da x) + p p^H da^H (b - a x) + (1 - p a) da^H p^H x, with p the pseudo-inverse"""
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
     found: dict[int, Maybe] = {}
     if ta is not None and 3 in call.results:
-        found[3] = singular_values(call, matrix(call, a), Matrix(builder, ta)).value
+        found[3] = singular_value_tangents(call, matrix_of_value(call, a), DerivativeMatrix(builder, ta)).value
     if 0 not in call.results:
         return found
-    x = _column(call, call.results[0])
-    p = pseudo_inverse(call, matrix(call, a).value, call.options.get("rcond"))
-    total = None if tb is None else (p @ _column(call, tb)).value
+    x = _column_matrix_of_argument(call, call.results[0])
+    p = pseudo_inverse_of_call(call, matrix_of_value(call, a).value, call.options.get("rcond"))
+    total = None if tb is None else (p @ _column_matrix_of_argument(call, tb)).value
     if ta is not None:
-        da, wide = Matrix(builder, ta), matrix(call, a)
-        rest = _column(call, b) - wide @ x
+        da, wide = DerivativeMatrix(builder, ta), matrix_of_value(call, a)
+        rest = _column_matrix_of_argument(call, b) - wide @ x
         turned = da.H @ (p.H @ x)
         moved = p @ (p.H @ (da.H @ rest)) - p @ (da @ x) + turned - p @ (wide @ turned)
-        total = plus(builder, total, moved.value)
+        total = add_tangents(builder, total, moved.value)
     if total is not None:
         found[0] = builder.cast(builder.reshape(total, call.results[0].shape), call.results[0].dtype)
     return found
 
 
-def _polyfit(call: Call) -> dict[int, Value]:
+def _differentiable_polyfit(call: DifferentiatedCall) -> dict[int, Value]:
     """As NumPy does it: least squares of powers, each of length 1."""
     builder, (x, y, *weights), options = call.builder, call.args, call.options
     degree, kind = options["deg"], call.node.type.dtype
@@ -179,7 +183,7 @@ def _polyfit(call: Call) -> dict[int, Value]:
 # norms
 
 
-def _norm(builder: GraphBuilder, a: Value, p: Any) -> Value:
+def _matrix_norm_of_cond(builder: GraphBuilder, a: Value, p: Any) -> Value:
     """np.linalg.norm of matrices, by one of its names for them."""
     first = len(a.shape) - 2
     size = builder.map("absolute", a)
@@ -187,23 +191,23 @@ def _norm(builder: GraphBuilder, a: Value, p: Any) -> Value:
         squares = builder.map("multiply", size, size)
         return builder.map("sqrt", builder.reduce("sum", squares, (first, first + 1), squares.dtype))
     if p == "nuc":
-        values = _singular(builder, a)
+        values = _singular_values_of_cond(builder, a)
         return builder.reduce("sum", values, (first,), values.dtype)
     along = first if abs(p) == 1 else first + 1
     sums = builder.reduce("sum", size, (along,), size.dtype)
     return builder.reduce("max" if p > 0 else "min", sums, (first,))
 
 
-def _singular(builder: GraphBuilder, a: Value) -> Value:
+def _singular_values_of_cond(builder: GraphBuilder, a: Value) -> Value:
     type_ = ArrayType((*a.shape[:-2], min(a.shape[-2:])), real_dtype(a.dtype))
     return builder.host("linalg.svdvals", [a], [type_])[0]
 
 
-def _cond(call: Call) -> dict[int, Value]:
+def _differentiable_cond(call: DifferentiatedCall) -> dict[int, Value]:
     """cond(a, p) -> norm(a, p) * norm(inv(a), p), or of the greatest and the least singular value"""
     builder, a, p = call.builder, call.args[0], call.options.get("p")
     if p in (None, 2, -2):
-        values = _singular(builder, a)
+        values = _singular_values_of_cond(builder, a)
         rank = len(values.shape)
         first, last = (
             builder.reshape(
@@ -214,14 +218,14 @@ def _cond(call: Call) -> dict[int, Value]:
         found = builder.map("divide", *((last, first) if p == -2 else (first, last)))
     else:
         (inverse,) = builder.host("linalg.inv", [a], [a.type])
-        found = builder.map("multiply", _norm(builder, a, p), _norm(builder, inverse, p))
+        found = builder.map("multiply", _matrix_norm_of_cond(builder, a, p), _matrix_norm_of_cond(builder, inverse, p))
     return {0: builder.cast(found, call.node.type.dtype)}
 
 
 # of arrays as matrices
 
 
-def _tensorsolve(call: Call) -> dict[int, Value]:
+def _differentiable_tensorsolve(call: DifferentiatedCall) -> dict[int, Value]:
     builder, (a, b) = call.builder, call.args
     n = b.type.size
     square, flat = builder.reshape(a, (n, n)), builder.reshape(b, (n,))
@@ -229,7 +233,7 @@ def _tensorsolve(call: Call) -> dict[int, Value]:
     return {0: builder.reshape(found, call.node.type.shape)}
 
 
-def _tensorinv(call: Call) -> dict[int, Value]:
+def _differentiable_tensorinv(call: DifferentiatedCall) -> dict[int, Value]:
     builder, (a,) = call.builder, call.args
     n = math.prod(a.shape[: call.options["ind"]])
     (found,) = builder.host("linalg.inv", [builder.reshape(a, (n, n))], [ArrayType((n, n), a.dtype)])
@@ -239,23 +243,23 @@ def _tensorinv(call: Call) -> dict[int, Value]:
 _EMPTY = Refused("it is of no elements; leave it out")
 
 
-def _unless_empty(rule: Rule) -> Choice:
+def _linalg_rule_unless_empty(rule: Rule) -> Choice:
     return Choice(lambda call: _EMPTY if any(0 in a.shape for a in call.args) else rule)
 
 
 LINALG: dict[str, Rule] = {
-    name: _unless_empty(rule)
+    name: _linalg_rule_unless_empty(rule)
     for name, rule in {
-        "linalg.solve": Linear(_solve, _unsolve),
-        "linalg.inv": Tangent(_inverse),
-        "linalg.det": Tangent(_det),
-        "linalg.slogdet": Tangent(_slogdet),
-        "linalg.pinv": Tangent(_pinv, first_alone),
-        "linalg.lstsq": Tangent(_lstsq),
-        "polyfit": Written(_polyfit),
-        "linalg.cond": Written(_cond),
-        "linalg.tensorsolve": Written(_tensorsolve),
-        "linalg.tensorinv": Written(_tensorinv),
+        "linalg.solve": Linear(_solve_tangents, _solve_cotangents),
+        "linalg.inv": Tangent(_inverse_tangents),
+        "linalg.det": Tangent(_det_tangents),
+        "linalg.slogdet": Tangent(_slogdet_tangents),
+        "linalg.pinv": Tangent(_pinv_tangents, is_first_argument),
+        "linalg.lstsq": Tangent(_lstsq_tangents),
+        "polyfit": Written(_differentiable_polyfit),
+        "linalg.cond": Written(_differentiable_cond),
+        "linalg.tensorsolve": Written(_differentiable_tensorsolve),
+        "linalg.tensorinv": Written(_differentiable_tensorinv),
         **FACTORIZATIONS,
     }.items()
 }

@@ -7,62 +7,66 @@ from collections.abc import Sequence
 from ....runtime.program.user_function import UserFunction, differentiate_user_function
 from ...graph.graph import Value
 from ...ops.derivatives import Formula, Pair, Partials, Term
-from ..core.call import Call, conjugated, differentiable, fitted
+from ..core.call import DifferentiatedCall, conjugated_cotangent, cotangent_fitted_to, is_differentiable_value
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
-from .structure import plus
+from .structure import add_tangents
 
 
-def elementwise(row: Partials) -> Linear:
+def elementwise_derivative_rule(row: Partials) -> Linear:
     """The rule of a row."""
 
-    def formula_of(call: Call, place: int) -> Formula | Pair | None:
+    def derivative_formula_of(call: DifferentiatedCall, place: int) -> Formula | Pair | None:
         complex_ = any(v.dtype.kind == "c" for v in (call.result, *call.args))
         formulas = row.formulas if row.complex is None or not complex_ else row.complex
         return formulas[place]
 
-    def tangent(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    def tangents_of_row(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
         found: Maybe = None
         for place, t in enumerate(tangents):
-            formula = formula_of(call, place)
+            formula = derivative_formula_of(call, place)
             if t is not None and formula is not None:
                 use = formula.tangent if isinstance(formula, Pair) else formula
-                part = call.builder.cast(_applied(call, use, t), call.result.dtype)
+                part = call.builder.cast(_apply_derivative_formula(call, use, t), call.result.dtype)
                 found = part if found is None else call.builder.map("add", found, part)
         if found is not None:
             found = call.builder.broadcast(found, call.result.shape)
         return {0: found}
 
-    def cotangent(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+    def cotangents_of_row(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
         found: list[Maybe] = []
         for place, active in enumerate(call.active):
-            formula = formula_of(call, place) if active else None
-            found.append(None if formula is None else _cotangent(call, row, formula, place, cts[0]))
+            formula = derivative_formula_of(call, place) if active else None
+            found.append(None if formula is None else _elementwise_cotangent(call, row, formula, place, cts[0]))
         return found
 
-    def follows(call: Call, place: int) -> bool:
-        return formula_of(call, place) is not None
+    def has_derivative_formula(call: DifferentiatedCall, place: int) -> bool:
+        return derivative_formula_of(call, place) is not None
 
-    return Linear(tangent, cotangent, follows)
+    return Linear(tangents_of_row, cotangents_of_row, has_derivative_formula)
 
 
-def _applied(call: Call, formula: Formula, t: Value) -> Value:
+def _apply_derivative_formula(call: DifferentiatedCall, formula: Formula, t: Value) -> Value:
     terms = (Term(call.builder, v) for v in (t, *call.args, call.result))
     value: Value = formula(*terms, **dict(call.node.attrs)).value
     return value
 
 
-def _cotangent(call: Call, row: Partials, formula: Formula | Pair, place: int, ct: Value) -> Value:
+def _elementwise_cotangent(
+    call: DifferentiatedCall, row: Partials, formula: Formula | Pair, place: int, ct: Value
+) -> Value:
     """The formula on a cotangent. Where a `where` has let nothing through, nothing comes through here, be the factor
     infinite or NaN, unless the options ask for IEEE's products."""
     builder = call.builder
     mask = None if call.walks.options.ieee else call.masks.get(ct.number)
     if isinstance(formula, Pair):
-        found = _applied(call, formula.cotangent, ct)
+        found = _apply_derivative_formula(call, formula.cotangent, ct)
     else:
-        found = conjugated(builder, _applied(call, formula, conjugated(builder, ct)))
+        found = conjugated_cotangent(
+            builder, _apply_derivative_formula(call, formula, conjugated_cotangent(builder, ct))
+        )
     if mask is not None and not row.bounded and found.shape == mask.shape:
         found = builder.map("where", mask, found, builder.const(0, found.dtype))
-    result = fitted(builder, found, call.args[place])
+    result = cotangent_fitted_to(builder, found, call.args[place])
     if mask is not None and result.shape == mask.shape:
         call.masks[result.number] = mask
     if call.node.op == "where" and result.shape == call.args[0].shape:
@@ -71,21 +75,21 @@ def _cotangent(call: Call, row: Partials, formula: Formula | Pair, place: int, c
     return result
 
 
-def is_differentiable(call: Call, place: int) -> bool:
-    return differentiable(call.args[place])
+def is_differentiable_argument(call: DifferentiatedCall, place: int) -> bool:
+    return is_differentiable_value(call.args[place])
 
 
 # a user's scalar function: its partial derivatives are one more function, of dual numbers
 
 
-def _function(call: Call) -> UserFunction:
+def _derived_user_function(call: DifferentiatedCall) -> UserFunction:
     found: UserFunction = call.attr("function")
     return found
 
 
-def _partials(call: Call, places: Sequence[int]) -> dict[tuple[int, int], Value]:
+def _partials_of_user_call(call: DifferentiatedCall, places: Sequence[int]) -> dict[tuple[int, int], Value]:
     """(result, argument) -> the partial derivative."""
-    function, builder = _function(call), call.builder
+    function, builder = _derived_user_function(call), call.builder
     count = len(function.arguments)
     mask = call.args[count] if len(call.args) > count else None
     derived = differentiate_user_function(function, tuple(places))
@@ -94,10 +98,10 @@ def _partials(call: Call, places: Sequence[int]) -> dict[tuple[int, int], Value]
     return {(part, place): next(values) for part in floats for place in places}
 
 
-def _user_tangent(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _user_call_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     builder = call.builder
     places = [i for i, t in enumerate(tangents) if t is not None]
-    partials = _partials(call, places)
+    partials = _partials_of_user_call(call, places)
     found: dict[int, Maybe] = {}
     for part, result in call.results.items():
         total: Maybe = None
@@ -106,35 +110,35 @@ def _user_tangent(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
             assert t is not None
             if (part, place) in partials:
                 change = builder.map("multiply", t, partials[part, place])
-                total = plus(builder, total, builder.cast(change, result.dtype))
+                total = add_tangents(builder, total, builder.cast(change, result.dtype))
         found[part] = None if total is None else builder.broadcast(total, result.shape)
     return found
 
 
-def _user_cotangent(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _user_call_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Where a mask says that it was not called, partial derivatives are of no use."""
-    builder, count = call.builder, len(_function(call).arguments)
+    builder, count = call.builder, len(_derived_user_function(call).arguments)
     places = [i for i, active in enumerate(call.active) if active]
-    partials = _partials(call, places)
+    partials = _partials_of_user_call(call, places)
     found: list[Maybe] = [None] * len(call.args)
     for place in places:
         total: Maybe = None
         for part, ct in cts.items():
-            total = plus(builder, total, builder.map("multiply", ct, partials[part, place]))
+            total = add_tangents(builder, total, builder.map("multiply", ct, partials[part, place]))
         if total is not None and len(call.args) > count:
             total = builder.map("where", call.args[count], total, builder.const(0, total.dtype))
-        found[place] = None if total is None else fitted(builder, total, call.args[place])
+        found[place] = None if total is None else cotangent_fitted_to(builder, total, call.args[place])
     return found
 
 
-def _is_argument(call: Call, place: int) -> bool:
-    return place < len(_function(call).arguments)
+def _is_user_call_argument(call: DifferentiatedCall, place: int) -> bool:
+    return place < len(_derived_user_function(call).arguments)
 
 
-_DUAL = Linear(_user_tangent, _user_cotangent, _is_argument)
+_DUAL = Linear(_user_call_tangents, _user_call_cotangents, _is_user_call_argument)
 
 
-def _user_rule(call: Call) -> Rule:
+def _user_call_derivative_rule(call: DifferentiatedCall) -> Rule:
     kinds = [call.args[i].dtype.kind for i, active in enumerate(call.active) if active]
     kinds += [value.dtype.kind for value in call.results.values()]
     if "c" in kinds:
@@ -142,4 +146,7 @@ def _user_rule(call: Call) -> Rule:
     return _DUAL
 
 
-USER_FUNCTIONS: dict[str, Rule] = {"call": Choice(_user_rule), "call_loop": Choice(_user_rule)}
+USER_FUNCTIONS: dict[str, Rule] = {
+    "call": Choice(_user_call_derivative_rule),
+    "call_loop": Choice(_user_call_derivative_rule),
+}

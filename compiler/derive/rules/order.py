@@ -22,52 +22,52 @@ from ...decompose.order_statistics import (
 )
 from ...graph.builder import GraphBuilder
 from ...graph.graph import GraphError, Value
-from ..core.call import Call, fitted
+from ..core.call import DifferentiatedCall, cotangent_fitted_to
 from ..core.kinds import ZERO, Choice, Linear, Maybe, Refused, Rule, Tangent, Written
-from .structure import filled
+from .structure import tangents_or_zeros
 
 
-def _along(builder: GraphBuilder, x: Value, places: Value, axis: int) -> Value:
+def _gather_along_axis(builder: GraphBuilder, x: Value, places: Value, axis: int) -> Value:
     """take_along_axis."""
     others = [i for i in range(len(x.shape)) if i != axis]
     return builder.gather(x, [places], [axis], others, places.shape, checked=False)
 
 
-def order(builder: GraphBuilder, x: Value, axis: int) -> Value:
+def sorted_element_places(builder: GraphBuilder, x: Value, axis: int) -> Value:
     """Where the values in order come from; equal ones stay in theirs."""
     return builder.host("argsort", [x], [ArrayType(x.shape, INT64)], axis=axis, kind="stable")[0]
 
 
-def _axis(call: Call) -> int:
+def _sorted_axis(call: DifferentiatedCall) -> int:
     return int(call.options.get("axis", -1)) % len(call.args[0].shape)
 
 
-def _permuted(places: Callable[[Call], Value]) -> Linear:
+def _rule_of_sorted_places(places: Callable[[DifferentiatedCall], Value]) -> Linear:
     """The rule of what puts values in other places of their row."""
 
-    def tangent(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    def permuted_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
         (t,) = tangents
-        return {0: None if t is None else _along(call.builder, t, places(call), _axis(call))}
+        return {0: None if t is None else _gather_along_axis(call.builder, t, places(call), _sorted_axis(call))}
 
-    def cotangent(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-        back = order(call.builder, places(call), _axis(call))
-        return [_along(call.builder, cts[0], back, _axis(call))]
+    def permuted_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+        back = sorted_element_places(call.builder, places(call), _sorted_axis(call))
+        return [_gather_along_axis(call.builder, cts[0], back, _sorted_axis(call))]
 
-    return Linear(tangent, cotangent)
-
-
-def _sorted_places(call: Call) -> Value:
-    return order(call.builder, call.args[0], _axis(call))
+    return Linear(permuted_tangents, permuted_cotangents)
 
 
-def _partitioned_places(call: Call) -> Value:
+def _places_of_sort(call: DifferentiatedCall) -> Value:
+    return sorted_element_places(call.builder, call.args[0], _sorted_axis(call))
+
+
+def _places_of_partition(call: DifferentiatedCall) -> Value:
     """Of a partition only the result says where its values are: the k-th of its order is the k-th of the array's."""
-    builder, axis = call.builder, _axis(call)
-    before, after = (order(builder, v, axis) for v in (call.args[0], call.result))
-    return _along(builder, before, order(builder, after, axis), axis)
+    builder, axis = call.builder, _sorted_axis(call)
+    before, after = (sorted_element_places(builder, v, axis) for v in (call.args[0], call.result))
+    return _gather_along_axis(builder, before, sorted_element_places(builder, after, axis), axis)
 
 
-def _kth(call: Call) -> dict[int, Value]:
+def _differentiable_kth(call: DifferentiatedCall) -> dict[int, Value]:
     """kth(x) -> those places of sort(x)"""
     builder, (x,) = call.builder, call.args
     (ordered,) = builder.host("sort", [x], [x.type], axis=-1)
@@ -76,10 +76,10 @@ def _kth(call: Call) -> dict[int, Value]:
     return {0: builder.concat(parts, len(lead))}
 
 
-def _made_of(decompose: Callable[..., Value | str]) -> Written:
+def _rule_of_decomposition(decompose: Callable[..., Value | str]) -> Written:
     """The rule of a call that ops can do."""
 
-    def results(call: Call) -> dict[int, Value]:
+    def decomposed_results(call: DifferentiatedCall) -> dict[int, Value]:
         found: dict[int, Value] = {}
         for number in call.results:
             node = call.builder.nodes[call.results[number].number]
@@ -90,18 +90,18 @@ def _made_of(decompose: Callable[..., Value | str]) -> Written:
             found[number] = made
         return found
 
-    return Written(results)
+    return Written(decomposed_results)
 
 
 # choose
 
 
-def _chosen(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    args = (call.args[0].number, *(t.number for t in filled(call, tangents)[1:]))
+def _choose_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    args = (call.args[0].number, *(t.number for t in tangents_or_zeros(call, tangents)[1:]))
     return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _unchosen(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _choose_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, (index, *choices), ct, mode = call.builder, call.args, cts[0], call.options["mode"]
     number = builder.cast(index, INT64)
     if mode == "wrap":
@@ -112,14 +112,14 @@ def _unchosen(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
     for i, (choice, active) in enumerate(zip(choices, call.active[1:], strict=True)):
         here = builder.map("equal", number, np.int64(i))
         taken = builder.map("where", here, ct, builder.const(0, ct.dtype)) if active else None
-        found.append(None if taken is None else fitted(builder, taken, choice))
+        found.append(None if taken is None else cotangent_fitted_to(builder, taken, choice))
     return found
 
 
 # interpolation
 
 
-def _interp(call: Call) -> dict[int, Value]:
+def _differentiable_interp(call: DifferentiatedCall) -> dict[int, Value]:
     """A value between two points, of the line between them; on a point, of the line that begins there."""
     builder, (x, xp, fp, *sides), options, type_ = call.builder, call.args, call.options, call.node.type
     x, xp, fp = builder.cast(x, FLOAT64), builder.cast(xp, FLOAT64), builder.cast(fp, type_.dtype)
@@ -128,14 +128,14 @@ def _interp(call: Call) -> dict[int, Value]:
     if period is not None:
         period = np.float64(abs(period))
         x, xp = builder.map("remainder", x, period), builder.map("remainder", xp, period)
-        places = order(builder, xp, 0)
-        xp, fp = _along(builder, xp, places, 0), _along(builder, fp, places, 0)
-        first, last = (_point(builder, xp, i) for i in (0, -1))
+        places = sorted_element_places(builder, xp, 0)
+        xp, fp = _gather_along_axis(builder, xp, places, 0), _gather_along_axis(builder, fp, places, 0)
+        first, last = (_interp_point(builder, xp, i) for i in (0, -1))
         xp = builder.concat([builder.map("subtract", last, period), xp, builder.map("add", first, period)], 0)
-        fp = builder.concat([_point(builder, fp, -1), fp, _point(builder, fp, 0)], 0)
+        fp = builder.concat([_interp_point(builder, fp, -1), fp, _interp_point(builder, fp, 0)], 0)
         given = {}
     (n,) = xp.shape
-    ends = [builder.reshape(_point(builder, v, i), ()) for v in (xp, fp) for i in (0, -1)]
+    ends = [builder.reshape(_interp_point(builder, v, i), ()) for v in (xp, fp) for i in (0, -1)]
     low, high, left, right = ends
     left, right = (builder.cast(given.get(k, v), type_.dtype) for k, v in (("left", left), ("right", right)))
     inside = ends[2]
@@ -154,7 +154,7 @@ def _interp(call: Call) -> dict[int, Value]:
     return {0: builder.broadcast(found, type_.shape)}
 
 
-def _point(builder: GraphBuilder, values: Value, at: int) -> Value:
+def _interp_point(builder: GraphBuilder, values: Value, at: int) -> Value:
     return builder.slice(values, (at % values.shape[0],), (1,), (1,))
 
 
@@ -163,7 +163,7 @@ def _point(builder: GraphBuilder, values: Value, at: int) -> Value:
 POINTS = 128  # of half a circle; the rest of the integral's error is e^(-(2 * 128)^2 / 2x), 4e-21 at x = 700
 
 
-def _i0(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _i0_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """i1(x) = the mean of cos(a) e^(x cos a) over the circle (Abramowitz and Stegun 9.6.19), which the trapezoidal rule
     gives to all digits (Trefethen and Weideman, The exponentially convergent trapezoidal rule, 2014)."""
     builder, (x,), (t,) = call.builder, call.args, tangents
@@ -182,26 +182,26 @@ def _i0(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
 # histograms
 
 
-def _histogram(builder: GraphBuilder, node: Any, args: Sequence[Value]) -> Value | str:
+def _decompose_any_histogram(builder: GraphBuilder, node: Any, args: Sequence[Value]) -> Value | str:
     found = decompose_histogram_in_range(builder, node, args)
     return found if isinstance(found, Value) else decompose_histogram(builder, node, args)
 
 
-def _histogramdd(call: Call) -> Rule:
+def _histogramdd_rule(call: DifferentiatedCall) -> Rule:
     """Linear in the weights; points that move a little stay in their bins."""
     options = call.options
     if options.get("density"):
         return Refused("the density of points has none; divide the counts yourself")
     if call.active[0] and options.get("range") is None and not options["edges"]:
         return Refused("the edges follow the points; pass range=, or edges as bins=")
-    return Linear(_weighed, _unweighed, _is_weights)
+    return Linear(_histogramdd_tangents, _histogramdd_cotangents, _is_histogramdd_weights)
 
 
-def _is_weights(call: Call, place: int) -> bool:
+def _is_histogramdd_weights(call: DifferentiatedCall, place: int) -> bool:
     return bool(place == len(call.args) - 1 > call.options["edges"])
 
 
-def _weighed(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _histogramdd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     t = tangents[-1]
     if t is None:
         return {}
@@ -209,7 +209,7 @@ def _weighed(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _unweighed(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _histogramdd_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Each point's weight gets what its bin gets."""
     builder, (points, *_, weights), nothing = call.builder, call.args, [None] * (len(call.args) - 1)
     if 0 not in cts:
@@ -225,7 +225,7 @@ def _unweighed(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         x = builder.reshape(builder.slice(points, (0, i), (1, 1), (n, 1)), (n,))
         (place,) = builder.host("searchsorted", [edge, x], [ArrayType((n,), INT64)], side="right")
         place = builder.map("subtract", place, np.int64(1))
-        last = builder.reshape(_point(builder, edge, -1), ())
+        last = builder.reshape(_interp_point(builder, edge, -1), ())
         place = builder.map("where", builder.map("equal", x, last), np.int64(ct.shape[i] - 1), place)
         low, high = builder.map("greater_equal", place, np.int64(0)), builder.map("less", place, np.int64(ct.shape[i]))
         here = builder.map("logical_and", low, high)
@@ -233,24 +233,27 @@ def _unweighed(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
         places.append(builder.map("where", here, place, np.int64(0)))
     assert inside is not None
     seen = builder.gather(ct, places, list(range(d)), [], (n,), checked=False)
-    return [*nothing, fitted(builder, builder.map("where", inside, seen, builder.const(0, ct.dtype)), weights)]
+    return [
+        *nothing,
+        cotangent_fitted_to(builder, builder.map("where", inside, seen, builder.const(0, ct.dtype)), weights),
+    ]
 
 
 ORDER: dict[str, Rule] = {
-    "sort": _permuted(_sorted_places),
-    "partition": _permuted(_partitioned_places),
-    "kth": Written(_kth),
+    "sort": _rule_of_sorted_places(_places_of_sort),
+    "partition": _rule_of_sorted_places(_places_of_partition),
+    "kth": Written(_differentiable_kth),
     "topk": ZERO,
-    "median": _made_of(decompose_median),
-    "nanmedian": _made_of(decompose_nanmedian),
-    "quantile": _made_of(decompose_quantile),
-    "percentile": _made_of(partial(decompose_quantile, scale=100)),
-    "nanquantile": _made_of(decompose_nanquantile),
-    "nanpercentile": _made_of(partial(decompose_nanquantile, scale=100)),
-    "choose": Linear(_chosen, _unchosen, lambda call, place: place > 0),
-    "interp": Written(_interp),
-    "i0": Tangent(_i0),
-    "bincount": _made_of(decompose_bincount),
-    "histogram": _made_of(_histogram),
-    "histogramdd": Choice(_histogramdd),
+    "median": _rule_of_decomposition(decompose_median),
+    "nanmedian": _rule_of_decomposition(decompose_nanmedian),
+    "quantile": _rule_of_decomposition(decompose_quantile),
+    "percentile": _rule_of_decomposition(partial(decompose_quantile, scale=100)),
+    "nanquantile": _rule_of_decomposition(decompose_nanquantile),
+    "nanpercentile": _rule_of_decomposition(partial(decompose_nanquantile, scale=100)),
+    "choose": Linear(_choose_tangents, _choose_cotangents, lambda call, place: place > 0),
+    "interp": Written(_differentiable_interp),
+    "i0": Tangent(_i0_tangents),
+    "bincount": _rule_of_decomposition(decompose_bincount),
+    "histogram": _rule_of_decomposition(_decompose_any_histogram),
+    "histogramdd": Choice(_histogramdd_rule),
 }

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import Call
+from ..core.call import DifferentiatedCall
 from ..core.kinds import ZERO, Linear, Maybe, Rule, Written
 
 
-def spread(builder: GraphBuilder, value: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
+def spread_over_reduced_axes(builder: GraphBuilder, value: Value, axes: Sequence[int], shape: Sequence[int]) -> Value:
     """A reduction's result along the axes that it has reduced."""
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     return builder.broadcast(builder.reshape(value, kept), shape)
 
 
-def _sum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _sum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.type.dtype)}
 
 
-def _unsum(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-    return [spread(call.builder, cts[0], call.attr("axes"), call.args[0].shape)]
+def _sum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    return [spread_over_reduced_axes(call.builder, cts[0], call.attr("axes"), call.args[0].shape)]
 
 
-def _tree(call: Call) -> dict[int, Value]:
+def _differentiable_product(call: DifferentiatedCall) -> dict[int, Value]:
     """A product as a tree of products of two halves: its derivatives, to any order, divide by nothing."""
     builder, (x,), axes = call.builder, call.args, call.attr("axes")
     kept = [i for i in range(len(x.shape)) if i not in axes]
@@ -45,32 +45,32 @@ def _tree(call: Call) -> dict[int, Value]:
     return {0: builder.cast(builder.reshape(rest, shape), call.node.type.dtype)}
 
 
-def _shares(call: Call) -> Value:
+def _shares_of_extremum(call: DifferentiatedCall) -> Value:
     """For each element its share of the least or greatest one: all, or equal ones where several are that."""
     builder, (x,), axes = call.builder, call.args, call.attr("axes")
-    best = spread(builder, call.result, axes, x.shape)
+    best = spread_over_reduced_axes(builder, call.result, axes, x.shape)
     chosen = builder.cast(builder.map("equal", x, best), x.dtype)
     count = builder.reduce("sum", chosen, axes, x.dtype)
-    return builder.map("divide", chosen, spread(builder, count, axes, x.shape))
+    return builder.map("divide", chosen, spread_over_reduced_axes(builder, count, axes, x.shape))
 
 
-def _extremum(call: Call, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _extremum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     if t is None:
         return {0: None}
-    weighted = call.builder.map("multiply", t, _shares(call))
+    weighted = call.builder.map("multiply", t, _shares_of_extremum(call))
     return {0: call.builder.reduce("sum", weighted, call.attr("axes"), call.node.type.dtype)}
 
 
-def _unextremum(call: Call, cts: dict[int, Value]) -> Sequence[Maybe]:
-    ct = spread(call.builder, cts[0], call.attr("axes"), call.args[0].shape)
-    return [call.builder.map("multiply", ct, _shares(call))]
+def _extremum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    ct = spread_over_reduced_axes(call.builder, cts[0], call.attr("axes"), call.args[0].shape)
+    return [call.builder.map("multiply", ct, _shares_of_extremum(call))]
 
 
-EXTREMUM = Linear(_extremum, _unextremum)
+EXTREMUM = Linear(_extremum_tangents, _extremum_cotangents)
 REDUCTIONS: dict[str, Rule] = {
-    "sum": Linear(_sum, _unsum),
-    "prod": Written(_tree),
+    "sum": Linear(_sum_tangents, _sum_cotangents),
+    "prod": Written(_differentiable_product),
     "min": EXTREMUM,
     "max": EXTREMUM,
     "any": ZERO,

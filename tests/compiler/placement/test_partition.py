@@ -11,12 +11,17 @@ from kernelgraph.compiler.core.cost import CPU
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.control_flow import Loop, add_control_flow_node
-from kernelgraph.compiler.graph.graph import Graph, GraphError, all_graphs, has_places
+from kernelgraph.compiler.graph.graph import Graph, GraphError, graph_and_bodies, has_device_places
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.compiler.placement.clusters import Link, chosen_slots, clusters_of, place_clusters
-from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph
-from kernelgraph.compiler.placement.places import devices_of, follow_places
-from kernelgraph.compiler.placement.replicate import has_collectives, replicate_graph
+from kernelgraph.compiler.placement.clusters import (
+    DeviceLink,
+    choose_device_slots,
+    clusters_of_placed_nodes,
+    place_clusters,
+)
+from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
+from kernelgraph.compiler.placement.places import devices_of_placed_graph, place_nodes_by_arguments
+from kernelgraph.compiler.placement.replicate import has_collectives, replicate_graph_on_devices
 from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.verify.multi_device import find_multi_device_violations, require_safe_multi_device_plan
 from tests.compiler.placement.random_places import F64, OnWrongDevice, mutants, plan_of, random_graph, simulate
@@ -28,16 +33,16 @@ def partitioned(rng: Random) -> tuple[Graph, Partition, int]:
     """A random graph, placed by its places, by choice, or at random."""
     count = rng.randint(2, 4)
     graph = random_graph(rng, count)
-    devices = devices_of(graph, [("cpu", i) for i in range(count)])
-    places = follow_places(graph, devices)
+    devices = devices_of_placed_graph(graph, [("cpu", i) for i in range(count)])
+    places = place_nodes_by_arguments(graph, devices)
     slots = list(places.slots)
     how = rng.random()
     if how < 0.4:
-        slots = chosen_slots(graph, places, CPU, Link(rng.choice([0.0, 1e3]), 1.0))
+        slots = choose_device_slots(graph, places, CPU, DeviceLink(rng.choice([0.0, 1e3]), 1.0))
     elif how < 0.8:
         slots = [None if s is None else rng.randrange(count) for s in slots]
     wanted = [rng.choice([None, rng.randrange(count)]) for _ in graph.outputs]
-    return graph, partition_graph(graph, slots, wanted), count
+    return graph, partition_graph_by_device(graph, slots, wanted), count
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -81,8 +86,10 @@ def test_replicas_give_what_each_device_gives(seed: int) -> None:
     for _ in range(30):
         count = rng.randint(1, 4)
         body = random_graph(rng, 1, placing=0.0)
-        replicas = replicate_graph(body, count)
-        partition = partition_graph(replicas.graph, replicas.slots, [r for _ in body.outputs for r in range(count)])
+        replicas = replicate_graph_on_devices(body, count)
+        partition = partition_graph_by_device(
+            replicas.graph, replicas.slots, [r for _ in body.outputs for r in range(count)]
+        )
         plan = plan_of(partition, count)
         assert not find_multi_device_violations(plan)
         arrays = [np.full((3, 4), rng.random()) for _ in range(len(body.inputs) * count)]
@@ -103,11 +110,11 @@ def two_branches() -> Graph:
 
 def test_branches_go_to_different_devices_if_that_pays() -> None:
     graph = two_branches()
-    places = follow_places(graph, [("cpu", 0), ("cpu", 1)])
-    clusters = clusters_of(graph, places, CPU)
+    places = place_nodes_by_arguments(graph, [("cpu", 0), ("cpu", 1)])
+    clusters = clusters_of_placed_nodes(graph, places, CPU)
     assert [len(c.nodes) for c in clusters] == [3, 3, 1]
-    assert sorted(place_clusters(clusters, 2, Link(10.0, 1e5))) in ([0, 0, 1], [0, 1, 1])
-    assert place_clusters(clusters, 2, Link(1e6, 1e5)) == [0, 0, 0]
+    assert sorted(place_clusters(clusters, 2, DeviceLink(10.0, 1e5))) in ([0, 0, 1], [0, 1, 1])
+    assert place_clusters(clusters, 2, DeviceLink(1e6, 1e5)) == [0, 0, 0]
 
 
 def test_a_value_is_copied_once_to_each_device() -> None:
@@ -115,8 +122,8 @@ def test_a_value_is_copied_once_to_each_device() -> None:
     x = b.map("negative", b.input(ArrayType((4,), F64)))
     outputs = [b.map(op, b.placed(x, ("cpu", 1))) for op in ("exp", "sin", "cos")]
     graph = b.finish(outputs)
-    places = follow_places(graph, devices_of(graph, [("cpu", 0)]))
-    steps = partition_graph(graph, places.slots, [None] * 3).steps
+    places = place_nodes_by_arguments(graph, devices_of_placed_graph(graph, [("cpu", 0)]))
+    steps = partition_graph_by_device(graph, places.slots, [None] * 3).steps
     assert [type(s) for s in steps] == [Part, Move, Part]
 
 
@@ -128,12 +135,14 @@ def test_a_place_in_a_loop_is_refused() -> None:
     control = type("Control", (), {"bodies": (body,)})()
     node = Node("input", (), ArrayType((4,), F64), (("control", control),))
     with pytest.raises(GraphError, match="body of a loop"):
-        follow_places(Graph((node,), (0,), (), (0,)), [("cpu", 0)])
+        place_nodes_by_arguments(Graph((node,), (0,), (), (0,)), [("cpu", 0)])
 
 
 def test_what_is_wrong_is_named() -> None:
     graph = two_branches()
-    plan = plan_of(partition_graph(graph, [None] * 3 + [0, 0, 0, 1, 1, 1, 0, 1][: len(graph.nodes) - 3], [0]), 2)
+    plan = plan_of(
+        partition_graph_by_device(graph, [None] * 3 + [0, 0, 0, 1, 1, 1, 0, 1][: len(graph.nodes) - 3], [0]), 2
+    )
     require_safe_multi_device_plan(plan)
     wrong = type(plan)(plan.devices, plan.values, plan.parts, plan.steps[1:], plan.outputs)
     with pytest.raises(PlanError, match="before it is written"):
@@ -149,6 +158,6 @@ def test_bodies_of_loops_in_loops_are_looked_at_once() -> None:
         values = [b.input(type_), b.input(type_)]
         results = add_control_flow_node(b, Loop(graph, 2, (), 3), values) if depth else values
         graph = b.finish(results)
-    assert len(list(all_graphs(graph))) == 40
-    assert not has_places(graph)
+    assert len(list(graph_and_bodies(graph))) == 40
+    assert not has_device_places(graph)
     assert not has_collectives(graph)
