@@ -77,4 +77,4 @@ def _loop_fills_machine(domain: tuple[int, ...], axes: frozenset[int], model: Co
         return False
     length, rows = (math.prod(domain[i] for i in long if (i in axes) is reduced) for reduced in (True, False))
     units = rows if inner else rows // COLUMNS
-    return units >= model.parallelism or length > model.split_length or rows == 1
+    return units >= model.parallelism or length > model.split_length

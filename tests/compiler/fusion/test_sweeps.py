@@ -100,6 +100,14 @@ def test_two_kernels_where_the_loop_would_be_worse(make: Make, shape: tuple[int,
         assert all(not g.reduced or len(g.stores) == 1 for g in groups) or len(groups) == 1
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_one_core_would_sum_leaves_the_stores_to_all(target: str) -> None:
+    groups = kernels_of(graph_of(loss_and_slope(0), (1 << 14,)), target)
+    assert sorted(len(g.reduced) for g in groups) == [0, 1] and all(len(g.stores) == 1 for g in groups)
+    (group,) = kernels_of(graph_of(loss_and_slope(0), (1 << 12,)), target)
+    assert len(group.stores) == 2
+
+
 def test_what_is_assigned_to_is_stored_after_the_sum_has_read_it() -> None:
     b = GraphBuilder("assigned")
     x = b.input(ArrayType((64, 256), np.dtype("f4")))
