@@ -17,13 +17,14 @@ from ..trace.memory_layout import C, F
 from ..trace.operands import new_traced_result, to_traced_array, to_traced_shape, trace_of_operands, traced_length
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
-from .views import broadcast_to, cast, copy, in_order, moveaxis, reshape, result_type
+from .views import broadcast_to, cast, checked_order, copy, in_order, moveaxis, reshape, result_type
 
 Shape = int | Sequence[int]
 
 
-def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
     """An array of `shape` filled with one value; dtype defaults to the value's own."""
+    order = checked_order(order, "CF") or "C"
     if dtype is None:
         return copy(broadcast_to(to_traced_array(fill_value), shape), order)
     trace = trace_of_operands(fill_value)
@@ -34,15 +35,15 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str = "C", 
     return Tracer(trace, value, layout=F if order == "F" else C)
 
 
-def zeros(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+def zeros(shape: Shape, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
     return full(shape, 0, FLOAT64 if dtype is None else dtype, order=order)
 
 
-def ones(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+def ones(shape: Shape, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
     return full(shape, 1, FLOAT64 if dtype is None else dtype, order=order)
 
 
-def empty(shape: Shape, dtype: Any = None, *, order: str = "C", device: Any = None) -> Tracer:
+def empty(shape: Shape, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
     """Zeros: what is undefined in NumPy is the same in every run here."""
     return zeros(shape, dtype, order=order)
 
@@ -200,7 +201,7 @@ def empty_ndarray(
     """`np.ndarray(shape, dtype)`: an array of any contents. Raises UnsupportedError for one of a buffer."""
     if buffer is not None or strides is not None:
         raise UnsupportedError("np.ndarray of a buffer cannot be traced; write slices, or x.view(dtype)")
-    return empty(shape, dtype, order=order or "C")
+    return empty(shape, dtype, order=order)
 
 
 def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:

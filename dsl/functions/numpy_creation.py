@@ -112,7 +112,7 @@ def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = N
 
 def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
     def function(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Tracer:
-        return make(shape, dtype, order=order or "C")
+        return make(shape, dtype, order=order)
 
     return function
 
@@ -121,7 +121,7 @@ def _full(
     shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Tracer:
     value = array_of_nested_list(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
-    return creation.full(shape, value, dtype, order=order or "C")
+    return creation.full(shape, value, dtype, order=order)
 
 
 def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:

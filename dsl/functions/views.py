@@ -40,9 +40,7 @@ from .indexing import getitem
 
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
-    x = to_traced_array(a)
-    if order not in ("C", "F", "A"):
-        raise ShapeError(f"order={order!r} is none of 'C', 'F' and 'A'")
+    x, order = to_traced_array(a), checked_order(order, "CFA") or "C"
     if memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
         return transpose(reshape(transpose(x), to_traced_shape(shape)[::-1], copy=copy))
     step = ReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
@@ -52,8 +50,18 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     return new_traced_array(found._value, x) if copy else found
 
 
+def checked_order(order: str | None, known: str = "CFAK") -> str | None:
+    """An order of memory as a capital letter; NumPy takes small ones too. Raises ShapeError."""
+    found = order.upper() if isinstance(order, str) else order
+    if found is not None and (len(found) != 1 or found not in known):
+        *first, last = map(repr, known)
+        raise ShapeError(f"order={order!r} is none of {', '.join(first)} and {last}")
+    return found
+
+
 def memory_order(x: Tracer, order: str | None) -> str:
     """`C` or `F`: where an order of memory is asked for, that of the array."""
+    order = checked_order(order)
     if order not in ("A", "K"):
         return order or "C"
     if sum(n != 1 for n in x.shape) < 2:
@@ -72,11 +80,13 @@ def _laid_out(x: Tracer, asked: str) -> Any:
 
 def contiguous(x: Tracer, order: str | None) -> Tracer:
     """The array itself where it lies in this order (A and K are any), else a copy that does."""
+    order = checked_order(order)
     return x if order in (None, "K", "A") else view_of_tracer(x, ContiguousView(order))
 
 
 def in_order(order: str | None, *arrays: Tracer) -> MemoryLayout | None:
     """The layout of a copy in this order."""
+    order = checked_order(order)
     if arrays and has_one_dense_layout(arrays[0]._held.type):
         return None
     if order in ("K", None):
@@ -91,9 +101,8 @@ def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None 
 
 @implements(np.ravel, method=True)
 def ravel(a: Any, order: str = "C") -> Tracer:
+    order = checked_order(order) or "C"
     x = _by_memory(to_traced_array(a)) if order == "K" else to_traced_array(a)
-    if order not in ("C", "F", "A", "K"):
-        raise ShapeError(f"order={order!r} is none of 'C', 'F', 'A' and 'K'")
     if order in ("F", "A") and memory_order(x, order) == "F":
         x = transpose(x)
     return view_of_tracer(x, ContiguousView("C"), ReshapeView((x.size,), True))
@@ -252,7 +261,7 @@ def _each(arrays: tuple[Any, ...], change: Any) -> Any:
 
 @implements(method="copy")
 def _copy_method(x: Tracer, order: str = "C") -> Tracer:
-    return x if x._owner == SCALAR else copy(x, order)
+    return x if x._owner == SCALAR else copy(x, "C" if order is None else order)
 
 
 @implements(np.copy)
@@ -277,7 +286,7 @@ def cast(
     if not np.can_cast(a.dtype, wanted, casting):  # type: ignore[arg-type]
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
-        return contiguous(a, memory_order(a, order) if order == "A" else order)
+        return contiguous(a, memory_order(a, order) if checked_order(order) == "A" else order)
     value = a._trace.builder.cast(a._value, wanted)
     return new_traced_result(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
 
