@@ -131,6 +131,8 @@ def test_means_what_the_graph_means(data: st.DataObject) -> None:
     axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
     dtype = data.draw(st.sampled_from(["f4", "f8", "i4", "f2"]))
     ops = data.draw(st.lists(st.sampled_from(["sum", "max", "argmin", "any"]), min_size=1, max_size=2, unique=True))
+    if dtype == "f2" and "sum" in ops:  # float16 counts to 2,048
+        dtype = "f4"
 
     def make(b: GraphBuilder, x: Value) -> list[Value]:
         y = b.map("add", b.map("multiply", x, x), 1)

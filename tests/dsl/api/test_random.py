@@ -301,7 +301,13 @@ def test_mistakes(mistake: Any, error: Any, text: str) -> None:
 
 
 def test_numpys_own_names_ours() -> None:
-    rng = np.random.default_rng(0)
+    """It is drawn by NumPy, anew in each call, where that is not refused."""
+    rng, same = np.random.default_rng(0), np.random.default_rng(0)
     for function in (lambda x: x + np.random.rand(3), lambda x: x + rng.normal(size=3)):
         with pytest.raises(kg.UnsupportedError, match=r"kg\.random"):
-            kg.kernel_graph(function, device="cpu")(np.zeros(3))
+            kg.kernel_graph(function, device="cpu", untraceable="refuse")(np.zeros(3))
+    f = kg.kernel_graph(lambda x: x + rng.normal(size=3), device="cpu")
+    with pytest.warns(UserWarning, match=r"kg\.random"):
+        first = f(np.zeros(3))
+    for found in (first, f(np.zeros(3))):
+        np.testing.assert_array_equal(found, same.normal(size=3))

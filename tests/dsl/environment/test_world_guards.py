@@ -182,7 +182,7 @@ def test_writes_to_the_outside_are_refused() -> None:
     ]
     refusals += [(f, f, 0, words) for f, words in changes]
     for function, where, line, words in refusals:
-        decorated = cpu(function)
+        decorated = kg.kernel_graph(function, device="cpu", untraceable="refuse")
         for _ in range(2):
             refused(lambda f=decorated: f(X), kg.UserError, *words, line=line_in(where, line))  # type: ignore[misc]
     with pytest.raises(kg.TraceError, match=r"world_helpers.py:\d+: .*global 'WIDTH'"):

@@ -148,14 +148,14 @@ def test_masks_that_are_known_choose() -> None:
 @pytest.mark.parametrize("reduction", [lambda v: np.min(v), lambda v: np.maximum.reduce(v * 1, axis=0)])
 def test_extremes_of_nothing(reduction: Any, dtype: str) -> None:
     def function(x: Any, m: Any) -> Any:
-        return x.sum(), 1 + np.where(m, x, 0) * reduction(x[m])
+        return np.sort(x), 1 + np.where(m, x, 0) * reduction(x[m])
 
     x, none = np.arange(4).astype(dtype), np.zeros(4, bool)
     f = kg.kernel_graph(function, device="cpu")
     some = np.arange(4) > 1
     assert_same(f(x, some), function(x, some))
-    total, rest = f(x, none)
-    assert_same(total, x.sum())
+    sorted_x, rest = f(x, none)
+    assert_same(sorted_x, x)
     with pytest.raises(ValueError, match="zero-size array to reduction operation m") as caught:
         rest.numpy()
     assert f"test_masked.py:{line_in(reduction, 0)}" in caught.value.__notes__[-1]
