@@ -1,6 +1,6 @@
 """A device that is asked for things in; the same device, of which one request fails, and what must follow, out.
 
-`Faults` counts the requests of each kind and lets one fail. `faulty_cpu`, `faulty_fake` and `faulty_cuda` wrap the
+`Faults` counts the requests of each kind and lets one fail. `FaultyCPU`, `faulty_fake` and `faulty_cuda` wrap the
 methods of a device's objects, so that nothing of this is in the devices themselves. `check` runs a program once for
 each request that it makes, lets that fail, and asserts what the pages promise.
 """

@@ -11,6 +11,8 @@ import json
 import multiprocessing
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,27 @@ def run(name: str, info: dict[str, Any], size: str, device: str, pipe: Any) -> N
     pipe.send((f"WRONG: {wrong}" if wrong else "right", times))
 
 
+def print_outcome(name: str, seconds: float, run: Callable[..., None], *args: Any) -> str:
+    """Runs one program in a process of its own, prints what became of it, and returns that in a few words.
+
+    run: takes args and a pipe, into which it sends words and times in seconds."""
+    ours, theirs = multiprocessing.Pipe(False)
+    process = multiprocessing.get_context("fork").Process(target=run, args=(*args, theirs))
+    process.start()
+    theirs.close()
+    words, times = f"no answer in {seconds:g} s", []
+    if ours.poll(seconds):
+        try:
+            words, times = ours.recv()
+        except EOFError:
+            words = "died"
+    process.kill()
+    process.join()
+    labels = zip(("numpy", "first", "", "call"), times, strict=False)
+    print(f"{name:28} {words} ", *(f"{label} {t * 1e3:.1f} ms" for label, t in labels if label), flush=True)
+    return words.split(":")[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path)
@@ -93,33 +116,12 @@ def main() -> None:
     parser.add_argument("--only", default="")
     given = parser.parse_args()
     sys.path.insert(0, str(given.path))
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for path in sorted((given.path / "bench_info").glob("*.json")):
         info = json.loads(path.read_text())["benchmark"]
         if given.only and given.only not in path.stem:
             continue
-        ours, theirs = multiprocessing.Pipe(False)
-        process = multiprocessing.get_context("fork").Process(
-            target=run, args=(path.stem, info, given.size, given.device, theirs)
-        )
-        process.start()
-        theirs.close()
-        words, times = f"no answer in {given.seconds:g} s", []
-        if ours.poll(given.seconds):
-            try:
-                words, times = ours.recv()
-            except EOFError:
-                words = "died"
-        process.kill()
-        process.join()
-        kind = words.split(":")[0]
-        counts[kind] = counts.get(kind, 0) + 1
-        shown = " ".join(
-            f"{label} {t * 1e3:.1f} ms"
-            for label, t in zip(("numpy", "first", "", "call"), times, strict=False)
-            if label
-        )
-        print(f"{path.stem:28} {words}  {shown}", flush=True)
+        counts[print_outcome(path.stem, given.seconds, run, path.stem, info, given.size, given.device)] += 1
     print(", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
     raise SystemExit(1 if set(counts) - {"right"} else 0)
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import copy
-import multiprocessing
 import re
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import kernelgraph as kg
 
-from .npbench import arrays_of, compared
+from .npbench import arrays_of, compared, print_outcome
 
 
 def run(path: Path, device: str, pipe: Any) -> None:
@@ -60,26 +60,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--only", default="")
     given = parser.parse_args()
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for path in sorted(given.path.glob("numpy_benchmarks/benchmarks/*.py")):
         if given.only not in path.stem:
             continue
-        ours, theirs = multiprocessing.Pipe(False)
-        process = multiprocessing.get_context("fork").Process(target=run, args=(path, given.device, theirs))
-        process.start()
-        theirs.close()
-        words, times = f"no answer in {given.seconds:g} s", []
-        if ours.poll(given.seconds):
-            try:
-                words, times = ours.recv()
-            except EOFError:
-                words = "died"
-        process.kill()
-        process.join()
-        kind = words.split(":")[0]
-        counts[kind] = counts.get(kind, 0) + 1
-        labels = zip(("numpy", "first", "", "call"), times, strict=False)
-        print(f"{path.stem:28} {words} ", *(f"{label} {t * 1e3:.1f} ms" for label, t in labels if label), flush=True)
+        counts[print_outcome(path.stem, given.seconds, run, path, given.device)] += 1
     print(", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
     raise SystemExit(1 if {*counts} - {"right", "right, by NumPy"} else 0)
 

@@ -179,7 +179,7 @@ class FusionCover:
             self._prefer_store_order(earlier, number)
 
     def _prefer_store_order(self, earlier: int, later: int) -> None:
-        """Store the one before the other, where nothing stands against it: `order_updates` refuses what does."""
+        """Store the one before the other; `order_groups_before_inplace_updates` refuses what stands against it."""
         if earlier in self.home and later in self.home:
             before, after = self.find(self.home[earlier]), self.find(self.home[later])
             if not self.reaches(after, before) and not self.reaches(before, after):

@@ -132,7 +132,7 @@ def _moved_slice(node: Node, corners: Mapping[int, tuple[int, ...]]) -> Attrs:
 
 def _step_of_starts(group: Group, places: dict[int, BufferLocation]) -> int:
     """What moves a group in a buffer without a change of its kernels: they depend on what is aligned, and on which
-    outputs lie in turn (see `interleaved_outputs`)."""
+    outputs lie in turn (see `interleaved_output_operands`)."""
     steps = {s for number in group.stores for s in places[number].strides if 0 < s <= WIDEST_ZIP}
     return math.lcm(ALIGNMENT, *steps)
 

@@ -50,7 +50,7 @@ class Guard:
 
     @property
     def native_aspect(self) -> str | None:
-        """What native code can watch in its place: see `words_of_aspect`."""
+        """What native code can watch in its place: see `memory_words_of_object_aspect`."""
         if self.how == "attribute" and (self.same is None or self.value is None):
             return _OF_FUNCTIONS.get(self.key)
         return self.how if self.how in ("type", "classes", "size", "bare") else None

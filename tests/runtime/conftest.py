@@ -25,7 +25,7 @@ def engine_comes_to_rest():
 
 @pytest.fixture
 def library(monkeypatch):
-    """Library calls: `add_one` to the write; `fail`; `python_thread` notes the thread it runs on."""
+    """Library calls: `add_one` to the write, which notes the thread that it runs on; `fail`."""
     seen = []
 
     def add_one(reads, writes, attrs):

@@ -112,7 +112,7 @@ class CopyStep:
         self._nbytes = math.prod(target.shape) * target.itemsize
         self.buffers = frozenset((source.buffer, target.buffer))
         self.empty = not self._nbytes
-        self.row = (Pointer(*self._target), Pointer(*self._source), self._nbytes)  # see `copy_task`
+        self.row = (Pointer(*self._target), Pointer(*self._source), self._nbytes)  # see `make_ptx_copy_task`
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
         (s, from_), (t, to) = self._source, self._target

@@ -133,7 +133,7 @@ def _kernel_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequen
 
 
 def pack_member_kernel_arguments(task: Task) -> Task:
-    """A packed task with the pointers of all members before their numbers, as `packed_ptx` reads them."""
+    """A packed task, all members' pointers before their numbers, as `pack_members_into_one_ptx_kernel` reads them."""
     parts = packed_members(task)
     if len(parts) == 1:
         return task
