@@ -184,7 +184,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "runtime/devices/cuda/compile/",
     ),
     "ctypes": (
-        "dsl/core/numpy_memory.py",
+        "dsl/core/spec.py",
         "dsl/interop/dlpack.py",
         "runtime/codegen/",
         "runtime/core/host_pool.py",

@@ -15,7 +15,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import contiguous_strides, memory_view_strides
+from ..layout.operands import contiguous_strides, memory_view_strides
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes

@@ -12,7 +12,7 @@ from itertools import combinations, islice
 
 from ..core.types import ArrayType
 from ..graph.graph import Graph
-from ..layout.index_maps import (
+from ..layout.operands import (
     Map,
     identity_index_map,
     index_map_depends_on,

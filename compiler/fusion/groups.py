@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
 from ..graph.graph import Graph
-from ..layout.index_maps import Map, identity_index_map, index_map_through_node, is_index_map_view, pointwise_index_maps
+from ..layout.operands import Map, identity_index_map, index_map_through_node, is_index_map_view, pointwise_index_maps
 from ..ops.table import OPS
 
 # Why a kernel loads what another one has stored. `amount` and `limit` are what was compared, where numbers decide.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...runtime.core.box_index import Box, BoxIndex, boxes_meet
 from ..graph.graph import Graph, Node
-from ..layout.index_maps import FIXED, Map, shapes_differ_in_unit_axes_only
+from ..layout.operands import FIXED, Map, shapes_differ_in_unit_axes_only
 from ..ops.table import OPS
 from ..passes.materialize import Region, assembly_regions, can_node_be_stored
 from .groups import FusionCover, OpenFusionGroup

@@ -7,6 +7,7 @@ float32 and rounded back after every op (`KernelBody.apply`), as NumPy does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,27 @@ from ...runtime.core.frozen import replace
 from ...runtime.program.user_function import UserFunction
 from ..core.types import BOOL, FLOAT32, HALVES, INT64, DType, bits_of_dtype, integer_dtype, real_dtype
 from .loop_nest import EFFECTS, LOOP, POINT, Instr, Phase, Reduction
-from .primitives import primitive_dtype
+from .primitives import PRIMITIVES, STORED
+
+
+@cache
+def primitive_dtype(name: str, dtypes: tuple[DType, ...], chosen: DType | None = None) -> DType:
+    """The dtype that a primitive gives (`chosen` where it can give several). Raises TypeError if it does not fit."""
+    primitive, operand = PRIMITIVES[name], dtypes[-1]
+    if (
+        len(dtypes) != primitive.arity
+        or operand not in primitive.accepts
+        or any(d != operand for d in dtypes[primitive.same_from :])
+        or any(d != BOOL for d in dtypes[: primitive.same_from])
+    ):
+        raise TypeError(f"primitive {name} does not take ({', '.join(map(str, dtypes))})")
+    if primitive.result is None:
+        return operand
+    if primitive.result != "any":
+        return primitive.result
+    if chosen not in STORED or (name == "bitcast" and (chosen == BOOL or chosen.itemsize != operand.itemsize)):
+        raise TypeError(f"primitive {name} does not give {chosen} from {operand}")
+    return chosen
 
 
 def _kernel_value_method(name: str) -> Callable[..., KernelValue]:

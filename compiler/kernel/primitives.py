@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -187,26 +187,6 @@ PRIMITIVES: dict[str, Primitive] = {
     "gcd": _same_dtype_primitive(np.gcd, UINTS),
     "mulhi": _same_dtype_primitive(_evaluate_multiply_high_primitive, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
-
-
-@cache
-def primitive_dtype(name: str, dtypes: tuple[DType, ...], wanted: DType | None = None) -> DType:
-    """The dtype that a primitive gives (`wanted` where it can give several). Raises TypeError if it does not fit."""
-    primitive, operand = PRIMITIVES[name], dtypes[-1]
-    if (
-        len(dtypes) != primitive.arity
-        or operand not in primitive.accepts
-        or any(d != operand for d in dtypes[primitive.same_from :])
-        or any(d != BOOL for d in dtypes[: primitive.same_from])
-    ):
-        raise TypeError(f"primitive {name} does not take ({', '.join(map(str, dtypes))})")
-    if primitive.result is None:
-        return operand
-    if primitive.result != "any":
-        return primitive.result
-    if wanted not in STORED or (name == "bitcast" and (wanted == BOOL or wanted.itemsize != operand.itemsize)):
-        raise TypeError(f"primitive {name} does not give {wanted} from {operand}")
-    return wanted
 
 
 Load: TypeAlias = Callable[[int, int], Array]

@@ -1,4 +1,4 @@
 """Where elements lie: index maps, operands, shifted windows.
 
-In reading order: index_maps, operands.
+In reading order: operands.
 """

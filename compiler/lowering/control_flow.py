@@ -12,8 +12,7 @@ from ..core.types import ArrayType
 from ..graph.control_flow import Loop as LoopNode
 from ..graph.control_flow import memory_argument_count
 from ..graph.graph import Graph
-from ..layout.index_maps import contiguous_strides
-from ..layout.operands import ALIGNMENT, BufferLocation
+from ..layout.operands import ALIGNMENT, BufferLocation, contiguous_strides
 from ..passes.materialize import MemoryLayout
 
 PlanBody = Callable[[Graph, Sequence[MemoryLayout], frozenset[int]], Plan]

@@ -10,8 +10,7 @@ from ...runtime.program.custom_calls import CustomKernel, NewArray
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph, GraphError
-from ..layout.index_maps import contiguous_strides
-from ..layout.operands import BufferLocation
+from ..layout.operands import BufferLocation, contiguous_strides
 from ..ops.table import OPS
 from ..targets.target import Target
 

@@ -21,8 +21,7 @@ from ..fusion.groups import Group
 from ..graph.builder import exact_node_attrs
 from ..graph.graph import Attrs, Graph, Node
 from ..kernel.body_builder import is_fixed_kernel_constant
-from ..layout.index_maps import is_index_map_view, is_memory_view
-from ..layout.operands import ALIGNMENT, WIDEST_ZIP, BufferLocation
+from ..layout.operands import ALIGNMENT, WIDEST_ZIP, BufferLocation, is_index_map_view, is_memory_view
 
 SOURCES = frozenset({"const", "number", "index"})  # what is neither computed nor in memory
 

@@ -15,8 +15,7 @@ from ..core.types import INT64, UINT64
 from ..graph.graph import Node
 from ..kernel.body_builder import KernelBody, KernelValue, kernel_select
 from ..kernel.loop_nest import POINT, LoopNest, Operand
-from ..layout.index_maps import Map
-from ..layout.operands import BufferLocation
+from ..layout.operands import BufferLocation, Map
 from ..targets.target import Target
 
 if TYPE_CHECKING:

@@ -20,25 +20,23 @@ from ..fusion.groups import Group
 from ..graph.graph import Graph
 from ..kernel.body_builder import KernelBody, KernelValue, lift_kernel_constants
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
-from ..layout.index_maps import (
-    Map,
-    contiguous_strides,
-    identity_index_map,
-    index_map_depends_on,
-    index_map_through_node,
-    is_index_map_view,
-    is_memory_view,
-    pointwise_index_maps,
-)
 from ..layout.operands import (
     ALIGNMENT,
     BufferLocation,
     IterationDomain,
+    Map,
     OperandAccess,
     PlacedLoopNest,
     are_operand_vectors_aligned,
+    contiguous_strides,
+    identity_index_map,
+    index_map_depends_on,
+    index_map_through_node,
     interleaved_output_operands,
+    is_index_map_view,
+    is_memory_view,
     operand_dtypes_of_reduction,
+    pointwise_index_maps,
     shifted_operand_windows,
 )
 from ..ops.table import OPS

@@ -10,8 +10,14 @@ from ...runtime.program.user_function import UserFunction
 from ..fusion.groups import Fusion, Group
 from ..graph.builder import exact_node_attrs
 from ..graph.graph import Graph, Node, joined_user_lines
-from ..layout.index_maps import contiguous_strides, memory_view_strides, reshape_strides
-from ..layout.operands import ALIGNMENT, BufferArray, BufferLocation
+from ..layout.operands import (
+    ALIGNMENT,
+    BufferArray,
+    BufferLocation,
+    contiguous_strides,
+    memory_view_strides,
+    reshape_strides,
+)
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout, assembly_regions
 from ..targets.target import Target

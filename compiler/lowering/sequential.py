@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph
-from ..layout.index_maps import contiguous_strides
-from ..layout.operands import BufferLocation
+from ..layout.operands import BufferLocation, contiguous_strides
 from ..sequential.form import Routine
 from ..sequential.lifting import lift_routine_sizes
 from ..sequential.parallel_turns import routine_for_printing

@@ -1,5 +1,4 @@
-"""The op table: one row per op, with its formulas, dtype rules and references.
+"""The op table: one row per op, with its formulas and references.
 
-In reading order: table, dtype_rules, real, integer, complex, complex_functions, philox, numpy_reference,
-derivatives.
+In reading order: table, real, integer, complex, complex_functions, philox, numpy_reference, derivatives.
 """

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...runtime.core.frozen import dataclass, field
+from ..core import types as rules
 from ..core.types import DType, WeakType, dtype_kind
 from ..kernel.body_builder import (
     KernelBody,
@@ -19,7 +20,6 @@ from ..kernel.body_builder import (
 from . import complex as cx
 from . import complex_functions as an
 from . import derivatives as d
-from . import dtype_rules as rules
 from . import integer as it
 from . import numpy_reference as ref
 from . import philox as rnd

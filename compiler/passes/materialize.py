@@ -16,12 +16,7 @@ from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.control_flow import memory_argument_count
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import (
-    contiguous_strides,
-    memory_view_strides,
-    reshape_strides,
-    shapes_differ_in_unit_axes_only,
-)
+from ..layout.operands import contiguous_strides, memory_view_strides, reshape_strides, shapes_differ_in_unit_axes_only
 from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})

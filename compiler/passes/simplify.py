@@ -12,7 +12,7 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import FLOAT32, FLOAT64, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..layout.index_maps import contiguous_strides, reshape_strides
+from ..layout.operands import contiguous_strides, reshape_strides
 from ..ops.table import OPS
 from .materialize import MemoryLayout
 

@@ -12,8 +12,8 @@ from ...compiler.core.types import DTYPES, dtype_kind, real_dtype
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array, asarray
 from ..array.devices import default_device_kind, name_of, open_device
-from ..core.checks import checked_dtype
 from ..core.errors import DTypeError, TraceError
+from ..core.spec import checked_dtype
 from ..interop.device_sharing import gpu_of
 from ..trace.tracer import Tracer
 

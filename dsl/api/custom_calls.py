@@ -12,10 +12,9 @@ import numpy as np
 from ...compiler.core.types import HALVES, ArrayType
 from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_user_callback
 from ...runtime.program.user_function import FunctionSource
-from ..array.spec import Spec
-from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError
-from ..environment.traced_globals import TracedGlobals
+from ..core.spec import Spec, checked_dtype
+from ..environment.environment import TracedGlobals
 from ..functions.host_calls import require_known_option
 from ..trace.aliasing import assign_array
 from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands

@@ -29,7 +29,7 @@ from ..array.array import Array
 from ..array.conversion import device_of_arguments
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
-from ..environment.traced_globals import TracedGlobals
+from ..environment.environment import TracedGlobals
 from ..functions.masked_values import MaskedSelection, made, masked_operands_together
 from ..jit.pickling import PicklableFunction
 from ..trace.dispatch import NumpyProtocols

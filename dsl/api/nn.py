@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.ops.table import OPS
-from ..core.checks import to_index
 from ..core.errors import ShapeError
+from ..core.spec import to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
 from ..trace.tracer import Tracer

@@ -24,9 +24,9 @@ from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..array.conversion import device_of_arguments
 from ..array.devices import device_named, name_of, open_device
-from ..core.checks import checked_dtype
 from ..core.context import context
 from ..core.errors import DTypeError, NumberError, ShapeError
+from ..core.spec import checked_dtype
 from ..functions.creation import full
 from ..functions.elementwise import apply
 from ..functions.selection import take

@@ -1,4 +1,4 @@
-"""`kg.Array`: its memory, spec, streams, transfers and calls in flight.
+"""`kg.Array`: its memory, streams, transfers and calls in flight.
 
-In reading order: spec, array, devices, conversion, in_numpy, mutation, streams, in_flight, transfer, memory.
+In reading order: array, devices, conversion, in_numpy, mutation, streams, in_flight, transfer, memory.
 """

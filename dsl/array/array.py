@@ -13,10 +13,9 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
-from ..core.numpy_memory import address
+from ..core.spec import Spec, address, spec_of
 from .devices import device_named, name_of, open_device, parse_device_name
 from .in_flight import track_memory
-from .spec import Spec, spec_of
 
 if TYPE_CHECKING:
     from .methods import ArrayMethods  # what `jit/eager` and `__getattr__` give, for type checkers

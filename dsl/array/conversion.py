@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime.program.device import Device
-from ..core.checks import is_plain_array
 from ..core.errors import ArgumentsError
+from ..core.spec import is_plain_array
 from .array import Array, from_numpy
 from .devices import name_of
 

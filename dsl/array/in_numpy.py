@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...runtime.program.device import Device
-from ..core.checks import is_plain_array
 from ..core.errors import Refusal
 from ..core.pytree import flatten, unflatten
+from ..core.spec import is_plain_array
 from .array import Array, from_numpy
 from .conversion import to_kernelgraph_arrays
 

@@ -12,13 +12,12 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...runtime.program.device import Device
-from ..core.checks import checked_dtype, to_shape
 from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
+from ..core.spec import checked_dtype, spec_of, to_shape
 from .array import Array, NumpyMemory, asarray, from_numpy
 from .devices import device_named
 from .in_flight import track_memory
-from .spec import spec_of
 
 
 def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = None) -> np.ndarray[Any, Any]:

@@ -17,8 +17,8 @@ import numpy as np
 from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
 from ...runtime.program.world import Host
 from ..array.array import on_device
-from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError, OptionError
+from ..core.spec import checked_dtype
 from .distributed import current
 from .mesh import Mesh, Sharded, local_axis
 

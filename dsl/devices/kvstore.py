@@ -17,8 +17,8 @@ from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
-from ..array.spec import Spec
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
+from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
 from .distributed import broadcast, current
 from .mesh import Sharded

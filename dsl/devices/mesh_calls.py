@@ -22,11 +22,10 @@ from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.device import Device
 from ...runtime.program.multi_device import MultiDevicePlan
 from ..array.array import Array
-from ..array.spec import Spec, spec_of
 from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, locate_graph_error, user_frames
-from ..core.numpy_memory import kernel_readable_copy, native_byte_order
 from ..core.pytree import Tree, unflatten
+from ..core.spec import Spec, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
 from ..jit.options import Options, checked
 from ..jit.pickling import PicklableFunction

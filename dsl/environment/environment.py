@@ -9,7 +9,9 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any, NoReturn
 
@@ -17,13 +19,136 @@ from ..core.errors import TraceError, UserError, is_numpy_error, is_refusal, is_
 from ..core.object_state import PLAIN, builtin_container_base, container_contents, is_user_class, names_in_code
 from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_objects
-from ..trace.trace import Trace, trace_in_progress
+from ..trace.trace import HOOKS, Trace, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
 from .frozen_containers import frozen_kind, mutating_methods, refuse_container_change
 from .guards import READERS, Guard, containers_in, frozen_state_predicate, sameness_predicate
 from .numpy_proxy import numpy_form
-from .traced_globals import TracedGlobals, traced_import
+
+Read = Callable[[dict[str, Any], str, str], Any]
+Absent = Callable[[dict[str, Any], str], None]
+
+
+class TracedGlobals(dict[str, Any]):
+    """The names of one module while a function of it is traced.
+
+    CPython looks global names up through `__getitem__` where the globals are no exact dict (ceval.c, LOAD_GLOBAL); the
+    names of a class body, relative imports and assignments use the dict's own contents, a copy of the module's."""
+
+    def __init__(
+        self, real: dict[str, Any], read: Read, inside: dict[str, Any], absent: Absent, hooks: Any = None
+    ) -> None:
+        """read: (the module's names, a name, what to call it) -> what traced code gets. inside: its builtins.
+        absent: what to do about a name that the module does not have. hooks: what rewritten functions call."""
+        super().__init__(real)
+        super().__setitem__("__builtins__", inside)
+        self._before = dict(self)
+        self._real = real
+        self._read = read
+        self._absent = absent
+        self._values: dict[str, Any] = {} if hooks is None else {HOOKS: hooks}
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            pass
+        if name in self._real:  # else KeyError: CPython goes on with the builtins
+            found = self._values[name] = self._read(self._real, name, name)
+            return found
+        if dict.__contains__(self, name):  # written by the traced function
+            return dict.__getitem__(self, name)
+        self._absent(self._real, name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[name]  # type: ignore[index]
+        except KeyError:
+            return False
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def check(self, codes: list[Any]) -> None:
+        """Raises TraceError, at the line, if the traced function assigned to a global name."""
+        if len(self) == len(self._before) and all(dict.get(self, k) is v for k, v in self._before.items()):
+            return
+        for name in {*self, *self._before}:
+            if name.startswith("__") and name.endswith("__"):  # Python's own, such as what warnings were shown
+                continue
+            if dict.get(self, name) is not self._before.get(name):
+                raise TraceError(
+                    f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
+                    "return the value instead",
+                    line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
+                )
+
+
+@cache
+def global_lookups_are_traceable() -> bool:
+    """Whether this Python looks names up as `TracedGlobals` needs it.
+
+    In functions, comprehensions, generators and closures."""
+
+    class Doubled(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            return 2 * super().__getitem__(name)
+
+    def sample(n: int) -> Any:
+        return [_PROBE for _ in range(n)], sum(_PROBE for _ in range(n)), (lambda: _PROBE + n)()  # type: ignore[name-defined] # noqa: F821
+
+    scope = Doubled({"_PROBE": 1, "__builtins__": vars(builtins)})
+    try:
+        return all(FunctionType(sample.__code__, scope)(2) == ([2, 2], 4, 4) for _ in range(3))
+    except Exception:
+        return False
+
+
+def traced_import(lift: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`__import__` for traced code."""
+
+    def import_(name: str, *args: Any, **options: Any) -> Any:
+        return lift(builtins.__import__(name, *args, **options))
+
+    return import_
+
+
+class TracedLocals(dict[str, Any]):
+    """The names of a function where a text is evaluated: those that it lacks are the module's."""
+
+    def __init__(self, names: Any, scope: TracedGlobals) -> None:
+        super().__init__(names)
+        self._scope = scope
+
+    def __missing__(self, name: str) -> Any:
+        return self._scope[name]
+
+
+def run_source_text(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
+    """`eval` or `exec` for traced code, which ask an exact dict of names past `TracedGlobals`."""
+    frame = sys._getframe(1)
+    if (names and names[0] is not None) or not isinstance(frame.f_globals, TracedGlobals):
+        return run(source, *names, **options)
+    given = names[1] if names[1:] else None
+    local = TracedLocals(frame.f_locals if given is None else given, frame.f_globals)
+    found = run(source, frame.f_globals, local, **options)
+    if given is not None:
+        for name, x in local.items():
+            if name not in given or given[name] is not x:
+                given[name] = x
+    return found
+
+
+def print_values(*values: Any, **options: Any) -> None:
+    """`print` for traced code: users look at stand-ins with it, which are no texts to the function itself."""
+    print(*values, **options)
+
 
 _ABSENT = object()
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that

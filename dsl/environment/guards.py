@@ -12,8 +12,8 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..array.array import Array
-from ..core.numpy_memory import native_byte_order
 from ..core.object_state import PLAIN, builtin_container_base, comparable_state, container_contents
+from ..core.spec import native_byte_order
 
 Same = Callable[[Any], bool]
 _BY_VALUE = (list, tuple, dict, set, frozenset)  # another one with the same contents is as good

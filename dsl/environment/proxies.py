@@ -18,9 +18,8 @@ from ..core.errors import TraceError
 from ..core.object_state import PLAIN, builtin_container_base, is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace, trace_in_progress
-from .environment import Environment
+from .environment import Environment, TracedGlobals
 from .frozen_containers import blank_container, fill_container, mutating_methods, refuse_container_change
-from .traced_globals import TracedGlobals
 
 WORLD = "_kernelgraph_world"
 _MRO = type.__dict__["__mro__"].__get__

@@ -13,7 +13,7 @@ from ..core.object_state import PLAIN, builtin_container_base, container_content
 from ..core.pytree import ORIGINAL, Tree, is_proxy_class
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
-from .traced_globals import TracedGlobals
+from .environment import TracedGlobals
 
 _VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 

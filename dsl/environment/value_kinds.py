@@ -20,13 +20,20 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..core.errors import TraceError
-from ..core.numpy_memory import native_byte_order
 from ..core.object_state import VIEWS, builtin_container_base, is_immutable_library_class, is_user_class, is_user_module
 from ..core.pytree import is_proxy_class
+from ..core.spec import native_byte_order
 from ..interop.host_import import is_foreign_array
 from ..trace.trace import Trace
 from ..trace.tracer import CAPTURED, Tracer
-from .environment import Environment, StandIn, refuse_native_read
+from .environment import (
+    Environment,
+    StandIn,
+    global_lookups_are_traceable,
+    print_values,
+    refuse_native_read,
+    run_source_text,
+)
 from .frozen_containers import blank_container, fill_container, frozen_kind
 from .numpy_proxy import NumpyRandomProxy, is_numpys, traced_form
 from .proxies import (
@@ -39,7 +46,6 @@ from .proxies import (
     proxy_of_object,
     traced_class,
 )
-from .traced_globals import global_lookups_are_traceable, print_values, run_source_text
 from .type_proxy import TypeProxy
 
 Applies = Callable[[type, Any], bool]

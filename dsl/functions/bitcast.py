@@ -11,8 +11,8 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
-from ..core.checks import checked_dtype
 from ..core.errors import ShapeError, UnsupportedError
+from ..core.spec import checked_dtype
 from ..trace.aliasing import Part, update_part, view_of_tracer, whole_part
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, dtype_kind
-from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
+from ..core.spec import to_index
 from ..trace.dispatch import implements
 from ..trace.operands import axes_without_booleans, to_axes, to_axis, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
-from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError
+from ..core.spec import to_index
 from ..trace.concrete_values import constant_value
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array, trace_of_operands

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, INT64
-from ..core.checks import checked_dtype, to_index, to_length
 from ..core.errors import ShapeError, UnsupportedError, numpy_error_as_ours
+from ..core.spec import checked_dtype, to_index, to_length
 from ..trace.dispatch import implements
 from ..trace.items import COPYTO, convert_for_element
 from ..trace.memory_layout import C, F

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
+from ..core.spec import checked_dtype
 from ..trace.dispatch import implements
 from ..trace.operands import axes_without_booleans, to_axis
 from ..trace.tracer import Tracer

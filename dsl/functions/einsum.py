@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError
+from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer

@@ -10,8 +10,8 @@ import numpy as np
 from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, dtype_kind, promoted_dtype
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest_name_hint
+from ..core.spec import checked_dtype, to_index
 from ..trace.aliasing import (
     ComplexPartView,
     ReadOnlyView,

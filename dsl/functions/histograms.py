@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..core.spec import to_index
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
+from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, convert_for_element, wrap_integer_to_dtype
 from ..trace.operands import (

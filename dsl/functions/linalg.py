@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
+from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
 from ..trace.operands import to_axis, to_traced_array, trace_of_operands
 from ..trace.tracer import Tracer

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpy_error_as_ours
+from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
 from ..trace.items import AS_ARRAY, convert_for_element
 from ..trace.operands import new_traced_result, to_axis, to_traced_array, to_traced_shape, trace_of_operands

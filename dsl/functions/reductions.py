@@ -11,8 +11,8 @@ import numpy as np
 
 from ...compiler.core.combiners import COMBINERS
 from ...compiler.core.types import FLOAT32, FLOAT64, dtype_kind
-from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
+from ..core.spec import checked_dtype
 from ..trace.aliasing import assign_array
 from ..trace.dispatch import implements
 from ..trace.items import convert_for_element
@@ -75,7 +75,7 @@ def reduce(
         if _is_option_given(initial):
             result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
-        result = new_traced_array(reshape(result, kept)._value, result)
+        result = new_traced_array(builder.reshape(result._value, kept), result)
     if combiner.carries_index:
         return assign_to_converted_out(result, out)
     return result if out is None else assign_array(out, result)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import checked_dtype
 from ..core.errors import ShapeError
 from ..core.pytree import is_proxy_class
+from ..core.spec import checked_dtype
 from ..trace.dispatch import SPECIAL, TO_ARRAY
 from ..trace.items import AS_ARRAY, ITEM, Way, convert_for_element, convert_known_value
 from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import FLOAT64, dtype_kind
-from ..core.checks import checked_dtype
 from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpy_error_as_ours
+from ..core.spec import checked_dtype
 from ..trace.dispatch import implements
 from ..trace.operands import Axes, to_axes, to_axis, to_traced_array
 from ..trace.tracer import Tracer

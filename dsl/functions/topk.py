@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime.interpret.topk import numpy_topk as top_places
-from ..core.checks import to_index
 from ..core.errors import ShapeError
+from ..core.spec import to_index
 from ..trace.operands import new_traced_array, to_axis, to_traced_array
 from .gather import looked_up
 from .host_calls import host_call_of_one_result

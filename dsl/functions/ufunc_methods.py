@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, IndexingError, UnsupportedError
+from ..core.spec import checked_dtype, to_index
 from ..trace.aliasing import assign_array
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
 from ..trace.items import convert_for_element

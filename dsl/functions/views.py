@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Value
-from ..core.checks import checked_dtype, to_index
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
+from ..core.spec import checked_dtype, to_index
 from ..trace.aliasing import (
     BroadcastView,
     ContiguousView,

@@ -20,9 +20,9 @@ from ...runtime.program.plan import ENTRY
 from ..array.array import Array, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
 from ..array.in_flight import events_using_memory, track_memory
-from ..array.spec import strided_spec
 from ..array.streams import library_streams, stream_of
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
+from ..core.spec import strided_spec
 from . import dlpack
 
 LEGACY = 1

@@ -15,7 +15,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType, dtype_of
 from ..array.array import Array
 from ..array.devices import open_device
-from ..array.spec import Spec, strided_spec
+from ..core.spec import Spec, strided_spec
 from .device_sharing import LEGACY, ImportedMemory, MemoryProducer, has_torch_storage, memory_extent
 from .host_import import bfloat16_from_foreign
 

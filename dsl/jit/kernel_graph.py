@@ -22,13 +22,12 @@ from ..array.array import Array
 from ..array.conversion import to_kernelgraph_arrays, to_numpy_arrays
 from ..array.devices import gpu_at, name_of, open_device
 from ..array.in_numpy import InNumPy, call_in_numpy
-from ..array.spec import Spec
 from ..array.streams import caller_streams, within_stream_capture
 from ..core.context import busy_threads, context
 from ..core.errors import ArgumentsError, Refusal, UserError, treat_package_as_user_code, user_frames, user_line
 from ..core.host_scalars import Respecialise
-from ..core.numpy_memory import address
 from ..core.pytree import LEAF, Tree, flatten, unflatten
+from ..core.spec import Spec, address
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
 from ..environment.guards import GuardSet
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_owner

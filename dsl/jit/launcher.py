@@ -30,11 +30,10 @@ from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
-from ..array.spec import Spec, spec_of
 from ..array.streams import fork_from_streams, join_streams
 from ..core.host_scalars import Respecialise, lines_of
-from ..core.numpy_memory import address, is_kernel_readable, kernel_readable_copy, native_byte_order
 from ..core.pytree import LEAF, Tree, unflatten
+from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.writes import old_value, watched_objects, writes_of
 from .signature import GENERICS, IdentityKey, StaticArgument, low_offset

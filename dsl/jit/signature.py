@@ -10,12 +10,18 @@ import numpy as np
 
 from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_of
 from ..array.array import Array
-from ..array.spec import Spec, spec_of
-from ..core.checks import is_plain_array, refused_subclass_error
 from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
 from ..core.exact import ATOMS, exact_key
-from ..core.numpy_memory import address, kernel_readable_copy, native_byte_order
 from ..core.pytree import Tree, flatten
+from ..core.spec import (
+    Spec,
+    address,
+    is_plain_array,
+    kernel_readable_copy,
+    native_byte_order,
+    refused_subclass_error,
+    spec_of,
+)
 from ..environment.argument_properties import NeedOpenedArguments
 from ..interop.device_sharing import SharedArray, as_call_leaf, gpu_of, import_array
 from ..interop.fast_import import import_foreign_array, register_foreign_type

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...runtime.core.frozen import dataclass
-from ..array.spec import Spec
 from ..core.host_scalars import Host
 from ..core.pytree import Tree
+from ..core.spec import Spec
 from ..environment.guards import GuardSet
 from ..state.changes import StateChanges
 

@@ -8,7 +8,7 @@ something is assigned while it matters, and not before.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,11 +20,27 @@ from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .dispatch import ATTRIBUTES, SPECIAL
 from .items import AS_ARRAY, CAST, ITEM, Way, convert_for_element
-from .memory_layout import LayoutOfView, MemoryLayout, StandIn, UfuncResultLayout, dense_stand_in, resolve_memory_layout
+from .memory_layout import (
+    LayoutOfView,
+    MemoryLayout,
+    StandIn,
+    UfuncResultLayout,
+    UnknownLayout,
+    dense_stand_in,
+    has_one_dense_layout,
+    resolve_memory_layout,
+)
 from .operands import to_traced_shape
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
 Part = tuple[Value, tuple[int, ...], tuple[int, ...]]  # what is assigned, and the (starts, steps) of where it goes
+Order = Callable[[Sequence[Tracer]], MemoryLayout | None]  # the arrays that a copy is made of -> how it lies
+COPY_ORDERS: dict[str, Order | None] = {}  # what gives copies -> how they lie; filled by `view_rules`
+# what NumPy makes a scalar of, and what an array of no axis, however we come by it
+WITHOUT_AXES: dict[str, Any] = {
+    **dict.fromkeys(("einsum", "inner", "kron", "take"), SCALAR),
+    **dict.fromkeys(("i0", "piecewise", "select")),
+}
 
 
 class ViewStep(Protocol):
@@ -520,3 +536,43 @@ def converted_for_assignment(value: Any, target: Tracer, way: Way) -> Value:
 
 
 ATTRIBUTES.update(flat=flat_view, shape=reshape_in_place, part=lambda half, value: store_elements(half, value, CAST))
+
+
+def unknown_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+    """Results that are parts of one array."""
+    return UnknownLayout()
+
+
+def own_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """The result of a function that gives copies, in memory of its own; what was given as `out` stays."""
+    if type(result) is Tracer:
+        return _own_copy(key, result, args, options)
+    if isinstance(result, (tuple, list)) and any(type(r) is Tracer for r in result):
+        found = [_own_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
+        return result._make(found) if hasattr(result, "_make") else type(result)(found)
+    return result
+
+
+def _own_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
+    if any(x is a for a in (*args[1:], *options.values())):
+        return x
+    if not x.shape and key in WITHOUT_AXES:
+        return Tracer(x._trace, x._value, WITHOUT_AXES[key])
+    if x._owner == SCALAR:
+        return x
+    order = COPY_ORDERS[key]
+    simple = order is None or (has_one_dense_layout(x._held.type) and order is not unknown_layout)
+    layout = None if simple or order is None else order([*_array_arguments((*args, *options.values()))])
+    if x._parent is None and x._owner is None and not any(x is a for a in args):
+        x._layout = layout
+        return x
+    return Tracer(x._trace, x._value, layout=layout)
+
+
+def _array_arguments(args: Sequence[Any]) -> Iterator[Tracer]:
+    for a in args:
+        if type(a) is Tracer:
+            if a.shape:
+                yield a
+        elif isinstance(a, (tuple, list)):
+            yield from _array_arguments(a)

@@ -20,7 +20,7 @@ DEPENDS_ON_DATA: set[Any] = set()  # those of them that NumPy can do, which has 
 REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `unsupported`
 # types of operands with ways of their own: (op and operands, NumPy function, ufunc, to an array); by `masked_values`
 SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
-GIVES: dict[str, Callable[..., Any]] = {}  # what gives copies -> what sees to that; filled by `sharing`
+GIVES: dict[str, Callable[..., Any]] = {}  # what gives copies -> what sees to that; filled by `view_rules`
 UFUNCS: dict[str, Callable[..., Any]] = {}  # what a call, a reduction, ... of a ufunc does; filled by `elementwise`
 TO_ARRAY: dict[type, Callable[..., Any]] = {}  # how lists that hold traced arrays become one; by `sequences`
 ATTRIBUTES: dict[str, Callable[..., Any]] = {}  # how `x.flat` is read, `x.shape`, `x.real` assigned

@@ -25,8 +25,8 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, dtype_kind
 from ...compiler.graph.graph import Value
-from ..core.checks import checked_dtype
 from ..core.errors import ConversionError, numpy_error_as_ours
+from ..core.spec import checked_dtype
 from .concrete_values import constant_value
 from .dispatch import TO_ARRAY
 from .operands import is_traced, to_graph_operand, to_traced_array

@@ -9,10 +9,16 @@ import numpy as np
 
 from ...compiler.graph.builder import Scalar
 from ...compiler.graph.graph import Value
-from ..core import checks
-from ..core.checks import checked_dtype, describe_value, is_plain_array, refused_subclass_error, to_index
+from ..core import spec
 from ..core.errors import AxisError, DTypeError, ShapeError, TraceError
-from ..core.numpy_memory import native_byte_order
+from ..core.spec import (
+    checked_dtype,
+    describe_value,
+    is_plain_array,
+    native_byte_order,
+    refused_subclass_error,
+    to_index,
+)
 from .dispatch import SPECIAL, TO_ARRAY
 from .trace import Trace, current_trace
 from .tracer import CAPTURED, SCALAR, TracedNumber, Tracer, check_trace_alive
@@ -172,4 +178,4 @@ def to_traced_shape(shape: Any) -> tuple[int, ...]:
     """A tuple of Python ints from an int or a sequence of ints, traced or not. Raises DTypeError, TraceError."""
     if isinstance(shape, Tracer):
         shape = shape._known_scalar("cannot be a shape", "pass it as a Python int argument of the function")
-    return checks.to_shape(shape)
+    return spec.to_shape(shape)

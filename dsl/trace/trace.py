@@ -15,7 +15,7 @@ from ...compiler.graph.graph import Value
 from ..core.context import context
 from ..core.errors import Refusal, TraceError, raised_outside_package, refusal_at_user_line
 from ..core.host_scalars import HostScalarCode
-from ..core.numpy_memory import native_byte_order
+from ..core.spec import native_byte_order
 
 
 class EnvironmentLike(Protocol):

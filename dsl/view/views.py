@@ -20,9 +20,9 @@ from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.timeline import predict_timeline, tasks_in_issue_order
 from ..api.profile import profile
 from ..array.in_flight import waitall
-from ..array.spec import Spec
 from ..core.errors import UserError
 from ..core.pytree import flatten
+from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import SpecializationEvent
 from ..report.page import page

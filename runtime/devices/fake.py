@@ -295,6 +295,7 @@ class FakeExecutable(Executable):
         self.way = way
         self._roots = plan_boundary(plan).roots
         self._buffers_of_task = [{region.buffer for region in (*task.reads, *task.writes)} for task in plan.tasks]
+        self._tasks = [(task, control_flow_bodies(task)) for task in plan.tasks]
 
     def run(
         self,
@@ -313,10 +314,10 @@ class FakeExecutable(Executable):
                             device.log.append(("after", stream, getattr(event, "number", None)))
                     if poison and poison.is_poisoned(number):
                         continue
-                    task = plan.tasks[number]
+                    task, bodies = self._tasks[number]
                     addresses = [m if o is None else arena + o for m, o in zip(memories, plan.offsets, strict=True)]
                     try:
-                        self._log_launch(stream, task, addresses, scalars)
+                        self._log_launch(stream, task, bodies, addresses, scalars)
                     except BaseException as error:
                         poison.fail(number, error_with_task_location(error, task, plan.program.name))
                 case Record(stream, number):
@@ -339,15 +340,17 @@ class FakeExecutable(Executable):
         predicted = [c.predicted for c in report.candidates if c.name == report.chosen] if report else []
         return events, FakeTiming(events, predicted[0] if predicted else math.nan)
 
-    def _log_launch(self, stream: int, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> None:
+    def _log_launch(
+        self, stream: int, task: Task, bodies: Sequence[Plan], addresses: Sequence[Any], scalars: Sequence[Any]
+    ) -> None:
         self.device.log.append(("launch", stream, task.name, self._argument_values(task, addresses, scalars)))
         error = self.device.count_call("launch") or self.device.count_call("work")
         if error is not None:
             raise error
-        if control_flow_bodies(task):
+        if bodies:
             run_control_flow(
                 task,
-                [self._log_iteration(stream, body) for body in control_flow_bodies(task)],
+                [self._log_iteration(stream, body) for body in bodies],
                 FakeLoopDevice(),
                 addresses,
                 scalars,
@@ -357,7 +360,8 @@ class FakeExecutable(Executable):
         def iteration(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
             for step in body.steps:
                 if isinstance(step, Launch):
-                    self._log_launch(stream, body.tasks[step.task], addresses, numbers)
+                    task = body.tasks[step.task]
+                    self._log_launch(stream, task, control_flow_bodies(task), addresses, numbers)
 
         return iteration
 

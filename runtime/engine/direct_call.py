@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen import native_callable
-from ..codegen.native_callable import (
+from ..codegen import word_language
+from ..codegen.word_language import (
     DATA_AT,
     DTYPE_AT,
     HEAD,
@@ -46,7 +46,7 @@ def memory_words_of_object_aspect(aspect: str, holder: Any, value: Any) -> Words
     """Words that are there for as long as an aspect of an object is this value. None: there are no such words.
 
     aspect: a key of `ASPECTS`. What the addresses point to lives as long as the holder and the value."""
-    found = ASPECTS[aspect](holder, value) if native_callable.machine_code_can_read_bytes_objects() else None
+    found = ASPECTS[aspect](holder, value) if word_language.machine_code_can_read_bytes_objects() else None
     return found if found and all(read_memory_word(address) == word for address, word in found) else None
 
 
@@ -255,11 +255,7 @@ def make_direct_call(
 def direct_call_self_test() -> bool:
     """The self-test: whether objects lie in memory as `words.records` says."""
     found = native_engine_functions()
-    if (
-        found is None
-        or not native_callable.machine_code_can_read_bytes_objects()
-        or not _pool_block_layout_as_expected()
-    ):
+    if found is None or not word_language.machine_code_can_read_bytes_objects() or not _pool_block_layout_as_expected():
         return False
     base = np.arange(24, dtype=np.float32)
     samples: list[np.ndarray[Any, Any]]

@@ -24,7 +24,7 @@ import time
 from functools import cache
 from typing import Any, Protocol
 
-from ..codegen import elf_loader, llvm_jit, native_callable, word_language
+from ..codegen import elf_loader, llvm_jit, word_language
 from ..core.disk_cache import sha256_digest
 from ..core.errors import CompileError
 from ..core.settings import settings
@@ -116,11 +116,9 @@ class EngineFunctions:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
-        sources = [
-            word_language.module_source_text(m) for m in (word_language, native_callable, native_records, *TEXTS)
-        ]
+        sources = [word_language.module_source_text(m) for m in (word_language, native_records, *TEXTS)]
         self.code = code = llvm_jit.compile_llvm_ir_lazily(
-            sha256_digest("engine", *sources, *ENTRIES, native_callable.HEAD),
+            sha256_digest("engine", *sources, *ENTRIES, word_language.HEAD),
             lambda: word_language.translate_words_to_llvm(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )

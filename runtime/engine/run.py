@@ -52,28 +52,6 @@ class FailedEvent:
         raise self.error.with_traceback(self.traceback)
 
 
-class DoneEvent:
-    """An event that has happened: well, or badly."""
-
-    __slots__ = ("failure",)
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.failure = None if error is None else FailedEvent(error)
-
-    def query(self) -> bool:
-        return True
-
-    def finish(self) -> None:
-        """There is nothing to wait for."""
-
-    def wait(self) -> None:
-        if self.failure is not None:
-            self.failure.raise_error()
-
-
-DONE = DoneEvent()
-
-
 class RunRecord:
     """The native words of one call of a plan."""
 

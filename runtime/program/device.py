@@ -85,6 +85,29 @@ def error_of_event(event: Event) -> Exception | None:
     return None
 
 
+class DoneEvent:
+    """An event that has happened: well, or badly."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self, failure: Any = None) -> None:
+        """failure: what raises the error at every wait."""
+        self.failure = failure
+
+    def query(self) -> bool:
+        return True
+
+    def finish(self) -> None:
+        """There is nothing to wait for."""
+
+    def wait(self) -> None:
+        if self.failure is not None:
+            self.failure.raise_error()
+
+
+DONE = DoneEvent()
+
+
 class Stream(Protocol):
     """Work in order, that a caller puts calls on: they follow what is there, and what comes later follows them."""
 

@@ -184,11 +184,13 @@ def add_output_completion_nodes(
     """
     targets = [_maximal_stream_nodes(mask, waits.before) for mask in writers]
     if targets:
-        covered = 0
+        rest = (1 << nodes.tasks) - 1
         for mask in targets:
-            for v in members_of_bitmask(mask):
-                covered |= waits.before[v]
-        rest = (1 << nodes.tasks) - 1 & ~covered
+            rest &= ~mask
+        if rest:
+            for mask in targets:
+                for v in members_of_bitmask(mask):
+                    rest &= ~waits.before[v]
         if rest:
             targets[-1] = _maximal_stream_nodes(targets[-1] | rest, waits.before)
     made: dict[int, int] = {}

@@ -31,7 +31,7 @@ from .dsl.array.memory import empty_cache as empty_cache, memory_limit as memory
 from .dsl.api.custom_calls import host as host, kernel as kernel
 from .dsl.api.elementwise import Elementwise as Elementwise, elementwise as elementwise
 from .dsl.api.profile import Profile as Profile, profile as profile
-from .dsl.array.spec import Spec as Spec, spec as spec
+from .dsl.core.spec import Spec as Spec, spec as spec
 from .dsl.array.streams import Event as Event, Stream as Stream, current_stream as current_stream, default_stream as default_stream, stream as stream, synchronize as synchronize
 from .runtime.core.errors import CompileError as CompileError, DeviceLost as DeviceLost, KernelGraphError as KernelGraphError, LaunchError as LaunchError, OutOfMemory as OutOfMemory, PlanError as PlanError, RankError as RankError
 from .runtime.core.settings import override as override, settings as settings

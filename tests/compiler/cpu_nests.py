@@ -18,8 +18,9 @@ from kernelgraph.compiler.core.types import (
     complex_dtype,
     real_dtype,
 )
+from kernelgraph.compiler.kernel.body_builder import primitive_dtype
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.kernel.primitives import PRIMITIVES, primitive_dtype
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES
 
 DTYPES = list(SHORT_NAMES)
 REALS = [d for d in DTYPES if d.kind != "c"]

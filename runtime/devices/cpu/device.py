@@ -26,9 +26,9 @@ from ...engine.direct_call import Direct, DirectArgument, call_table_packers, ma
 from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan
 from ...engine.engine import NativeEngine, engine_of_process, engine_thread_count, native_engine_functions
 from ...engine.host_steps import make_control_flow_call
-from ...engine.run import DONE, DoneEvent, DoneTiming, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
+from ...engine.run import DoneTiming, FailedEvent, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
 from ...interpret.serial import Call, error_with_task_location, run_plan_serially, serial_calls_of_tasks
-from ...program.device import Device, Executable, Timing, error_of_event
+from ...program.device import DONE, Device, DoneEvent, Executable, Timing, error_of_event
 from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_plan
 from ...program.plan import Record as RecordStep
 from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
@@ -150,7 +150,7 @@ class CPUExecutable(Executable):
         calls = self._calls if recorder is None else time_serial_task_calls(recorder, self.plan, self._calls)
         poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
         errors = run_plan_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
-        return tuple(DONE if error is None else DoneEvent(error) for error in errors)
+        return tuple(DONE if error is None else DoneEvent(FailedEvent(error)) for error in errors)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]

@@ -5,8 +5,15 @@
 
 from __future__ import annotations
 
-from ...codegen.native_callable import BYTES_AT, DATA_AT, DTYPE_AT, LENGTH_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, TYPE_AT
 from ...codegen.word_language import (
+    BYTES_AT,
+    DATA_AT,
+    DTYPE_AT,
+    LENGTH_AT,
+    NDIM_AT,
+    SHAPE_AT,
+    STRIDES_AT,
+    TYPE_AT,
     copy,
     launch,
     load,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelgraph.runtime.codegen.native_callable import read_memory_word
+from kernelgraph.runtime.codegen.word_language import read_memory_word
 from kernelgraph.runtime.engine.direct_call import ASPECTS, direct_call_self_test, memory_words_of_object_aspect
 
 pytestmark = pytest.mark.skipif(not direct_call_self_test(), reason="objects lie otherwise")

@@ -16,8 +16,7 @@ from ....core.cost import gpu_cost_model
 from ....core.types import SHORT_NAMES, DType
 from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
-from ....layout.index_maps import contiguous_strides
-from ....layout.operands import BufferArray, are_operand_vectors_aligned
+from ....layout.operands import BufferArray, are_operand_vectors_aligned, contiguous_strides
 from ..kernel import cuda_kernel_of_nest
 from ..launch_shape import cuda_grid_and_block
 

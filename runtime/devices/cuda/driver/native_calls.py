@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from ....codegen import llvm_jit, native_callable, word_language
+from ....codegen import llvm_jit, word_language
 from ....core.disk_cache import sha256_digest
 from ....core.errors import CompileError
 from . import words as w
@@ -21,11 +21,11 @@ class NativeDriverCalls:
     """The functions of `driver.words`. Raises CompileError where they cannot be built."""
 
     def __init__(self) -> None:
-        if not native_callable.machine_code_can_read_bytes_objects():
+        if not word_language.machine_code_can_read_bytes_objects():
             raise CompileError("this Python has no place for them")
-        sources = [word_language.module_source_text(m) for m in (word_language, native_callable, w)]
+        sources = [word_language.module_source_text(m) for m in (word_language, w)]
         self._code = llvm_jit.compile_llvm_ir_lazily(
-            sha256_digest("cuda calls", *sources, *ENTRIES, native_callable.HEAD),
+            sha256_digest("cuda calls", *sources, *ENTRIES, word_language.HEAD),
             lambda: word_language.translate_words_to_llvm([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )
@@ -37,7 +37,7 @@ class NativeDriverCalls:
 
         takes_long: the interpreter lock is given back during the call."""
         words = [*self._python, _address_of_ctypes_function(found), int(takes_long)]
-        return native_callable.make_builtin_from_machine_code(
+        return word_language.make_builtin_from_machine_code(
             self._code.functions["call_driver_function"], words, (self._code, found)
         )
 
@@ -45,7 +45,7 @@ class NativeDriverCalls:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
         words = [*self._python, _address_of_ctypes_function(found)]
-        return native_callable.make_builtin_from_machine_code(
+        return word_language.make_builtin_from_machine_code(
             self._code.functions["call_driver_status_function"], words, (self._code, found)
         )
 
@@ -63,7 +63,7 @@ class NativeDriverCalls:
             record[w.ROWS // 8 + 2 * i], record[w.ROWS // 8 + 2 * i + 1] = which, add
         self._prepare(ctypes.addressof(record))
         words = [*self._python, ctypes.addressof(record)]
-        return native_callable.make_builtin_from_machine_code(
+        return word_language.make_builtin_from_machine_code(
             self._code.functions["launch_one_node_graph"], words, (self._code, record, held)
         )
 

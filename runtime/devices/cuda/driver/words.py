@@ -6,8 +6,16 @@ record, is said at the offsets below, in bytes.
 
 from __future__ import annotations
 
-from ....codegen.native_callable import BYTES_AT
-from ....codegen.word_language import WordInstruction, load, mutex_init, mutex_lock, mutex_unlock, stack, store
+from ....codegen.word_language import (
+    BYTES_AT,
+    WordInstruction,
+    load,
+    mutex_init,
+    mutex_lock,
+    mutex_unlock,
+    stack,
+    store,
+)
 
 # C functions of Python: an int to a word (all ones and an exception if it is none), a word to an int, the interpreter
 # lock given back and taken again.
