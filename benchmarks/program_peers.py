@@ -63,7 +63,7 @@ def peer(name: str, module: Any, case: Case, arguments: Any) -> Peer:
         except TimeoutError:
             return Peer(None, bool(changed), f"compiles for more than {SECONDS} s")
         except Exception as error:
-            reason = _short(error)
+            reason = short(error)
         else:
             return Peer(call, bool(changed))
     return Peer(None, False, reason)
@@ -87,7 +87,7 @@ def _differs(a: Any, b: Any) -> bool:
     return isinstance(a, np.ndarray) and not np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
     text = " ".join(str(error).split()).replace("|", "/")
     for start in ("Failed in nopython mode pipeline (step: nopython frontend) ", "other results"):
         text = text.replace(start, "" if start != "other results" else "other results ")

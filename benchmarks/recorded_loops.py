@@ -25,8 +25,9 @@ PARSER.add_argument("--only", nargs="*", default=[])
 PARSER.add_argument("--seconds", type=float, default=0.3, help="for each candidate")
 PARSER.add_argument("--no-peers", action="store_true")
 PARSER.add_argument("--turns", type=int, nargs="*", default=[])
-OPTIONS = PARSER.parse_args()
-pin(2)
+OPTIONS = PARSER.parse_args() if __name__ == "__main__" else PARSER.parse_args([])
+if __name__ == "__main__":
+    pin(2)
 
 import time
 from collections.abc import Callable

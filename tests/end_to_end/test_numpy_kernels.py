@@ -12,15 +12,18 @@ import kernelgraph as kg
 from kernelgraph.dsl.core.pytree import flatten
 from tests.dsl.tracing import assert_same
 
-from .numpy_kernels import Case, cases
+from .numpy_kernels import LOOPS, Case, cases
 
 CASES = cases()
 
 
-BY_NUMPY = {"romberg"}  # whose table of lists grows until a value ends it
+BY_NUMPY = {
+    "romberg",  # whose table of lists grows until a value ends it
+    "knapsack",  # whose slices are as long as each other, if a value is not too large
+}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [*CASES, *cases(LOOPS)], ids=lambda c: f"{c.field}-{c.name}")
 def test_results_and_arguments(case: Case) -> None:
     decorated = kg.kernel_graph(case.function, device="cpu", untraceable="numpy" if case.name in BY_NUMPY else "refuse")
     check(case, decorated)
