@@ -1,22 +1,28 @@
 """GradBench's evaluations, run as they are: they send inputs to kernelgraph, and judge what it answers.
 
-python -m tests.gradbench CHECKOUT [evaluation ...] [--text FILE]    (or: make gradbench GRADBENCH=CHECKOUT)
+python -m tests.gradbench CHECKOUT [evaluation ...] [--text FILE] [--beside jax pytorch]
+(or: make gradbench GRADBENCH=CHECKOUT)
 
 CHECKOUT is GradBench's repository, with cpp/json.hpp (its cpp/Makefile says where from), the golden implementations
 (`make -C CHECKOUT/tools/manual`) and the packages pydantic and dataclasses-json. `ours` and `golden` are the best
 milliseconds of a run: KERNELGRAPH_THREADS=1 gives ours one thread, as the golden ones of C++ have; `first` is the first
-run, with compiling, in seconds. `--text` is what the LSTM reads, if the checkout has not got its large files.
+run, with compiling, in seconds. `--beside` times GradBench's functions for other libraries on the same inputs; those of
+JAX are waited for. `--text` is what the LSTM reads, if the checkout has not got its large files.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
+import math
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +44,10 @@ OPTIONS: dict[str, str] = {
     "particle": "",
 }
 WITHOUT_TIME = "hello"
+LIMIT = 60  # seconds of one function and input
 
 
-def run_evaluation(name: str, checkout: Path, seconds: float) -> list[dict[str, Any]]:
+def run_evaluation(name: str, seconds: float, beside: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What GradBench says of each answer: function, input's description, valid, error, milliseconds."""
     evaluation = importlib.import_module("gradbench.eval")
     module = importlib.import_module(f"gradbench.evals.{name}.run")
@@ -52,6 +59,7 @@ def run_evaluation(name: str, checkout: Path, seconds: float) -> list[dict[str, 
         self.id += 1
         if message["kind"] == "evaluate":
             answer |= answered(name, message, rows)
+            rows[-1] |= {library: milliseconds_of(library, name, message) for library in beside}
         elif message["kind"] == "analysis":
             rows[-1] |= {"valid": message["valid"], "error": message.get("error", ""), **golden}
         return answer
@@ -87,7 +95,7 @@ def answered(name: str, message: Any, rows: list[dict[str, Any]]) -> dict[str, A
             start = time.perf_counter()
             found = compute(*arguments)
             times.append(time.perf_counter() - start)
-            if time.perf_counter() - began > 60:
+            if time.perf_counter() - began > LIMIT:
                 break
         row |= {"ours": 1e3 * min(times), "first": times[0]}
         return {"output": answer(found)}
@@ -96,12 +104,41 @@ def answered(name: str, message: Any, rows: list[dict[str, Any]]) -> dict[str, A
         return {"success": False, "error": row["error"]}
 
 
+def milliseconds_of(library: str, name: str, message: Any) -> float:
+    """The best run of GradBench's function for another library; NaN where there is none, infinity where it fails."""
+    module = f"gradbench.tools.{library}.{name}"
+    if name == WITHOUT_TIME or importlib.util.find_spec(module) is None:
+        return math.nan
+    signal.alarm(LIMIT)
+    try:
+        function = getattr(importlib.import_module(module), message["function"])
+        found = function.wrapped(message["input"] | {"min_runs": 3})  # the first compiles
+        return float(min(t["nanoseconds"] for t in found["timings"])) / 1e6
+    except Exception as error:
+        print(f"{library}, {name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+        return math.inf
+    finally:
+        signal.alarm(0)
+
+
+def wait_for_results() -> None:
+    """GradBench times functions of JAX until they return, which they do before they are done."""
+    wrap, ready = importlib.import_module("gradbench.wrap"), importlib.import_module("jax").block_until_ready
+    plain = wrap.multiple_runs
+    wrap.multiple_runs = lambda **options: lambda f: plain(**options)(lambda given: ready(f(given)))
+
+
+def _raise_timeout(*_: Any) -> None:
+    raise TimeoutError(f"no end in {LIMIT} s")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("evaluations", nargs="*", default=list(OPTIONS))
     parser.add_argument("--text", type=Path)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each function and input")
+    parser.add_argument("--beside", nargs="*", default=[], help="jax, pytorch, tensorflow")
     options = parser.parse_args()
     checkout = options.checkout.resolve()
     if not (checkout / "python" / "gradbench").is_dir():
@@ -113,17 +150,21 @@ def main() -> int:
         shutil.copy(options.text, text)
     sys.path.insert(0, str(checkout / "python" / "gradbench"))
     os.chdir(checkout)
+    signal.signal(signal.SIGALRM, _raise_timeout)
+    if "jax" in options.beside:
+        wait_for_results()
     failures = 0
     for name in options.evaluations:
         try:
-            rows = run_evaluation(name, checkout, options.seconds)
+            rows = run_evaluation(name, options.seconds, options.beside)
         except Exception:
             rows = [{"function": "", "of": "", "valid": False, "error": traceback.format_exc()}]
         valid = sum(row["valid"] for row in rows)
         failures += not rows or valid < len(rows)
+        shown = ("ours", "golden", "first", *options.beside)
         print(f"{name}: {valid} of {len(rows)} valid", flush=True)
         for row in rows:
-            times = "".join(f"  {k} {row[k]:.3f}" for k in ("ours", "golden", "first") if k in row)
+            times = "".join(f"  {k} {row[k]:.3f}" for k in shown if row.get(k, math.nan) == row.get(k))
             print(f"    {row['function']:10} {row['of']:28}{times}{'' if row['valid'] else '  WRONG'}")
             if row["error"]:
                 print("        " + row["error"].strip()[-1500:].replace("\n", "\n        "))
