@@ -13,14 +13,20 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.settings import settings
-from ...runtime.engine.communicator import CONTENT_BYTES, Agreement, RankCommunicator, agreement_on_one
+from ...runtime.engine.communicator import (
+    CONTENT_BYTES,
+    Agreement,
+    RankCommunicator,
+    agreement_on_one,
+    join_contents,
+)
 from ...runtime.program.world import JOINS, Host, World
 from ...runtime.worlds.alone import SingleRankWorld
 from ...runtime.worlds.threads import run_ranks_as_threads
@@ -133,13 +139,13 @@ def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
     """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
     communicator, array = current(), np.asarray(x)
     dtype, agreement = _reduction(op, array.dtype, array.shape)
-    given = np.ascontiguousarray(array, dtype)
-    result = np.empty_like(given)
+    given = np.ascontiguousarray(array, dtype).reshape(-1)
+    result = np.empty(given.size, dtype)
     if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
-        communicator.run(agreement, partial(_join_contents, JOINS[op], result), given.tobytes())
+        communicator.run(agreement, lambda contents: join_contents(JOINS[op], contents, result), given)
     else:
         communicator.run(agreement, lambda _: communicator.world.all_reduce(given, result, op))
-    return result.reshape(array.shape).astype(array.dtype, copy=False)
+    return result.astype(array.dtype, copy=False).reshape(array.shape)
 
 
 @lru_cache(maxsize=512)
@@ -155,19 +161,13 @@ def _reduction(op: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[n
     return found, agreement_on_one(f"kg.distributed.all_reduce {op}", dtype, shape)
 
 
-def _join_contents(join: np.ufunc, result: Host, contents: Host) -> None:
-    """In the order of the ranks: the same bits on each."""
-    every = contents[:, : result.nbytes].view(result.dtype)
-    join.reduce(every, 0, None, result.reshape(-1))
-
-
 def all_gather(x: Any) -> np.ndarray[Any, Any]:
     """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
     communicator, given = current(), _plain(x)
     result = np.empty((communicator.world.size, *given.shape), given.dtype)
 
     def copied(contents: Host) -> None:
-        _bytes(result).reshape(len(contents), -1)[...] = contents[:, : given.nbytes]
+        _bytes(result).reshape(contents.shape)[...] = contents
 
     _exchange(
         communicator,
@@ -187,7 +187,7 @@ def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
     result = np.array(given)
 
     def copied(contents: Host) -> None:
-        _bytes(result)[...] = contents[root, : given.nbytes]
+        _bytes(result)[...] = contents[root]
 
     _exchange(
         communicator,
@@ -217,7 +217,7 @@ def _exchange(
     """What a small array needs is in the message in which the ranks agree."""
     agreement = agreement_on_one(name, given.dtype, given.shape)
     if given.nbytes <= CONTENT_BYTES:
-        communicator.run(agreement, small, given.tobytes())
+        communicator.run(agreement, small, _bytes(given))
     else:
         communicator.run(agreement, lambda _: large())
 

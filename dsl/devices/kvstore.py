@@ -12,7 +12,7 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...runtime.engine.collective_calls import CollectiveCall
-from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
+from ...runtime.engine.communicator import SMALL_BYTES, RankCommunicator, agreement_on_one
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import device_named, name_of
@@ -257,10 +257,10 @@ class KVStore:
         agreement = agreement_on_one(f"push of {key!r}", joined.dtype, joined.shape)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
-        call = CollectiveCall(step, given._device, ranks.world)
-        agreed = ranks.agree(agreement)
-        before = [e for e in (agreed, given._event) if e is not None]
-        event = ranks.submit(partial(call.run, before, [given._memory], [target]), agreement.doing)
+        call = CollectiveCall(step, given._device, ranks)
+        before = [] if given._event is None else [given._event]
+        job = partial(call.run, before, [given._memory], [target], agreement)
+        event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
         track_memory((event,), (given._memory, target))
         result = Array(target, given._spec, given._device, event)
         return result if narrow is None else result.astype(narrow)

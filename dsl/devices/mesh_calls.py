@@ -144,7 +144,7 @@ class MeshFunction(PicklableFunction):
         """What tells calls apart that give nothing but arrays on the mesh; None for others."""
         mesh, key = self._mesh, []
         for x in given:
-            if type(x) is not Sharded or x.mesh is not mesh:
+            if type(x) is not Sharded or (x.mesh is not mesh and x.mesh != mesh):
                 return None
             key.append((x.parts[0]._spec, x.axis))
         return tuple(key)

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..program.device import Device, Event
 from ..program.multi_device import Collective, MultiDevicePlan
-from ..program.world import Host, World
+from ..program.world import JOINS, Host, World
+from .communicator import CONTENT_BYTES, Agreement, RankCommunicator, join_contents
 
 
 def collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
@@ -21,16 +22,24 @@ def collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
 class CollectiveCall:
     """A collective on a device: where that has memory of its own, by way of the host."""
 
-    def __init__(self, step: Collective, device: Device, world: World) -> None:
-        self.step, self._device, self._world = step, device, world
-        self._written = [step.written_count(i, world.size) for i in range(len(step.writes))]
+    def __init__(self, step: Collective, device: Device, communicator: RankCommunicator) -> None:
+        self.step, self._device, self._communicator = step, device, communicator
+        self._dtype = np.dtype(step.dtype)
+        self._written = [step.written_count(i, communicator.world.size) for i in range(len(step.writes))]
+        self.nbytes = sum(step.counts) * self._dtype.itemsize
+        self.fits_agreement = step.op == "all_reduce" and self.nbytes <= CONTENT_BYTES
 
-    def run(self, before: Sequence[Event], sources: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Once `before` has happened. Raises what that raised."""
+    def run(
+        self,
+        before: Sequence[Event],
+        sources: Sequence[Any],
+        targets: Sequence[Any],
+        agreement: Agreement | None = None,
+    ) -> None:
+        """Once `before` has happened. agreement: made first, or with it. Raises what `before` raised, PlanError."""
         for event in before:
             event.wait()
-        step, device = self.step, self._device
-        dtype = np.dtype(step.dtype)
+        step, device, dtype = self.step, self._device, self._dtype
         if device.host_memory:
             given = [
                 _collective_array_at_address(m.address, n, dtype) for m, n in zip(sources, step.counts, strict=True)
@@ -44,24 +53,32 @@ class CollectiveCall:
             for memory, array in zip(sources, given, strict=True):
                 device.download(memory, array)
         if len(given) == 1:
-            call_collective_of_world(self._world, step, given[0], results[0])
+            self._call(given[0], results[0], agreement)
         else:
-            _call_collective_on_joined_arrays(self._world, step, given, results)
+            self._call_on_joined_arrays(given, results, agreement)
         if not device.host_memory:
             for memory, array in zip(targets, results, strict=True):
                 device.upload(array, memory).wait()
 
+    def _call(self, source: Host, target: Host, agreement: Agreement | None) -> None:
+        if agreement is not None:
+            fits = self.fits_agreement
+            contents = self._communicator.exchange(agreement, source if fits else None)
+            if fits:
+                join_contents(JOINS[self.step.how], contents, target)
+                return
+        call_collective_of_world(self._communicator.world, self.step, source, target)
 
-def _call_collective_on_joined_arrays(
-    world: World, step: Collective, given: Sequence[Host], results: Sequence[Host]
-) -> None:
-    joined = np.concatenate(given)
-    result = np.empty_like(joined)
-    call_collective_of_world(world, step, joined, result)
-    start = 0
-    for array in results:
-        array[...] = result[start : start + array.size]
-        start += array.size
+    def _call_on_joined_arrays(
+        self, given: Sequence[Host], results: Sequence[Host], agreement: Agreement | None
+    ) -> None:
+        joined = np.concatenate(given)
+        result = np.empty_like(joined)
+        self._call(joined, result, agreement)
+        start = 0
+        for array in results:
+            array[...] = result[start : start + array.size]
+            start += array.size
 
 
 def call_collective_of_world(world: World, step: Collective, source: Host, target: Host) -> None:

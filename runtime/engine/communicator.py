@@ -5,7 +5,8 @@ collectives begins with an agreement: all ranks exchange a digest of what they a
 message, usually while others compute. Where digests differ the ranks exchange texts, and each raises PlanError.
 
 To wake a thread takes longer than a small message. So whoever waits for a collective does it, if nobody has begun, and
-small arrays travel beside the digest.
+small arrays travel beside the digest. For a while after a job the thread wakes by itself every half millisecond, and
+nobody wakes it for what is small.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from .promises import EnginePromise, PythonPromise, make_promise
 TEXT_BYTES = 4096  # what each rank tells of its collectives where they differ
 DIGEST_BYTES = 16
 CONTENT_BYTES = 240  # of each rank, beside the digest: as many as make no message slower
-Job = tuple[Callable[[], None], EnginePromise | PythonPromise, str, bool]
+NAP_SECONDS, NAPS = 5e-4, 100  # how long the thread of jobs naps, and how often, before it sleeps until it is woken
+SMALL_BYTES = 1 << 18  # a sum of no more takes less than a nap
+Job = tuple[Callable[[], object], EnginePromise | PythonPromise, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,34 @@ def agreement_on_one(name: str, dtype: np.dtype[np.generic] | None = None, shape
     return agreement_on((doing,), doing)
 
 
+class AgreementMessage:
+    """Memory of the message in which ranks agree: of each a digest, and room for a small array. It is used again."""
+
+    def __init__(self, ranks: int) -> None:
+        self.own = np.zeros(DIGEST_BYTES + CONTENT_BYTES, np.uint8)
+        self.every = np.zeros((ranks, DIGEST_BYTES + CONTENT_BYTES), np.uint8)
+        self._own_digest = self.own.data[:DIGEST_BYTES]
+        self._digests = self.every[:, :DIGEST_BYTES]
+        self._views: dict[tuple[np.dtype[np.generic], int], tuple[Host, Host]] = {}
+
+    def write_digest(self, digest: bytes) -> None:
+        self._own_digest[:] = digest
+
+    def all_digests(self) -> bytes:
+        return self._digests.tobytes()
+
+    def contents(self, dtype: np.dtype[np.generic], count: int) -> tuple[Host, Host]:
+        """Where this rank's array is written, and where those of all are read, a row each."""
+        found = self._views.get((dtype, count))
+        if found is None:
+            end = DIGEST_BYTES + dtype.itemsize * count
+            found = self.own[DIGEST_BYTES:end].view(dtype), self.every[:, DIGEST_BYTES:end].view(dtype)
+            if len(self._views) >= 256:
+                self._views.clear()
+            self._views[dtype, count] = found
+        return found
+
+
 class RankCommunicator:
     """What does the collectives of a world. failure: why it does none any more."""
 
@@ -65,51 +96,42 @@ class RankCommunicator:
         self.before_close: list[Callable[[], None]] = []  # what this rank still has to do when it is about to leave
         self.numbers = itertools.count()  # of what all ranks make in the same order
         self._jobs: deque[Job] = deque()
-        self._given: queue.SimpleQueue[bool] = (
-            queue.SimpleQueue()
-        )  # for each job that somebody may take; False: no more
+        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # wakes the thread of jobs; False: no more come
+        self._naps = False  # whether that thread wakes by itself
+        self._message = AgreementMessage(world.size)
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # of whoever does jobs
         self._thread: threading.Thread | None = None
 
-    def submit(
-        self, job: Callable[[], None], doing: str, result: bool = True, agreement: Agreement | None = None
-    ) -> Event:
+    def submit(self, job: Callable[[], object], doing: str, result: bool = True, soon: bool = True) -> Event:
         """Do a job after those before it; the event when it is done. doing: what it is, for people. result: whether
-        somebody reads what it makes. agreement: made before the job."""
-        if agreement is not None:
-            job = partial(self._agree_and_do, agreement, job)
+        somebody reads what it makes. soon: now, if nobody waits for it; else in less than a millisecond."""
         promise = make_promise(self._help)
         self._jobs.append((job, promise, doing, result))
         if self._thread is None:
             self._start_thread_of_jobs()
-        self._given.put(True)
+        if soon or not self._naps:
+            self._calls.put(True)
         return promise.event
 
     def agree(self, agreement: Agreement) -> Event:
         """All ranks are about to do the same."""
-        return self.submit(_do_nothing, agreement.doing, False, agreement)
+        return self.submit(partial(self.exchange, agreement), agreement.doing, False)
 
-    def _agree_and_do(self, agreement: Agreement, job: Callable[[], None]) -> None:
-        doing, self.world.doing = self.world.doing, agreement.doing
-        self._exchange(agreement, b"")
-        self.world.doing = doing
-        job()
-
-    def run(self, agreement: Agreement, job: Callable[[Host], None], content: bytes = b"") -> None:
-        """Agree, do a job, and wait for it, after those before it. content: at most `CONTENT_BYTES`; the job is given
-        those of all ranks, a row each. Raises PlanError, RankError."""
+    def run(self, agreement: Agreement, job: Callable[[Host], None], content: Host | None = None) -> None:
+        """Agree, do a job, and wait for it, after those before it. content: see `exchange`; the job is given what that
+        gives. Raises PlanError, RankError."""
         with self._turn:
-            while self._do_next():
-                pass
-            error = self._run_one_job(lambda: job(self._exchange(agreement, content)), agreement.doing)
+            while self._jobs:
+                self._do_next()
+            error = self._run_one_job(lambda: job(self.exchange(agreement, content)), agreement.doing)
         if error is not None:
             raise error.with_traceback(None)
 
     def close(self, seconds: float) -> None:
         """Do what is left, but for no longer than that."""
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._given.put(False)
+            self._calls.put(False)
             self._thread.join(seconds)
             self._thread = None
         self.world.leave()
@@ -124,9 +146,19 @@ class RankCommunicator:
                 self._thread.start()
 
     def _run_jobs_in_order(self) -> None:
-        while self._given.get():
-            with self._turn:
-                self._do_next()
+        naps, more = 0, True
+        while more:
+            self._naps = naps < NAPS
+            if not self._jobs:  # those that come from here on are seen after the nap, or wake it
+                try:
+                    more = self._calls.get(timeout=NAP_SECONDS if self._naps else None)
+                    naps = 0
+                except queue.Empty:
+                    naps += 1
+            while self._jobs:
+                naps = 0
+                with self._turn:
+                    self._do_next()
 
     def _help(self, event: Event) -> None:
         """Do what comes before an event, and what makes it, unless somebody is at it."""
@@ -145,7 +177,7 @@ class RankCommunicator:
         promise.complete(self._run_one_job(job, doing), result)
         return True
 
-    def _run_one_job(self, job: Callable[[], None], doing: str) -> BaseException | None:
+    def _run_one_job(self, job: Callable[[], object], doing: str) -> BaseException | None:
         """What the job raised, or why none is done any more."""
         if self.failure is not None:
             return self.failure
@@ -167,14 +199,22 @@ class RankCommunicator:
         where = "; ".join(getattr(error, "__notes__", ()))
         self.world.fail(f"{type(error).__name__}: {error}{f' ({where})' if where else ''}, before {self.world.doing}")
 
-    def _exchange(self, agreement: Agreement, content: bytes) -> Host:
-        """All ranks' contents, a row each, once they agree. Raises PlanError where they do not."""
-        world, digest = self.world, agreement.digest
-        own = (digest + content).ljust(DIGEST_BYTES + CONTENT_BYTES, b"\0")
-        every = np.empty((world.size, DIGEST_BYTES + CONTENT_BYTES), np.uint8)
-        world.all_gather(np.frombuffer(own, np.uint8), every)
-        if every[:, :DIGEST_BYTES].tobytes() == digest * world.size:
-            return every[:, DIGEST_BYTES:]
+    def exchange(self, agreement: Agreement, content: Host | None = None) -> Host:
+        """All ranks' contents, a row each, once they agree; they are read before the next exchange. For jobs.
+
+        content: an array with one axis, of at most `CONTENT_BYTES`. Raises PlanError where ranks do not agree."""
+        world, message = self.world, self._message
+        message.write_digest(agreement.digest)
+        if content is None:
+            found = message.every
+        else:
+            own, found = message.contents(content.dtype, content.size)
+            own[...] = content
+        doing, world.doing = world.doing, agreement.doing
+        world.all_gather(message.own, message.every)
+        world.doing = doing
+        if message.all_digests() == agreement.digest * world.size:
+            return found
         text = np.zeros(TEXT_BYTES, np.uint8)
         words = "\n".join(agreement.lines).encode()[:TEXT_BYTES]
         text[: len(words)] = np.frombuffer(words, np.uint8)
@@ -184,8 +224,14 @@ class RankCommunicator:
         raise PlanError(text_of_first_differing_collective(told, world.rank))
 
 
-def _do_nothing() -> None:
-    """What all ranks can do at once."""
+def join_contents(join: np.ufunc, contents: Host, result: Host) -> None:
+    """Join ranks' arrays, a row each, in their order: the same bits on each. result: with one axis."""
+    if len(contents) == 1:
+        result[...] = contents[0]
+        return
+    join(contents[0], contents[1], out=result)
+    for array in contents[2:]:
+        join(result, array, out=result)
 
 
 def text_of_first_differing_collective(texts: Sequence[Sequence[str]], rank: int) -> str:

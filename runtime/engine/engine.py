@@ -150,6 +150,7 @@ class NativeEngine:
         self.numbers = itertools.count(1)
         self.causes = itertools.count(1)
         self.runs: dict[int, RunOnEngine] = {}  # started and, as far as is known, not released; oldest first
+        self.free_promises: list[Any] = []  # records of promises that nobody has any more
         self.stopped = False
         self._threads: list[int] = []
         self._reserve = 0

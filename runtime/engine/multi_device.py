@@ -16,7 +16,7 @@ from ..program.device import Device, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
 from .collective_calls import CollectiveCall, collective_lines_of_plan
-from .communicator import Agreement, RankCommunicator, agreement_on
+from .communicator import SMALL_BYTES, Agreement, RankCommunicator, agreement_on
 
 Prepare = Callable[[Device, Plan], Executable]
 Events = list[Event | None]
@@ -71,12 +71,13 @@ class PreparedCollective:
 
     def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> Event | None:
         """agreed: the event when the ranks have, or on what they are to agree first. The event when they have."""
-        step = self.call.step
+        call, step = self.call, self.call.step
         agreement = agreed if isinstance(agreed, Agreement) else None
         given = [events[v] for v in step.reads] if agreement else [agreed, *(events[v] for v in step.reads)]
         before: list[Any] = [e for e in given if e is not None]
         blocks = [memories[v] for v in step.reads], [memories[v] for v in step.writes]
-        event = self.communicator.submit(partial(self.call.run, before, *blocks), self.doing, agreement=agreement)
+        job = partial(call.run, before, *blocks, agreement)
+        event = self.communicator.submit(job, self.doing, soon=call.nbytes > SMALL_BYTES)
         for v in step.writes:
             events[v] = event
         if settings.engine == "sync":
@@ -110,20 +111,22 @@ class MultiDeviceExecutable:
             else self._prepare_collective(step)
             for step in plan.steps
         ]
+        first = next((step for step in self._steps if isinstance(step, PreparedCollective)), None)
+        self._agrees_with_collective = first is not None and (first is self._steps[0] or first.call.fits_agreement)
 
     def _prepare_collective(self, step: Collective) -> PreparedCollective:
         assert self._communicator is not None
         device = self._devices[self.plan.values[step.reads[0]].device]
         doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
-        return PreparedCollective(CollectiveCall(step, device, self._communicator.world), self._communicator, doing)
+        return PreparedCollective(CollectiveCall(step, device, self._communicator), self._communicator, doing)
 
     def _agree_with_ranks_on_plan(self) -> Event | Agreement | None:
         """All ranks are about to run this plan. The first time nothing starts before they have said so; later they say
-        so while the first part runs or, where there is none, with the first collective."""
+        so while the first part runs or, where there is none or it is small, with the first collective."""
         communicator = self._communicator
         if communicator is None or not self._collectives:
             return None
-        if self._agreed and isinstance(self._steps[0], PreparedCollective):
+        if self._agreed and self._agrees_with_collective:
             return self._agreement
         agreed = communicator.agree(self._agreement)
         if not self._agreed:

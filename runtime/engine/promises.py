@@ -41,8 +41,8 @@ class _PromiseEvent(RunEvent):
     __slots__ = ()
 
     def wait(self) -> None:
-        if not self.query():
-            promise: Any = self.run.owner
+        promise: Any = self.run.owner
+        if promise is not None and not self.query():
             promise.help(self)
         super().wait()
 
@@ -53,9 +53,10 @@ class EnginePromise:
     __slots__ = ("_engine", "_run", "event", "help")
 
     def __init__(self, engine: NativeEngine, help: Help = _wait_alone) -> None:
-        free: list[Any] = []
+        free = engine.free_promises
         self._engine, self.help = engine, help
-        self._run = NativeRun(engine, _Record(), free, self)  # type: ignore[arg-type]
+        record: Any = free.pop() if free else _Record()
+        self._run = NativeRun(engine, record, free, self)
         self.event = _PromiseEvent(self._run, _EVENT, 0)
         engine.runs[self._run.number] = self._run
 
@@ -74,6 +75,8 @@ class EnginePromise:
         engine.native.record_event(engine.address, address + _EVENT, number, cause)
         engine.native.record_event(engine.address, address + e.RUN_EVENT, number, 0)
         run.record.words[e.RELEASED // 8] = number
+        run.owner = None  # type: ignore[assignment]  # so that no circle keeps its record
+        engine.runs.pop(number, None)
 
 
 def make_failed_event(error: BaseException, unread: bool) -> FailedEvent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import numpy as np
 import pytest
@@ -61,11 +60,11 @@ def test_contents_of_all_ranks() -> None:
         def read(contents: Host) -> None:
             found.extend(bytes(row) for row in contents)
 
-        RankCommunicator(world).run(FIRST, read, bytes([world.rank]) * (CONTENT_BYTES - 1))
+        RankCommunicator(world).run(FIRST, read, np.full(CONTENT_BYTES - 1, world.rank, np.uint8))
         return found
 
     for found in run_ranks_as_threads(3, live):
-        assert found == [bytes([r]) * (CONTENT_BYTES - 1) + b"\0" for r in range(3)]
+        assert found == [bytes([r]) * (CONTENT_BYTES - 1) for r in range(3)]
 
 
 def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
@@ -74,7 +73,12 @@ def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
     def live(world: World) -> tuple[str, list[int]]:
         communicator, done = without_thread(world), list[int]()
         other = FIRST if world.rank else SECOND
-        event = communicator.submit(partial(done.append, 1), "job", agreement=other)
+
+        def job() -> None:
+            communicator.exchange(other)
+            done.append(1)
+
+        event = communicator.submit(job, "job")
         with pytest.raises(PlanError) as caught:
             event.wait()
         communicator.run(FIRST, lambda contents: done.append(2))
@@ -83,6 +87,20 @@ def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
     for rank, (text, done) in enumerate(run_ranks_as_threads(2, live)):
         lines = ["second", "first"]
         assert f"rank {rank} comes to {lines[rank]}, rank {1 - rank} to {lines[1 - rank]}" in text and done == [2]
+
+
+def test_who_need_not_come_soon_comes_by_itself() -> None:
+    """The thread wakes from naps, and is woken from sleep."""
+    communicator, done = RankCommunicator(SingleRankWorld()), threading.Event()
+    for turn in range(3):
+        done.clear()
+        event = communicator.submit(done.set, "job", soon=turn == 0)
+        assert done.wait(60) and (event.wait() or event.query())
+    communicator._naps = False  # it sleeps, or is about to
+    done.clear()
+    communicator.submit(done.set, "job", soon=False)
+    assert done.wait(60)
+    communicator.close(60)
 
 
 @pytest.mark.parametrize("count", [1, 400])
