@@ -796,6 +796,52 @@ LAYERS = {
         ("$o.A.value[0]", "$o['A'].value[0]", "list($o)[0].value[0]"),
         ("$o.A._value_ = ($v, 0)",),
     ),
+    "enumeration of numbers": Layer(
+        "$C_made($v)",
+        ("$o.A.held", "$o(1.5).held", "[m for m in $o][0].held", "($o.A.held if $o.A == 1.5 else 7.0)"),
+        ("$o.A.held = $v",),
+        ("$o.A.gain = 3.0",),
+        "def $C_made(v):\n    class K(float, enum.Enum):\n        A = 1.5\n\n    K.A.held = v\n    return K\n",
+    ),
+    "number of a class": Layer(
+        "$C(2.0, $v)",
+        ("$o.held", "getattr($o, 'held')", "($o.held if $o.__class__ is $C else 7.0)", "($o.held if $o > 1 else 7.0)"),
+        ("$o.held = $v",),
+        ("$o.other = 1", "$C.__gt__ = lambda self, other: False"),
+        "class $C(float):\n    def __new__(cls, number, held):\n        found = float.__new__(cls, number)\n"
+        "        found.held = held\n        return found\n",
+    ),
+    "property object": Layer(
+        "$C($v)",
+        ("$o.fget(None)", "$o.__get__(0)"),
+        ("$o.fget.__closure__[0].cell_contents = $v",),
+        (),
+        "def $C(v):\n    return property(lambda self: v)\n",
+    ),
+    "singledispatch": Layer(
+        "$C($v)",
+        ("$o(1)", "$o.dispatch(int)(1)", "$o.registry[int](1)", "$o(True)"),
+        ("$o.register(int, $C_other($v))",),
+        ("$o.register(bool, lambda i: 8.5)", "$o.register(float, lambda i: 8.5)"),
+        "def $C_other(v):\n    return lambda i: v\n\n\n"
+        "def $C(v):\n    found = functools.singledispatch(lambda i: 7.0)\n"
+        "    found.register(int, lambda i: v)\n    return found\n",
+    ),
+    "super object": Layer(
+        "$C_made($v)",
+        ("$o.a", "$o.get()"),
+        ("$C.a = $v",),
+        ("$C.get = lambda self: 8.5", "$C.b = 1"),
+        "class $C:\n    def get(self):\n        return self.a\n\n\ndef $C_made(v):\n    $C.a = v\n"
+        "    kind = type('D', ($C,), {'__module__': __name__})\n    return super(kind, kind())\n",
+    ),
+    "method of a list": Layer(
+        "[$v].__getitem__",
+        ("$o(0)", "$o(-1)", "$o.__self__[0]"),
+        ("$o.__self__[0] = $v",),
+        ("$o.__self__.insert(0, 1)", "$o.__self__.append(1)"),
+    ),
+    "exception": Layer("ValueError($v)", ("$o.args[0]", "first($o.args)"), ("$o.args = ($v,)",), ("$o.held = 1",)),
     "ContextVar": Layer(
         "$C_made($v)",
         ("$o.get()", "$o.get(7.0)"),

@@ -270,6 +270,8 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     if isinstance(value, type):
         held = [(n, v) for n, v in vars(value).items() if not n.startswith("__") or callable(v)]
         return "class", value.__name__, [(n, walk(v)) for n, v in held if n != "f"]
+    if isinstance(value, types.FunctionType) and hasattr(value, "registry"):  # what it calls is in a cache, too
+        return "function", value.__name__, [(k.__name__, walk(v)) for k, v in value.registry.items()]
     if isinstance(value, types.FunctionType):
         parts = value.__defaults__, value.__kwdefaults__, value.__closure__
         return "function", value.__name__, [walk(p) for p in parts], [(n, walk(v)) for n, v in held]

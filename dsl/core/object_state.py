@@ -9,7 +9,17 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import _lru_cache_wrapper
-from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import numpy as np
@@ -138,8 +148,6 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
         own = kind, each(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
         own = id(value), *(each((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
-    elif kind is CellType:
-        own = each([value.cell_contents])
     elif kind in _HOLDERS:
         own = kind, each(getattr(value, name) for name in _HOLDERS[kind])
     elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_immutable_library_class(kind):
@@ -164,6 +172,10 @@ _HOLDERS: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__", "__dict__"),
     _lru_cache_wrapper: ("__wrapped__", "__dict__"),
     memoryview: ("obj", "shape", "strides"),
+    super: ("__thisclass__", "__self__"),
+    BuiltinMethodType: ("__name__", "__self__"),
+    MethodWrapperType: ("__name__", "__self__"),
+    CellType: ("cell_contents",),
 }
 
 
@@ -240,6 +252,8 @@ def is_immutable_library_class(kind: type) -> bool:
     """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
     if kind in (SimpleNamespace, memoryview) or builtin_container_base(kind) is not None or is_user_class(kind):
         return False
+    if issubclass(kind, BaseException):
+        return False
     package = kind.__module__.partition(".")[0]
     if package == "numpy":  # masked arrays, polynomials, records and what `np.vectorize` gives can change
         return issubclass(kind, _NUMPY_CONSTANTS) and not issubclass(kind, np.void)
@@ -250,6 +264,6 @@ _NUMPY_CONSTANTS = np.generic, np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.s
 # other modules whose objects never change; those of "builtins" are functions, descriptors and the like
 _CONSTANTS = """
 builtins ml_dtypes kernelgraph datetime zoneinfo decimal fractions uuid pathlib re typing types operator
-ipaddress enum string _io io logging
+ipaddress enum _io io logging
 """
 _CONSTANT = frozenset(_CONSTANTS.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from enum import EnumMeta
 from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
@@ -86,7 +87,7 @@ def flatten(
     original = _VARS(kind).get(ORIGINAL, kind)
     if original is dict or original is OrderedDict:
         return Tree(original, tuple(value), each(value.values()))
-    if type(getattr(kind, "__dataclass_fields__", None)) is dict and _uses_default_attribute_access(original):
+    if type(getattr(kind, "__dataclass_fields__", None)) is dict and _is_plain_dataclass(original):
         import dataclasses
 
         # past properties of the same names
@@ -153,7 +154,9 @@ def _attributes_of_object(value: Any) -> dict[str, Any]:
 
 
 def _is_attributes_only_class(kind: type) -> bool:
-    """Whether its objects hold nothing but attributes."""
+    """Whether its objects hold nothing but attributes, and others with the same are as good."""
+    if isinstance(kind, EnumMeta):
+        return False
     return next(b for b in kind.__mro__ if type(_VARS(b).get("__new__")) is BuiltinFunctionType) is object
 
 
@@ -185,6 +188,11 @@ def is_plain_object(kind: type) -> bool:
 
 
 _WITHOUT_SLOTS = object.__basicsize__ + 16  # an object of this size has a `__dict__`, weak references, and no more
+
+
+def _is_plain_dataclass(kind: type) -> bool:
+    """Whether a dataclass is none that its members are told by, and its fields are where it says."""
+    return _uses_default_attribute_access(kind) and not isinstance(kind, EnumMeta)
 
 
 def _uses_default_attribute_access(kind: type) -> bool:

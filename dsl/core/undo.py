@@ -48,6 +48,8 @@ def _restoring_steps(value: Any) -> Iterator[Undo]:
         yield partial(value.__setstate__, (value.func, value.args, value.keywords, vars(value)))
     elif (base := builtin_container_base(kind)) is not None and base not in (tuple, frozenset):
         yield partial(_restore_container, value, base, _container_items(value, base))
+    elif issubclass(kind, BaseException):
+        yield partial(setattr, value, "args", value.args)
     elif kind is ContextVar:
         yield partial(_restore_context_variable, value, value.get(_UNSET))
     for slot in (m for b in kind.__mro__ for m in _NAMES(b).values() if type(m) is MemberDescriptorType):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from abc import ABCMeta
 from collections.abc import Iterator, Mapping
+from enum import Flag
 from traceback import walk_tb
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, Generic
@@ -170,6 +172,55 @@ class CachedFunctionProxy:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
 
 
+class SingleDispatchProxy:
+    """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
+
+    def __init__(self, world: Environment, function: Any, label: str) -> None:
+        self._world, self._function, self._label = world, function, label
+        self._dispatched: dict[type, Any] = {}
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return (self.dispatch(args[0].__class__) if args else self._function)(*args, **options)
+
+    def dispatch(self, kind: type) -> Any:
+        """What stands for the function for arguments of this class."""
+        kind = original_class(kind)
+        if kind not in self._dispatched:
+            ask = functools.partial(self._function.dispatch, kind)
+            self._dispatched[kind] = self._world.read_guarded(ask, "", self._label, "call")
+        return self._dispatched[kind]
+
+    def register(self, *args: Any) -> None:
+        refuse_container_change(f"what {self._label} calls")
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._function)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+def is_dispatching_function(value: Any) -> bool:
+    """Whether `functools.singledispatch` has made a function."""
+    return type(value) is FunctionType and value.__code__ is _DISPATCHING_CODE
+
+
+_DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
+
+
 class ContextVariableProxy:
     """A context variable."""
 
@@ -211,7 +262,7 @@ class ProxyBase:
 
     def __init_subclass__(cls, **options: Any) -> None:
         if ORIGINAL not in _VARS(cls):
-            super().__init_subclass__(**options)
+            super_attribute(_environment_of_class(cls), ProxyBase, cls, "__init_subclass__")(**options)
 
 
 class ProxyMetaclass(type):
@@ -256,9 +307,21 @@ def _checked_class(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
         return False
     _asked.add(id(cls))
     try:
-        return bool(ask(candidate, original))
+        found = bool(ask(candidate, original))
     finally:
         _asked.discard(id(cls))
+    if isinstance(original, ABCMeta):  # which may be told of more
+        kind = original_class(candidate if ask is issubclass else candidate.__class__)
+        asked = functools.partial(_is_subclass, kind, original)
+        _environment_of_class(cls).guard_read(asked, "", f"what is a {_NAME(original)}", "call")
+    return found
+
+
+def _is_subclass(kind: Any, base: type) -> bool | None:
+    try:
+        return issubclass(kind, base)
+    except TypeError:  # a protocol with attributes that are no methods
+        return None
 
 
 def original_class(kind: Any) -> Any:
@@ -292,11 +355,7 @@ def traced_class(world: Environment, kind: type) -> type:
     if (known := world.registered_proxy_class(kind)) is not None:
         return known
     users = [base for base in kind.__mro__ if is_user_class(base)] or [kind]
-    if (
-        isinstance(kind, ProxyMetaclass)
-        or issubclass(kind, (BaseException, type))
-        or any(m.__module__ == "enum" for m in type(kind).__mro__)
-    ):
+    if isinstance(kind, ProxyMetaclass) or issubclass(kind, (BaseException, type, Flag)):
         return kind
     if any(
         type(v) is FunctionType and isinstance(v.__globals__, TracedGlobals) for v in vars(kind).values()
@@ -361,7 +420,7 @@ def _refuse_finalizer(found: Any, world: Environment) -> None:
 
 def _part_from_bases(made: type, kind: type) -> None:
     """A stand-in is none of the user's subclasses any more; where Python does not let it go, until it is collected."""
-    native: Any = next(base for base in _MRO(kind) if not base.__flags__ & _HEAP)
+    native = _first_native_class(kind)
     for last in (native, _with_attributes(native)):
         with contextlib.suppress(TypeError):
             type.__setattr__(made, "__bases__", (ProxyBase, last))
@@ -520,9 +579,16 @@ def _users_class_member(world: Environment, owner: type, found: Any, instance: A
             world.guard_finding(_VARS(base), name, label, "no item")
     if kind is functools.cached_property:
         return found if instance is None else world.cached_property_value(instance, name, found.func)
+    if kind is functools.singledispatchmethod:
+        return functools.partial(_call_by_class, SingleDispatchProxy(world, found.dispatcher, label), instance, cls)
     if is_user_class(kind):
         return world.proxy_of(found).__get__(instance, cls)
     return world.proxy_of(found.__get__(instance, cls), label)
+
+
+def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *args: Any, **options: Any) -> Any:
+    """A method with `functools.singledispatchmethod`."""
+    return dispatcher.dispatch(args[0].__class__).__get__(instance, cls)(*args, **options)
 
 
 # objects
@@ -534,7 +600,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     world = _environment_of_class(cls)
     real = world.users_object(self)
     if name == "__class__":
-        return cls
+        return cls if is_user_class(cls) else original_class(cls)
     owner: Any
     owner, found = _static_attribute(_MRO(cls), name)
     outside = owner is not None and world.is_class_from_outside(owner)
@@ -794,6 +860,8 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
             found = frozenset.__new__(made, (world.proxy_of(i, label) for i in frozenset.__iter__(value)))
         elif base is not None:
             found = blank_container(made, kind, value)
+        elif (native := _first_native_class(kind)) in _EXACT:
+            found = native.__new__(made, _EXACT[native](value))
         else:
             found = _native_base_class(kind).__new__(made)
     except TypeError:
@@ -802,9 +870,17 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     return fill_container(world.proxy_of, found, value, base, label) if base is not None else found
 
 
+# the plain value that an object of a class which extends one of these is, past methods of its class
+_EXACT: dict[type, Any] = {int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__}
+
+
 def _native_base_class(kind: type) -> Any:
     """The class in C that an object is made by. Raises TypeError for those that hold a value."""
-    found = kind if kind.__module__ == "_thread" else next(b for b in kind.__mro__ if not b.__flags__ & _HEAP)
+    found = kind if kind.__module__ == "_thread" else _first_native_class(kind)
     if found is not object and found.__name__ not in ("SimpleNamespace", "_local"):
         raise TypeError(found.__name__)
     return found
+
+
+def _first_native_class(kind: type) -> Any:
+    return next(base for base in _MRO(kind) if not base.__flags__ & _HEAP)

@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,9 @@ from .proxies import (
     EnvironVariablesProxy,
     ModuleProxy,
     ProxyMetaclass,
+    SingleDispatchProxy,
     SuperProxy,
+    is_dispatching_function,
     proxy_of_object,
     traced_class,
 )
@@ -102,6 +104,26 @@ def _method_proxy(world: Environment, value: Any, label: str) -> Any:
 def _native_method_proxy(world: Environment, value: Any, label: str) -> Any:
     owner = world.guard_value(value.__self__, label)
     return value if owner is value.__self__ else getattr(owner, value.__name__)
+
+
+def _is_method_in_c(kind: type, value: Any) -> bool:
+    """Whether it is bound to an object: functions in C have a module there, and class methods a class."""
+    if kind is BuiltinMethodType or kind is MethodWrapperType:
+        owner = value.__self__
+        return not isinstance(owner, (ModuleType, type(None))) and not (
+            isinstance(owner, type) and not is_user_class(owner)
+        )
+    return False
+
+
+def _super_proxy(world: Environment, value: Any, label: str) -> Any:
+    if value.__self__ is None:
+        return value
+    return SuperProxy(world, value.__thisclass__, world.guard_value(value.__self__, label))
+
+
+def _property_proxy(world: Environment, value: Any, label: str) -> Any:
+    return property(*(world.proxy_of(f, label) for f in (value.fget, value.fset, value.fdel)), value.__doc__)
 
 
 def _partial_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -229,13 +251,15 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_native_read()),
+    ("function by the class of its argument", lambda kind, value: is_dispatching_function(value),
+     lambda world, value, label: SingleDispatchProxy(world, value, label)),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
     ("module", lambda kind, value: kind is ModuleType, _module_proxy),
     ("method", lambda kind, value: kind is MethodType, _method_proxy),
-    ("method in C",
-     lambda kind, value: kind is BuiltinMethodType and builtin_container_base(type(value.__self__)) is not None,
-     _native_method_proxy),
+    ("method in C", _is_method_in_c, _native_method_proxy),
+    ("super", lambda kind, value: kind is super, _super_proxy),
+    ("property", lambda kind, value: kind is property, _property_proxy),
     ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
     ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
      lambda world, value, label: CachedFunctionProxy(world, value, label)),

@@ -1,0 +1,168 @@
+"""Kinds of objects that Python reads past their attributes: what is in them is watched, or read as anything else is."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from abc import ABC
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.dsl.tracing import assert_same
+
+X = np.linspace(0.5, 2.0, 3)
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def get(self) -> Any:
+        return self.held
+
+
+class Fruit(enum.Enum):
+    APPLE = (Holder(2.0), 0)
+
+
+class Weight(float, enum.Enum):
+    HEAVY = 4.0
+
+
+class Gram(float):
+    held: Any
+
+
+class Base(ABC):  # noqa: B024
+    pass
+
+
+RATE = [2.0]
+
+
+def dispatching(held: Any) -> Any:
+    found = functools.singledispatch(lambda x: 7.0)
+    found.register(float, lambda x: held)
+    return found
+
+
+def gram(held: Any) -> Gram:
+    found = Gram(2.0)
+    found.held = held
+    return found
+
+
+def weight(held: Any) -> Any:
+    Weight.HEAVY.held = held  # type: ignore[attr-defined]
+    return Weight
+
+
+def fruit(held: Any) -> Any:
+    Fruit.APPLE._value_ = (held, 0)
+    return Fruit
+
+
+Made, Read, Change = Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]
+CASES: dict[str, tuple[Made, Read, Change]] = {
+    "object in a member": (
+        lambda: fruit(Holder(2.0)),
+        lambda o: o.APPLE.value[0].held if o.APPLE.value[0].__class__ is Holder else 7.0,
+        lambda o: setattr(o.APPLE.value[0], "held", 3.0),
+    ),
+    "object in a member that is a number": (
+        lambda: weight(Holder(2.0)),
+        lambda o: o.HEAVY.held.held if o.HEAVY.held.__class__ is Holder else 7.0,
+        lambda o: setattr(o.HEAVY.held, "held", 3.0),
+    ),
+    "object in a number": (
+        lambda: gram(Holder(2.0)),
+        lambda o: o * o.held.held if o.held.__class__ is Holder else 7.0,
+        lambda o: setattr(o.held, "held", 3.0),
+    ),
+    "property": (lambda: property(lambda self: RATE[0]), lambda o: o.fget(None), lambda o: RATE.__setitem__(0, 3.0)),
+    "super": (lambda: super(Gram, gram(2.0)), lambda o: o.__add__(1.0), lambda o: None),
+    "method of a list": (lambda: [2.0].__getitem__, lambda o: o(0), lambda o: o.__self__.__setitem__(0, 3.0)),
+    "method of an array": (lambda: np.ones(3).sum, lambda o: o(), lambda o: o.__self__.__setitem__(0, 3.0)),
+    "special method of a list": (lambda: [2.0].__len__, lambda o: o(), lambda o: o.__self__.append(1)),
+    "exception": (lambda: ValueError(2.0), lambda o: o.args[0], lambda o: setattr(o, "args", (3.0,))),
+    "function by class": (lambda: dispatching(2.0), lambda o: o(1.0), lambda o: o.register(float, lambda x: 3.0)),
+    "function by class, another": (lambda: dispatching(2.0), lambda o: o("x"), lambda o: o.register(str, len)),
+    "namespace": (
+        lambda: types.SimpleNamespace(held=2.0),
+        lambda o: o.held if o.__class__ is types.SimpleNamespace else 7.0,
+        lambda o: setattr(o, "held", 3.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_in_it_is_seen_when_it_changes(name: str) -> None:
+    made, read, change = CASES[name]
+    RATE[0] = 2.0
+    held = made()
+
+    def f(x: Any) -> Any:
+        return x * read(held)
+
+    traced = kg.kernel_graph(f, device="cpu")
+    for _ in range(2):
+        assert_same(traced(X), f(X))
+    change(held)
+    for _ in range(2):
+        assert_same(traced(X), f(X))
+
+
+def test_what_an_abstract_class_is_told_of_later_is_seen() -> None:
+    class Late:
+        pass
+
+    late = Late()
+    traced = kg.kernel_graph(lambda x: x if isinstance(late, Base) else -x, device="cpu")
+    assert_same(traced(X), -X)
+    Base.register(Late)
+    assert_same(traced(X), X)
+
+
+class Parent:
+    rate: float
+
+    def __init_subclass__(cls, factor: float = 1.0) -> None:
+        cls.rate = factor * RATE[0]
+
+
+def test_what_a_class_does_with_those_made_of_it_is_traced() -> None:
+    @kg.kernel_graph(device="cpu")
+    def f(x: Any) -> Any:
+        class Child(Parent, factor=3.0):
+            pass
+
+        return x * Child.rate
+
+    RATE[0] = 2.0
+    assert_same(f(X), X * 6.0)
+    RATE[0] = 3.0
+    assert_same(f(X), X * 9.0)
+
+
+def test_a_cached_function_in_a_member_gives_what_its_cache_has() -> None:
+    holder = Holder(2.0)
+    given = functools.lru_cache(lambda: holder.held)
+    fruit(given)
+    traced = kg.kernel_graph(lambda x: x * next(iter(Fruit)).value[0](), device="cpu")
+    assert_same(traced(X), X * 2.0)
+    holder.held = 3.0
+    assert_same(traced(X), X * 2.0)
+    given.cache_clear()
+    assert_same(traced(X), X * 3.0)
+
+
+def test_a_member_that_is_returned_or_given_is_the_user_s_own() -> None:
+    found, same = kg.kernel_graph(lambda x, m: ([m, Fruit.APPLE, Weight.HEAVY], m is Fruit.APPLE), device="cpu")(
+        X, Fruit.APPLE
+    )
+    assert found[0] is found[1] is Fruit.APPLE and found[2] is Weight.HEAVY and same
