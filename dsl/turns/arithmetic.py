@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -93,14 +94,13 @@ class LoopArithmetic(LoopMemory):
         return x
 
     def common_shape(self, shapes: Sequence[tuple[LinearExpression, ...]]) -> tuple[LinearExpression, ...]:
+        """As NumPy's broadcast_shapes; lengths that are not seen to be equal are compared when it runs."""
         rank = max(map(len, shapes))
         found = []
         for axis in range(rank):
-            lengths = {s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0}
+            lengths = dict.fromkeys(s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0)
             long = [n for n in lengths if n.known != 1]
-            if len(long) > 1:
-                raise LoopNotRecordable("the lengths of two arrays are not seen to be equal")
-            found.append(long[0] if long else LinearExpression(1))
+            found.append(reduce(self.common_length, long) if long else LinearExpression(1))
         return tuple(found)
 
     def map_numbers(self, op: str, args: list[Any], dtype: Any = None) -> Any:
@@ -174,8 +174,6 @@ class LoopArithmetic(LoopMemory):
         result = self.operate(op, (target, other))
         if not isinstance(result, LoopArray) or not np.can_cast(result.dtype, target.dtype, "same_kind"):
             raise LoopNotRecordable("an array is updated in place with values of another kind")
-        if self.common_shape([result.expression.shape, target.expression.shape]) != target.expression.shape:
-            raise LoopNotRecordable("an array is updated in place with more elements than it has")
         self.assign(self.materialize(target), result)
         return target
 

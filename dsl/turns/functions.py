@@ -267,8 +267,8 @@ def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
     x, y = recorder.light(x), recorder.light(y)
     length, other = x.expression.shape[-1], y.expression.shape[0]
     if length != other:
-        if not (length.terms and other.terms):
-            raise LoopNotRecordable("the lengths of two arrays are not seen to be equal")
+        if not (length.terms or other.terms):
+            raise LoopNotRecordable("the lengths of two arrays differ")
         differ = recorder.emit(length).ne(recorder.emit(other))
         recorder.fail_if(differ, recorder.zero(), FixedError(ValueError, "matmul: the lengths of its operands differ"))
     loop, result = recorder.dtype_of("multiply", (x, y))

@@ -21,8 +21,9 @@ from .independence import Access
 from .kinds import PLAIN
 from .linear import IntegerAtom, LinearExpression
 from .outside import steps_of
-from .values import ArraySection, ArrayStorage, LazyElements, LoopArray, LoopNumber, SpoiledVariable
+from .values import ArraySection, ArrayStorage, FixedError, LazyElements, LoopArray, LoopNumber, SpoiledVariable
 
+NOT_BROADCAST = FixedError(ValueError, "operands could not be broadcast together")
 LARGE = 1 << 15  # elements of one step whose number does not change: more are left to parallel kernels
 
 
@@ -45,6 +46,7 @@ class LoopMemory:
         self.step = 1.0  # independent turns around what is written, all together
         self.parallel = 0
         self.atoms: dict[int, IntegerAtom] = {}
+        self.broadcasts: set[tuple[LinearExpression, LinearExpression]] = set()  # lengths that are compared: to which
         self.masks: list[tuple[LoopArray, Scope, tuple[LoopArray, ...]]] = []  # and where each one is True
 
     # what the outside is
@@ -454,15 +456,50 @@ class LoopMemory:
         if lead > 0:
             raise LoopNotRecordable("a value has more axes than what it is assigned to")
         skip, axes = -lead, []
+        factors: dict[int, KernelValue] = {}  # of an axis that may have one element: 0 then, else 1
         for i, n in enumerate(own):
-            wanted = shape[i + skip]
-            if n == wanted:
-                axes.append(i + skip)
-            elif n.known == 1:
-                axes.append(-1)
-            else:
-                raise LoopNotRecordable("the lengths of two arrays are not seen to be equal")
-        return self.reindexed(expression, shape, lambda idx: [idx[a] if a >= 0 else self.zero() for a in axes], axes)
+            if n != shape[i + skip] and n.known != 1:
+                factors[i + skip] = self._factor(n, shape[i + skip])
+            axes.append(-1 if n.known == 1 and n != shape[i + skip] else i + skip)
+
+        def index(idx: Sequence[KernelValue]) -> list[KernelValue]:
+            return [self.zero() if a < 0 else idx[a] * factors[a] if a in factors else idx[a] for a in axes]
+
+        wide = self.reindexed(expression, shape, index, axes)
+        leaves = wide.leaves
+        for axis in factors:  # element i may be element 0: none that stands where another array's element i does
+            leaves = tuple(leaf.with_own_axis(axis, own[axis - skip]) for leaf in leaves)
+        return LazyElements(shape, wide.dtype, wide.element, leaves, wide.heavy)
+
+    def _factor(self, n: LinearExpression, wanted: LinearExpression) -> KernelValue:
+        """What indices are multiplied by where an axis of `n` is broadcast: 0 if that is 1. Compared when it runs."""
+        if n.known is not None and wanted.known is not None:
+            raise LoopNotRecordable("the lengths of two arrays differ")
+        own, body = self.emit(n), self.body
+        if (n, wanted) not in self.broadcasts:
+            wrong = own.ne(self.emit(wanted))
+            self.fail_if(wrong if n.is_at_least(2) else wrong & own.ne(1), self.zero(), NOT_BROADCAST)
+        return body.select(own.eq(1), self.zero(), body.const(1, INT64))
+
+    def common_length(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
+        """What axes of `a` and of `b` are broadcast to, which are compared when it runs."""
+        if a == b:
+            return a
+        if a.known is not None and b.known is not None:
+            raise LoopNotRecordable("the lengths of two arrays differ")
+        x, y = self.emit(a), self.emit(b)
+        wrong = x.ne(y)
+        for n, value in ((a, x), (b, y)):
+            wrong = wrong if n.is_at_least(2) else wrong & value.ne(1)
+        self.fail_if(wrong, self.zero(), NOT_BROADCAST)
+        if a.is_at_least(2) or b.is_at_least(2):
+            found = a if a.is_at_least(2) else b
+        else:
+            most = [n.greatest for n in (a, b)]
+            highs = () if None in most else (LinearExpression(max(n for n in most if n is not None)),)
+            found = self.atom(self.body.select(x.eq(1), y, x), (LinearExpression(0),), highs)
+        self.broadcasts |= {(a, found), (b, found)}
+        return found
 
     def zero(self) -> KernelValue:
         return self.body.const(0, INT64)

@@ -71,6 +71,11 @@ class ArraySection:
                 return True
         return False
 
+    def with_own_axis(self, axis: int, extent: LinearExpression) -> ArraySection:
+        """The same elements, those along an axis of the section along a further one, of this extent."""
+        subs = tuple((start, step, len(self.shape) if at == axis else at) for start, step, at in self.subs)
+        return ArraySection(self.storage, subs, (*self.shape, extent))
+
 
 def _ends(
     start: LinearExpression, step: int, extent: LinearExpression | None

@@ -19,7 +19,6 @@ CASES = cases()
 
 BY_NUMPY = {
     "romberg",  # whose table of lists grows until a value ends it
-    "knapsack",  # whose slices are as long as each other, if a value is not too large
 }
 
 

@@ -171,3 +171,63 @@ def test_values_of_another_number_raise() -> None:
         one(x.copy(), y)
     with pytest.raises(ValueError, match="shape mismatch"):
         np.asarray(kg.kernel_graph(one, device="cpu")(x.copy(), y))
+
+
+def multiplied(x: Any, y: Any, m: Any, s: Any, t: Any) -> Any:
+    out = np.zeros(N)
+    for i in range(N):
+        out[i] = np.sum(x[s[i, 0] : s[i, 1]] * y[t[i, 0] : t[i, 1]] + m[i, s[i, 0] : s[i, 1]])
+    return out
+
+
+def assigned(x: Any, y: Any, m: Any, s: Any, t: Any) -> Any:
+    for i in range(N):
+        x[s[i, 0] : s[i, 1]] = y[t[i, 0] : t[i, 1]]
+        m[i, s[i, 0] : s[i, 1]] += x[t[i, 0] : t[i, 1]]
+
+
+def moved_within_itself(x: Any, y: Any, m: Any, s: Any, t: Any) -> Any:
+    for i in range(N):
+        x[s[i, 0] : s[i, 1]] = 2 * x[t[i, 0] : t[i, 1]] - y[s[i, 0] : s[i, 1]]
+        m[s[i, 0] : s[i, 1]] = m[t[i, 0] : t[i, 1]] + x
+    return x[::2]
+
+
+def of_two_axes_each(x: Any, y: Any, m: Any, s: Any, t: Any) -> Any:
+    for i in range(N):
+        rows, columns = slice(s[i, 0], s[i, 1]), slice(t[i, 0], t[i, 1])
+        m[rows, columns] -= m[columns, rows] + x[rows] + y[columns]
+
+
+@pytest.mark.parametrize("program", [multiplied, assigned, moved_within_itself, of_two_axes_each])
+def test_lengths_that_values_decide_are_broadcast_as_numpy_does(program: Callable[..., Any]) -> None:
+    """Of equal lengths, of one element, of none; and NumPy's errors for others."""
+    compiled = kg.kernel_graph(program, device="cpu", untraceable="refuse")
+    outcomes = set()
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        starts = rng.integers(0, N - 4, (2, N, 1))
+        s, t = np.concatenate(
+            (starts, starts + np.array(rng.choice([[0, 1], [1, 3], [3, 3], [3, 1]])).reshape(2, 1, 1)), 2
+        )
+        if seed % 4 == 0:
+            t[rng.integers(N), 1] += 2
+        ours = [rng.integers(-4, 5, shape).astype("f8") for shape in (N, N, (N, N))]
+        theirs = [x.copy() for x in ours]
+        error: type[Exception] | None = None
+        try:
+            want = program(*theirs, s, t)
+        except ValueError:
+            error = ValueError
+        outcomes.add(error)
+        if error is not None:
+            with pytest.raises(error, match="broadcast"):
+                compiled(*ours, s, t)
+                kg.synchronize()
+            continue
+        got = compiled(*ours, s, t)
+        for a, b in zip([got, *ours], [want, *theirs], strict=True):
+            if b is not None:
+                np.testing.assert_array_equal(np.asarray(a), b)
+    assert outcomes == {None, ValueError}
+    assert "runs in NumPy" not in compiled.why()

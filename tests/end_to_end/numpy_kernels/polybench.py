@@ -9,7 +9,7 @@ from . import Case
 
 def correlation(data):
     n, m = data.shape
-    data -= np.mean(data, axis=0)
+    data -= np.sum(data, axis=0) / n
     deviation = np.sqrt(np.sum(data * data, axis=0) / n)
     deviation = np.where(deviation <= 0.1, 1.0, deviation)
     data /= np.sqrt(n) * deviation
@@ -22,7 +22,7 @@ def correlation(data):
 
 def covariance(data):
     n, m = data.shape
-    data -= np.mean(data, axis=0)
+    data -= np.sum(data, axis=0) / n
     result = np.zeros((m, m))
     for i in range(m):
         result[i, i:] = data[:, i] @ data[:, i:] / (n - 1.0)
