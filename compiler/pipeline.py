@@ -16,6 +16,7 @@ from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
 from .graph.graph import Graph
 from .lowering.lower import lower_to_program
+from .passes.axis_order import keep_axis_order_of_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues, use_tf32_matmuls
 from .passes.simplify import find_vector_products, simplify_graph
@@ -52,6 +53,9 @@ def alternative_graph_forms(
     types = graph_input_and_output_types(graph)
     simple = simplify_graph(decide_host_calls(graph, target.name, layouts))
     check_graph_after_pass(simple, types, "simplify")
+    if target.axis_orders:
+        simple = keep_axis_order_of_products(simple)
+        check_graph_after_pass(simple, types, "axis order")
     if not target.epilogues or all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if tf32:

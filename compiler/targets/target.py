@@ -46,7 +46,8 @@ class Target:
     in one array; epilogues: its matmuls take a bias and an activation along;
     checks_indices: kernels report bad ones; vector_products: the tasks of a product of a matrix and a vector in memory,
     None where a library does it; routine: a loop nest that runs in order -> its kernel,
-    and how that is launched; routine_copies: whether that kernel copies what it starts from."""
+    and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders: elementwise
+    work takes the order of axes of the matrix products beside it."""
 
     name: str
     model: CostModel
@@ -64,6 +65,7 @@ class Target:
     vector_products: Callable[..., list[Task] | None] | None = None
     routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _refuse_routine_kernel
     routine_copies: bool = False
+    axis_orders: bool = False
 
 
 def _make_cpu_kernel(form: LoopNest) -> Kernel:
@@ -176,6 +178,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             vector_products=_cpu_matvec_of_products,
             routine=_print_cpu_routine,
             routine_copies=True,
+            axis_orders=True,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
