@@ -471,13 +471,13 @@ class LoopMemory:
             leaves = tuple(leaf.with_own_axis(axis, own[axis - skip]) for leaf in leaves)
         return LazyElements(shape, wide.dtype, wide.element, leaves, wide.heavy)
 
-    def _factor(self, n: LinearExpression, wanted: LinearExpression) -> KernelValue:
+    def _factor(self, n: LinearExpression, target: LinearExpression) -> KernelValue:
         """What indices are multiplied by where an axis of `n` is broadcast: 0 if that is 1. Compared when it runs."""
-        if n.known is not None and wanted.known is not None:
+        if n.known is not None and target.known is not None:
             raise LoopNotRecordable("the lengths of two arrays differ")
         own, body = self.emit(n), self.body
-        if (n, wanted) not in self.broadcasts:
-            wrong = own.ne(self.emit(wanted))
+        if (n, target) not in self.broadcasts:
+            wrong = own.ne(self.emit(target))
             self.fail_if(wrong if n.is_at_least(2) else wrong & own.ne(1), self.zero(), NOT_BROADCAST)
         return body.select(own.eq(1), self.zero(), body.const(1, INT64))
 
