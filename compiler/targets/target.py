@@ -107,9 +107,9 @@ def _make_cuda_kernel(form: LoopNest) -> Kernel:
 
 
 def _print_cuda_routine(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
-    from .cuda.sequential import cuda_kernel_of_routine, cuda_routine_shape
+    from .cuda.sequential import cuda_kernel_of_routine, cuda_routine_and_shape
 
-    shape = cuda_routine_shape(routine, gpu.compute_capability >= (9, 0))
+    routine, shape = cuda_routine_and_shape(routine, gpu.compute_capability >= (9, 0))
     return cuda_kernel_of_routine(routine, shape), LaunchShape(grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1))
 
 

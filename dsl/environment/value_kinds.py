@@ -123,7 +123,8 @@ def _super_proxy(world: Environment, value: Any, label: str) -> Any:
 
 
 def _property_proxy(world: Environment, value: Any, label: str) -> Any:
-    return property(*(world.proxy_of(f, label) for f in (value.fget, value.fset, value.fdel)), value.__doc__)
+    fget, fset, fdel = (world.proxy_of(f, label) for f in (value.fget, value.fset, value.fdel))
+    return property(fget, fset, fdel, value.__doc__)
 
 
 def _partial_proxy(world: Environment, value: Any, label: str) -> Any:

@@ -32,13 +32,14 @@ from ...sequential.form import (
     While,
     blocks_in_routine_statement,
 )
+from ...sequential.interchange import routine_with_loops_interchanged
 from .kernel_text import cuda_constant_text
 
 INT32 = np.dtype(np.int32)
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
 WARP, MOST_THREADS = 32, 512
 FEW_THREADS, MOST_BLOCKS = 64, 1024  # of a loop whose turns are all independent
-SHARE = 4  # turns of a long loop for each thread
+SHARE = 4  # turns of a long loop for each thread; one where a turn sums
 CLUSTER = 8  # blocks of a cluster: what every GPU that has clusters can run
 WIDE = 4096  # elements of a step by and large from which a cluster is faster than a block, whose barrier is cheaper
 _KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
@@ -54,11 +55,16 @@ class RoutineShape:
     together: bool = False
 
 
-def cuda_routine_shape(routine: Routine, clusters: bool) -> RoutineShape:
-    """The shape of a routine's kernel. clusters: whether the GPU has clusters."""
+def cuda_routine_and_shape(routine: Routine, clusters: bool) -> tuple[Routine, RoutineShape]:
+    """The routine as its kernel runs it, and the shape of that. clusters: whether the GPU has clusters."""
+    found = routine_with_loops_interchanged(routine)
+    return found, _cuda_routine_shape(found, clusters, SHARE if found is routine else 1)
+
+
+def _cuda_routine_shape(routine: Routine, clusters: bool, share: float) -> RoutineShape:
     if _is_one_parallel_step(routine):
         return RoutineShape(_power_of_two_threads(routine.width / FEW_THREADS, MOST_BLOCKS), FEW_THREADS)
-    threads = WARP * _power_of_two_threads(routine.width / SHARE / WARP, MOST_THREADS // WARP)
+    threads = WARP * _power_of_two_threads(routine.width / share / WARP, MOST_THREADS // WARP)
     together = clusters and routine.wide >= WIDE and routine.width > MOST_THREADS
     return RoutineShape(CLUSTER if together else 1, threads, together)
 

@@ -19,7 +19,7 @@ from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
 from kernelgraph.compiler.sequential.lifting import lift_routine_sizes
 from kernelgraph.compiler.sequential.parallel_turns import routine_for_printing
-from kernelgraph.compiler.targets.cuda.sequential import cuda_kernel_of_routine, cuda_routine_shape
+from kernelgraph.compiler.targets.cuda.sequential import cuda_kernel_of_routine, cuda_routine_and_shape
 from kernelgraph.runtime.core.errors import KernelGraphError
 from kernelgraph.runtime.program.program import Int
 from tests.compiler import cuda_emulator
@@ -56,7 +56,7 @@ def emulated(routine: Routine, given: list[Array]) -> list[Array]:
         for a in routine.arrays
     ]
     lifted, numbers = lift_routine_sizes(routine)
-    shape = cuda_routine_shape(lifted, True)
+    lifted, shape = cuda_routine_and_shape(lifted, True)
     kernel = cuda_kernel_of_routine(lifted, shape)
     given = [cuda_emulator.pointer(a.view(real_dtype(a.dtype)), name=f"a{i}", again=True) for i, a in enumerate(arrays)]
     given += [n - 1 for n in numbers]
@@ -169,7 +169,7 @@ def test_turns_that_are_all_independent_run_on_as_many_blocks_as_there_are(funct
     nodes = [n for n in graph.nodes if n.op == "sequential"]
     unwanted = [n for n, a in enumerate(nodes[0].attr("routine").arrays) if a.role == "out"]
     routine = routine_for_printing(nodes[0].attr("routine"), unwanted)
-    launch = cuda_routine_shape(routine, True)
+    routine, launch = cuda_routine_and_shape(routine, True)
     assert launch.blocks > 1 and "barrier" not in cuda_kernel_of_routine(routine, launch).source
     given, written = arguments(routine), [a for a in routine.arrays if a.role in ("out", "inout")]
     for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):
@@ -284,3 +284,31 @@ def test_threads_wait_for_what_others_of_a_loop_write(
     written = [a for a in routine.arrays if a.role in ("out", "inout")]
     for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):
         assert array.role == "out" or np.allclose(got, want, rtol=1e-12, atol=1e-13), f"{routine}"
+
+
+def products_of_rows(a: Any, b: Any) -> Any:
+    found = np.zeros((b.shape[1], b.shape[1]))
+    for i in range(b.shape[1]):
+        found[i, i:] = b[:, i] @ b[:, i:]
+        found[i:, i] = found[i, i:]
+    for k in range(len(a)):
+        for j in range(b.shape[1]):
+            b[0, j] = b[0, j] * 0.5 + a[k, j]
+    return found
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9])
+def test_independent_turns_within_a_loop_each_run_all_of_it(rows: int) -> None:
+    """So threads that sum rows, or follow a recurrence, do not meet after each."""
+    with recorded():
+        nodes = kg.kernel_graph(products_of_rows, device="cpu").graph(np.ones((rows, 6)), np.ones((9, 6))).nodes
+    for routine in {n.attr("routine") for n in nodes if n.op == "sequential"}:
+        unread = [n for n, array in enumerate(routine.arrays) if array.role == "out"]  # the last turns' numbers
+        routine, given = routine_for_printing(routine, unread), arguments(routine)
+        turned, shape = cuda_routine_and_shape(routine, False)
+        assert turned is not routine and len(turned.variables) > len(routine.variables)
+        meets = [cuda_kernel_of_routine(r, shape).source.count("sync_warp()") for r in (routine, turned)]
+        assert meets[1] < meets[0]
+        want = evaluate_routine(routine, given)
+        assert all(map(np.array_equal, evaluate_routine(turned, given), want))
+        assert all(map(np.array_equal, emulated(routine, given), want))
