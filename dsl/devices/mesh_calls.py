@@ -43,7 +43,7 @@ Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each 
 @dataclass(frozen=True, slots=True)
 class MeshExecutable:
     """What runs calls of one kind. specs: of the plan's outputs. parts: of each source the leaf, or the array of the
-    trace counted on from the leaves, and the place in the mesh."""
+    trace counted on from the leaves, and the place in the mesh. axes: along which each result is joined."""
 
     captured: TracedFunction
     plan: MultiDevicePlan
@@ -52,6 +52,7 @@ class MeshExecutable:
     specs: tuple[Spec, ...]
     parts: tuple[tuple[int, int], ...]
     takes_numbers: bool
+    axes: tuple[int | None, ...]
 
 
 class MeshFunction(PicklableFunction):
@@ -159,12 +160,12 @@ class MeshFunction(PicklableFunction):
         captured, count = ready.captured, len(self._mesh.positions)
         arrays = run_plan(ready.plan, ready.devices, ready.executable, given, numbers, ready.specs)
         results: list[Any] = []
-        for kind, x in captured.results:
+        for (kind, x), axis in zip(captured.results, ready.axes, strict=True):
             if kind == "array":
-                results.append(arrays[x * count : (x + 1) * count])
+                results.append(Sharded(arrays[x * count : (x + 1) * count], self._mesh, axis))
             else:
                 results.append(numbers[x] if kind == "number" else x)
-        return self._joined(captured.tree, results)
+        return unflatten(captured.tree, results)
 
     def _taken(
         self, args: tuple[Any, ...], options: dict[str, Any]
@@ -251,11 +252,12 @@ class MeshFunction(PicklableFunction):
         parts = tuple((leaf, place) for leaf in sources for place in local)
         numbers = bool(captured.graph.numbers or captured.checks)
         takes_numbers = numbers or any(kind == "number" for kind, _ in captured.results)
-        return MeshExecutable(captured, plan, devices, executable, specs, parts, takes_numbers)
+        axes = self._axes_of_results(captured)
+        return MeshExecutable(captured, plan, devices, executable, specs, parts, takes_numbers, axes)
 
-    def _joined(self, tree: Tree, results: Sequence[Any]) -> Any:
-        """The results, those of one array on each device as one `Sharded`."""
-        several = isinstance(self._out_axes, (tuple, list))
+    def _axes_of_results(self, captured: TracedFunction) -> tuple[int | None, ...]:
+        """Along which axis each result is joined. Raises ShapeError."""
+        graph, tree, several = captured.graph, captured.tree, isinstance(self._out_axes, (tuple, list))
         parts = tree.children if several and tree.kind in (tuple, list) else (tree,)
         axes: list[int | None] = []
         for part, axis in zip(
@@ -263,18 +265,15 @@ class MeshFunction(PicklableFunction):
         ):
             axes += [axis] * _count_leaves(part)
         found = []
-        for result, axis in zip(results, axes, strict=True):
-            if type(result) is not list:
-                found.append(result)
-                continue
-            rank = len(result[0].shape)
-            if axis is not None and not -rank <= axis < rank:
+        for (kind, x), axis in zip(captured.results, axes, strict=True):
+            shape = graph.nodes[graph.outputs[x]].type.shape if kind == "array" else ()
+            if kind == "array" and axis is not None and not -len(shape) <= axis < len(shape):
                 raise ShapeError(
-                    f"a result of shape {result[0].shape} cannot be joined along axis {axis}; reduce it with "
-                    "kg.all_reduce, and write out_axes=None"
+                    f"a result of shape {shape} cannot be joined along axis {axis}; reduce it with kg.all_reduce, and "
+                    "write out_axes=None"
                 )
-            found.append(Sharded(result, self._mesh, None if axis is None else axis % rank))
-        return unflatten(tree, found)
+            found.append(axis if axis is None or not shape else axis % len(shape))
+        return tuple(found)
 
     def __repr__(self) -> str:
         return f"<kernel_graph {self._parameters} on {self._mesh}>"

@@ -130,7 +130,7 @@ class EngineFunctions:
         self.done_by_python = code.function("finish_step_of_python", None, word, word, word)
         self.nudge = code.function("wake_python_thread", None, word)
         self.stop = code.function("stop_engine_threads", None, word)
-        self.record_event = code.function("record_event", None, *[word] * 4)
+        self.record_event = code.function("record_event", None, *[word] * 4, gil=True)
         self.inline = code.function("run_plan_inline_from_python", None, word, text, gil=True)
         self.worker = code.functions["run_worker_thread"]
         self.reserve = code.functions["run_reserve_thread"]

@@ -1,24 +1,35 @@
-"""Random graphs with random places, their plans over several devices, and plans made wrong on purpose."""
+"""Random graphs with random places, their plans over several devices, and plans made wrong on purpose.
+
+python -m tests.compiler.placement.random_places COUNT [SEED]: counts what the verifier says of so many plans, and of
+their mutants, beside what a machine with a memory for each device makes of them.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from kernelgraph.compiler.core.cost import CPU
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.compiler.placement.partition import Move, Partition
+from kernelgraph.compiler.placement.clusters import DeviceLink, choose_device_slots
+from kernelgraph.compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
+from kernelgraph.compiler.placement.places import devices_of_placed_graph, place_nodes_by_arguments
 from kernelgraph.runtime.program.multi_device import CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
+from kernelgraph.runtime.verify.multi_device import find_multi_device_violations
 
 F64 = np.dtype(np.float64)
+NUMBER = 0.5
 
 
 def random_graph(rng: Random, devices: int, placing: float = 0.2) -> Graph:
@@ -43,6 +54,22 @@ def random_graph(rng: Random, devices: int, placing: float = 0.2) -> Graph:
             made = b.map("negative", x)
         values.append(made)
     return b.finish([rng.choice(values) for _ in range(rng.randint(1, 3))])
+
+
+def partitioned(rng: Random) -> tuple[Graph, Partition, int]:
+    """A random graph, placed by its places, by choice, or at random."""
+    count = rng.randint(2, 4)
+    graph = random_graph(rng, count)
+    devices = devices_of_placed_graph(graph, [("cpu", i) for i in range(count)])
+    places = place_nodes_by_arguments(graph, devices)
+    slots = list(places.slots)
+    how = rng.random()
+    if how < 0.4:
+        slots = choose_device_slots(graph, places, CPU, DeviceLink(rng.choice([0.0, 1e3]), 1.0))
+    elif how < 0.8:
+        slots = [None if s is None else rng.randrange(count) for s in slots]
+    wanted = [rng.choice([None, rng.randrange(count)]) for _ in graph.outputs]
+    return graph, partition_graph_by_device(graph, slots, wanted), count
 
 
 def plan_of(partition: Partition, devices: int) -> MultiDevicePlan:
@@ -128,3 +155,64 @@ def mutants(rng: Random, plan: MultiDevicePlan, graphs: Sequence[Graph | None]) 
     for v, value in enumerate(plan.values):
         wrong = replace(value, device=(value.device + 1) % count)
         yield "value", (replace(plan, values=(*plan.values[:v], wrong, *plan.values[v + 1 :])), list(graphs))
+
+
+@dataclass
+class Verdicts:
+    """What the verifier says. refused: right plans; wrong: plans that give something else than their graph. killed:
+    unsafe mutants that it refuses, by kind; missed: those that it lets pass. accepted: mutants that give what the plan
+    gives; doubted: such ones that it refuses all the same, by kind and reason."""
+
+    plans: int = 0
+    refused: int = 0
+    wrong: int = 0
+    killed: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
+    accepted: int = 0
+    doubted: Counter[str] = field(default_factory=Counter)
+
+
+def verify_random_plans(rng: Random, count: int) -> Verdicts:
+    """Each simulated and verified, and each of its mutants."""
+    verdicts = Verdicts()
+    for _ in range(count):
+        graph, partition, devices = partitioned(rng)
+        plan = plan_of(partition, devices)
+        graphs = [s.graph if isinstance(s, Part) else None for s in partition.steps]
+        arrays = [np.full((3, 4), rng.random()) for _ in graph.inputs]
+        got, want = simulate(plan, graphs, arrays, [NUMBER]), interpret_graph(graph, arrays, [NUMBER])
+        verdicts.plans += 1
+        verdicts.refused += bool(find_multi_device_violations(plan))
+        verdicts.wrong += not all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+        for kind, (mutant, its) in mutants(rng, plan, graphs):
+            found = find_multi_device_violations(mutant)
+            try:
+                simulate(mutant, its, arrays, [NUMBER])
+            except (OnWrongDevice, KeyError):
+                if found:
+                    verdicts.killed[kind] += 1
+                else:
+                    verdicts.missed.append(f"{kind}\n{mutant}")
+                continue
+            if found:
+                verdicts.doubted[f"{kind}: {found[0].rpartition(') ')[2]}"] += 1
+            else:
+                verdicts.accepted += 1
+    return verdicts
+
+
+def main(count: int, seed: int = 0) -> None:
+    verdicts = verify_random_plans(Random(seed), count)
+    kinds = ", ".join(f"{n} {kind}" for kind, n in verdicts.killed.items())
+    unsafe = verdicts.killed.total() + len(verdicts.missed)
+    print(f"{verdicts.plans} plans: {verdicts.refused} refused, {verdicts.wrong} wrong")
+    print(f"{verdicts.killed.total()} of {unsafe} unsafe mutants killed ({kinds})")
+    print(
+        f"{verdicts.accepted} harmless mutants accepted, {verdicts.doubted.total()} refused: {dict(verdicts.doubted)}"
+    )
+    for missed in verdicts.missed:
+        print(missed)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
