@@ -370,6 +370,15 @@ def from_numpy(values: Any, device: Device, own: bool = False, later: bool = Fal
     return Array(memory, spec, device, None if device.host_memory else event)  # the CPU has copied on return
 
 
+def snapshot(x: Any) -> Any:
+    """An array's values as they are now, whatever is assigned to it later; what is no array comes back itself.
+
+    A NumPy array is copied; a `kg.Array` shares its memory, which assignment leaves alone while two hold it."""
+    if isinstance(x, Array):
+        return Array(x._memory, x._spec, x._device, x._event)
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
 def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool | None = None) -> Array:
     """Values in a `kg.Array`; a `kg.Array` that already is as asked for comes back itself.
 

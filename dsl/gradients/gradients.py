@@ -11,6 +11,7 @@ from ...compiler.core.types import dtype_kind
 from ...compiler.derive.core.call import ReverseOptions
 from ...compiler.derive.derive import derive_forward, derive_reverse
 from ...compiler.graph.graph import Value
+from ..array.array import snapshot
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
 from ..core.pytree import flatten, unflatten
 from ..jit.kernel_graph import KernelGraph
@@ -145,7 +146,8 @@ def vjp(
     Jacobian, a tuple with one for each argument.
 
     has_aux: f returns (result, others), and this (result, pull, others). What has no derivative, such as an array of
-    integers, gets None. Outside of a trace, pull computes f's values again. save, ieee: as of `kg.grad`.
+    integers, gets None. Outside of a trace, pull computes f's values again, of the arguments
+    as they were. save, ieee: as of `kg.grad`.
     Raises ArgumentsError, DTypeError, ShapeError, UnsupportedError.
 
     >>> value, pull = kg.vjp(lambda x: x**2, np.array([1.0, 2.0]))
@@ -154,6 +156,7 @@ def vjp(
     """
     reverse = reverse_options("vjp", save, ieee)
     if current_trace() is None:
+        args = _arguments_as_they_are_now(args)
         value = derived("vjp", function, _value_of, "value", like=False)(*args)
         pulling = derived("vjp", function, _pull_back(has_aux, reverse), ("pull", has_aux, reverse), like=False)
 
@@ -164,6 +167,17 @@ def vjp(
     plain = plain_function("vjp", function)[0]
     value, pull = _vjp(plain, args, has_aux, reverse)
     return _with_aux("vjp", value, pull) if has_aux else (value, pull)
+
+
+def _arguments_as_they_are_now(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with arrays of their own: what is assigned to the caller's later does not change a derivative."""
+    trace = current_trace()
+    if trace is not None:
+        return tuple(copies_of_argument(trace, a) for a in args)
+    leaves: list[Any] = []
+    tree = flatten(args, leaves)
+    found: tuple[Any, ...] = unflatten(tree, [snapshot(leaf) for leaf in leaves])
+    return found
 
 
 def _with_aux(what: str, value: Any, product: Callable[..., Any]) -> tuple[Any, Callable[..., Any], Any]:
@@ -294,13 +308,14 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
 def linearize(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """(f(*args), push): `push(*tangents)` is the Jacobian's product with tangents of the arguments.
 
-    has_aux: f returns (result, others), and this (result, push, others). Outside of a trace, push computes f's values
-    again. Raises as `kg.jvp` does.
+    has_aux: f returns (result, others), and this (result, push, others). push computes f's values again, of the
+    arguments as they were. Raises as `kg.jvp` does.
 
     >>> value, push = kg.linearize(lambda x: x**2, np.array([1.0, 2.0]))
     >>> push(np.array([1.0, 10.0])).tolist()
     [2.0, 40.0]
     """
+    args = _arguments_as_they_are_now(args)
     if current_trace() is None:
         value = derived("linearize", function, _value_of, "value", like=False)(*args)
     else:

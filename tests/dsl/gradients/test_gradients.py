@@ -197,6 +197,24 @@ def test_products_with_the_jacobian() -> None:
     close(inside(X)[1], np.sin(X) * np.cos(X))
 
 
+@pytest.mark.parametrize("make", [np.array, kg.asarray])
+def test_products_are_of_arguments_as_they_were(make: Any) -> None:
+    x = make(X[0])
+    pull, push = kg.vjp(lambda p: p["x"] ** 3, {"x": x})[1], kg.linearize(lambda x: x**3, x)[1]
+    x[1:] *= 2
+    close(pull(np.ones(X[0].shape))[0]["x"], 3 * X[0] ** 2)
+    close(push(np.ones(X[0].shape)), 3 * X[0] ** 2)
+
+    @kg.kernel_graph
+    def inside(x: Any) -> Any:
+        pull, push = kg.vjp(lambda x: x**3, x)[1], kg.linearize(lambda x: x**3, x)[1]
+        x *= 2
+        return pull(x)[0], push(x)
+
+    for found in inside(make(X[0])):
+        close(found, 6 * X[0] ** 3)
+
+
 def test_complex_numbers() -> None:
     z = X + 1j * rng.normal(size=X.shape)
     close(kg.grad(lambda z: (abs(z) ** 2).sum())(z), 2 * z)
