@@ -3,7 +3,8 @@
 python -m tests.gradient_programs --count 1000 --seed 1
 
 A program computes matrices of two arguments by NumPy's functions, views, assignments, masks and loops. In every tenth
-the gradient that `kg.grad` compiles is compared too; on a GPU (`--device cuda`) it alone is compared, in each.
+the gradient that `kg.grad` compiles is compared too, also through `kg.checkpoint`; on a GPU (`--device cuda`) it alone
+is compared, in each.
 """
 
 from __future__ import annotations
@@ -153,10 +154,13 @@ def outcome_of(program: Program, function: Any, device: str) -> Outcome:
 
 
 def _compare_compiled(function: Any, given: Sequence[Any], device: str) -> None:
-    """The gradient of a sum of squares, along a direction."""
+    """The gradient of a sum of squares, along a direction; and that of a function that is computed again."""
 
     def loss(p: Any, q: Any, i: Any, j: Any, m: Any) -> Any:
         return sum((r**2).sum() for r in function(p, q, i, j, m))
+
+    def loss_of_checkpoint(p: Any, q: Any, *rest: Any) -> Any:
+        return kg.checkpoint(loss)(p * 1, q * 1, *rest)
 
     rng = np.random.default_rng(0)
     u = rng.normal(size=(2, 3, 4))
@@ -166,6 +170,9 @@ def _compare_compiled(function: Any, given: Sequence[Any], device: str) -> None:
     quotient = (plain[0] - plain[1]) / 2e-6
     along = sum(float(np.sum(np.asarray(f) * d)) for f, d in zip(found, u, strict=True))
     assert abs(along - quotient) <= NEAR * (1 + abs(quotient)), f"compiled {along}, quotient {quotient}"
+    if device == "cpu":
+        for again, once in zip(kg.grad(loss_of_checkpoint, (0, 1))(*given), found, strict=True):
+            np.testing.assert_allclose(again, once, rtol=0, atol=1e-7 * (1 + float(np.max(np.abs(once)))))
 
 
 def outcomes(cases: Sequence[Program], folder: Path, device: str, label: str) -> Iterator[tuple[Program, Outcome]]:

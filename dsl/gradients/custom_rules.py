@@ -22,7 +22,7 @@ from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import Tracer
 from .options import options_around
-from .region import trace_region
+from .region import copies_of_argument, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -165,7 +165,8 @@ class Checkpoint(_CustomDerivative[P, R]):
 
     def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
         function = _lifted(trace, self.function)
-        part = _FlattenedCall(args, function(*args))
+        kept = tuple(copies_of_argument(trace, a) for a in args)  # it may assign to them
+        part = _FlattenedCall(kept, function(*args))
         first, builder = len(trace.builder.nodes), trace.builder
         stand_ins = [_stand_in(trace, v) for v in part.moving_results]
         if not stand_ins or not part.inputs:

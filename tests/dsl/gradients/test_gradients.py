@@ -295,6 +295,24 @@ class Model:
         return (self.scale * x * x).sum()
 
 
+def test_what_assigns_to_its_argument_is_computed_again_of_what_it_came_with() -> None:
+    def positive(x: Any, i: Any) -> Any:
+        i += 1
+        m = x > 0
+        x[m] += x.sum()
+        x[i] *= 2
+        return (x**2).sum()
+
+    def through(inner: Any) -> Any:
+        def loss(x: Any) -> Any:
+            first = x * 1.0
+            return inner(first, np.arange(2)) * x[0] + (first**3).sum()
+
+        return loss
+
+    close(kg.grad(through(kg.checkpoint(positive)))(X[0]), kg.grad(through(positive))(X[0]))
+
+
 def test_what_a_where_does_not_take() -> None:
     """Nothing comes back from there; with ieee=True 0 times what is infinite there, as with JAX and PyTorch."""
 
