@@ -265,6 +265,8 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     if isinstance(value, property):
         return own, walk(value.fget), walk(value.fset)
     held = [] if isinstance(value, type) or not hasattr(value, "__dict__") else [*_attributes(value).items()]
+    if isinstance(value, BaseException):
+        return own, walk(value.args), [(n, walk(v)) for n, v in held]
     if isinstance(value, type) and not hasattr(sys.modules.get(value.__module__), "deco"):
         return "class", value.__name__
     if isinstance(value, type):

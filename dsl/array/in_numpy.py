@@ -38,7 +38,8 @@ def call_in_numpy(
     Raises `error` for arguments that are no NumPy arrays and stand for no copies of them."""
     leaves: list[Any] = []
     tree = flatten((args, options), leaves)
-    copies = {i: x.numpy().copy() for i, x in enumerate(leaves) if type(x) is Array}
+    own = {id(x): x.numpy().copy() for x in leaves if type(x) is Array}  # of one that comes twice one copy
+    copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
     if any(not _is_known(x) for x in leaves) or (
         copies and any(c.children for part in tree.children for c in part.children)
     ):

@@ -49,8 +49,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "GtE": operator.ge,
     "Eq": operator.eq,
     "NotEq": operator.ne,
-    "Is": operator.is_,
-    "IsNot": operator.is_not,
+    "Is": lambda a, b: is_(a, b),
+    "IsNot": lambda a, b: is_not(a, b),
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
 }
@@ -141,6 +141,28 @@ def compare(left: Any, names: Sequence[str], *parts: Part) -> Any:
     right = parts[0]()
     found = _COMPARISONS[names[0]](left, right)
     return found if len(parts) == 1 else and_(found, lambda: compare(right, names[1:], *parts[1:]))
+
+
+def is_(a: Any, b: Any) -> bool:
+    """`a is b`. Raises TraceError for two arrays of the caller's, which may be one array in one call alone."""
+    trace = current_trace()
+    if a is b or trace is None or trace.world is None:
+        return a is b
+    if not (type(a) is Tracer and type(b) is Tracer):
+        return trace.world.original_value(a) is trace.world.original_value(b)
+    own = a._owner, b._owner
+    if own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    raise TraceError(
+        "whether two arrays that the function is given are one array (`is`) is not known while it is traced; compare "
+        "them outside, and pass what comes of it",
+        needs_values=True,
+    )
+
+
+def is_not(a: Any, b: Any) -> bool:
+    """`a is not b`. Raises TraceError as `is_` does."""
+    return not is_(a, b)
 
 
 def assert_(test: Any, fail: Part) -> None:

@@ -424,6 +424,9 @@ class _EnclosingLoop:
         self.broke, self.continued = broke, continued
 
 
+_IDENTITY: dict[type, str] = {ast.Is: "is_", ast.IsNot: "is_not"}
+
+
 class _ExpressionRewriter(ast.NodeTransformer):
     """Decisions within an expression."""
 
@@ -462,6 +465,10 @@ class _ExpressionRewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
+        if len(node.ops) == 1 and (hook := _IDENTITY.get(type(node.ops[0]))) is not None:
+            sides = node.left, node.comparators[0]
+            known = any(isinstance(side, ast.Constant) for side in sides)  # `x is None`
+            return node if known else _node_at_place(_call_expression(hook, *sides), node)
         if len(node.ops) == 1 or not all(map(_is_movable, node.comparators)):
             return node
         names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -238,6 +238,22 @@ def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str
         if found:
             return found
     return ""
+
+
+@lru_cache(None)
+def names_compared_by_identity(code: CodeType) -> frozenset[str]:
+    """The globals that stand on the right of an `is`, in code within it too; "" for all names of functions."""
+    found = {x for c in code.co_consts if isinstance(c, CodeType) for x in names_compared_by_identity(c)}
+    if _IS_OP in code.co_code[::2]:
+        for right, test in pairwise(dis.get_instructions(code)):
+            if test.opname == "IS_OP" and right.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+                found.add("")
+            elif test.opname == "IS_OP" and right.opname == "LOAD_GLOBAL":
+                found.add(right.argval)
+    return frozenset(found)
+
+
+_IS_OP = dis.opmap["IS_OP"]
 
 
 def show_line(filename: str, line: int) -> str:

@@ -252,7 +252,7 @@ def is_immutable_library_class(kind: type) -> bool:
     """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
     if kind in (SimpleNamespace, memoryview) or builtin_container_base(kind) is not None or is_user_class(kind):
         return False
-    if issubclass(kind, BaseException):
+    if kind is CellType or issubclass(kind, BaseException):
         return False
     package = kind.__module__.partition(".")[0]
     if package == "numpy":  # masked arrays, polynomials, records and what `np.vectorize` gives can change

@@ -15,11 +15,21 @@ from functools import cache
 from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any, NoReturn
 
-from ..core.errors import TraceError, UserError, is_numpy_error, is_refusal, is_user_file, line_of_name
+import numpy as np
+
+from ..core.errors import (
+    TraceError,
+    UserError,
+    is_numpy_error,
+    is_refusal,
+    is_user_file,
+    line_of_name,
+    names_compared_by_identity,
+)
 from ..core.object_state import PLAIN, builtin_container_base, container_contents, is_user_class, names_in_code
 from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_objects
-from ..trace.trace import HOOKS, Trace, trace_in_progress
+from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
 from .frozen_containers import frozen_kind, mutating_methods, refuse_container_change
@@ -381,6 +391,8 @@ class Environment:
             return function
         if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in_code(code)}:
             _refuse_native_reads(code)
+        if users and self.trace.may_rewrite and _may_compare_arrays(function):
+            raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
         scope = self._globals_of(function.__globals__) if users else function.__globals__
         made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
@@ -591,6 +603,12 @@ def _own_attributes(found: Any) -> dict[str, Any]:
     with contextlib.suppress(AttributeError):
         held |= object.__getattribute__(found, "__dict__")
     return held
+
+
+def _may_compare_arrays(function: Any) -> bool:
+    """Whether there is an `is` in it that arrays of the caller's may stand on both sides of."""
+    names = names_compared_by_identity(function.__code__)
+    return "" in names or any(isinstance(function.__globals__.get(name), np.ndarray) for name in names)
 
 
 def _is_unbound_cell(cell: CellType) -> bool:

@@ -570,7 +570,7 @@ def _users_class_member(world: Environment, owner: type, found: Any, instance: A
         world.guard_read(holder, name, label, "attribute")
         if found.fget is None and instance is not None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return found if instance is None else world.traced_function(found.fget)(instance)
+        return world.proxy_of(found, label) if instance is None else world.traced_function(found.fget)(instance)
     if kind is staticmethod or not _class_of_value_has(world, found, "__get__"):
         return world.read_guarded(holder, name, label, "attribute")
     world.guard_read(_VARS(owner), name, label)
@@ -578,7 +578,11 @@ def _users_class_member(world: Environment, owner: type, found: Any, instance: A
         if world.is_class_from_outside(base):
             world.guard_finding(_VARS(base), name, label, "no item")
     if kind is functools.cached_property:
-        return found if instance is None else world.cached_property_value(instance, name, found.func)
+        if instance is not None:
+            return world.cached_property_value(instance, name, found.func)
+        known = functools.cached_property(world.proxy_of(found.func))
+        known.attrname = name
+        return known
     if kind is functools.singledispatchmethod:
         return functools.partial(_call_by_class, SingleDispatchProxy(world, found.dispatcher, label), instance, cls)
     if is_user_class(kind):

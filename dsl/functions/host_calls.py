@@ -65,12 +65,21 @@ def assign_to_out(result: Tracer, out: Any) -> Tracer:
 
 def assign_to_converted_out(result: Tracer, out: Any) -> Tracer:
     """`assign_to_out` of what makes `out` an array of the result's dtype first, and casts back. Raises DTypeError."""
-    if isinstance(out, Tracer) and out.shape == result.shape and not np.can_cast(out.dtype, result.dtype):
-        raise DTypeError(
-            f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule 'safe'; "
-            f"pass an out= of {result.dtype}"
-        )
+    require_out_to_convert(out, result.shape, result.dtype)
     return result if out is None else assign_array(out, result, "unsafe")
+
+
+def require_out_to_convert(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None:
+    """What NumPy asks of such an `out` before it looks at an element. Raises ShapeError, DTypeError."""
+    if not isinstance(out, Tracer):
+        return
+    if out.shape != shape:
+        raise ShapeError(f"a result of shape {shape} cannot be written in place into shape {out.shape}")
+    if not np.can_cast(out.dtype, dtype):
+        raise DTypeError(
+            f"Cannot cast array data from {out.dtype!r} to {dtype!r} according to the rule 'safe'; "
+            f"pass an out= of {dtype}"
+        )
 
 
 def require_known_option(x: Any) -> Any:

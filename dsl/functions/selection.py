@@ -25,7 +25,7 @@ from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import choices as common
 from .gather import check_assigned_axis_not_empty, looked_up, true_places
-from .host_calls import assign_to_converted_out, host_call, host_call_of_one_result
+from .host_calls import assign_to_converted_out, host_call, host_call_of_one_result, require_out_to_convert
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
 
@@ -44,8 +44,10 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     n, head = x.shape[at], (slice(None),) * at
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
         numbers = convert_known_value(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
+        shape = (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])
+        require_out_to_convert(out, shape, x.dtype)
         chosen = getitem(x, (*head, _in_range(numbers.ravel().tolist(), n, mode)))
-        return assign_to_converted_out(reshape(chosen, (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])), out)
+        return assign_to_converted_out(reshape(chosen, shape), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
         indices = new_traced_result(convert_for_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = to_traced_array(indices)

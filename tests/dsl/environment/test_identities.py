@@ -134,3 +134,34 @@ def test_weak_references_are_refused(make: Any) -> None:
     held = make(FIRST)
     with pytest.raises(kg.TraceError, match=r"test_identities.py:\d+: held refers to an object weakly"):
         cpu(lambda x: x * bool(held))(X)
+
+
+OWN = np.ones(3)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda a, b: a is b,
+        lambda a, b: not a is not b,
+        lambda a, b: (a is b) is (b is a) is (a is b),
+        lambda a, b: a is OWN,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_one_array_that_is_given_twice_is_one(same: Any) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return a * 2 if same(a, b) else a
+
+    traced = kg.kernel_graph(f, device="cpu")
+    other, ours = np.ones(3), kg.asarray(np.ones(3))
+    for given in ((OWN, OWN), (OWN, other), (other, OWN), (other, np.ones(2)), (other, other)):
+        assert_same(traced(*given), f(*given))
+    assert_same(traced(ours, ours).numpy(), np.asarray(f(ours, ours)))
+
+
+def test_what_cannot_be_one_array_is_told_apart_without_its_values() -> None:
+    traced = kg.kernel_graph(lambda a, b: a * 2 if a is b else a, device="cpu", untraceable="refuse")
+    assert_same(traced(X, np.ones(2)), X)
+    with pytest.raises(kg.TraceError, match=r"one array \(`is`\) is not known"):
+        traced(X, X + 1)

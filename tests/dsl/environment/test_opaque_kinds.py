@@ -89,6 +89,7 @@ CASES: dict[str, tuple[Made, Read, Change]] = {
     "method of a list": (lambda: [2.0].__getitem__, lambda o: o(0), lambda o: o.__self__.__setitem__(0, 3.0)),
     "method of an array": (lambda: np.ones(3).sum, lambda o: o(), lambda o: o.__self__.__setitem__(0, 3.0)),
     "special method of a list": (lambda: [2.0].__len__, lambda o: o(), lambda o: o.__self__.append(1)),
+    "cell": (lambda: types.CellType(2.0), lambda o: o.cell_contents, lambda o: setattr(o, "cell_contents", 3.0)),
     "exception": (lambda: ValueError(2.0), lambda o: o.args[0], lambda o: setattr(o, "args", (3.0,))),
     "function by class": (lambda: dispatching(2.0), lambda o: o(1.0), lambda o: o.register(float, lambda x: 3.0)),
     "function by class, another": (lambda: dispatching(2.0), lambda o: o("x"), lambda o: o.register(str, len)),
@@ -147,6 +148,24 @@ def test_what_a_class_does_with_those_made_of_it_is_traced() -> None:
     assert_same(f(X), X * 6.0)
     RATE[0] = 3.0
     assert_same(f(X), X * 9.0)
+
+
+def test_a_property_that_is_read_off_its_class_is_traced() -> None:
+    RATE[0] = 2.0
+    traced = kg.kernel_graph(lambda x: x * Rated.rate.fget(None) * Rated.kept.func(None), device="cpu")
+    assert_same(traced(X), X * 4.0)
+    RATE[0] = 3.0
+    assert_same(traced(X), X * 9.0)
+
+
+class Rated:
+    @property
+    def rate(self) -> float:
+        return RATE[0]
+
+    @functools.cached_property
+    def kept(self) -> float:
+        return RATE[0]
 
 
 def test_a_cached_function_in_a_member_gives_what_its_cache_has() -> None:

@@ -146,3 +146,15 @@ def test_bad_requests_for_the_greatest() -> None:
             kg.kernel_graph(device="cpu")(lambda x, k=k: kg.topk(x, k, 0))(X)
     with pytest.raises(np.exceptions.AxisError):
         kg.kernel_graph(device="cpu")(lambda x: kg.topk(x, 1, 2))(X)
+
+
+@pytest.mark.parametrize("out", [np.full(1, -1.0), np.full((1, 3), -1.0)])
+def test_an_out_that_does_not_fit_is_refused_before_the_indices_are_looked_at(out: Any) -> None:
+    def f(x: Any, y: Any) -> Any:
+        y[...] = 0.5
+        return np.take(x, [0], 0, out=y)
+
+    with pytest.raises((ValueError, TypeError)) as error:
+        f(np.ones((0, 3), "c8"), out.copy())
+    with pytest.raises(error.type):
+        kg.kernel_graph(f, device="cpu")(np.ones((0, 3), "c8"), out.copy())
