@@ -14,9 +14,10 @@ from ...compiler.core.types import dtype_kind
 from ...compiler.derive.derive import derive_reverse
 from ...compiler.graph.control_flow import CustomDerivative, cut_body_graphs
 from ...compiler.graph.graph import Value
-from ..core.errors import ArgumentsError, ShapeError
+from ..core.errors import ArgumentsError, ShapeError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..jit.pickling import PicklableFunction
+from ..trace.aliasing import root_of_view, shares_memory
 from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
@@ -167,6 +168,7 @@ class Checkpoint(_CustomDerivative[P, R]):
         function = _lifted(trace, self.function)
         kept = tuple(copies_of_argument(trace, a) for a in args)  # it may assign to them
         part = _FlattenedCall(kept, function(*args))
+        _check_assigned_arguments(name, args, kept)
         first, builder = len(trace.builder.nodes), trace.builder
         stand_ins = [_stand_in(trace, v) for v in part.moving_results]
         if not stand_ins or not part.inputs:
@@ -249,6 +251,23 @@ def _lifted(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stand_in(trace: Trace, like: Value) -> Value:
     return trace.builder.add("placeholder", (), like.type, (("id", len(trace.builder.nodes)),))
+
+
+def _check_assigned_arguments(name: str, args: Any, kept: Any) -> None:
+    """Raises UnsupportedError where an argument that was assigned to since shares memory with another one."""
+    now: list[Any] = []
+    before: list[Any] = []
+    flatten(args, now)
+    flatten(kept, before)
+    pairs = [(x, old) for x, old in zip(now, before, strict=True) if isinstance(x, Tracer)]
+    for i, (x, old) in enumerate(pairs):
+        root, others = root_of_view(x), [y for j, (y, _) in enumerate(pairs) if j != i]
+        others = [y for y in others if root_of_view(y) is root]
+        if x._value.number != old._value.number and any(x is y or shares_memory(x, y) for y in others):
+            raise UnsupportedError(
+                f"{name} assigns to an argument that shares memory with another one, and kg.checkpoint computes it "
+                "again of each by itself; pass x.copy()"
+            )
 
 
 def _held_value(value: Value) -> Tracer:

@@ -312,6 +312,14 @@ def test_what_assigns_to_its_argument_is_computed_again_of_what_it_came_with() -
 
     close(kg.grad(through(kg.checkpoint(positive)))(X[0]), kg.grad(through(positive))(X[0]))
 
+    def swapped(a: Any, b: Any) -> Any:
+        a[0] = b[1]
+        return (a * b).sum()
+
+    with pytest.raises(kg.UnsupportedError, match=r"test_gradients.py:\d+: swapped assigns to an argument that shares"):
+        kg.grad(lambda x: kg.checkpoint(swapped)(x, x))(X[0])
+    close(kg.grad(lambda x: kg.checkpoint(swapped)(x, x.copy()))(X[0]), kg.grad(lambda x: swapped(x, x.copy()))(X[0]))
+
 
 def test_what_a_where_does_not_take() -> None:
     """Nothing comes back from there; with ieee=True 0 times what is infinite there, as with JAX and PyTorch."""
