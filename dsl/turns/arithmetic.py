@@ -134,7 +134,7 @@ class LoopArithmetic(LoopMemory):
 
     def _check_divisor(self, given: Any, value: KernelValue) -> None:
         """Python's own numbers raise where NumPy's give infinity."""
-        if isinstance(given, PLAIN):
+        if type(given) in PLAIN:  # a number that differs from turn to turn may be a float to isinstance
             if not given:
                 raise LoopNotRecordable("a division by zero")
             return
