@@ -430,3 +430,22 @@ def test_a_long_loop_over_elements_is_recorded_however_regular_it_is() -> None:
         ours = kg.kernel_graph(function, device="cpu")
         assert len(ours.graph(x).nodes) < 10
         compared(function, ours, x)
+
+
+def test_a_loop_divides_by_a_number_that_only_numbers_decide() -> None:
+    """`p` is the same float in every call, and differs from turn to turn."""
+
+    def kalman(z: Any, q: float, r: float) -> Any:
+        x, guess, p = np.zeros_like(z), z[0], 1.0
+        for k in range(len(z)):
+            p = p + q
+            gain = p / (p + r)
+            guess = guess + gain * (z[k] - guess)
+            p = (1.0 - gain) * p
+            x[k] = guess
+        return x
+
+    z = np.random.default_rng(1).random(600)
+    ours = kg.kernel_graph(kalman, device="cpu")
+    np.testing.assert_allclose(np.asarray(ours(z, 1e-3, 0.1)), kalman(z, 1e-3, 0.1), rtol=1e-12)
+    assert len(ours.graph(z, 1e-3, 0.1).nodes) < 20
