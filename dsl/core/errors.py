@@ -253,6 +253,20 @@ def names_compared_by_identity(code: CodeType) -> frozenset[str]:
     return frozenset(found)
 
 
+@lru_cache(None)
+def names_of_class_bodies(code: CodeType) -> frozenset[str]:
+    """The names that bodies of classes within a function's code look up."""
+    found: set[str] = set()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= names_of_class_bodies(constant)
+            if not constant.co_flags & _OPTIMIZED:
+                found |= {i.argval for i in dis.get_instructions(constant) if i.opname in _OF_CLASS_BODIES}
+    return frozenset(found)
+
+
+_OPTIMIZED = 1  # a flag that codes of functions have (inspect.CO_OPTIMIZED)
+_OF_CLASS_BODIES = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _IS_OP = dis.opmap["IS_OP"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -42,6 +43,8 @@ def is_user_class(kind: type) -> bool:
     name = kind.__module__
     if name == "builtins" or name in sys.builtin_module_names:
         return False
+    if name == "types":  # which makes the classes of `make_dataclass` and `new_class`, and has its own
+        return kind.__name__ not in vars(types)
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is None or is_user_file(file)
 
@@ -134,7 +137,8 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
     own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, np.ndarray):
         data = each(value.tolist()) if value.dtype.hasobject else value.tobytes()
-        own = value.dtype.str, value.shape, value.strides, data, *each(_masks(value))
+        held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _masks(value)
+        own = value.dtype.str, value.shape, value.strides, data, *each(held)
     elif kind is FunctionType:
         own = id(value), *(each(_function_dependencies(value)) if is_user_file(value.__code__.co_filename) else ())
     elif isinstance(value, type):

@@ -10,9 +10,9 @@ import builtins
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from types import CellType, CodeType, FunctionType, MemberDescriptorType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,8 +25,16 @@ from ..core.errors import (
     is_user_file,
     line_of_name,
     names_compared_by_identity,
+    names_of_class_bodies,
 )
-from ..core.object_state import PLAIN, builtin_container_base, container_contents, is_user_class, names_in_code
+from ..core.object_state import (
+    PLAIN,
+    builtin_container_base,
+    container_contents,
+    is_user_class,
+    is_user_module,
+    names_in_code,
+)
 from ..core.pytree import Make, rebuild_container
 from ..core.undo import Undo, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
@@ -71,6 +79,13 @@ class TracedGlobals(dict[str, Any]):
             return dict.__getitem__(self, name)
         self._absent(self._real, name)
         raise KeyError(name)
+
+    def bind(self, names: Iterable[str]) -> None:
+        """The names that class bodies look up, which ask the dict's own contents."""
+        for name in names:
+            if name in self and name in self._real:
+                self._before[name] = self._values[name]
+                super().__setitem__(name, self._values[name])
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -120,11 +135,16 @@ def global_lookups_are_traceable() -> bool:
         return False
 
 
-def traced_import(lift: Callable[[Any], Any]) -> Callable[..., Any]:
+def traced_import(world: Environment) -> Callable[..., Any]:
     """`__import__` for traced code."""
 
     def import_(name: str, *args: Any, **options: Any) -> Any:
-        return lift(builtins.__import__(name, *args, **options))
+        found = builtins.__import__(name, *args, **options)
+        for known in dict.fromkeys((name.partition(".")[0], name)):
+            module = sys.modules.get(known)
+            if type(module) is ModuleType and is_user_module(module):
+                world.guard_read(sys.modules, known, f"the module {known}")
+        return world.proxy_of(found)
 
     return import_
 
@@ -196,7 +216,7 @@ class Environment:
         classes = {**classes, "id": lambda value: id(self.original_value(value))}
         inside = {
             **classes,
-            "__import__": traced_import(self.proxy_of),
+            "__import__": traced_import(self),
             "super": functools.partial(classes["super"], self),
         }
         self._builtins = vars(builtins) | inside
@@ -394,7 +414,10 @@ class Environment:
         if users and self.trace.may_rewrite and _may_compare_arrays(function):
             raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
-        scope = self._globals_of(function.__globals__) if users else function.__globals__
+        scope: dict[str, Any] = function.__globals__
+        if users:
+            scope = traced = self._globals_of(scope)
+            traced.bind(names_of_class_bodies(code))
         made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
         named = dict(zip(code.co_freevars, cells, strict=True))
         copy = FunctionType(made, scope, function.__name__, None, tuple(named[n] for n in made.co_freevars) or None)
@@ -413,6 +436,7 @@ class Environment:
             k: self.proxy_of(v) for k, v in function.__kwdefaults__.items()
         }
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
+        copy.__annotations__ = dict(function.__annotations__)
         self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
         self._codes.append(code)
         self.guard_read(function, "__code__", function.__name__, "attribute")

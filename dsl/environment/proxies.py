@@ -346,6 +346,7 @@ __parameters__ __orig_bases__ __abstractmethods__ __match_args__ __static_attrib
 __dataclass_fields__ __dataclass_params__ _abc_impl __subclasses__ __mro_entries__ __flags__ __basicsize__
 """
 _AS_IT_IS = frozenset(_PYTHONS.split())
+_OWN_TEXTS = frozenset({"__annotations__", "__doc__", "__name__", "__qualname__"})  # and the user may assign to them
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
 _NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__"}
 
@@ -492,6 +493,9 @@ def _class_attribute(cls: Any, name: str) -> Any:
         return functools.partial(_subclasses, _environment_of_class(cls), original)
     if name == "__class_getitem__" and original is not None and _static_attribute(_MRO(cls), name)[0] is Generic:
         return functools.partial(_generic_alias, cls, original)
+    if original is not None and name in _OWN_TEXTS:
+        world = _environment_of_class(cls)
+        return world.read_guarded(original, name, f"{original.__name__}.{name}", "attribute")
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
     world = _environment_of_class(cls)

@@ -122,6 +122,14 @@ def _super_proxy(world: Environment, value: Any, label: str) -> Any:
     return SuperProxy(world, value.__thisclass__, world.guard_value(value.__self__, label))
 
 
+def _ordering_proxy(world: Environment, value: Any, label: str) -> Any:
+    """What `functools.cmp_to_key` gives."""
+    return functools.cmp_to_key(world.proxy_of(next(f for f in gc.get_referents(value) if f is not type(value)), label))
+
+
+_Ordering = type(functools.cmp_to_key(max))
+
+
 def _property_proxy(world: Environment, value: Any, label: str) -> Any:
     fget, fset, fdel = (world.proxy_of(f, label) for f in (value.fget, value.fset, value.fdel))
     return property(fget, fset, fdel, value.__doc__)
@@ -261,6 +269,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("method in C", _is_method_in_c, _native_method_proxy),
     ("super", lambda kind, value: kind is super, _super_proxy),
     ("property", lambda kind, value: kind is property, _property_proxy),
+    ("ordering", lambda kind, value: kind is _Ordering, _ordering_proxy),
     ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
     ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
      lambda world, value, label: CachedFunctionProxy(world, value, label)),

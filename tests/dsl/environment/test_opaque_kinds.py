@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
+import sys
 import types
 from abc import ABC
 from collections.abc import Callable
@@ -67,6 +69,10 @@ def fruit(held: Any) -> Any:
     return Fruit
 
 
+def annotated(held: float) -> float:
+    return held
+
+
 Made, Read, Change = Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]
 CASES: dict[str, tuple[Made, Read, Change]] = {
     "object in a member": (
@@ -85,6 +91,16 @@ CASES: dict[str, tuple[Made, Read, Change]] = {
         lambda o: setattr(o.held, "held", 3.0),
     ),
     "property": (lambda: property(lambda self: RATE[0]), lambda o: o.fget(None), lambda o: RATE.__setitem__(0, 3.0)),
+    "ordering": (
+        lambda: functools.cmp_to_key(lambda a, b: RATE[0] * (a - b)),
+        lambda o: sorted([2.0, 5.0, 3.0], key=o)[0],
+        lambda o: RATE.__setitem__(0, -1.0),
+    ),
+    "annotations": (
+        lambda: annotated,
+        lambda o: len(o.__annotations__) + len(Parent.__annotations__) + len(Parent.__name__),
+        lambda o: Parent.__annotations__.update(more=float),
+    ),
     "super": (lambda: super(Gram, gram(2.0)), lambda o: o.__add__(1.0), lambda o: None),
     "method of a list": (lambda: [2.0].__getitem__, lambda o: o(0), lambda o: o.__self__.__setitem__(0, 3.0)),
     "method of an array": (lambda: np.ones(3).sum, lambda o: o(), lambda o: o.__self__.__setitem__(0, 3.0)),
@@ -166,6 +182,60 @@ class Rated:
     @functools.cached_property
     def kept(self) -> float:
         return RATE[0]
+
+
+def test_a_class_body_in_a_function_reads_globals_as_it_does() -> None:
+    def f(x: Any) -> Any:
+        class Local:
+            rate = RATE[0]
+            weights = WEIGHTS * 2
+
+        return x * Local.rate + Local.weights
+
+    traced = kg.kernel_graph(f, device="cpu")
+    RATE[0] = 2.0
+    assert_same(traced(X), f(X))
+    RATE[0] = 3.0
+    WEIGHTS[0] = 5.0
+    assert_same(traced(X), f(X))
+
+
+WEIGHTS = np.ones(3)
+
+
+def test_a_module_in_another_one_s_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: Any) -> Any:
+        import replaced_module  # type: ignore[import-not-found]
+
+        return x * replaced_module.rate
+
+    traced = kg.kernel_graph(f, device="cpu")
+    for rate in (2.0, 3.0):
+        module = types.ModuleType("replaced_module")
+        module.rate = rate  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "replaced_module", module)
+        assert_same(traced(X), X * rate)
+
+
+class Tagged(np.ndarray[Any, Any]):
+    tag: float
+
+
+def test_an_attribute_of_a_subclass_of_arrays_is_seen() -> None:
+    held = np.ones(3).view(Tagged)
+    held.tag = 2.0
+    traced = kg.kernel_graph(lambda x: x * held.tag, device="cpu")
+    assert_same(traced(X), X * 2.0)
+    held.tag = 3.0
+    assert_same(traced(X), X * 3.0)
+
+
+def test_an_object_of_a_class_that_is_made_by_a_call_is_seen() -> None:
+    held = dataclasses.make_dataclass("Made", ["rate"])(2.0)
+    traced = kg.kernel_graph(lambda x: x * held.rate, device="cpu")
+    assert_same(traced(X), X * 2.0)
+    held.rate = 3.0
+    assert_same(traced(X), X * 3.0)
 
 
 def test_a_cached_function_in_a_member_gives_what_its_cache_has() -> None:
