@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.trace.trace import RecordedLoops
+from kernelgraph.dsl.trace.trace import RecordedLoops, Trace, TraceTooLong
 
 LENGTHS = (9, 12)
 DTYPES = ("f8", "f8", "f4", "i8", "i4")
@@ -302,8 +302,8 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     before = traces.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
-    def loops(record: Callable[..., bool], whole: bool, few: int = 8) -> RecordedLoops:
-        made.append(RecordedLoops(record, whole, few))
+    def loops(record: Callable[..., bool], whole: bool, few: int = 8, repeated: bool = False) -> RecordedLoops:
+        made.append(RecordedLoops(record, whole, few, repeated))
         return made[-1]
 
     traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
@@ -312,6 +312,31 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     finally:
         traces.LONG, lengths.TURNS, lengths.RAGGED = before
         traces.RecordedLoops = RecordedLoops
+
+
+@contextmanager
+def repeated() -> Iterator[list[RecordedLoops]]:
+    """Sees to it that the bodies of loops are traced once, as a graph, however short the trace is."""
+    traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
+    lengths: Any = importlib.import_module("kernelgraph.dsl.turns.long_traces")
+    before = traces.LONG, traces.RecordedLoops, lengths.check_length
+    made: list[RecordedLoops] = []
+
+    def loops(record: Callable[..., bool], whole: bool, few: int = 8, repeated: bool = False) -> RecordedLoops:
+        made.append(RecordedLoops(record, whole, 2, repeated))
+        return made[-1]
+
+    def check_length(trace: Trace) -> None:
+        if trace.turn is not None:
+            before[2](trace)
+        elif trace.loops_of is None and not trace.depth:
+            raise TraceTooLong(True, 2, True)
+
+    traces.LONG, traces.RecordedLoops, lengths.check_length = 1, loops, check_length
+    try:
+        yield made
+    finally:
+        traces.LONG, traces.RecordedLoops, lengths.check_length = before
 
 
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:
@@ -324,7 +349,7 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[s
         return f"refused: {error}", []
     except Exception as error:
         return type(error).__name__, []
-    return "", [*results, *(np.asarray(a) for a in arguments[:4])]
+    return "", [*results, *(np.asarray(a) for a in arguments if isinstance(a, np.ndarray))]
 
 
 def difference(got: tuple[str, list[Any]], want: tuple[str, list[Any]]) -> str:

@@ -1,4 +1,4 @@
 """Loop rerolling: Python loops that were traced iteration by iteration become loop nodes again.
 
-In reading order: reroll, periods, induction, rewrite.
+In reading order: reroll, periods, induction, rewrite, joining.
 """

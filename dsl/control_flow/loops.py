@@ -112,7 +112,7 @@ def _run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     def goes_on() -> Any:
         return test() if stop is None else and_(not_(stop()), test)
 
-    _CompiledLoop(flag._trace, goes_on, body).run(flag)
+    CompiledLoop(flag._trace, goes_on, body).run(flag)
 
 
 def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
@@ -133,7 +133,7 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
         try:
-            _CompiledLoop(trace, goes_on, turn).run(flag)
+            CompiledLoop(trace, goes_on, turn).run(flag)
             return
         except KernelGraphError:  # its body needs to know which turn it is
             if turns > LONGEST:
@@ -149,8 +149,11 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
         if_(not_(stop()), lambda item=item: body(item), None)  # type: ignore[misc]
 
 
-class _CarriedLeaf:
-    """One number or array that is carried: what it begins as. weak: it began as a Python number."""
+class CarriedLeaf:
+    """One number or array that is carried: what it begins as. weak: it began as a Python number. own: what stands for
+    it in the body."""
+
+    own: Tracer
 
     def __init__(self, trace: Trace, value: Any, name: str) -> None:
         self.name = name
@@ -166,11 +169,12 @@ class _CarriedLeaf:
         self.start = Value(node.number, node.type)
         self.weak: WeakType | None = kind if kind is not bool else None
         self.scalar = not (isinstance(value, (Tracer, np.ndarray)) and getattr(value, "_owner", None) != SCALAR)
-        self.first = root_of_view(value) if isinstance(value, Tracer) and _is_array(value) else None
+        self.first = root_of_view(value) if isinstance(value, Tracer) and is_array(value) else None
         self.given: Tracer | None = None  # the one that a turn gives
+        self.begins = self.start, self.weak  # as it is before the first turn
 
     def stand_in(self, trace: Trace) -> Tracer:
-        held = _placeholder(trace, self.start.type)
+        held = placeholder(trace, self.start.type)
         self.own = Tracer(trace, Value(held.number, held.type, self.weak), SCALAR if self.scalar else None)
         return self.own
 
@@ -201,24 +205,24 @@ class _CarriedLeaf:
         return trace.builder.cast(Value(node.number, node.type), kept)
 
 
-class _CarriedSlot:
+class CarriedSlot:
     """A slot that the body changes, as the leaves of what it holds."""
 
     def __init__(self, trace: Trace, slot: VariableSlot, value: Any) -> None:
         found: list[Any] = []
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
-        self.leaves = [_CarriedLeaf(trace, x, slot.name) for x in found]
-        self.roots = [root_of_view(x) for x in found if _is_array(x)]
+        self.leaves = [CarriedLeaf(trace, x, slot.name) for x in found]
+        self.roots = [root_of_view(x) for x in found if is_array(x)]
 
 
-class _CompiledLoop:
+class CompiledLoop:
     """One loop."""
 
     def __init__(self, trace: Trace, goes_on: Part, body: Part) -> None:
         self.trace, self.goes_on, self.body = trace, goes_on, body
         self.state = ReachableState([goes_on, body])
-        self.carried: dict[Identity, _CarriedSlot] = {}
+        self.carried: dict[Identity, CarriedSlot] = {}
         self.roots: dict[int, Tracer] = {}
         self.temporary: dict[Identity, VariableSlot] = {}
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
@@ -235,7 +239,7 @@ class _CompiledLoop:
             finally:
                 restore_snapshot(before)
         first, stand_ins, outputs = found
-        index = _placeholder(trace, ITERATION)
+        index = placeholder(trace, ITERATION)
         (cut,) = cut_body_graphs(builder, [stand_ins], [outputs], first, index)
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
@@ -247,7 +251,7 @@ class _CompiledLoop:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
         first = len(trace.builder.nodes)
-        stand_ins = [_placeholder(trace, ArrayType((), BOOL))]
+        stand_ins = [placeholder(trace, ArrayType((), BOOL))]
         mine: list[Tracer] = []
         for carried in self.carried.values():
             made = [leaf.stand_in(trace) for leaf in carried.leaves]
@@ -258,7 +262,7 @@ class _CompiledLoop:
             slot.put(UNSET)
         helds = {key: root._held for key, root in self.roots.items()}
         for root in self.roots.values():
-            root._held = _placeholder(trace, root._held.type)
+            root._held = placeholder(trace, root._held.type)
             stand_ins.append(root._held)
         began = self.state.take()
         path, trace.path = trace.path, []
@@ -297,7 +301,7 @@ class _CompiledLoop:
         node = flag._value if isinstance(flag, Tracer) else flag
         outputs = [trace.builder.reshape(trace.builder.cast(Value(node.number, node.type), BOOL), ())]
         for key, carried in self.carried.items():
-            value = changed[key][2] if key in changed else _value_in_slot(carried.slot)
+            value = changed[key][2] if key in changed else value_in_slot(carried.slot)
             found: list[Any] = []
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
@@ -306,7 +310,7 @@ class _CompiledLoop:
                 )
             for leaf, x in zip(carried.leaves, found, strict=True):
                 taken = leaf.taken(trace, x)
-                leaf.given = root_of_view(x) if _is_array(x) else None
+                leaf.given = root_of_view(x) if is_array(x) else None
                 settled &= taken is not None
                 outputs.append(taken or leaf.start)
         outputs += [Value(root._held.number, root._held.type) for root in self.roots.values()]
@@ -327,11 +331,11 @@ class _CompiledLoop:
             again = True
             old = before.values[key][1] if key in before.values else UNSET
             if slot.name.startswith(VALUE) and old is UNSET:
-                old = _zero_value(self.trace, value)
+                old = zero_value(self.trace, value)
             if old is UNSET or slot.name.startswith(CONTINUED):
                 self.temporary[key] = slot
             else:
-                self.carried[key] = _CarriedSlot(self.trace, slot, old)
+                self.carried[key] = CarriedSlot(self.trace, slot, old)
         for number, (root, _) in written.items():
             if number not in mine and number not in self.roots and number not in self.spoiled:
                 self.roots[number] = root
@@ -362,8 +366,8 @@ class _CompiledLoop:
             if carried.slot.name.startswith(VALUE):  # no turn comes after it
                 continue
             found: list[Any] = []
-            flatten(changed[key][2] if key in changed else _value_in_slot(carried.slot), found)
-            for root in {id(r): r for x in found if _is_array(x) for r in [root_of_view(x)]}:
+            flatten(changed[key][2] if key in changed else value_in_slot(carried.slot), found)
+            for root in {id(r): r for x in found if is_array(x) for r in [root_of_view(x)]}:
                 if root in seen:
                     raise TraceError(
                         f"{carried.slot.name} shares its memory with another array that the loop writes to; write "
@@ -372,11 +376,11 @@ class _CompiledLoop:
                     )
                 seen.add(root)
 
-    def _note_loop_aliases(self, after: Sequence[tuple[_CarriedLeaf, Tracer]]) -> None:
+    def _note_loop_aliases(self, after: Sequence[tuple[CarriedLeaf, Tracer]]) -> None:
         """Notes which arrays of before each carried one may be, and which carried ones may be the same."""
         leaves = {id(leaf.own): leaf for leaf, _ in after}
 
-        def reached(leaf: _CarriedLeaf) -> dict[int, Tracer]:
+        def reached(leaf: CarriedLeaf) -> dict[int, Tracer]:
             """All that it may be at some turn, through what decisions and other names have given it."""
             found: dict[int, Tracer] = {}
             todo = [leaf.own]
@@ -401,7 +405,7 @@ class _CompiledLoop:
 
     def _set(self, results: Sequence[Value]) -> None:
         trace, values = self.trace, iter(results)
-        after: list[tuple[_CarriedLeaf, Tracer]] = []
+        after: list[tuple[CarriedLeaf, Tracer]] = []
         for carried in self.carried.values():
             made = []
             for leaf in carried.leaves:
@@ -414,18 +418,18 @@ class _CompiledLoop:
         for root in self.roots.values():
             write_array_value(trace, root, next(values))
         for root in self.spoiled.values():  # nobody may look at what they hold now
-            write_array_value(trace, root, _placeholder(trace, root._held.type))
+            write_array_value(trace, root, placeholder(trace, root._held.type))
         for slot in self.temporary.values():
             slot.put(UNSET)
             if not slot.name.startswith(PREFIX):
                 trace.half_bound.add(slot.name)
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
     return isinstance(x, Tracer) and x._owner != SCALAR
 
 
-def _value_in_slot(slot: VariableSlot) -> Any:
+def value_in_slot(slot: VariableSlot) -> Any:
     if type(slot.holder).__name__ == "cell":
         try:
             return slot.holder.cell_contents
@@ -434,7 +438,7 @@ def _value_in_slot(slot: VariableSlot) -> Any:
     return slot.holder[slot.key]
 
 
-def _zero_value(trace: Trace, value: Any) -> Any:
+def zero_value(trace: Trace, value: Any) -> Any:
     leaves: list[Any] = []
     tree = flatten(value, leaves)
     made = []
@@ -447,5 +451,5 @@ def _zero_value(trace: Trace, value: Any) -> Any:
     return unflatten(tree, made)
 
 
-def _placeholder(trace: Trace, type: ArrayType) -> Value:
+def placeholder(trace: Trace, type: ArrayType) -> Value:
     return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))

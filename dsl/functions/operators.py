@@ -15,7 +15,7 @@ from ..trace.aliasing import assign_array
 from ..trace.dispatch import call_function
 from ..trace.number_kinds import result_kinds, with_other_kinds
 from ..trace.operands import to_graph_operand
-from ..trace.trace import current_loop_recorder
+from ..trace.trace import LoopSymbolBase, current_loop_recorder
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import check_output, operator_apply
 from .masked_values import MaskedSelection
@@ -31,7 +31,10 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
-        if (recorder := current_loop_recorder()) is not None:
+        recorder = current_loop_recorder()
+        if recorder is None and isinstance(other, LoopSymbolBase):
+            return NotImplemented
+        if recorder is not None:
             made = tuple(recorder.operate(row, args) for row in rows)
             return made if len(made) > 1 else made[0]
         results = tuple(_operate(row, *args) for row in rows)
@@ -123,7 +126,7 @@ def _number_operator(
 
 def _is_pythons(x: Any) -> bool:
     """Whether it is a number of a subclass of Python's, such as an IntEnum."""
-    return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer))
+    return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, LoopSymbolBase))
 
 
 _WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}

@@ -12,7 +12,9 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.graph.graph import Graph, GraphError
-from ...compiler.reroll.reroll import LEAST_NODES, reroll_graph
+from ...compiler.passes.unused_results import drop_unused_loop_results
+from ...compiler.reroll.joining import join_loop_iterations
+from ...compiler.reroll.reroll import LEAST_NODES, MANY_ITERATIONS, reroll_graph
 from ...compiler.reroll.rewrite import Rerolled
 from ...runtime.core.errors import add_note_once
 from ...runtime.core.gc_pause import paused_garbage_collection
@@ -148,17 +150,20 @@ def trace_function(
     except UndecidedValue:
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except TraceTooLong as long:
-        from ..turns.record import record_loop
+        from ..turns.record import record_loop, repeat_loop
 
-        again = RecordedLoops(record_loop, long.rolls, long.few)
+        together, record = long.rolls and not long.repeated, repeat_loop if long.repeated else record_loop
+        again = RecordedLoops(record, together, long.few, long.repeated)
         return trace_function(function, name, tree, arguments, reader, True, again, target_name)
     except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
         for site in loops.recorded if error.site is None else [error.site]:
             loops.unrolled[site] = error.reason
-        if loops.whole:
-            loops.record = _records_nothing
+        if loops.whole and not loops.repeated:
+            from ..turns.record import repeat_loop
+
+            loops = RecordedLoops(repeat_loop, True, MANY_ITERATIONS, True)
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except GraphBreak as suspended:
         trace.check_refusals()
@@ -274,7 +279,8 @@ def _watch_length(trace: Trace) -> None:
 
         check_length(trace)
 
-    trace.builder.limit, trace.builder.at_limit = LONG if trace.loops_of is None else LONGER, look
+    first = trace.loops_of is None or (trace.loops_of.repeated and not trace.loops_of.whole)
+    trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, look
 
 
 def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
@@ -344,8 +350,11 @@ def _traced_function_of(
     state: StateChanges | None = None,
 ) -> TracedFunction:
     _check_no_loop_values_left(whole.graph)
-    few = len(whole.graph.nodes) < LEAST_NODES
-    made = Rerolled(whole.graph, []) if few else reroll_graph(whole.graph, trace.target_name)
+    graph, why = whole.graph, tuple[str, ...]()
+    if trace.loops_of is not None and trace.loops_of.repeated and trace.loops_of.recorded:
+        graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
+    few = len(graph.nodes) < LEAST_NODES
+    made = Rerolled(graph, []) if few else reroll_graph(graph, trace.target_name)
     if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
@@ -371,14 +380,15 @@ def _traced_function_of(
         text,
         line,
         watched,
-        (*made.why, *_unrecorded_loops(trace)),
+        (*why, *made.why, *_unrecorded_loops(trace)),
         state,
     )
 
 
 def _unrecorded_loops(trace: Trace) -> tuple[str, ...]:
     """The loops that a long trace has turn by turn, and why."""
-    found = {} if trace.loops_of is None else trace.loops_of.unrolled
+    loops = trace.loops_of
+    found = {} if loops is None or (loops.repeated and not loops.whole) else loops.unrolled
     return tuple(
         f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: this loop is traced turn by turn, since {why}"
         for code, why in found.items()

@@ -78,20 +78,22 @@ class TraceTooLong(BaseException):
     """The trace has become long where it may be short: it is run again with its loops recorded.
 
     rolls: its turns repeat, so that they are a loop again after the trace; all loops are recorded then, or none. few:
-    those of so few turns are not. Not an Exception, so that a user's `except Exception` does not swallow it."""
+    those of so few turns are not. repeated: a body is traced once, and each loop one node. Not an Exception, so that a
+    user's `except Exception` does not swallow it."""
 
-    def __init__(self, rolls: bool, few: int = FEW) -> None:
+    def __init__(self, rolls: bool, few: int = FEW, repeated: bool = False) -> None:
         super().__init__()
-        self.rolls, self.few = rolls, few
+        self.rolls, self.few, self.repeated = rolls, few, repeated
 
 
 class RecordedLoops:
     """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not.
 
-    whole: all of them or none. few: those of so few turns are not."""
+    whole: all of them or none. few: those of so few turns are not. repeated: as nodes whose turns repeat; all others
+    are traced turn by turn, as without."""
 
-    def __init__(self, record: Callable[..., bool], whole: bool, few: int = FEW) -> None:
-        self.record, self.whole, self.few = record, whole, few
+    def __init__(self, record: Callable[..., bool], whole: bool, few: int = FEW, repeated: bool = False) -> None:
+        self.record, self.whole, self.few, self.repeated = record, whole, few, repeated
         self.recorded: list[Any] = []  # the codes of those that this trace has recorded
         self.short = False  # whether a loop was left as it is for its few turns
         self.unrolled: dict[Any, str] = {}
@@ -149,6 +151,7 @@ class Trace:
         self.unwritten: dict[str, str] = {}  # functions that run as they are, and why
         self.half_bound: set[str] = set()  # names that one side of a decision has bound
         self.recorder: Any = None  # what writes down the loop that is traced once, while its body runs
+        self.turn: Any = None  # the loop whose body is traced once, as a graph, while its body runs
         self.loops_of: RecordedLoops | None = None  # which loops are traced once; None: none is
         self._living: list[weakref.ref[Any]] = []  # the arrays of a trace that may be split
         self._needs: dict[int, bool] = {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ..control_flow.loops import DeferredIterator
+from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .conversions import LoopRange
 from .linear import LinearExpression
@@ -41,6 +42,20 @@ def count_items(iterable: Any) -> int | None:
         return None
     counts = [count_items(x) for x in _parts(function, args)]
     return None if None in counts or not counts else min(n for n in counts if n is not None)
+
+
+def item_at(iterable: Any, turn: Any) -> Any:
+    """What such a loop goes over at a turn, whose number may be a symbol."""
+    if isinstance(iterable, range):
+        return iterable.start + turn * iterable.step
+    if not isinstance(iterable, DeferredIterator):
+        return (iterable if isinstance(turn, int) and type(turn) is int else to_traced_array(iterable))[turn]
+    if iterable.function is zip:
+        return tuple(item_at(part, turn) for part in iterable.args)
+    (part, *start) = iterable.args
+    if iterable.function is enumerate:
+        return turn + [*start, *iterable.options.values(), 0][0], item_at(part, turn)
+    return item_at(part, len(part) - 1 - turn)
 
 
 def is_array(x: Any) -> bool:

@@ -8,7 +8,7 @@ from types import CodeType, TracebackType
 
 from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
-from ...compiler.reroll.reroll import is_mostly_repetition, reroll_graph
+from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
 from ..control_flow.loops import for_, while_
 from ..control_flow.source import SourceUnavailable, function_source
 from ..core.errors import UnsupportedError
@@ -30,9 +30,13 @@ def check_length(trace: Trace) -> None:
     UnsupportedError, at the loop's line, where it would compile for hours."""
     builder = trace.builder
     builder.limit *= 4
+    if trace.turn is not None:
+        trace.turn.check_length()
+        return
     if len(builder.nodes) < TURNS * len({*builder.lines}):
         return
-    if trace.loops_of is not None:
+    repeated = trace.loops_of is not None and trace.loops_of.repeated
+    if trace.loops_of is not None and not (repeated and not trace.loops_of.whole):
         if not _rolls(trace):
             if trace.loops_of.short and not trace.loops_of.recorded:  # those in one another have many turns together
                 raise TraceTooLong(False, 1)
@@ -49,8 +53,13 @@ def check_length(trace: Trace) -> None:
         raise TraceTooLong(False)
     if len(builder.nodes) >= MANY and (_is_of_elements(trace) or not _loops_of(trace)[0]):
         raise TraceTooLong(True)
-    if len(builder.nodes) >= SURE and ((rolls := _rolls(trace)) is False or nested):
-        raise TraceTooLong(rolls)
+    if len(builder.nodes) >= SURE:
+        rolls = _rolls(trace)
+        if not rolls or nested:
+            raise TraceTooLong(rolls)
+        enough = len(builder.nodes) >= (SURE if trace.target_name() == "cpu" else MANY)
+        if enough and not repeated and not trace.deriving and not _is_of_elements(trace):
+            raise TraceTooLong(rolls, MANY_ITERATIONS, True)
 
 
 def _is_ragged(trace: Trace) -> bool:

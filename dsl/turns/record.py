@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import length_hint
 from typing import Any
 
@@ -19,10 +20,12 @@ from ...compiler.sequential.tangents import routine_with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
+from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedLoop
 from ..trace.aliasing import assign_array
 from ..trace.trace import FEW, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .iterables import count_items
+from .iterables import axes_of_indices, count_items, item_at
+from .long_traces import loops_around
 from .recorder import CONSTANTS, LoopRecorder
 from .values import LoopNumber, SpoiledVariable
 
@@ -72,6 +75,38 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
         elif not isinstance(value, LoopNumber) and type(value) not in CONSTANTS:
             slot.put(SpoiledVariable(slot.name, site))
     return True
+
+
+def repeat_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
+    """Whether the loop `for item in iterable: body(item)` is a node of the trace now, which has a body for all turns.
+
+    Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
+    loops, site = trace.loops_of, body.__code__
+    count = None if loops is None or stop is not None or site in loops.unrolled else count_items(iterable)
+    around = loops_around() > 1 or trace.depth or trace.loops or trace.path or trace.handlers or trace.turn is not None
+    if loops is None or count is None or count <= loops.few or around or axes_of_indices(iterable):
+        return False
+    loops.recorded.append(site)
+    for first in range(PEELED + 1):
+        try:
+            RepeatedLoop(
+                trace,
+                (first, count - 1),
+                partial(item_at, iterable),
+                body,
+                lambda name: SpoiledVariable(name, site),
+            ).run()
+            return True
+        except FirstTurnDiffers:
+            body(item_at(iterable, first))
+        except LoopNotRecordable as error:
+            error.site = site
+            raise
+        except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise LoopNotRecordable(str(error), site) from error
+        except Exception as error:
+            raise LoopNotRecordable(f"a {type(error).__name__} is raised in it", site) from error
+    raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
 
 
 class EndedLoopValue:

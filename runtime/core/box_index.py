@@ -12,11 +12,17 @@ T = TypeVar("T")
 
 
 def boxes_meet(a: Box, b: Box) -> bool:
-    return all(low <= high2 and low2 <= high for (low, high), (low2, high2) in zip(a, b, strict=True))
+    for (low, high), (low2, high2) in zip(a, b, strict=True):  # noqa: SIM110  # a generator takes twice as long
+        if low > high2 or low2 > high:
+            return False
+    return True
 
 
 def is_box_within(inner: Box, outer: Box) -> bool:
-    return all(low >= low2 and high <= high2 for (low, high), (low2, high2) in zip(inner, outer, strict=True))
+    for (low, high), (low2, high2) in zip(inner, outer, strict=True):  # noqa: SIM110
+        if low < low2 or high > high2:
+            return False
+    return True
 
 
 class BoxIndex(Generic[T]):

@@ -1,0 +1,164 @@
+"""Several iterations of a loop as one: what follows each other in one is fused, and its values stay in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...runtime.core.frozen import replace
+from ..graph.builder import GraphBuilder
+from ..graph.control_flow import ITERATION, Loop, Window, add_body_scalar, add_control_flow_node
+from ..graph.graph import Graph, Node, Value
+from ..lowering.control_flow import ITERATION_US
+from .reroll import GAIN, MIN_ITERATIONS, MOST_NODES, predict_rerolled_microseconds
+
+
+def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[Graph, tuple[str, ...]]:
+    """The graph with as many iterations in one as pay, in each loop whose count is known; and a remark for each."""
+    joined: dict[int, int] = {}
+    remarks = []
+    for number, node in enumerate(graph.nodes):
+        if node.op == "loop" and (count := node.attr("control").count) and id(node.attr("control")) not in joined:
+            loop: Loop = node.attr("control")
+            many, why = _iterations_to_join(loop, target_name)
+            joined[id(loop)] = many
+            what = f"{count} turns of {sum(bool(n.args) for n in loop.body.nodes)} operations"
+            remarks.append(f"{what}{f' at {graph.lines[number]}' if graph.lines else ''} are a loop{why}")
+    if all(many == 1 for many in joined.values()):
+        return graph, tuple(remarks)
+    builder = GraphBuilder(graph.name)
+    line = ""
+    builder.where = lambda: line
+    new: dict[int, Value] = {}
+    made: dict[tuple[int, ...], tuple[list[Value], dict[int, list[Value]]]] = {}
+    pieces: dict[int, list[Value]] = {}  # of a stacked result, or of a view of one
+    for number, node in enumerate(graph.nodes):
+        line = graph.lines[number] if graph.lines else ""
+        many = joined.get(id(node.attr("control")), 1) if node.op == "loop" else 1
+        args = [new[a] for a in node.args]
+        if many > 1:
+            key = (id(node.attr("control")), *node.args)
+            if key not in made:
+                made[key] = _add_joined_loop(builder, node.attr("control"), args, many)
+            results, rows = made[key]
+            new[number] = results[node.attr("part")]
+            if node.attr("part") in rows:
+                pieces[number] = rows[node.attr("part")]
+            continue
+        if node.op == "update" and node.args[1] in pieces:
+            new[number] = _assigned_piece_by_piece(builder, args[0], pieces[node.args[1]], node)
+            continue
+        new[number] = _copied_node(builder, node, new)
+        if node.args and node.args[0] in pieces and (views := _views_of_pieces(builder, node, pieces[node.args[0]])):
+            pieces[number] = views
+    builder.inputs = [new[n].number for n in graph.inputs]
+    builder.numbers = [new[n].number for n in graph.numbers]
+    return builder.finish([new[n] for n in graph.outputs]), tuple(remarks)
+
+
+def _iterations_to_join(loop: Loop, target_name: Callable[[], str]) -> tuple[int, str]:
+    """How many iterations are one, and what is said of that."""
+    size, best, number = sum(bool(n.args) for n in loop.body.nodes), 1, 2
+    cost = first = 0.0
+    while number * size <= MOST_NODES and loop.count is not None and loop.count // number >= MIN_ITERATIONS:
+        if not cost:
+            cost = first = predict_rerolled_microseconds(loop.body, target_name()) + ITERATION_US
+        count = loop.count
+        even = min(range(number, number // 2, -1), key=lambda n: count % n)  # as few left over as can be
+        took = (predict_rerolled_microseconds(_joined_loop(loop, even).body, target_name()) + ITERATION_US) / even
+        if took > GAIN * cost:
+            break
+        best, cost, number = even, took, 2 * number
+    said = f", {best} of them in one turn: {cost:.2f} us each as predicted, {first:.2f} one by one"
+    return best, said if best > 1 else ""
+
+
+def _joined_loop(loop: Loop, many: int) -> Loop:
+    """So many iterations of a loop as one: the windows of the first, then those of the second, and so on."""
+    body, count = loop.body, loop.count
+    assert count is not None
+    builder = GraphBuilder(body.name)
+    line = ""
+    builder.where = lambda: line
+    types = [body.nodes[n].type for n in body.inputs]
+    first, last = loop.carried, loop.carried + len(loop.windows)
+    values = [builder.input(t) for t in types[:first]]
+    windows = [[builder.input(t) for t in types[first:last]] for _ in range(many)]
+    invariants = [builder.input(t) for t in types[last:]]
+    index = add_body_scalar(builder, ITERATION)
+    numbers = [add_body_scalar(builder, body.nodes[n].type) for n in body.numbers[1:]]
+    rows: list[list[Value]] = []
+    for turn in range(many):
+        number = builder.map("multiply", index, many, dtype=ITERATION.dtype)
+        number = builder.map("add", number, turn, dtype=ITERATION.dtype) if turn else number
+        given = [*values, *windows[turn], *invariants]
+        results = _copied_body(builder, body, given, [number, *numbers])
+        values = results[: loop.carried]
+        rows.append([builder.reshape(r, (1, *r.shape)) for r in results[loop.carried :]])
+    stacked = [builder.concat(parts, 0) for parts in zip(*rows, strict=True)]
+    moved = tuple(_window_of_joined(w, turn, many) for turn in range(many) for w in loop.windows)
+    return replace(loop, body=builder.finish([*values, *stacked]), windows=moved, count=count // many)
+
+
+def _window_of_joined(window: Window, turn: int, many: int) -> Window:
+    starts = tuple(s + turn * m for s, m in zip(window.starts, window.moves, strict=True))
+    return Window(starts, window.steps, tuple(many * m for m in window.moves))
+
+
+def _copied_body(builder: GraphBuilder, body: Graph, inputs: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
+    """A body's results where its inputs and numbers are these."""
+    new = dict(zip((*body.inputs, *body.numbers), (*inputs, *numbers), strict=True))
+    for place, node in enumerate(body.nodes):
+        if place not in new:
+            new[place] = _copied_node(builder, node, new)
+    return [new[n] for n in body.outputs]
+
+
+def _copied_node(builder: GraphBuilder, node: Node, new: dict[int, Value]) -> Value:
+    return builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
+
+
+def _views_of_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:
+    """The same view of each piece of a stacked result, where the rows stay apart; else none."""
+    first = pieces[0].shape
+    if node.op == "reshape" and node.type.shape[0] == sum(p.shape[0] for p in pieces) and first[0] > 1:
+        return [builder.reshape(p, (p.shape[0], *node.type.shape[1:])) for p in pieces]
+    return [builder.permute(p, node.attr("axes")) for p in pieces] if node.op == "permute" else []
+
+
+def _assigned_piece_by_piece(builder: GraphBuilder, base: Value, pieces: Sequence[Value], node: Node) -> Value:
+    """What an update assigns, one piece after another: they need not be put together before."""
+    (axis, *_) = [a for a, n in enumerate(pieces[0].shape) if n != pieces[-1].shape[a]] or [0]
+    starts, steps = [*node.attr("starts")], node.attr("steps")
+    for piece in pieces:
+        base = builder.update(base, piece, tuple(starts), steps)
+        starts[axis] += piece.shape[axis] * steps[axis]
+    return base
+
+
+def _add_joined_loop(
+    builder: GraphBuilder, loop: Loop, args: Sequence[Value], many: int
+) -> tuple[list[Value], dict[int, list[Value]]]:
+    """The results of a loop, of which so many iterations are one, and the pieces that stacked ones are put together
+    from; the iterations left over come after it, one by one."""
+    assert loop.count is not None
+    first, last = loop.carried, loop.carried + len(loop.windows)
+    memory = len(loop.body.inputs)
+    bases, rest, numbers = args[first:last], args[last:memory], args[memory:]
+    joined = _joined_loop(loop, many)
+    repeated = [base for _ in range(many) for base in bases]
+    results = add_control_flow_node(builder, joined, [*args[:first], *repeated, *rest, *numbers])
+    values = results[: loop.carried]
+    done = loop.count // many * many
+    rows = [[builder.reshape(r, (done, *r.shape[2:]))] for r in results[loop.carried :]]
+    for turn in range(done, loop.count):
+        parts = []
+        for base, window, number in zip(bases, loop.windows, loop.body.inputs[first:last], strict=True):
+            starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
+            parts.append(builder.slice(base, starts, window.steps, loop.body.nodes[number].type.shape))
+        index = builder.const(turn, ITERATION.dtype)
+        given = _copied_body(builder, loop.body, [*values, *parts, *rest], [index, *numbers])
+        values = given[: loop.carried]
+        for row, value in zip(rows, given[loop.carried :], strict=True):
+            row.append(builder.reshape(value, (1, *value.shape)))
+    whole = [builder.concat(row, 0) if len(row) > 1 else row[0] for row in rows]
+    return [*values, *whole], {loop.carried + i: row for i, row in enumerate(rows) if len(row) > 1}

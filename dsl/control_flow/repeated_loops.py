@@ -1,0 +1,481 @@
+"""Loops whose turns are known to repeat: one node, of a body that is traced once with a symbol for the turn's number.
+
+What the body reads of an array by the turn is a window that moves, what it writes by the turn is stacked, what it
+changes otherwise is carried. All else that may differ from turn to turn raises LoopNotRecordable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...compiler.core.types import ArrayType
+from ...compiler.graph.control_flow import ITERATION, Cut, Loop, Window, add_control_flow_node, cut_body_graphs
+from ...compiler.graph.graph import Value
+from ...runtime.core.frozen import dataclass
+from ..core.pytree import Tree, flatten, unflatten
+from ..trace.aliasing import assign_array, root_of_view
+from ..trace.dispatch import METHODS
+from ..trace.operands import to_graph_operand
+from ..trace.trace import LoopNotRecordable, Trace
+from ..trace.tracer import SCALAR, Tracer
+from .effects import (
+    UNSET,
+    StateSnapshot,
+    VariableSlot,
+    changes_between_snapshots,
+    journal_array_writes,
+    restore_snapshot,
+    write_array_value,
+)
+from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
+from .rewrite import CONTINUED, PREFIX
+from .turn_number import TurnNumber
+
+LONGEST = 2048  # nodes of a body
+PEELED = 2  # turns before the loop at most
+PLAIN = (bool, int, complex, str, bytes, type(None))
+Ints: TypeAlias = tuple[int, ...]
+
+
+class FirstTurnDiffers(Exception):
+    """The first turn computes in other types than the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovingPart:
+    """The part of an array that a turn looks at: `starts + t * moves`, in `steps`, of so many elements; as `shape`."""
+
+    starts: Ints
+    moves: Ints
+    steps: Ints
+    lengths: Ints
+    shape: Ints
+
+
+@dataclass(slots=True)
+class StackedStore:
+    """What each turn assigns to a part of its own of an array."""
+
+    root: Tracer
+    part: MovingPart
+    value: Value
+    before: Value
+
+
+@dataclass(slots=True)
+class BodyOnce:
+    """A body that was traced: its cut, and what its results are for."""
+
+    cut: Cut
+    raw: Cut
+    carried: int
+    ends: list[tuple[VariableSlot, Tree, list[Value]]]
+    windows: list[tuple[Value, Window]]
+    stores: list[StackedStore]
+    lasts: list[tuple[VariableSlot, Any]]
+
+
+class RepeatedLoop(CompiledLoop):
+    """One loop. first, last: the turns that it takes."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        turns: tuple[int, int],
+        item: Callable[[Any], Any],
+        body: Callable[[Any], Any],
+        spoiled: Callable[[str], Any],
+    ) -> None:
+        """item: what the loop goes over at a turn; spoiled: what a name stands for that nobody may ask for."""
+        super().__init__(trace, lambda: True, body)  # type: ignore[arg-type]
+        self.first, self.last = turns
+        self.item, self.turn, self.spoil = item, body, spoiled
+        self.stored: dict[int, Tracer] = {}  # arrays that turns write parts of
+
+    # a body
+
+    def run(self, flag: Any = None) -> None:
+        builder = self.trace.builder
+        before = self.state.take()
+        noticed = self._noticed()
+        self.began = len(builder.nodes)
+        found = None
+        while found is None:
+            found = self._traced_once(before, False)
+        again = self._traced_once(before, True)
+        if again is None or not _are_same_bodies(found.raw, again.raw):
+            if any(leaf.begins != (leaf.start, leaf.weak) for leaf in self._leaves()):
+                raise FirstTurnDiffers
+            raise LoopNotRecordable("its body is not the same each time it is traced")
+        if self._noticed() != noticed:
+            raise LoopNotRecordable("its body asks for values when the call has run")
+        count = self.last - self.first + 1
+        ends = [self._zero(v.type) for _, _, values in found.ends for v in values]
+        carried = [leaf.start for leaf in self._leaves()] + ends
+        carried += [Value(r._held.number, r._held.type) for r in self.roots.values()]
+        loop = Loop(found.cut.body, found.carried, tuple(w for _, w in found.windows), count)
+        bases = [base for base, _ in found.windows]
+        args = [*carried, *bases, *map(builder.at, (*found.cut.inputs, *found.cut.numbers))]
+        results = add_control_flow_node(builder, loop, args)
+        self._deliver(found, results, count)
+
+    def check_length(self) -> None:
+        """To be called where a trace has become long. Raises LoopNotRecordable where that is the body's."""
+        if len(self.trace.builder.nodes) - self.began > LONGEST:
+            self._refuse(f"a turn of it has more than {LONGEST} operations")
+
+    def _noticed(self) -> tuple[Any, ...]:
+        trace = self.trace
+        return len(trace.watched), len(trace.refusals), trace.raised, len(trace.holders), {*trace.returned_later}
+
+    def _zero(self, type: ArrayType) -> Value:
+        builder = self.trace.builder
+        return builder.broadcast(builder.const(0, type.dtype), type.shape)
+
+    def _leaves(self) -> list[CarriedLeaf]:
+        return [leaf for c in self.carried.values() for leaf in c.leaves]
+
+    def _traced_once(self, before: StateSnapshot, as_it_begins: bool) -> BodyOnce | None:
+        try:
+            return self._trace_turn(before, as_it_begins)
+        finally:
+            restore_snapshot(before)
+
+    def _trace_turn(self, before: StateSnapshot, as_it_begins: bool) -> BodyOnce | None:
+        """The body, traced with the symbol; None where it has to be traced again. as_it_begins: with what is carried
+        as it is before the first turn."""
+        trace = self.trace
+        self.refused: LoopNotRecordable | None = None
+        self.turn_index = placeholder(trace, ITERATION)
+        self.windows: dict[tuple[Any, ...], tuple[Value, Value, MovingPart]] = {}
+        self.rows: list[tuple[Tracer, Tracer, int]] = []
+        self.stores: dict[int, StackedStore] = {}
+        stand_ins: list[Value] = []
+        for carried in self.carried.values():
+            made = [self._stand_in(leaf, as_it_begins, stand_ins) for leaf in carried.leaves]
+            carried.slot.put(unflatten(carried.tree, made))
+        for slot in self.temporary.values():
+            slot.put(UNSET if slot.name.startswith(PREFIX) else self.spoil(slot.name))
+        helds = {id(root): (root, root._held) for root in (*self.roots.values(), *self.stored.values())}
+        inputs = []
+        for root in self.roots.values():
+            root._held = placeholder(trace, root._held.type)
+            inputs.append(root._held)
+        self.hidden = set()
+        for root in self.stored.values():
+            root._held = placeholder(trace, root._held.type)
+            self.hidden.add(root._held.number)
+        mine = {id(leaf.own): leaf.own for leaf in self._leaves()}
+        began = self.state.take()
+        trace.loops += 1
+        trace.turn = self
+        noted = None
+        try:
+            with journal_array_writes(trace) as noted:
+                self.noted = noted
+                self.turn(self.item(TurnNumber(self, (1, 0))))
+            if self.refused is not None:
+                raise self.refused
+            changed = changes_between_snapshots(began, self.state.take())
+            self.made = noted.made
+            again = self._note_changes(before, changed, mine, noted.written)
+            return None if again else self._finished(stand_ins, inputs, changed, noted.written)
+        finally:
+            trace.loops -= 1
+            trace.turn = None
+            for root, old in (noted.written if noted else {}).values():
+                root._held = old
+            for store in self.stores.values():
+                store.root._held = store.before
+            for root, old in helds.values():
+                root._held = old
+
+    def _stand_in(self, leaf: CarriedLeaf, as_it_begins: bool, stand_ins: list[Value]) -> Any:
+        start, weak = leaf.begins if as_it_begins else (leaf.start, leaf.weak)
+        if weak in (int, complex) and not as_it_begins:
+            raise LoopNotRecordable(f"{leaf.name} is a number of Python's, and another one in each turn")
+        held = placeholder(self.trace, start.type)
+        stand_ins.append(held)
+        leaf.own = Tracer(self.trace, Value(held.number, held.type, weak), SCALAR if leaf.scalar else None)
+        return TurnNumber(self, None, leaf.own) if weak is float else leaf.own
+
+    def _note_changes(
+        self,
+        before: StateSnapshot,
+        changed: dict[Identity, tuple[VariableSlot, Any, Any]],
+        mine: dict[int, Tracer],
+        written: dict[int, tuple[Tracer, Value]],
+    ) -> bool:
+        """Adds what was found to be carried, and to be stacked. Returns whether there was anything."""
+        again = False
+        for key, (slot, _, value) in changed.items():
+            if key in self.carried or key in self.temporary:
+                continue
+            again = True
+            old = before.values[key][1] if key in before.values else UNSET
+            counted = type(value) is TurnNumber and type(old) is not float
+            if old is UNSET or counted or slot.name.startswith(CONTINUED):
+                self.temporary[key] = slot
+            elif type(value) in PLAIN or type(old) in (str, bytes, type(None)):
+                raise LoopNotRecordable(f"{slot.name} is a value of Python's, and another one in each turn")
+            else:
+                self.carried[key] = CarriedSlot(self.trace, slot, old)
+        for place, (root, _) in written.items():
+            if place in self.stores:
+                raise LoopNotRecordable("it writes to an array by its turn, and otherwise")
+            if place in mine:
+                raise LoopNotRecordable("it writes to an array that another one takes the place of")
+            if place not in self.roots:
+                self.roots[place] = root
+                again = True
+        for number, store in self.stores.items():
+            if number in self.roots or number in mine:
+                raise LoopNotRecordable("it writes to an array by its turn, and otherwise")
+            if number not in self.stored:
+                self.stored[number] = store.root
+                again = True
+        for carried in self.carried.values():
+            if any(id(root) in self.roots or id(root) in self.stored for root in carried.roots):
+                raise LoopNotRecordable(f"{carried.slot.name} is an array that it writes to, and another one later")
+        return again
+
+    def _finished(
+        self,
+        stand_ins: list[Value],
+        inputs: list[Value],
+        changed: dict[Identity, tuple[VariableSlot, Any, Any]],
+        written: dict[int, tuple[Tracer, Value]],
+    ) -> BodyOnce | None:
+        """What the body gives; None where what it carries has other types."""
+        trace, builder = self.trace, self.trace.builder
+        held, settled = {id(root) for root in self.roots.values()}, True
+        outputs: list[Value] = []
+        raw: list[Value] = []
+        for key, carried in self.carried.items():
+            if key not in changed:
+                raise LoopNotRecordable(f"{carried.slot.name} changes in some turns only")
+            found: list[Any] = []
+            if flatten(changed[key][2], found) != carried.tree:
+                raise LoopNotRecordable(f"{carried.slot.name} changes its structure")
+            for leaf, x in zip(carried.leaves, found, strict=True):
+                if not self._is_of_its_own(x, held):
+                    raise LoopNotRecordable(f"{carried.slot.name} shares its memory with another array")
+                x = x.traced() if type(x) is TurnNumber else x
+                taken = leaf.taken(trace, x)
+                settled &= taken is not None
+                outputs.append(taken or leaf.start)
+                raw.append(builder.value(to_graph_operand(x)))
+        if not settled:
+            return None
+        ends, lasts = [], []
+        for key, slot in self.temporary.items():
+            value = changed[key][2] if key in changed else UNSET
+            end = self._end_of(slot, value, held)
+            if isinstance(end, tuple):
+                ends.append((slot, *end))
+                outputs += end[1]
+                stand_ins += [placeholder(trace, v.type) for v in end[1]]
+            else:
+                lasts.append((slot, end))
+        rest = [Value(root._held.number, root._held.type) for root in self.roots.values()]
+        carries = len(outputs) + len(rest)
+        rest += [store.value for store in self.stores.values()]
+        outputs += rest
+        windows = [*self.windows.values()]
+        self._check_sources(outputs, [base for base, _, _ in windows], written)
+        places = [*stand_ins, *inputs, *(p for _, p, _ in windows)]
+        index = self.turn_index
+        (cut,) = cut_body_graphs(builder, [places], [outputs], self.began, index)
+        (whole,) = cut_body_graphs(builder, [places], [[*raw, *rest]], self.began, index, hoist=False)
+        moving = [(base, Window(p.starts, p.steps, p.moves)) for base, _, p in windows]
+        return BodyOnce(cut, whole, carries, ends, moving, [*self.stores.values()], lasts)
+
+    def _is_of_its_own(self, x: Any, held: set[int]) -> bool:
+        """Whether an array is one that the turn has made, and the only one with its memory that lives on."""
+        if not is_array(x):
+            return True
+        root = root_of_view(x)
+        row = any(root is made for made, _, _ in self.rows)
+        if root._owner is not None or id(root) not in self.made or id(root) in held or row:
+            return False
+        held.add(id(root))
+        return True
+
+    def _end_of(self, slot: VariableSlot, value: Any, held: set[int]) -> Any:
+        """What a name stands for after the loop: the structure and nodes of arrays, or the value."""
+        if slot.name.startswith(PREFIX):
+            return UNSET
+        if type(value) is TurnNumber:
+            return self.spoil(slot.name) if value._line is None and value._at is None else value.at(self.last)
+        if type(value) in (*PLAIN, float):
+            return value
+        found: list[Any] = []
+        if value is UNSET or type(value) not in (Tracer, tuple):
+            return self.spoil(slot.name)
+        tree = flatten(value, found)
+        if not all(type(x) is Tracer and self._is_of_its_own(x, held) for x in found):
+            return self.spoil(slot.name)
+        if any(x._held.weak is not None or x._held.others or (not x.shape and is_array(x)) for x in found):
+            return self.spoil(slot.name)
+        return tree, [Value(x._value.number, x._value.type) for x in found]
+
+    def _check_sources(
+        self, outputs: Sequence[Value], bases: Sequence[Value], written: dict[int, tuple[Tracer, Value]]
+    ) -> None:
+        """Raises LoopNotRecordable where a turn reads what another one writes by its turn, or a window moves over what
+        changes."""
+        nodes = self.trace.builder.nodes
+        changing = {number for _, root, number in self.rows if id(root) in written or id(root) in self.stored}
+        if changing or any(made._held.number != number for made, _, number in self.rows):
+            raise LoopNotRecordable("it writes to an array that it reads by its turn")
+        for values, inside in ((outputs, self.hidden), (bases, None)):
+            todo, seen = [v.number for v in values], set[int]()
+            while todo:
+                number = todo.pop()
+                if number < self.began or number in seen:
+                    continue
+                seen.add(number)
+                if nodes[number].op == "placeholder" and (inside is None or number in inside):
+                    raise LoopNotRecordable("it reads by its turn what changes from turn to turn")
+                todo += nodes[number].args
+
+    # parts that move
+
+    def part_at_turn(self, x: Tracer, key: Any) -> Any:
+        """`x[key]` where the turn's number is in the key; None where it is not."""
+        if not _has_turn_number(key):
+            return None
+        keys = key if isinstance(key, tuple) else (key,)
+        part = self._moving_part(x, keys)
+        builder, base = self.trace.builder, x._value
+        known = base.number, part.starts, part.moves, part.steps, part.lengths
+        if known not in self.windows:
+            stands = placeholder(self.trace, ArrayType(part.lengths, x.dtype))
+            self.windows[known] = base, stands, part
+        value = builder.reshape(self.windows[known][1], part.shape)
+        if not part.shape and not any(k is Ellipsis for k in keys):
+            return Tracer(self.trace, value, SCALAR)
+        made = Tracer(self.trace, value)
+        self.rows.append((made, root_of_view(x), value.number))
+        return made
+
+    def store_at_turn(self, x: Tracer, key: Any, value: Any) -> bool:
+        """`x[key] = value` where the turn's number is in the key; False where it is not."""
+        if not _has_turn_number(key):
+            return False
+        part = self._moving_part(x, key if isinstance(key, tuple) else (key,))
+        moving = [a for a, move in enumerate(part.moves) if move]
+        outside = x._parent is None and x._owner != SCALAR and id(x) not in self.noted.made
+        apart = len(moving) == 1 and part.moves[moving[0]] > 0 and part.lengths[moving[0]] == 1
+        if not (outside and apart) or id(x) in self.stores:
+            self._refuse("it writes to parts of arrays that may be those of other turns")
+        if type(value) is TurnNumber:
+            value = value.traced(x)
+        place = Tracer(self.trace, self._zero(ArrayType(part.shape, x.dtype)))
+        METHODS["__setitem__"](place, Ellipsis if part.shape else (), value)
+        made = self.trace.builder.reshape(place._value, part.lengths)
+        self.stores[id(x)] = StackedStore(x, part, made, x._held)
+        x._held = placeholder(self.trace, x._held.type)
+        self.hidden.add(x._held.number)
+        return True
+
+    def _refuse(self, why: str) -> None:
+        self.refused = self.refused or LoopNotRecordable(why)
+        raise self.refused
+
+    def _moving_part(self, x: Tracer, keys: tuple[Any, ...]) -> MovingPart:
+        """Where a key looks, turn by turn. Raises LoopNotRecordable where that is not even."""
+        if self.trace.turn is not self:
+            self._refuse("a turn's number is used in another loop")
+        found = [self._slices_of_key(x.shape, keys, t) for t in (self.first, self.first + 1, self.last)]
+        (starts, *same), (second, *_), (final, *_) = found
+        moves = tuple(b - a for a, b in zip(starts, second, strict=True))
+        count = self.last - self.first
+        even = all(a + m * count == b for a, m, b in zip(starts, moves, final, strict=True))
+        if not even or any(rest != same for _, *rest in found):
+            self._refuse("a part of an array does not move evenly from turn to turn")
+        steps, lengths, shape = same
+        return MovingPart(starts, moves, steps, lengths, shape)
+
+    def _slices_of_key(self, extents: Ints, keys: tuple[Any, ...], turn: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """starts, steps and lengths of a key at a turn, and the result's shape."""
+        used = sum(k is not None and k is not Ellipsis for k in keys)
+        dots = [i for i, k in enumerate(keys) if k is Ellipsis]
+        if used > len(extents) or len(dots) > 1:
+            self._refuse("a key does not fit an array")
+        at = dots[0] if dots else len(keys)
+        every = [*keys[:at], *[slice(None)] * (len(extents) - used), *keys[at + 1 :]]
+        starts, lengths, shape = list[int](), list[int](), list[int]()
+        axis = 0
+        for entry in every:
+            if entry is None:
+                shape.append(1)
+                continue
+            n = extents[axis]
+            axis += 1
+            if type(entry) is slice:
+                bounds = [_at_turn(x, turn) for x in (entry.start, entry.stop, entry.step)]
+                if any(type(b) is not int and b is not None for b in bounds) or bounds[2] not in (None, 1):
+                    self._refuse("a slice has bounds that are not known")
+                start, stop, _ = slice(*bounds).indices(n)
+                length = max(stop - start, 0)
+                start = start if length else 0
+                shape.append(length)
+            else:
+                start, length = _at_turn(entry, turn), 1
+                if type(start) is not int or not -n <= start < n:
+                    self._refuse("an index is out of bounds, or not known")
+                start %= n
+            starts.append(start)
+            lengths.append(length)
+        return tuple(starts), (1,) * len(starts), tuple(lengths), tuple(shape)
+
+    # after the loop
+
+    def _deliver(self, once: BodyOnce, results: Sequence[Value], count: int) -> None:
+        trace, builder, values = self.trace, self.trace.builder, iter(results)
+        for carried in self.carried.values():
+            made: list[Any] = []
+            for leaf in carried.leaves:
+                value = next(values)
+                made.append(Tracer(trace, Value(value.number, value.type), SCALAR if leaf.scalar else None))
+            spoiled = any(leaf.weak is not None for leaf in carried.leaves)
+            carried.slot.put(self.spoil(carried.slot.name) if spoiled else unflatten(carried.tree, made))
+        for slot, tree, kept in once.ends:
+            made = [Tracer(trace, v, None if v.shape else SCALAR) for v in (next(values) for _ in kept)]
+            slot.put(unflatten(tree, made))
+        for root in self.roots.values():
+            write_array_value(trace, root, next(values))
+        for store in once.stores:
+            whole, part = next(values), store.part
+            (axis,) = (a for a, move in enumerate(part.moves) if move)
+            rest = part.lengths[:axis] + part.lengths[axis + 1 :]
+            rows = builder.reshape(whole, (count, *rest))
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(part.lengths))]
+            steps = tuple(part.moves[axis] if a == axis else 1 for a in range(len(part.lengths)))
+            value = builder.permute(rows, order)
+            new = builder.update(store.root._value, value, part.starts, steps)
+            assign_array(store.root, Tracer(trace, new))
+        for slot, last in once.lasts:
+            slot.put(last)
+
+
+def _are_same_bodies(a: Cut, b: Cut) -> bool:
+    return a.body.nodes == b.body.nodes and a.body.outputs == b.body.outputs and len(a.inputs) == len(b.inputs)
+
+
+def _at_turn(x: Any, turn: int) -> Any:
+    if isinstance(x, np.integer) and not isinstance(x, Tracer):
+        return int(x)
+    return x.at(turn) if type(x) is TurnNumber else x
+
+
+def _has_turn_number(key: Any) -> bool:
+    """Whether the turn's number is in a key."""
+    return any(
+        type(k) is TurnNumber or (type(k) is slice and any(type(x) is TurnNumber for x in (k.start, k.stop, k.step)))
+        for k in (key if type(key) is tuple else (key,))
+    )

@@ -1,0 +1,187 @@
+"""The number of a loop's turn while its body is traced once for all turns: it counts, indexes and is computed with."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from ...compiler.core.types import INT64
+from ...compiler.graph.graph import Value
+from ..trace.trace import LoopNotRecordable, LoopSymbolBase, Trace
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
+
+EXACT = 1 << 53  # integers up to here are floats too
+Line = tuple[int, int]  # (a, b): at turn t it is a * t + b
+
+
+class TurnCounter(Protocol):
+    """The loop that a number belongs to: its turns are first, ..., last; `turn_index` counts them from 0."""
+
+    trace: Trace
+    first: int
+    last: int
+    turn_index: Value
+    refused: LoopNotRecordable | None
+
+
+class TurnNumber(LoopSymbolBase):
+    """A Python int or float that differs from turn to turn. What Python would have to know raises LoopNotRecordable."""
+
+    __slots__ = ("_at", "_line", "_loop", "_made")
+
+    def __init__(
+        self, loop: TurnCounter, line: Line | None, made: Tracer | None = None, at: Callable[[int], Any] | None = None
+    ) -> None:
+        """line: of an int; made: what a float is in the trace; at: what it is at a turn, if that is known."""
+        self._loop, self._line, self._made, self._at = loop, line, made, at
+        if line is not None and max(abs(self.at(loop.first)), abs(self.at(loop.last))) > EXACT:
+            self.refuse()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return float if self._line is None else int
+
+    def at(self, turn: int) -> Any:
+        """What it is at a turn. Raises LoopNotRecordable where that is not known."""
+        if self._line is not None:
+            return self._line[0] * turn + self._line[1]
+        return self.refuse() if self._at is None else self._at(turn)
+
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest int that it is."""
+        ends = self.at(self._loop.first), self.at(self._loop.last)
+        return min(ends), max(ends)
+
+    def traced(self, beside: Any = None) -> Tracer:
+        """What stands for it in the trace, and promotes as a Python number does. beside: what it is computed with."""
+        trace = self._loop.trace
+        if trace.turn is not self._loop:
+            self.refuse()
+        if self._line is None:
+            assert self._made is not None
+            return self._made
+        dtype = getattr(beside, "dtype", None)
+        if dtype is not None and dtype.kind in "iu":
+            low, high = self.limits()
+            if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
+                self.refuse()
+        slope, start = self._line
+        builder, value = trace.builder, self._loop.turn_index
+        if slope != 1:
+            value = builder.map("multiply", value, slope, dtype=INT64)
+        if start + slope * self._loop.first:
+            value = builder.map("add", value, start + slope * self._loop.first, dtype=INT64)
+        return Tracer(trace, Value(value.number, value.type, int), SCALAR)
+
+    def refuse(self, *args: Any, **options: Any) -> NoReturn:
+        """Nobody may know which turn it is."""
+        error = LoopNotRecordable("its body needs to know which turn it is")
+        self._loop.refused = self._loop.refused or error
+        raise error
+
+    def __neg__(self) -> Any:
+        if self._line is not None:
+            return TurnNumber(self._loop, (-self._line[0], -self._line[1]))
+        return _combined("mul", operator.mul, -1.0, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        others = [x for x in inputs if not isinstance(x, LoopSymbolBase)]
+        if method != "__call__" or options:
+            self.refuse()
+        if all(type(x) in (int, float) for x in others):  # NumPy makes numbers of its own of Python's
+            found = [_strong(x.traced()) if isinstance(x, LoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
+        else:
+            beside = others[0] if len(others) == 1 else self.refuse()
+            found = [x.traced(beside) if isinstance(x, LoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
+        return ufunc(*found)
+
+    __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
+    __str__ = __repr__ = __format__ = __hash__ = __abs__ = __invert__ = refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+    __int__ = __float__ = __complex__ = __index__ = __round__ = __trunc__ = __floor__ = __ceil__ = refuse
+    __array__ = __array_function__ = __reduce__ = __reduce_ex__ = refuse
+
+
+def _strong(x: Tracer) -> Tracer:
+    return Tracer(x._trace, Value(x._held.number, x._held.type), SCALAR)
+
+
+def _binary(name: str, reflected: bool) -> Callable[..., Any]:
+    function = getattr(operator, name, None)
+
+    def method(self: TurnNumber, other: Any, *modulus: Any) -> Any:
+        if function is None or modulus:
+            self.refuse()
+        if isinstance(other, (np.ndarray, np.generic)):  # traced ones say so too
+            mine = self.traced(other)
+            return function(other, mine) if reflected else function(mine, other)
+        return _combined(name, function, *((other, self) if reflected else (self, other)))
+
+    return method
+
+
+def _combined(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNumber:
+    """What an operator makes of two numbers, of which one differs from turn to turn at least."""
+    symbol: TurnNumber = a if isinstance(a, LoopSymbolBase) else b  # type: ignore[assignment]
+    whole = True
+    for x in (a, b):
+        if type(x) is TurnNumber:
+            whole &= x._line is not None
+            if x._loop is not symbol._loop:
+                symbol.refuse()
+        elif type(x) is int:
+            if abs(x) > EXACT:
+                symbol.refuse()
+        elif type(x) is float or (type(x) is TracedNumber and type(x._number) is float):
+            whole = False
+        else:
+            symbol.refuse()
+    if whole and name != "truediv":
+        return TurnNumber(symbol._loop, _combined_line(name, a, b))
+    if name == "truediv":
+        zero = type(b) in (int, float) and b == 0
+        if zero or type(b) is TracedNumber or (type(b) is TurnNumber and _may_be_zero(b)):
+            symbol.refuse()  # Python raises an error at that turn
+    traced = [x.traced() if type(x) is TurnNumber else x for x in (a, b)]
+    ways = [x for x in (a, b) if type(x) is TurnNumber and x._line is None and x._at is None]
+
+    def at(turn: int) -> Any:
+        return function(*(x.at(turn) if type(x) is TurnNumber else x for x in (a, b)))
+
+    return TurnNumber(symbol._loop, None, function(*traced), None if ways else at)
+
+
+def _may_be_zero(x: TurnNumber) -> bool:
+    if x._line is None:
+        return True
+    low, high = x.limits()
+    return low <= 0 <= high
+
+
+def _combined_line(name: str, a: Any, b: Any) -> Line:
+    (p, q), (r, s) = ((x._line or (0, 0)) if type(x) is TurnNumber else (0, x) for x in (a, b))
+    if name == "add":
+        return p + r, q + s
+    if name == "sub":
+        return p - r, q - s
+    if p and r:
+        (a if type(a) is TurnNumber else b).refuse()
+    return p * s + r * q, q * s
+
+
+def _install_operators() -> None:
+    for name in ("add", "sub", "mul", "truediv"):
+        setattr(TurnNumber, f"__{name}__", _binary(name, False))
+        setattr(TurnNumber, f"__r{name}__", _binary(name, True))
+    for name in ("floordiv", "mod", "pow", "divmod", "lshift", "rshift", "and", "or", "xor", "matmul"):
+        setattr(TurnNumber, f"__{name}__", TurnNumber.refuse)
+        setattr(TurnNumber, f"__r{name}__", TurnNumber.refuse)
+
+
+_install_operators()

@@ -1,0 +1,334 @@
+"""Loops whose turns repeat are traced once: what they give is what NumPy gives, and their length costs nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.compiler.graph.graph import Graph
+from tests.turn_programs import Program, load, outcome, repeated
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(5)
+
+
+def same(function: Callable[..., Any], *args: Any, exact: bool = True) -> Graph:
+    """Checks a call against NumPy's, and what it writes to its arguments; the graph."""
+    want_args, got_args = (tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args) for _ in range(2))
+    want = function(*want_args)
+    decorated = kg.kernel_graph(device="cpu")(function)
+    with kg.override(verify=True):
+        got = decorated(*got_args)
+    every = [want] if not isinstance(want, tuple) else [*want]
+    found = [got] if not isinstance(got, tuple) else [*got]
+    for ours, numpys in zip([*found, *got_args], [*every, *want_args], strict=True):
+        assert np.asarray(ours).dtype == np.asarray(numpys).dtype
+        if exact:
+            np.testing.assert_array_equal(np.asarray(ours), numpys)
+        else:
+            np.testing.assert_allclose(np.asarray(ours), numpys, rtol=1e-6)
+    return decorated.graph(*args)
+
+
+def rolled(x: Array, z: Array, turns: int) -> Any:
+    out = np.zeros((turns, x.shape[0]))
+    for i in range(turns):
+        x = x * 0.5 + z[i]
+        out[i] = x * i
+    return out, x
+
+
+def in_place(u: Array, turns: int) -> Any:
+    for _ in range(turns):
+        u[1:-1] += 0.25 * (u[:-2] - 2 * u[1:-1] + u[2:])
+    return u
+
+
+def by_rows(x: Array, w: Array) -> Any:
+    total = np.zeros(x.shape[1])
+    for n, (row, f) in enumerate(zip(x, w)):  # noqa: B905
+        total = total * 0.5 + row * f - n
+    return total
+
+
+def in_time(u: Array, v: Array, dt: float, turns: int) -> Any:
+    t = 0.0
+    for i in range(turns):
+        u = u + dt * v
+        v = v - dt * u * np.cos(t) + 0.5 / (i + 1) - (i * dt) * 0.25
+        t += dt
+    return u, v
+
+
+def windows(x: Array, turns: int) -> Any:
+    found = np.empty(turns)
+    for i in range(turns):
+        found[i] = (x[i : i + 4] * x[turns - i]).sum() + i / 2
+    return found
+
+
+def last_values(x: Array, turns: int) -> Any:
+    for i in range(2, turns):
+        y = x * i
+        z = y - 1
+        k = 2 * i + 1
+        x = z * 2.0**-12
+    return x, y, k, i, x[i % 3]
+
+
+@pytest.mark.parametrize(
+    "function, args",
+    [
+        (rolled, lambda n: (RNG.integers(0, 9, 8) * 1.0, RNG.integers(0, 9, (n, 8)) * 1.0, n)),
+        (in_place, lambda n: (RNG.random(40), n)),
+        (by_rows, lambda n: (RNG.integers(0, 9, (n, 6)) * 1.0, RNG.integers(0, 9, n) * 1.0)),
+        (in_time, lambda n: (RNG.random(20), RNG.random(20), 0.01, n)),
+        (windows, lambda n: (RNG.integers(0, 9, n + 4) * 1.0, n)),
+        (last_values, lambda n: (RNG.integers(0, 9, 6) * 1.0, n)),
+    ],
+)
+def test_loops_of_any_length_are_one_small_graph(function: Callable[..., Any], args: Callable[[int], Any]) -> None:
+    """A graph has as many nodes, whether its loop has hundreds of turns or many times as many."""
+    sizes = {len(same(function, *args(n), exact=False).nodes) for n in (400, 1600)}
+    assert max(sizes) < 90
+    kinds = {node.op for node in same(function, *args(400), exact=False).nodes}
+    assert kinds & {"loop", "sequential"}
+
+
+def _by_a_list(x: Array) -> Any:
+    factors = [0.5, 0.25, 0.125] * 20
+    for i in range(60):
+        x = x * factors[i] + 1
+    return x
+
+
+def _by_a_decision(x: Array) -> Any:
+    for i in range(60):
+        x = x * 0.5 + (1 if i == 50 else 0)
+    return x
+
+
+def _by_a_count(x: Array) -> Any:
+    count = 1
+    for _ in range(60):
+        x = x * 0.5 + count
+        count *= 3
+    return x
+
+
+def _of_itself(x: Array) -> Any:
+    for i in range(1, 60):
+        x[i] = x[i - 1] * 0.5 + x[i]
+    return x
+
+
+def _swapped(x: Array) -> Any:
+    y = x * 2
+    for _ in range(61):
+        x, y = y, x + 1
+    y[0] = 5
+    return x, y
+
+
+def _two_names(x: Array) -> Any:
+    for _ in range(60):
+        x = x * 0.5
+        y = x
+    y[0] = 7
+    return x, y
+
+
+def _a_row_that_lives_on(x: Array) -> Any:
+    z = x.reshape(60, 1)
+    for row in z:
+        last = row
+    last[0] = 9
+    return x
+
+
+def _written_rows(x: Array) -> Any:
+    z = x.reshape(60, 1)
+    for row in z:
+        row += 1
+    return x
+
+
+def _first_turn_promotes(x: Array) -> Any:
+    total: Any = 0
+    for row in x.astype(np.float32).reshape(60, 1):
+        total = total + row
+    return total
+
+
+def _an_error(x: Array) -> Any:
+    for i in range(61):
+        x[0] = x[i] + 1
+    return x
+
+
+def _caught(x: Array) -> Any:
+    for i in range(60):
+        try:
+            x = x + [1, 2, 3][i]
+        except (IndexError, TypeError):
+            x = x * 0.5
+    return x
+
+
+def _collected(x: Array) -> Any:
+    seen = []
+    for _ in range(60):
+        x = x * 0.5
+        seen.append(x)
+    return np.stack(seen)
+
+
+def _negative(x: Array) -> Any:
+    for i in range(60):
+        x = x + x[i - 30]
+    return x * 2.0**-60
+
+
+def _small_integers(x: Array) -> Any:
+    y = x.astype(np.int8) % 3
+    for i in range(60):
+        y = y - i + i
+    return y
+
+
+def _divides(x: Array) -> Any:
+    for i in range(60):
+        x = x + 1 / (i + 0.5) + (i * 2 - 7) / 3 - np.sin(i * 0.1) + np.float32(2) * i
+    return x
+
+
+def _to_a_power(x: Array) -> Any:
+    for i in range(60):
+        x = x * 0.5 + (x > 100) ** i
+    return x
+
+
+def _never_swaps(x: Array) -> Any:
+    a, b, c = x, x + 1, x + 2
+    for _ in range(60):
+        a, b, c = b, c, a * 0.5
+    return a, b, c
+
+
+def _attributes(x: Array) -> Any:
+    state: dict[str, Any] = {"x": x, "n": 0.0}
+    for i in range(60):
+        state["x"] = state["x"] * 0.5 + i
+        state["n"] += 0.5
+    return state["x"], state["n"]
+
+
+def _empty_turns(x: Array) -> Any:
+    for _ in range(60):
+        pass
+    return x + 1
+
+
+def _other_types_later(x: Array) -> Any:
+    u = x[:4].astype(np.float32)
+    s = 0.5
+    for i in range(60):
+        v = u * s
+        s = s * 0.5 + x[i]
+    return v, s
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        f
+        for name, f in sorted(globals().items())
+        if name.startswith("_") and callable(f) and "Array" in str(f.__annotations__)
+    ],
+)
+def test_what_turns_may_do(function: Callable[..., Any]) -> None:
+    """What the symbol for the turn cannot follow is traced turn by turn; nothing is another answer than NumPy's."""
+    x = RNG.integers(1, 9, 60) * 1.0
+    with repeated():
+        if function is _an_error:
+            with pytest.raises(IndexError):
+                kg.kernel_graph(device="cpu")(function)(x)
+        else:
+            same(function, x, exact=function not in (_divides, _first_turn_promotes))
+
+
+def test_explanations_say_what_became_of_a_loop() -> None:
+    decorated = kg.kernel_graph(device="cpu")(in_place)
+    assert "1000 turns of" in str(decorated.explain(np.ones(8), 1000))
+
+
+STATEMENTS = (
+    "x = small(x * {c} + {a})",
+    "y = small({a} - x)",
+    "x = small(x + y * {n})",
+    "u = x + {a}\n        y = small(u - y)",
+    "out[{i}] = x[:4]",
+    "M[:, {i}] = y[:3]",
+    "z[1:-1] = small(z[2:] + z[:-2])",
+    "z += 1\n        z %= 7",
+    "s = s * 0.5 + {n}",
+    "s = s + x[2]\n        s = small(s)",
+    "t += 0.5\n        x = small(x + t)",
+    "x, y = y, small(x + 1)",
+    "x = small(x + W[{i}, 2:])",
+    "y = small(y + W[{i}, 0] + v[{i}])",
+    "x = small(x + v[{i} : {i} + 8])",
+    "if x[0] > y[0]:\n            x = x - 1",
+    "w = x if {i} != 11 else y\n        x = w + 1",
+    "k = {i} * 2\n        x = small(x + k)",
+    "x = small(x + row[:8]) if {i} >= 0 else x",
+)
+
+
+def program(rng: random.Random, name: str) -> str:
+    """A function of a loop whose turns may repeat."""
+    lines = [f"def {name}(x, y, z, v, W, M, out):", "    s, t, w, row, k, u = 0.0, 0.0, x, W[0], 0, x"]
+    for _ in range(rng.choice((1, 1, 2))):
+        low = rng.randrange(3)
+        head = rng.choice(
+            (f"for i in range({low}, 40):", "for i in range(39, -1, -1):", f"for i in range({low}, 40, 2):")
+        )
+        if rng.random() < 0.3:
+            head = "for i, row in enumerate(W[:40]):"
+        lines.append(f"    {head}")
+        for _ in range(rng.randrange(2, 6)):
+            text = rng.choice(STATEMENTS)
+            i = rng.choice(("i", "i", "i + 1", "40 - i"))
+            n = rng.choice((i, f"(0.5 * ({i}))", f"(({i}) - 3)", f"(({i}) / 4)"))
+            a = rng.choice(("x", "y[::-1]", "2", "s", "v[:8]", n))
+            lines.append("        " + text.format(i=i, n=n, a=a, c=rng.choice(("0.5", "2", "-1", n))))
+    lines.append("    return x, y, s, t, k, w, u, row")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_loops(seed: int, tmp_path: Path) -> None:
+    """Elementwise arithmetic alone, so that every answer is exact."""
+    rng = random.Random(seed)
+    made = [Program(f"program_{seed}_{i}", program(rng, f"program_{seed}_{i}"), ("f8", "f8"), 9) for i in range(8)]
+    scope = load(made, tmp_path)
+    for p in made:
+
+        def arguments() -> tuple[Any, ...]:
+            values = np.random.default_rng(seed)
+            shapes = ((8,), (8,), (12,), (60,), (42, 10), (3, 42), (42, 4))
+            return tuple(values.integers(-4, 5, shape) * 1.0 for shape in shapes)
+
+        want_args, got_args = arguments(), arguments()
+        want = outcome(scope[p.name], want_args)
+        with repeated():
+            got = outcome(kg.kernel_graph(scope[p.name], device="cpu"), got_args)
+        assert got[0] == want[0], p.text
+        for n, (ours, numpys) in enumerate(zip(got[1], want[1], strict=True)):
+            np.testing.assert_array_equal(ours, numpys, err_msg=f"{p.text}\n# value {n}")
