@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives tangent-suite mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
+.PHONY: help demo browser docs test test-more lint format test-gpu sanitize soak conformance cupy-fuse numpy-suite autograd-suite gradbench jax-derivatives tangent-suite optimization-suite mxnet-suite golden bench bench-gpu bench-peers wheel-test clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -74,6 +74,9 @@ jax-derivatives: $(VENV)/dev.stamp  ## JAX's table of derivatives, with kg.vjp a
 
 tangent-suite: $(VENV)/dev.stamp  ## Tangent's own tests of gradients of NumPy functions: TANGENT=path of a checkout, with autograd installed
 	$(BIN)/python -m tests.tangent_suite "$(TANGENT)" $(ARGS)
+
+optimization-suite: $(VENV)/dev.stamp  ## gradients of SciPy's functions of global optimisation, beside differences: SCIPY=path of a checkout
+	$(BIN)/python -m tests.optimization_suite "$(SCIPY)" $(ARGS)
 
 golden: $(VENV)/dev.stamp  ## write golden files and printed text in the pages anew: read the diff
 	$(PYTEST) tests/golden tests/end_to_end/test_readme.py tests/test_architecture.py --update-golden $(ARGS)
