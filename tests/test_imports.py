@@ -209,6 +209,7 @@ HEAVY = {
     "compiler/decompose/rules",
     "compiler/graph/interpret",
     "compiler/targets/cpu/kernel",
+    "compiler/targets/cpu/matmul",
     "compiler/targets/cpu/matvec",
     "compiler/targets/cpu/running",
     "compiler/targets/cpu/sequential",

@@ -44,8 +44,8 @@ class Target:
     memory differ from those for any other; windows: from how many points on its threads take twice as many
     rows of shifted views (0: its texts know nothing of those); zips: its texts store outputs together that lie in turn
     in one array; epilogues: its matmuls take a bias and an activation along;
-    checks_indices: kernels report bad ones; vector_products: the tasks of a product of a matrix and a vector in memory,
-    None where a library does it; routine: a loop nest that runs in order -> its kernel,
+    checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
+    or of small matrices, None where a library does it; routine: a loop nest that runs in order -> its kernel,
     and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders: elementwise
     work takes the order of axes of the matrix products beside it."""
 
@@ -132,10 +132,12 @@ def _make_custom_kernel_for_cuda(own: CustomKernel, arrays: Sequence[ArrayType])
     return custom_cuda_kernel_of_arrays(own, arrays)
 
 
-def _cpu_matvec_of_products(reads: Any, writes: Any, line: str) -> list[Task] | None:
+def _cpu_matmul_tasks(reads: Any, writes: Any, line: str) -> list[Task] | None:
+    from .cpu.matmul import cpu_matmul_task
     from .cpu.matvec import cpu_matvec_task
 
-    return cpu_matvec_task(cpu_vector_register_bytes(), reads, writes, line)
+    width = cpu_vector_register_bytes()
+    return cpu_matvec_task(width, reads, writes, line) or cpu_matmul_task(width, reads, writes, line)
 
 
 def _cpu_device_calls(
@@ -175,7 +177,7 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             aligns=False,
             zips=True,
             checks_indices=True,
-            vector_products=_cpu_matvec_of_products,
+            vector_products=_cpu_matmul_tasks,
             routine=_print_cpu_routine,
             routine_copies=True,
             axis_orders=True,

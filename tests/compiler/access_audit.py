@@ -61,10 +61,12 @@ def _run(program: Program, memory: list[Array], numbers: Sequence[Any], touched:
         record = Touched()
         if control_flow_bodies(task):
             _run_control(task, memory, numbers, record if touched is not None else None)
-        elif isinstance(task.kernel, Library):
+        elif isinstance(task.kernel, Library) or task.kernel.form is None:  # a product's kernel is no loop nest
             views = [_view(memory, r) for r in (*task.reads, *task.writes)]
-            count = len(task.reads)
-            LIBRARY[task.kernel.name](views[:count], views[count:], dict(task.kernel.attrs))
+            name, attrs = task.name, {}
+            if isinstance(task.kernel, Library):
+                name, attrs = task.kernel.name, dict(task.kernel.attrs)
+            LIBRARY[name](views[: len(task.reads)], views[len(task.reads) :], attrs)
         else:
             for member in packed_members(task):
                 _run_kernel(member, memory, numbers, record if touched is not None else None)

@@ -1,0 +1,267 @@
+"""CPU kernels for products of small matrices, which a library packs first and which Python would have to call.
+
+Where rows of the second matrix are contiguous, a tile of the result is kept in registers, and a row of the second
+matrix times numbers of the first is added to it (Goto and van de Geijn, Anatomy of high-performance matrix
+multiplication, 2008, without packing: the matrices lie in the caches). Where columns of the second and rows of the
+first are, a tile of dot products is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from ....runtime.core.frozen import dataclass
+from ....runtime.program.program import Int, Kernel, Task
+from ...core.types import FLOAT32, FLOAT64, DType
+from ...layout.operands import BufferArray
+from .llvm_ir import (
+    METADATA,
+    LlvmFunction,
+    LlvmModule,
+    LlvmValue,
+    emit_masked_vector_load,
+    emit_masked_vector_store,
+    llvm_mask_below,
+)
+from .primitives import llvm_register_type
+
+TILE_ROWS, TILE_VECTORS = 6, 2  # of results in registers
+DOT_ROWS, DOT_COLUMNS = 4, 3
+BLOCKS = 8  # of rows in a unit; of columns, for dot products
+LARGEST = 1 << 18  # bytes of a matrix that stays in the second-level cache
+MOST = 1 << 20  # multiplications of one product; a library does more of them faster
+VECTORS = 4  # of a dot product, whose lanes are added up at the end
+RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and us
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProducts:
+    """Products of equal shapes, (m, k) by (k, n); steps in bytes between products, rows and columns of each array."""
+
+    count: int
+    m: int
+    n: int
+    k: int
+    left: tuple[int, int, int]
+    right: tuple[int, int, int]
+    result: tuple[int, int, int]
+
+
+def cpu_matmul_task(
+    vector_bytes: int, reads: Sequence[BufferArray], writes: Sequence[BufferArray], line: str
+) -> list[Task] | None:
+    """The task of a small product, or of several side by side; None for all else."""
+    products = _matrix_products(reads, writes[0])
+    if products is None:
+        return None
+    p, dtype = products, writes[0].dtype
+    item, multiplications = dtype.itemsize, p.m * p.n * p.k
+    if multiplications > MOST or p.k * max(p.m, p.n) * item > LARGEST:
+        return None
+    if p.right[2] == item == p.result[2]:
+        rows, columns = _even_block(p.m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
+        kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n // columns > 0, p.n % columns > 0)
+    elif p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
+        rows, columns = _even_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
+        kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
+    else:
+        return None
+    panels, chunks = -(-p.n // columns), -(-p.m // (BLOCKS * rows))
+    steps = (*p.left, *p.right, *p.result)
+    return [
+        Task(
+            "matmul",
+            kernel,
+            (
+                *(array.pointer for array in (*reads, writes[0])),
+                *(Int(n) for n in (p.m, p.n, p.k, panels, chunks, *steps)),
+            ),
+            tuple(array.region for array in reads),
+            (writes[0].region,),
+            units=p.count * panels * chunks,
+            cost=round(LAUNCH + p.count * multiplications * item / 4 / RATE, 3),
+            line=line,
+            flops=2 * p.count * multiplications,
+        )
+    ]
+
+
+def _even_block(length: int, most: int) -> int:
+    """The length of blocks that are as equal as can be."""
+    return -(-length // -(-length // most))
+
+
+def _matrix_products(reads: Sequence[BufferArray], result: BufferArray) -> MatrixProducts | None:
+    """What a matmul computes, where it is of real floats and has at most one axis of several products."""
+    if len(reads) != 2 or result.dtype not in (FLOAT32, FLOAT64) or any(a.dtype != result.dtype for a in reads):
+        return None
+    batch = result.shape[:-2]
+    long = [i for i, n in enumerate(batch) if n != 1]
+    if len(long) > 1 or 0 in result.shape or 0 in reads[0].shape:
+        return None
+
+    def steps(array: BufferArray) -> tuple[int, int, int]:
+        strides = array.region.strides
+        axis = long[0] - len(result.shape) if long else 0
+        between = strides[axis] if long and -axis <= len(array.shape) and array.shape[axis] != 1 else 0
+        return between, strides[-2], strides[-1]
+
+    (m, k), n = reads[0].shape[-2:], reads[1].shape[-1]
+    return MatrixProducts(math.prod(batch), m, n, k, steps(reads[0]), steps(reads[1]), steps(result))
+
+
+class _ProductsKernel:
+    """The frame of both kernels: what the slots hold, and a loop over units. rows: of a block; rest: of the last one.
+
+    Slots: the matrices and the result, m, n, k, panels of columns and chunks of rows of a product, and for each array
+    the steps between products, rows and columns in bytes."""
+
+    def __init__(self, name: str, dtype: DType, vector_bytes: int, rows: int, rest: int) -> None:
+        f = self.f = LlvmFunction(LlvmModule(flags=" contract"))
+        self.name, self.rows, self.rest = f"k_{name}_{dtype.name}_{rows}_{rest}", rows, rest
+        self.elem, self.lanes = llvm_register_type(dtype), vector_bytes // dtype.itemsize
+        slots = LlvmValue(f, "%slots", "ptr")
+        self.arrays = [slots.at(i, "i64").load("ptr") for i in range(3)]
+        numbers = [slots.at(i, "i64").load("i64") for i in range(3, 17)]
+        self.m, self.n, self.k, self.panels, self.chunks = numbers[:5]
+        self.left, self.right, self.result = numbers[5:8], numbers[8:11], numbers[11:14]
+
+    def kernel(self, write: Callable[[Sequence[LlvmValue], LlvmValue, LlvmValue, LlvmValue], None]) -> Kernel:
+        """write: what a unit does, given the addresses of its matrices, its first row and the one after the last, and
+        its panel."""
+        f, length = self.f, BLOCKS * self.rows
+        with f.loop(LlvmValue(f, "%begin", "i64"), LlvmValue(f, "%end", "i64")) as unit:
+            pair = unit.binary("udiv", self.panels)
+            product = pair.binary("udiv", self.chunks)
+            first = (pair - product * self.chunks) * length
+            steps = (self.left[0], self.right[0], self.result[0])
+            found = [a.at(product * step, "i8") for a, step in zip(self.arrays, steps, strict=True)]
+            write(found, first, f.intrinsic("umin", "i64", first + length, self.m), unit - pair * self.panels)
+        f.do("ret void")
+        text = f.render(f"define void @{self.name}(ptr noundef %slots, i64 %begin, i64 %end)")
+        signature = ("ptr", "ptr", "ptr", *("i64",) * 14)
+        return Kernel(self.name, "cpu", f"{f.module}\n{text}\n{METADATA}\n", signature)
+
+    def zeros(self, count: int) -> list[LlvmValue]:
+        """Accumulators, which hold +0."""
+        places = [self.f.slot(f"<{self.lanes} x {self.elem}>") for _ in range(count)]
+        for place in places:
+            place.store(self.f.const(0.0, self.elem, self.lanes), 64)
+        return places
+
+    def add_to(self, place: LlvmValue, a: LlvmValue, b: LlvmValue) -> None:
+        place.store(a * b + place.load(self.elem, self.lanes, 64), 64)
+
+    def vector(self, place: LlvmValue, mask: LlvmValue | None) -> LlvmValue:
+        if mask is None:
+            return place.load(self.elem, self.lanes)
+        return emit_masked_vector_load(place, self.elem, self.lanes, mask)
+
+    def blocks(
+        self, first: LlvmValue, last: LlvmValue, size: int, rest: int, write: Callable[[LlvmValue, int], None]
+    ) -> None:
+        """From first to last in blocks of a size, and the rest where there is one."""
+        whole = first + (last - first).binary("udiv", size) * size
+        with self.f.loop(first, whole, size) as at:
+            write(at, size)
+        if rest:
+            with self.f.when(whole < last):
+                write(whole, rest)
+
+
+@cache
+def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool) -> Kernel:
+    """Rows of the second matrix and of the result are contiguous; panels are of TILE_VECTORS vectors.
+
+    rows, rest: of blocks, and of the last one, 0 where it is like the others. whole, edge: there are whole panels, and
+    one that is not."""
+    made = _ProductsKernel(f"row_products{'_whole' * whole}{'_edge' * edge}", dtype, vector_bytes, rows, rest)
+    f, elem, lanes = made.f, made.elem, made.lanes
+
+    def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
+        a, b, c = arrays
+        column = panel * (TILE_VECTORS * lanes)
+        inner = made.n - column
+        right = b.at(column, elem)
+
+        def write_tile(row: LlvmValue, rows: int, masks: Sequence[LlvmValue | None]) -> None:
+            sums = [made.zeros(TILE_VECTORS) for _ in range(rows)]
+            lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
+            with f.loop(f.const(0, "i64"), made.k) as i:
+                line = right.at(i * made.right[1], "i8")
+                vectors = [made.vector(line.at(v * lanes, elem), mask) for v, mask in enumerate(masks)]
+                for left, each in zip(lefts, sums, strict=True):
+                    number = left.at(i * made.left[2], "i8").load(elem).splat(lanes)
+                    for vector, place in zip(vectors, each, strict=True):
+                        made.add_to(place, number, vector)
+            for r, each in enumerate(sums):
+                out = c.at((row + r) * made.result[1], "i8").at(column, elem)
+                for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
+                    total, target = place.load(elem, lanes, 64), out.at(v * lanes, elem)
+                    target.store(total) if mask is None else emit_masked_vector_store(target, total, mask)
+
+        def write_panel(masks: Sequence[LlvmValue | None]) -> None:
+            made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, masks))
+
+        def write_edge() -> None:
+            left = [f.intrinsic("smax", "i64", inner - v * lanes, f.const(0, "i64")) for v in range(TILE_VECTORS)]
+            write_panel([llvm_mask_below(f, count, lanes) for count in left])
+
+        def write_whole() -> None:
+            write_panel([None] * TILE_VECTORS)
+
+        if whole and edge:
+            f.fork(f.const(TILE_VECTORS * lanes, "i64") <= inner, write_whole, write_edge)
+        else:
+            (write_whole if whole else write_edge)()
+
+    return made.kernel(write_unit)
+
+
+@cache
+def llvm_dot_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: int, columns: int) -> Kernel:
+    """Rows of the first matrix and columns of the second are contiguous; panels are of BLOCKS blocks of DOT_COLUMNS.
+
+    rows, rest: of blocks, and of the last one, 0 where it is like the others; columns: of the last block."""
+    made = _ProductsKernel(f"dot_products_{columns}", dtype, vector_bytes, rows, rest)
+    f, elem, lanes = made.f, made.elem, made.lanes
+
+    def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
+        a, b, c = arrays
+        low = panel * (BLOCKS * DOT_COLUMNS)
+        high = f.intrinsic("umin", "i64", low + BLOCKS * DOT_COLUMNS, made.n)
+        whole = made.k & -lanes
+
+        def write_tile(row: LlvmValue, rows: int, column: LlvmValue, columns: int) -> None:
+            sums = [made.zeros(columns) for _ in range(rows)]
+            lefts = [a.at((row + r) * made.left[1], "i8") for r in range(rows)]
+            rights = [b.at((column + j) * made.right[2], "i8") for j in range(columns)]
+
+            def add_terms(i: LlvmValue, mask: LlvmValue | None = None) -> None:
+                vectors = [made.vector(start.at(i, elem), mask) for start in rights]
+                for left, each in zip(lefts, sums, strict=True):
+                    vector = made.vector(left.at(i, elem), mask)
+                    for other, place in zip(vectors, each, strict=True):
+                        made.add_to(place, vector, other)
+
+            with f.loop(f.const(0, "i64"), whole, lanes) as i:
+                add_terms(i)
+            with f.when(whole < made.k):
+                add_terms(whole, llvm_mask_below(f, made.k - whole, lanes))
+            for r, each in enumerate(sums):
+                for j, place in enumerate(each):
+                    total = place.load(elem, lanes, 64)
+                    while total.lanes > 1:
+                        half = total.lanes // 2
+                        total = total.shuffle(list(range(half))) + total.shuffle(list(range(half, 2 * half)))
+                    out = c.at((row + r) * made.result[1], "i8")
+                    out.at((column + j) * made.result[2], "i8").store(total)
+
+        def write_columns(column: LlvmValue, columns: int) -> None:
+            made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, column, columns))
+
+        made.blocks(low, high, DOT_COLUMNS, columns, write_columns)
+
+    return made.kernel(write_unit)
