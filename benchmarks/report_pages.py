@@ -133,7 +133,7 @@ import sys
 import numpy as np, kernelgraph as kg
 f = kg.kernel_graph(device="cpu")(lambda x: x + 1)
 np.asarray(f(np.ones(3)))
-print(sum(name.startswith(("kernelgraph.dsl.view", "kernelgraph.dsl.report")) for name in sys.modules))
+print(sum(name.startswith(("kernelgraph.dsl.inspection", "kernelgraph.dsl.report")) for name in sys.modules))
 """
 
 
@@ -142,13 +142,13 @@ def when_nobody_looks() -> tuple[int, float]:
     paths = os.pathsep.join(sys.path)
     command = [sys.executable, "-c", ONLY_IMPORTED]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": paths})
-    files = [p for part in ("report", "view") for p in (ROOT / "dsl" / part).iterdir() if p.is_file()]
+    files = [p for part in ("report", "inspection") for p in (ROOT / "dsl" / part).iterdir() if p.is_file()]
     return int(shown.stdout), sum(len(zlib.compress(p.read_bytes())) for p in files) / 1000
 
 
 def notebook_picture() -> float:
     """kB of what a notebook shows of a plan of 201 tasks."""
-    from kernelgraph.dsl.view.notebook import plan_html
+    from kernelgraph.dsl.inspection.notebook import plan_html
 
     def program(x: Any, weights: Any) -> Any:
         return [np.exp(x @ w) @ w for w in weights]
@@ -160,7 +160,7 @@ def notebook_picture() -> float:
 
 
 def main() -> None:
-    import kernelgraph.dsl.view.views  # noqa: F401  # what only the first report takes
+    import kernelgraph.dsl.inspection.views  # noqa: F401  # what only the first report takes
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pictures", type=Path, help="a folder for pictures of each page")

@@ -148,18 +148,18 @@ def compile_stages(
     machine = made_for.machine
     bodies: list[tuple[Plan, Stages]] = []
 
-    def plan_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
+    def plan_loop_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
         """The one plan of a loop's body. It runs on one stream: its kernels use all cores, turns follow each other."""
-        stages = best(body, layouts, 1, loose)
-        bodies.append((planned(stages.program, 1), stages))
+        stages = best_compiled_graph_form(body, layouts, 1, loose)
+        bodies.append((plan_of_program(stages.program, 1), stages))
         return bodies[-1][0]
 
-    def planned(program: Program, streams: str | int) -> Plan:
+    def plan_of_program(program: Program, streams: str | int) -> Plan:
         return plan_by_cost_model(
             batch_matmul_tasks_where_faster(program, streams, machine), streams, "balanced", machine
         )
 
-    def best(
+    def best_compiled_graph_form(
         graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
     ) -> Stages:
         found = []
@@ -170,14 +170,18 @@ def compile_stages(
                 check_graph_after_pass(form, types, "find_vector_products")
                 passes.append(("vector products", form))
             prepared, fusion = cover_with_groups(form, layouts, made_for)
-            program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_body, loose)
+            program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_loop_body, loose)
             found.append(Stages((*passes, ("prepared", prepared)), fusion, program, made_for.model))
-        return found[0] if len(found) == 1 else min(found, key=lambda each: time_of(each.program, streams))
+        return (
+            found[0]
+            if len(found) == 1
+            else min(found, key=lambda each: predicted_call_microseconds(each.program, streams))
+        )
 
-    def time_of(program: Program, streams: str | int) -> float:
+    def predicted_call_microseconds(program: Program, streams: str | int) -> float:
         """What a call takes, on the device or on the host, which enqueues it."""
         host = REPLAYED_US if len(program.tasks) > 1 else ALONE_US
-        return max(host, predicted_microseconds(planned(program, streams)))
+        return max(host, predicted_microseconds(plan_of_program(program, streams)))
 
     layouts = layouts or [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    return replace(best(graph, layouts, "auto"), bodies=tuple(bodies))
+    return replace(best_compiled_graph_form(graph, layouts, "auto"), bodies=tuple(bodies))

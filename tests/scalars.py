@@ -89,7 +89,7 @@ def ours(case: Case, x: Any) -> Any:
 
 
 def _interpreted(decorated: Any, *args: Any) -> Any:
-    captured, _, leaves = decorated._looked_at(args, {})
+    captured, _, leaves = decorated._trace_for_inspection(args, {})
     try:
         numbers = captured.host(leaves)
     except Exception:  # as a call does it: its numbers do not fit this trace

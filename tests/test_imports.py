@@ -126,18 +126,18 @@ ALLOWED: dict[str, str] = {
     ),
     "dsl/interop": "compiler/core dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
-        "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll "
-        "dsl/array dsl/core dsl/environment dsl/functions dsl/interop dsl/report dsl/state dsl/trace dsl/turns "
+        "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll dsl/array "
+        "dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state dsl/trace "
         "runtime/core runtime/devices runtime/engine runtime/program runtime/schedule runtime/tune"
     ),
     "dsl/report": "",
     "dsl/state": "compiler/graph dsl/array dsl/core dsl/environment dsl/trace runtime/core",
     "dsl/trace": "compiler/core compiler/graph compiler/ops dsl/core dsl/interop runtime/core",
-    "dsl/turns": (
+    "dsl/recorded_loops": (
         "compiler/core compiler/graph compiler/kernel compiler/ops compiler/reroll compiler/sequential "
         "dsl/control_flow dsl/core dsl/trace runtime/core"
     ),
-    "dsl/view": (
+    "dsl/inspection": (
         "compiler compiler/graph dsl/api dsl/array dsl/core dsl/jit dsl/report runtime/codegen runtime/core "
         "runtime/devices runtime/program runtime/schedule"
     ),
@@ -162,11 +162,11 @@ DOORS: dict[str, set[str]] = {  # named exceptions
     "dsl/functions": {"runtime/interpret"},
     "dsl/gradients": {"compiler/derive", "compiler/derive/core", "compiler/reroll", "runtime/codegen"},
     "dsl/jit": {"runtime/engine"},
-    "dsl/turns": {"compiler/kernel", "compiler/reroll", "compiler/sequential"},  # what is recorded is a kernel
-    "dsl/view": {"compiler", "runtime/codegen", "runtime/schedule"},  # which shows what these made
+    "dsl/recorded_loops": {"compiler/kernel", "compiler/reroll", "compiler/sequential"},  # what is recorded is a kernel
+    "dsl/inspection": {"compiler", "runtime/codegen", "runtime/schedule"},  # which shows what these made
 }
 # what draws stands above, and is loaded when somebody looks
-BY_NAME = {"dsl/api/profile.py": "..view.views", "dsl/jit/kernel_graph.py": "..view.views"}
+BY_NAME = {"dsl/api/profile.py": "..inspection.views", "dsl/jit/kernel_graph.py": "..inspection.views"}
 # two implementations of one meaning share data, no code
 STRANGERS = {
     "runtime/verify": {"runtime/schedule", "runtime/tune"},
@@ -226,8 +226,8 @@ HEAVY = {
     "dsl/interop/device_sharing",
     "dsl/interop/host_import",
     "dsl/jit/kernel_graph",
-    "dsl/turns/long_traces",
-    "dsl/turns/record",
+    "dsl/recorded_loops/long_traces",
+    "dsl/recorded_loops/record",
     "runtime/codegen/numba_functions",
     "runtime/core/readable_text",
     "runtime/core/settings",

@@ -129,7 +129,7 @@ import sys, numpy as np
 before = set(sys.modules)
 import kernelgraph as kg
 np.asarray(kg.kernel_graph(lambda x: np.exp(x) + x.sum(), device="cpu")(np.ones(9)))
-looking = ["kernelgraph.dsl.view", "kernelgraph.dsl.report", "kernelgraph.runtime.schedule.timeline"]
+looking = ["kernelgraph.dsl.inspection", "kernelgraph.dsl.report", "kernelgraph.runtime.schedule.timeline"]
 print(*[name for name in sys.modules if name.startswith(tuple(looking))])
 late = {"copy", "dataclasses", "difflib", "json", "pathlib", "signal", "string", "subprocess", "numpy.typing"}
 print(*sorted((late | {"llvmlite.binding", "numba"}) & set(sys.modules) - before))

@@ -298,7 +298,7 @@ def programs(seed: int, count: int) -> Iterator[Program]:
 def recorded() -> Iterator[list[RecordedLoops]]:
     """Sees to it that loops are recorded however short the trace is; the traces' notes of those that are not."""
     traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
-    lengths: Any = importlib.import_module("kernelgraph.dsl.turns.long_traces")
+    lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
     before = traces.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
@@ -318,7 +318,7 @@ def recorded() -> Iterator[list[RecordedLoops]]:
 def repeated() -> Iterator[list[RecordedLoops]]:
     """Sees to it that the bodies of loops are traced once, as a graph, however short the trace is."""
     traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
-    lengths: Any = importlib.import_module("kernelgraph.dsl.turns.long_traces")
+    lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
     before = traces.LONG, traces.RecordedLoops, lengths.check_length
     made: list[RecordedLoops] = []
 

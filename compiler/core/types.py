@@ -182,7 +182,7 @@ class NoLoop(TypeError):
 def ufunc_dtype_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     """NumPy's own promotion (ml_dtypes registers bfloat16 with it); result number `part`."""
 
-    def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    def resolve_ufunc_dtypes(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
         outputs = (None,) * ufunc.nout
         given: Any = (*dtypes, *outputs)
         asked: Any = {} if dtype is None else {"signature": (None,) * ufunc.nin + (dtype,) * ufunc.nout}
@@ -193,31 +193,31 @@ def ufunc_dtype_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
             raise NoLoop("" if reason.startswith(("ufunc", "No loop")) else reason) from None
         return tuple(map(dtype_of, found[: ufunc.nin])), dtype_of(found[ufunc.nin + part])
 
-    return rule
+    return resolve_ufunc_dtypes
 
 
 def common_kind_dtype_rule(kinds: str = "biufc") -> Rule:
     """All arguments in their common dtype, which is the result's."""
 
-    def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    def resolve_common_dtype(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
         common = dtype or promoted_dtype(*dtypes)
         if dtype_kind(common) not in kinds:
             raise NoLoop("")
         return (common,) * len(dtypes), common
 
-    return rule
+    return resolve_common_dtype
 
 
 def raw_bits_dtype_rule(*names: str) -> Rule:
     """All arguments of one of these dtypes as they are: raw bits are not promoted."""
 
-    def rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+    def resolve_raw_bits_dtype(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
         first = dtypes[0]
         if isinstance(first, type) or {*dtypes, dtype or first} != {first} or first.str[1:] not in names:
             raise NoLoop("")
         return (first,) * len(dtypes), first
 
-    return rule
+    return resolve_raw_bits_dtype
 
 
 def clip_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:

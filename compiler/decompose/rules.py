@@ -60,7 +60,7 @@ def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule
     return DecompositionRule(kernels=condition)
 
 
-def _decompose_nonempty(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+def _decompose_check_not_empty(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
     """nonempty(a, some) -> a"""
     return args[0]
 
@@ -143,7 +143,7 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
             _decomposition_rule_that_fuses(decompose_histogram_in_range),
             _decomposition_rule_that_fuses(decompose_histogram, checked=False),
         ),
-        "nonempty": (_decomposition_rule_that_fuses(_decompose_nonempty, checked=False),),
+        "nonempty": (_decomposition_rule_that_fuses(_decompose_check_not_empty, checked=False),),
     },
 }
 

@@ -67,7 +67,7 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
     buffers: dict[int, int] = {}
     starts: list[int] = []
 
-    def placed(number: int) -> tuple[Any, ...]:
+    def describe_buffer_location(number: int) -> tuple[Any, ...]:
         place = _place_of_corner(places[number], corners.get(number))
         if place.buffer not in buffers:
             buffers[place.buffer] = len(buffers)
@@ -81,10 +81,10 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
         node = nodes[number]
         shape, dtype = node.type.shape, node.type.dtype
         if number in corners:
-            described.append(("slices of", tuple([n == 1 for n in shape]), dtype, placed(number)))
+            described.append(("slices of", tuple([n == 1 for n in shape]), dtype, describe_buffer_location(number)))
         elif number in inputs:
-            described.append((shape, dtype, placed(number)))
-        elif node.op == "const" and _is_numbered(value := node.attr("value"), dtype):
+            described.append((shape, dtype, describe_buffer_location(number)))
+        elif node.op == "const" and _is_constant_a_kernel_parameter(value := node.attr("value"), dtype):
             described.append((shape, dtype, constants.setdefault(Constant(value, dtype.name), len(constants))))
         else:
             attrs: Any = ()
@@ -93,7 +93,7 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
             elif node.attrs and node.op != "cast":  # those of a cast are no part of its meaning
                 attrs = exact_node_attrs(node.op, node.attrs)
             described.append((node.op, tuple([local[a] for a in node.args]), shape, dtype, attrs))
-    stored = tuple([(local[number], placed(number)) for number in group.stores])
+    stored = tuple([(local[number], describe_buffer_location(number)) for number in group.stores])
     computed = tuple([local[number] for number in group.computes])
     key = group.domain, group.reduced, computed, stored, tuple(described)
     return LocalGroup(key, tuple(numbers), frozenset(inputs), corners, tuple(buffers), tuple(starts), tuple(constants))
@@ -137,7 +137,7 @@ def _step_of_starts(group: Group, places: dict[int, BufferLocation]) -> int:
 
 
 @lru_cache(4096)
-def _is_numbered(value: bytes, dtype: DType) -> bool:
+def _is_constant_a_kernel_parameter(value: bytes, dtype: DType) -> bool:
     """Whether a constant is a parameter of kernels, unless a formula looks at it."""
     return dtype in (FLOAT32, FLOAT64) and not is_fixed_kernel_constant(np.frombuffer(value, dtype)[0], dtype)
 

@@ -114,12 +114,12 @@ Derivative: TypeAlias = Zero | Refused | Partials | ByGraph
 ZERO, BY_GRAPH = Zero(), ByGraph()
 
 
-def partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
+def partial_derivative_formulas(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
     return Partials(formulas, complex)
 
 
 def bounded_partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
-    """`partials` that are finite wherever the arguments are."""
+    """`partial_derivative_formulas` that are finite wherever the arguments are."""
     return Partials(formulas, complex, True)
 
 
@@ -156,10 +156,10 @@ def complex_term(re: Any, im: Any) -> Term:
 
 ADD = bounded_partials(lambda t, x, y, r: t, lambda t, x, y, r: t)
 SUBTRACT = bounded_partials(lambda t, x, y, r: t, lambda t, x, y, r: -t)
-MULTIPLY = partials(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
-DIVIDE = partials(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
-REMAINDER = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
-FMOD = partials(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
+MULTIPLY = partial_derivative_formulas(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
+DIVIDE = partial_derivative_formulas(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
+REMAINDER = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
+FMOD = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
 NEGATIVE = bounded_partials(lambda t, x, r: -t)
 BARRIER = bounded_partials(lambda t, x, after, r: t, None)
 SAME = bounded_partials(lambda t, x, r: t)
@@ -176,8 +176,8 @@ def _sign_derivative(t: Term, x: Term, r: Term) -> Term:
 
 
 SIGN = Partials((None,), (Pair(_sign_derivative, _sign_derivative),))
-SQUARE = partials(lambda t, x, r: t * (x * 2))
-RECIPROCAL = partials(lambda t, x, r: -t * (r * r))
+SQUARE = partial_derivative_formulas(lambda t, x, r: t * (x * 2))
+RECIPROCAL = partial_derivative_formulas(lambda t, x, r: -t * (r * r))
 
 
 def _power_derivative_by_base(t: Term, x: Term, y: Term, r: Term) -> Term:
@@ -191,9 +191,9 @@ def _power_derivative_by_exponent(t: Term, x: Term, y: Term, r: Term) -> Term:
     return t * r * log(where_term(equal(x, 0), 1.0, x))
 
 
-POWER = partials(_power_derivative_by_base, _power_derivative_by_exponent)
+POWER = partial_derivative_formulas(_power_derivative_by_base, _power_derivative_by_exponent)
 CONJUGATE = bounded_partials(lambda t, x, r: t, complex=(Pair(lambda t, x, r: conj(t), lambda t, x, r: conj(t)),))
-HEAVISIDE = partials(None, lambda t, x, y, r: where_term(equal(x, 0), t, 0.0))
+HEAVISIDE = partial_derivative_formulas(None, lambda t, x, y, r: where_term(equal(x, 0), t, 0.0))
 
 
 def _extremum_derivative(t: Term, mine: Term, other: Term, r: Term) -> Term:
@@ -205,20 +205,20 @@ EXTREMUM = bounded_partials(
     lambda t, x, y, r: _extremum_derivative(t, x, y, r), lambda t, x, y, r: _extremum_derivative(t, y, x, r)
 )
 COPYSIGN = bounded_partials(lambda t, x, y, r: where_term(equal(x.map("signbit"), y.map("signbit")), t, -t), None)
-LDEXP = partials(lambda t, x, i, r: ldexp(t, i), None)
-FREXP = partials(lambda t, x, r: ldexp(t, -x.map("frexp_exp")))
+LDEXP = partial_derivative_formulas(lambda t, x, i, r: ldexp(t, i), None)
+FREXP = partial_derivative_formulas(lambda t, x, r: ldexp(t, -x.map("frexp_exp")))
 
 # functions
 
-SQRT = partials(lambda t, x, r: t * 0.5 / r)
-CBRT = partials(lambda t, x, r: t / (r * r * 3))
-EXP = partials(lambda t, x, r: t * r)
-EXP2 = partials(lambda t, x, r: t * (r * LN2))
-EXPM1 = partials(lambda t, x, r: t * (r + 1))
-LOG = partials(lambda t, x, r: t / x)
-LOG2 = partials(lambda t, x, r: t / (x * LN2))
-LOG10 = partials(lambda t, x, r: t / (x * LN10))
-LOG1P = partials(lambda t, x, r: t / (x + 1))
+SQRT = partial_derivative_formulas(lambda t, x, r: t * 0.5 / r)
+CBRT = partial_derivative_formulas(lambda t, x, r: t / (r * r * 3))
+EXP = partial_derivative_formulas(lambda t, x, r: t * r)
+EXP2 = partial_derivative_formulas(lambda t, x, r: t * (r * LN2))
+EXPM1 = partial_derivative_formulas(lambda t, x, r: t * (r + 1))
+LOG = partial_derivative_formulas(lambda t, x, r: t / x)
+LOG2 = partial_derivative_formulas(lambda t, x, r: t / (x * LN2))
+LOG10 = partial_derivative_formulas(lambda t, x, r: t / (x * LN10))
+LOG1P = partial_derivative_formulas(lambda t, x, r: t / (x + 1))
 
 
 def _logaddexp_derivative(t: Term, x: Term, r: Term, power: Formula) -> Term:
@@ -226,28 +226,28 @@ def _logaddexp_derivative(t: Term, x: Term, r: Term, power: Formula) -> Term:
     return t * power(where_term(equal(x, r), 0.0, x - r))
 
 
-LOGADDEXP = partials(
+LOGADDEXP = partial_derivative_formulas(
     lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp)
 )
-LOGADDEXP2 = partials(
+LOGADDEXP2 = partial_derivative_formulas(
     lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp2), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp2)
 )
 SIN = bounded_partials(lambda t, x, r: t * cos(x))
 COS = bounded_partials(lambda t, x, r: -t * sin(x))
-TAN = partials(lambda t, x, r: t * (r * r + 1))
-ARCSIN = partials(lambda t, x, r: t / sqrt(1 - x * x))
-ARCCOS = partials(lambda t, x, r: -t / sqrt(1 - x * x))
-ARCTAN = partials(lambda t, x, r: t / (x * x + 1))
-ARCTAN2 = partials(
+TAN = partial_derivative_formulas(lambda t, x, r: t * (r * r + 1))
+ARCSIN = partial_derivative_formulas(lambda t, x, r: t / sqrt(1 - x * x))
+ARCCOS = partial_derivative_formulas(lambda t, x, r: -t / sqrt(1 - x * x))
+ARCTAN = partial_derivative_formulas(lambda t, x, r: t / (x * x + 1))
+ARCTAN2 = partial_derivative_formulas(
     lambda t, y, x, r: t * (x / (x * x + y * y)),
     lambda t, y, x, r: -t * (y / (x * x + y * y)),
 )
-SINH = partials(lambda t, x, r: t * cosh(x))
-COSH = partials(lambda t, x, r: t * sinh(x))
+SINH = partial_derivative_formulas(lambda t, x, r: t * cosh(x))
+COSH = partial_derivative_formulas(lambda t, x, r: t * sinh(x))
 TANH = bounded_partials(lambda t, x, r: t * (1 - r) * (1 + r))
-ARCSINH = partials(lambda t, x, r: t / sqrt(x * x + 1))
-ARCCOSH = partials(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
-ARCTANH = partials(lambda t, x, r: t / (1 - x * x))
+ARCSINH = partial_derivative_formulas(lambda t, x, r: t / sqrt(x * x + 1))
+ARCCOSH = partial_derivative_formulas(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
+ARCTANH = partial_derivative_formulas(lambda t, x, r: t / (1 - x * x))
 
 
 def _absolute_derivative(t: Term, x: Term, r: Term) -> Term:
@@ -255,7 +255,9 @@ def _absolute_derivative(t: Term, x: Term, r: Term) -> Term:
     return t * (x / where_term(equal(r, 0), 1.0, r))
 
 
-HYPOT = partials(lambda t, x, y, r: _absolute_derivative(t, x, r), lambda t, x, y, r: _absolute_derivative(t, y, r))
+HYPOT = partial_derivative_formulas(
+    lambda t, x, y, r: _absolute_derivative(t, x, r), lambda t, x, y, r: _absolute_derivative(t, y, r)
+)
 DEGREES, RADIANS = (
     bounded_partials(lambda t, x, r: t.map("rad2deg")),
     bounded_partials(lambda t, x, r: t.map("deg2rad")),
@@ -279,7 +281,7 @@ def digamma_term(x: Term) -> Term:
     return where_term(left, found - math.pi / (fraction * math.pi).map("tan"), found)
 
 
-LGAMMA = partials(lambda t, x, r: t * digamma_term(x))
+LGAMMA = partial_derivative_formulas(lambda t, x, r: t * digamma_term(x))
 SIGMOID = bounded_partials(lambda t, x, r: t * (r * (1 - r)))
 RELU = bounded_partials(lambda t, x, r: where_term(greater(x, 0), t, 0.0))
 
@@ -298,14 +300,18 @@ GELU = bounded_partials(_gelu_derivative)
 WHERE = bounded_partials(None, lambda t, c, a, b, r: where_term(c, t, 0.0), lambda t, c, a, b, r: where_term(c, 0.0, t))
 
 
-def _raised(t: Term, x: Term, low: Term, high: Term, r: Term) -> Term:
+def _clip_derivative_at_lower_bound(t: Term, x: Term, low: Term, high: Term, r: Term) -> Term:
     """What goes on to the maximum of which a clip is the minimum with the upper bound."""
     return _extremum_derivative(t, x.map("maximum", low), high, r)
 
 
 CLIP = bounded_partials(
-    lambda t, x, low, high, r: _extremum_derivative(_raised(t, x, low, high, r), x, low, x.map("maximum", low)),
-    lambda t, x, low, high, r: _extremum_derivative(_raised(t, x, low, high, r), low, x, x.map("maximum", low)),
+    lambda t, x, low, high, r: _extremum_derivative(
+        _clip_derivative_at_lower_bound(t, x, low, high, r), x, low, x.map("maximum", low)
+    ),
+    lambda t, x, low, high, r: _extremum_derivative(
+        _clip_derivative_at_lower_bound(t, x, low, high, r), low, x, x.map("maximum", low)
+    ),
     lambda t, x, low, high, r: _extremum_derivative(t, high, x.map("maximum", low), r),
 )
 REAL = bounded_partials(lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: complex_term(t, 0)),))

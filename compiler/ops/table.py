@@ -111,7 +111,7 @@ def _ufunc_output_row(
     return Op(name, "map", ufunc.nin, reference, rule, {"f": formula}, cost, derivative=derivative)
 
 
-def _own_row(
+def _custom_op_row(
     name: str,
     arity: int,
     reference: Callable[..., Any],
@@ -376,13 +376,15 @@ _FUNCTIONS = (
 )
 
 _OWN = (
-    _own_row("erf", 1, ref.erf, rules.float_dtype_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF),
-    _own_row("erfc", 1, ref.erfc, rules.float_dtype_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),
-    _own_row("lgamma", 1, ref.lgamma, rules.float_dtype_rule, 30, f=fl.lgamma_formula, derivative=d.LGAMMA),
-    _own_row("sigmoid", 1, ref.sigmoid, rules.float_dtype_rule, 16, f=fl.sigmoid_formula, derivative=d.SIGMOID),
-    _own_row("relu", 1, ref.relu_reference, rules.common_kind_dtype_rule("iuf"), 1, fl.relu_formula, derivative=d.RELU),
-    _own_row("gelu", 1, ref.gelu, rules.float_dtype_rule, 24, f=fl.gelu_formula, derivative=d.GELU),
-    _own_row(
+    _custom_op_row("erf", 1, ref.erf, rules.float_dtype_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF),
+    _custom_op_row("erfc", 1, ref.erfc, rules.float_dtype_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),
+    _custom_op_row("lgamma", 1, ref.lgamma, rules.float_dtype_rule, 30, f=fl.lgamma_formula, derivative=d.LGAMMA),
+    _custom_op_row("sigmoid", 1, ref.sigmoid, rules.float_dtype_rule, 16, f=fl.sigmoid_formula, derivative=d.SIGMOID),
+    _custom_op_row(
+        "relu", 1, ref.relu_reference, rules.common_kind_dtype_rule("iuf"), 1, fl.relu_formula, derivative=d.RELU
+    ),
+    _custom_op_row("gelu", 1, ref.gelu, rules.float_dtype_rule, 24, f=fl.gelu_formula, derivative=d.GELU),
+    _custom_op_row(
         "barrier",
         2,
         ref.first_argument_reference,
@@ -392,7 +394,7 @@ _OWN = (
         widen=False,
         derivative=d.BARRIER,
     ),
-    _own_row(
+    _custom_op_row(
         "stop_gradient",
         1,
         ref.same_value_reference,
@@ -402,11 +404,11 @@ _OWN = (
         widen=False,
         derivative=d.ZERO,
     ),
-    _own_row("where", 3, np.where, rules.where_dtype_rule, 1, kernel_select, widen=False, derivative=d.WHERE),
-    _own_row(
+    _custom_op_row("where", 3, np.where, rules.where_dtype_rule, 1, kernel_select, widen=False, derivative=d.WHERE),
+    _custom_op_row(
         "cast", 1, ref.cast_reference, rules.cast_dtype_rule, 1, _same_value_formula, widen=False, derivative=d.BY_GRAPH
     ),
-    _own_row(
+    _custom_op_row(
         "clip",
         3,
         ref.clip_reference,
@@ -417,7 +419,7 @@ _OWN = (
         c=cx.clip_formula,
         derivative=d.CLIP,
     ),
-    _own_row(
+    _custom_op_row(
         "real",
         1,
         np.real,
@@ -428,7 +430,7 @@ _OWN = (
         widen=False,
         derivative=d.REAL,
     ),
-    _own_row(
+    _custom_op_row(
         "imag",
         1,
         np.imag,
@@ -439,7 +441,7 @@ _OWN = (
         widen=False,
         derivative=d.IMAG,
     ),
-    _own_row(
+    _custom_op_row(
         "complex",
         2,
         ref.complex_reference,
@@ -449,7 +451,7 @@ _OWN = (
         widen=False,
         derivative=d.COMPLEX,
     ),
-    _own_row(
+    _custom_op_row(
         "angle",
         1,
         ref.angle_reference,
@@ -459,7 +461,7 @@ _OWN = (
         c=cx.angle_formula,
         derivative=d.ANGLE,
     ),
-    _own_row(
+    _custom_op_row(
         "nan_to_num",
         1,
         ref.nan_to_num_reference,
@@ -472,7 +474,7 @@ _OWN = (
         derivative=d.NAN_TO_NUM,
     ),
     # A user's scalar function, without and with loops: nobody knows how often those run.
-    _own_row(
+    _custom_op_row(
         "call",
         -1,
         ref.user_call_reference,
@@ -482,7 +484,7 @@ _OWN = (
         widen=False,
         derivative=d.BY_GRAPH,
     ),
-    _own_row(
+    _custom_op_row(
         "call_loop",
         -1,
         ref.user_call_reference,
@@ -492,7 +494,7 @@ _OWN = (
         widen=False,
         derivative=d.BY_GRAPH,
     ),
-    _own_row(
+    _custom_op_row(
         "philox",
         6,
         rnd.philox_reference,
@@ -502,7 +504,7 @@ _OWN = (
         u=rnd.philox_formula,
         derivative=d.ZERO,
     ),
-    _own_row(
+    _custom_op_row(
         "multiply_high",
         2,
         rnd.multiply_high_reference,

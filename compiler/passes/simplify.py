@@ -380,19 +380,19 @@ LEAST = 1 << 9  # elements of the matrix: below, one kernel more costs what the 
 
 def find_vector_products(graph: Graph, layouts: Sequence[MemoryLayout]) -> Graph:
     """add(sum(multiply(matrix, row), axis 1), 0.0) -> matmul(matrix, column); layouts: of the graph's inputs"""
-    found = {node for node in graph.nodes if _is_product(graph, layouts, node)}
+    found = {node for node in graph.nodes if _is_matrix_vector_product(graph, layouts, node)}
     if not found:
         return graph
 
-    def rule(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+    def replace_by_matmul(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         if node not in found:
             return None
-        total = _total(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
+        total = _row_sum_of_product(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
         assert total is not None
-        matrix, row = (builder.at(n) for n in _factors(builder.nodes, total))
+        matrix, row = (builder.at(n) for n in _matrix_and_row_of_product(builder.nodes, total))
         return builder.reshape(builder.matmul(matrix, builder.reshape(row, (row.shape[1], 1))), node.type.shape)
 
-    return rewrite_nodes(graph, rule)
+    return rewrite_nodes(graph, replace_by_matmul)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,19 +403,19 @@ class _Sum:
     product: int
 
 
-def _is_product(graph: Graph, layouts: Sequence[MemoryLayout], node: Node) -> bool:
-    total = _total(graph.nodes, node)
+def _is_matrix_vector_product(graph: Graph, layouts: Sequence[MemoryLayout], node: Node) -> bool:
+    total = _row_sum_of_product(graph.nodes, node)
     if total is None or any(n in graph.outputs or len(graph.users[n]) != 1 for n in (total.sum, total.product)):
         return False
-    matrix, row = _factors(graph.nodes, total)
-    rows, columns = (_strides(graph.nodes, n, layouts) for n in (matrix, row))
+    matrix, row = _matrix_and_row_of_product(graph.nodes, total)
+    rows, columns = (_strides_of_stored_node(graph.nodes, n, layouts) for n in (matrix, row))
     item = node.type.dtype.itemsize
     if rows is None or item not in rows or graph.nodes[matrix].type.size < LEAST:
         return False
     return columns is None or rows[1] != item or columns[1] == item
 
 
-def _total(nodes: Sequence[Node], node: Node) -> _Sum | None:
+def _row_sum_of_product(nodes: Sequence[Node], node: Node) -> _Sum | None:
     """What the front end writes for a product of a matrix and a vector: from 0.0 on, which makes it a product."""
     if node.op != "add" or node.type.dtype not in (FLOAT32, FLOAT64) or len(node.type.shape) != 1:
         return None
@@ -427,18 +427,20 @@ def _total(nodes: Sequence[Node], node: Node) -> _Sum | None:
     if product.op != "multiply" or total.attr("axes") != (1,) or product.type.dtype != node.type.dtype:
         return None
     found = _Sum(number, total.args[0])
-    matrix, row = (nodes[n].type for n in _factors(nodes, found))
+    matrix, row = (nodes[n].type for n in _matrix_and_row_of_product(nodes, found))
     fits = matrix.shape == product.type.shape and row.shape == (1, product.type.shape[1]) and product.type.shape[0] > 1
     return found if fits and matrix.dtype == row.dtype == node.type.dtype else None
 
 
-def _factors(nodes: Sequence[Node], total: _Sum) -> tuple[int, int]:
+def _matrix_and_row_of_product(nodes: Sequence[Node], total: _Sum) -> tuple[int, int]:
     """The matrix and the row."""
     a, b = nodes[total.product].args
     return (b, a) if nodes[a].type.shape[:1] == (1,) else (a, b)
 
 
-def _strides(nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]) -> tuple[int, ...] | None:
+def _strides_of_stored_node(
+    nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]
+) -> tuple[int, ...] | None:
     """How a node that is in memory anyway lies there; None for what is computed where it is read."""
     node = nodes[number]
     if node.op == "input":
@@ -446,7 +448,7 @@ def _strides(nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]
         return layout.strides
     if OPS[node.op].kind == "library":
         return contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-    source = _strides(nodes, node.args[0], layouts) if OPS[node.op].kind == "view" else None
+    source = _strides_of_stored_node(nodes, node.args[0], layouts) if OPS[node.op].kind == "view" else None
     if source is None:
         return None
     if node.op == "slice":

@@ -18,7 +18,7 @@ def routine_with_tangents(routine: Routine, moving: frozenset[int] | None = None
     that follow these. Raises NoDerivative."""
     check_routine_derivable(routine)
     floats = {i for i, a in enumerate(routine.arrays) if is_routine_float(a.dtype)}
-    memory = _following_memory(routine, floats if moving is None else floats & moving)
+    memory = _memory_that_follows_arrays(routine, floats if moving is None else floats & moving)
     changing = tuple(sorted(n for kind, n in memory if kind == "load"))
     writer = _RoutineTangentWriter(routine, memory, {a: len(routine.arrays) + k for k, a in enumerate(changing)})
     writer.block({}, {}, routine.body)
@@ -27,18 +27,18 @@ def routine_with_tangents(routine: Routine, moving: frozenset[int] | None = None
     return found, changing
 
 
-def _following_memory(routine: Routine, moving: set[int]) -> set[tuple[str, int]]:
+def _memory_that_follows_arrays(routine: Routine, moving: set[int]) -> set[tuple[str, int]]:
     """The arrays, as ("load", number), and variables, as ("get", number), that follow these arrays."""
     memory = {("load", a) for a in moving}
     follows = set[int]()
     size = -1
     while size != len(memory) + len(follows):
         size = len(memory) + len(follows)
-        _follow(routine.body, memory, follows)
+        _mark_moving_statements(routine.body, memory, follows)
     return memory
 
 
-def _follow(block: Block, memory: set[tuple[str, int]], follows: set[int]) -> None:
+def _mark_moving_statements(block: Block, memory: set[tuple[str, int]], follows: set[int]) -> None:
     for s in block:
         if isinstance(s, Let):
             here = (s.instr.op, s.instr.attr) in memory or any(a in follows for a in s.instr.args)
@@ -49,7 +49,7 @@ def _follow(block: Block, memory: set[tuple[str, int]], follows: set[int]) -> No
         elif isinstance(s, Set) and s.value in follows:
             memory.add(("get", s.variable))
         for inner in blocks_in_routine_statement(s):
-            _follow(inner, memory, follows)
+            _mark_moving_statements(inner, memory, follows)
         if isinstance(s, Fold) and s.value in follows:
             follows.add(s.number)
 
@@ -59,7 +59,7 @@ def _changing_values(routine: Routine) -> set[int]:
     lets: dict[int, Let] = {}
     known, todo = set[int](), list[int]()
 
-    def collect(block: Block) -> None:
+    def collect_statements(block: Block) -> None:
         for s in block:
             if isinstance(s, Let):
                 lets[s.number] = s
@@ -68,9 +68,9 @@ def _changing_values(routine: Routine) -> set[int]:
             known.update({s.number} if isinstance(s, (Let, Fold)) else ())
             known.update({s.index} if isinstance(s, (For, Fold)) else ())
             for inner in blocks_in_routine_statement(s):
-                collect(inner)
+                collect_statements(inner)
 
-    collect(routine.body)
+    collect_statements(routine.body)
     found = set[int]()
     while todo:
         number = todo.pop()

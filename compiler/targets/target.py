@@ -68,12 +68,12 @@ class Target:
     axis_orders: bool = False
 
 
-def _make_cpu_kernel(form: LoopNest) -> Kernel:
-    return _print_cpu_kernel(form, widest_vector_libm_of_cpu(), cpu_vector_register_bytes())
+def _kernel_for_cpu_target(form: LoopNest) -> Kernel:
+    return _print_kernel_for_cpu_target(form, widest_vector_libm_of_cpu(), cpu_vector_register_bytes())
 
 
 @lru_cache(4096)
-def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel:
+def _print_kernel_for_cpu_target(form: LoopNest, library: str | None, width: int) -> Kernel:
     from .cpu.kernel import print_llvm_kernel
 
     return Kernel(
@@ -87,52 +87,52 @@ def _print_cpu_kernel(form: LoopNest, library: str | None, width: int) -> Kernel
     )
 
 
-def _print_cpu_routine(routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _routine_kernel_for_cpu_target(routine: Routine) -> tuple[Kernel, LaunchShape]:
     from .cpu.sequential import cpu_kernel_of_routine
 
     return cpu_kernel_of_routine(routine, widest_vector_libm_of_cpu()), LaunchShape()
 
 
-def _cpu_launch_size(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+def _launch_shape_for_cpu_target(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .cpu.kernel import cpu_launch_units
 
     return LaunchShape(*cpu_launch_units(form, sizes))
 
 
 @lru_cache(4096)
-def _make_cuda_kernel(form: LoopNest) -> Kernel:
+def _kernel_for_cuda_target(form: LoopNest) -> Kernel:
     from .cuda.kernel import cuda_kernel_of_nest
 
     return cuda_kernel_of_nest(form)
 
 
-def _print_cuda_routine(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _routine_kernel_for_cuda_target(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
     from .cuda.sequential import cuda_kernel_of_routine, cuda_routine_and_shape
 
     routine, shape = cuda_routine_and_shape(routine, gpu.compute_capability >= (9, 0))
     return cuda_kernel_of_routine(routine, shape), LaunchShape(grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1))
 
 
-def _cuda_grid_and_block(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+def _launch_shape_for_cuda_target(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .cuda.kernel import cuda_grid_and_block
 
     grid, block = cuda_grid_and_block(form, sizes, gpu)
     return LaunchShape(grid=grid, block=block)
 
 
-def _cuda_device_calls(gpu: GpuProperties, *args: Any) -> list[Task]:
+def _device_call_tasks_for_cuda_target(gpu: GpuProperties, *args: Any) -> list[Task]:
     from .cuda.algorithms.table import lower_gpu_call
 
     return lower_gpu_call(gpu, *args)
 
 
-def _make_custom_kernel_for_cuda(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
+def _custom_kernel_for_cuda_target(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
     from .cuda.algorithms.custom_kernel import custom_cuda_kernel_of_arrays
 
     return custom_cuda_kernel_of_arrays(own, arrays)
 
 
-def _cpu_matmul_tasks(reads: Any, writes: Any, line: str) -> list[Task] | None:
+def _matmul_tasks_for_cpu_target(reads: Any, writes: Any, line: str) -> list[Task] | None:
     from .cpu.matmul import cpu_matmul_task
     from .cpu.matvec import cpu_matvec_task
 
@@ -140,7 +140,7 @@ def _cpu_matmul_tasks(reads: Any, writes: Any, line: str) -> list[Task] | None:
     return cpu_matvec_task(width, reads, writes, line) or cpu_matmul_task(width, reads, writes, line)
 
 
-def _cpu_device_calls(
+def _device_call_tasks_for_cpu_target(
     function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
     from .cpu.running import cpu_running_total_task
@@ -151,13 +151,13 @@ def _cpu_device_calls(
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
-def _cuda_reduction_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _reduction_width_for_cuda_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
     from .cuda.kernel import cuda_threads_of_resident_row
 
     return cuda_threads_of_resident_row(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
 
 
-def _cpu_reduction_width(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _reduction_width_for_cpu_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
     return 1
 
 
@@ -170,27 +170,27 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             name,
             CPU,
             cpu,
-            _make_cpu_kernel,
-            _cpu_launch_size,
-            _cpu_reduction_width,
-            _cpu_device_calls,
+            _kernel_for_cpu_target,
+            _launch_shape_for_cpu_target,
+            _reduction_width_for_cpu_target,
+            _device_call_tasks_for_cpu_target,
             aligns=False,
             zips=True,
             checks_indices=True,
-            vector_products=_cpu_matmul_tasks,
-            routine=_print_cpu_routine,
+            vector_products=_matmul_tasks_for_cpu_target,
+            routine=_routine_kernel_for_cpu_target,
             routine_copies=True,
             axis_orders=True,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
-    launch, calls = partial(_cuda_grid_and_block, gpu), partial(_cuda_device_calls, gpu)
+    launch, calls = partial(_launch_shape_for_cuda_target, gpu), partial(_device_call_tasks_for_cuda_target, gpu)
     model, machine, lanes = (
         gpu_cost_model(gpu),
         machine_of_gpu(gpu),
         16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
     )
-    parts = _make_cuda_kernel, launch, _cuda_reduction_width, calls, _make_custom_kernel_for_cuda
+    parts = _kernel_for_cuda_target, launch, _reduction_width_for_cuda_target, calls, _custom_kernel_for_cuda_target
     return Target(
         name,
         model,
@@ -198,5 +198,5 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         *parts,
         windows=lanes,
         epilogues=True,
-        routine=partial(_print_cuda_routine, gpu),
+        routine=partial(_routine_kernel_for_cuda_target, gpu),
     )

@@ -20,7 +20,7 @@ from ..trace.tracer import Tracer
 API_VERSION = "2024.12"
 
 
-def _dtype(x: Any) -> np.dtype[Any]:
+def _dtype_of_argument(x: Any) -> np.dtype[Any]:
     return x.dtype if isinstance(x, (Array, Tracer, np.ndarray)) else checked_dtype(x)
 
 
@@ -48,7 +48,7 @@ class IntegerLimits:
 
 def finfo(type: Any, /) -> FloatLimits:
     """The limits of a floating-point dtype, or of that of an array."""
-    dtype = real_dtype(_dtype(type))
+    dtype = real_dtype(_dtype_of_argument(type))
     if dtype_kind(dtype) != "f":
         raise DTypeError(f"finfo takes floating-point dtypes, not {dtype}; write kg.iinfo")
     found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def finfo(type: Any, /) -> FloatLimits:
 
 def iinfo(type: Any, /) -> IntegerLimits:
     """The limits of an integer dtype, or of that of an array."""
-    dtype = _dtype(type)
+    dtype = _dtype_of_argument(type)
     if dtype_kind(dtype) not in "iu":
         raise DTypeError(f"iinfo takes integer dtypes, not {dtype}; write kg.finfo")
     found = np.iinfo(dtype)

@@ -25,7 +25,7 @@ from ..core.pytree import Tree, flatten, unflatten
 from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, Tracer
-from .control_flow_arguments import OPERANDS, takes
+from .control_flow_arguments import OPERANDS, checks_function_parameters
 from .control_flow_counts import loop_condition, loop_count, loop_index, scan_length
 
 Body = Callable[..., Any]
@@ -40,7 +40,7 @@ class _LoopCarry:
     weak: list[WeakType | None]
 
 
-@takes(body_fun=("i", "x"))
+@checks_function_parameters(body_fun=("i", "x"))
 def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; for i in range(lower, upper): x = body_fun(i, x); return x`.
 
@@ -48,52 +48,52 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
     trace = current_trace()
     if trace is None:
-        init_val = _own_arrays(init_val)
+        init_val = _arrays_copied_for_loop_body(init_val)
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
-        return _eager_result(init_val)
+        return _control_flow_result_as_arrays(init_val)
     count = loop_count(trace, lower, upper)
-    carried = _loop_carry(init_val)
+    carried = _loop_carry_of_init_value(init_val)
 
-    def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
+    def trace_fori_iteration(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
         i = loop_index(trace, index, lower)
         return _body_results_as_carried(
             "fori_loop", carried, body_fun(i, _body_argument_structure(trace, carried, stand_ins))
         )
 
-    cut = _retrace_until_dtypes_settle(trace, "fori_loop", carried, trace_body)
+    cut = _retrace_until_dtypes_settle(trace, "fori_loop", carried, trace_fori_iteration)
     loop = Loop(cut.body, len(carried.values), (), count if isinstance(count, int) else None)
     extra = [] if isinstance(count, int) else [count]
     args = [*carried.values, *map(trace.builder.at, cut.inputs), *extra, *map(trace.builder.at, cut.numbers)]
-    return _arrays_of_values(carried.tree, add_control_flow_node(trace.builder, loop, args))
+    return _tracers_of_carried_values(carried.tree, add_control_flow_node(trace.builder, loop, args))
 
 
-@takes(cond_fun=("x",), body_fun=("x",))
+@checks_function_parameters(cond_fun=("x",), body_fun=("x",))
 def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
     trace = current_trace()
     if trace is None:
-        init_val = _own_arrays(init_val)
+        init_val = _arrays_copied_for_loop_body(init_val)
         while bool(np.asarray(cond_fun(init_val))):
             init_val = body_fun(init_val)
-        return _eager_result(init_val)
-    carried = _loop_carry(init_val)
+        return _control_flow_result_as_arrays(init_val)
+    carried = _loop_carry_of_init_value(init_val)
 
-    def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
+    def trace_while_iteration(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
         new = _body_results_as_carried(
             "while_loop", carried, body_fun(_body_argument_structure(trace, carried, stand_ins[1:]))
         )
         return [loop_condition(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, new))), *new]
 
-    with _body_trace(trace):
+    with _trace_loop_body(trace):
         start = loop_condition(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, carried.values)))
-    cut = _retrace_until_dtypes_settle(trace, "while_loop", carried, trace_body, [ArrayType((), BOOL)])
+    cut = _retrace_until_dtypes_settle(trace, "while_loop", carried, trace_while_iteration, [ArrayType((), BOOL)])
     loop = Loop(cut.body, 1 + len(carried.values), flag=True)
     args = [start, *carried.values, *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
-    return _arrays_of_values(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
+    return _tracers_of_carried_values(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
 
 
-@takes(f=("carry", "x"))
+@checks_function_parameters(f=("carry", "x"))
 def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     """`carry = init; ys = []; for x in xs: carry, y = f(carry, x); ys += [y]; return carry, stack(ys)`.
 
@@ -102,13 +102,13 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     tree = flatten(xs, leaves) if xs is not None else None
     trace = current_trace()
     if trace is None:
-        return _eager_scan(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
+        return _scan_eagerly(f, init, tree, [x if isinstance(x, Array) else np.asarray(x) for x in leaves], length)
     arrays = [to_traced_array(leaf) for leaf in leaves]
     count = scan_length([a.shape for a in arrays], length)
-    carried = _loop_carry(init)
+    carried = _loop_carry_of_init_value(init)
     ys: list[Tree] = []
 
-    def trace_body(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
+    def trace_scan_iteration(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
         rows = stand_ins[len(carried.values) :]
         parts = [new_traced_result(trace.builder.reshape(row, row.shape[1:])) for row in rows]
         x = unflatten(tree, parts) if tree is not None else None
@@ -123,7 +123,7 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
         return [*_body_results_as_carried("scan", carried, pair[0]), *(to_traced_array(y)._value for y in found)]
 
     types = [ArrayType((1, *a.shape[1:]), a.dtype) for a in arrays]
-    cut = _retrace_until_dtypes_settle(trace, "scan", carried, trace_body, after=types)
+    cut = _retrace_until_dtypes_settle(trace, "scan", carried, trace_scan_iteration, after=types)
     windows = tuple(
         Window((0,) * a.ndim, (1,) * a.ndim, tuple(1 if i == 0 else 0 for i in range(a.ndim))) for a in arrays
     )
@@ -131,25 +131,29 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     args = [*carried.values, *(a._value for a in arrays), *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
     results = add_control_flow_node(trace.builder, loop, args)
     split = len(carried.values)
-    return _arrays_of_values(carried.tree, results[:split]), _arrays_of_values(ys[0], results[split:]) if ys else None
+    return _tracers_of_carried_values(carried.tree, results[:split]), _tracers_of_carried_values(
+        ys[0], results[split:]
+    ) if ys else None
 
 
-@takes(true_fun=OPERANDS, false_fun=OPERANDS)
+@checks_function_parameters(true_fun=OPERANDS, false_fun=OPERANDS)
 def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
     ArgumentsError where the two give different things."""
     trace = current_trace()
     if trace is None:
-        return _eager_result((true_fun if bool(np.asarray(pred)) else false_fun)(*_own_arrays(operands)))
+        return _control_flow_result_as_arrays(
+            (true_fun if bool(np.asarray(pred)) else false_fun)(*_arrays_copied_for_loop_body(operands))
+        )
     if isinstance(pred, bool):
         return (true_fun if pred else false_fun)(*operands)
     flag = loop_condition(trace, "cond", pred)
-    carried = _loop_carry(operands)
+    carried = _loop_carry_of_init_value(operands)
     first = len(trace.builder.nodes)
     stand_ins, results, trees = [], [], []
     for function in (true_fun, false_fun):
-        places = [_body_placeholder(trace, v.type) for v in carried.values]
-        with _body_trace(trace):
+        places = [_placeholder_for_carried_value(trace, v.type) for v in carried.values]
+        with _trace_loop_body(trace):
             found: list[Any] = []
             given = _body_argument_structure(trace, carried, places)
             trees.append(flatten(function(*given), found))
@@ -160,13 +164,13 @@ def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     branch = Branch((cuts[0].body, cuts[1].body))
     at = trace.builder.at
     args = [flag, *carried.values, *map(at, cuts[0].inputs), *map(at, cuts[0].numbers)]
-    return _arrays_of_values(trees[0], add_control_flow_node(trace.builder, branch, args))
+    return _tracers_of_carried_values(trees[0], add_control_flow_node(trace.builder, branch, args))
 
 
 # what is carried
 
 
-def _loop_carry(init: Any) -> _LoopCarry:
+def _loop_carry_of_init_value(init: Any) -> _LoopCarry:
     leaves: list[Any] = []
     tree = flatten(init, leaves)
     values, weak = [], []
@@ -246,10 +250,10 @@ def _retrace_until_dtypes_settle(
     while True:
         first = len(trace.builder.nodes)
         types = [*before, *(v.type for v in carried.values), *after]
-        stand_ins = [_body_placeholder(trace, t) for t in types]
-        index = _body_placeholder(trace, ITERATION)
+        stand_ins = [_placeholder_for_carried_value(trace, t) for t in types]
+        index = _placeholder_for_carried_value(trace, ITERATION)
         try:
-            with _body_trace(trace):
+            with _trace_loop_body(trace):
                 outputs = trace_body(trace, stand_ins, index)
         except _CarryPromoted as promoted:
             i = promoted.number
@@ -260,7 +264,7 @@ def _retrace_until_dtypes_settle(
 
 
 @contextmanager
-def _body_trace(trace: Trace) -> Iterator[None]:
+def _trace_loop_body(trace: Trace) -> Iterator[None]:
     """While a body is traced: arrays from outside of it cannot be assigned to."""
     trace.depth += 1
     try:
@@ -269,7 +273,7 @@ def _body_trace(trace: Trace) -> Iterator[None]:
         trace.depth -= 1
 
 
-def _body_placeholder(trace: Trace, type: ArrayType) -> Value:
+def _placeholder_for_carried_value(trace: Trace, type: ArrayType) -> Value:
     return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))
 
 
@@ -279,7 +283,7 @@ def _trace_for_control_flow() -> Trace:
     return trace
 
 
-def _arrays_of_values(tree: Tree, values: Sequence[Value]) -> Any:
+def _tracers_of_carried_values(tree: Tree, values: Sequence[Value]) -> Any:
     return unflatten(tree, [new_traced_result(v) for v in values])
 
 
@@ -311,14 +315,14 @@ def _branch_results_of_one_type(
 # outside of a trace
 
 
-def _own_arrays(value: Any) -> Any:
+def _arrays_copied_for_loop_body(value: Any) -> Any:
     """The value with arrays of its own: a body may assign to them."""
     leaves: list[Any] = []
     tree = flatten(value, leaves)
     return unflatten(tree, [x.copy() if isinstance(x, (np.ndarray, Array)) else x for x in leaves])
 
 
-def _eager_result(result: Any) -> Any:
+def _control_flow_result_as_arrays(result: Any) -> Any:
     """The result with arrays for its leaves."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -328,16 +332,16 @@ def _eager_result(result: Any) -> Any:
     )
 
 
-def _eager_scan(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
+def _scan_eagerly(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
     count = scan_length([a.shape for a in arrays], length)
     if count == 0:  # only a trace tells what f would give
         from ..jit.kernel_graph import KernelGraph
 
-        def nothing(carry: Any, arrays: list[Any]) -> Any:
+        def scan_of_no_elements(carry: Any, arrays: list[Any]) -> Any:
             return scan(f, carry, unflatten(tree, arrays) if tree is not None else None, 0)
 
-        return KernelGraph(nothing, device="cpu")(carry, list(arrays))
-    carry = _own_arrays(carry)
+        return KernelGraph(scan_of_no_elements, device="cpu")(carry, list(arrays))
+    carry = _arrays_copied_for_loop_body(carry)
     rows: list[list[Any]] = []
     shape: Tree | None = None
     for i in range(count):
@@ -350,7 +354,7 @@ def _eager_scan(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], l
         if shape is None
         else unflatten(shape, [np.stack([np.asarray(y) for y in c]) for c in zip(*rows, strict=True)])
     )
-    return _eager_result(carry), None if ys is None else _eager_result(ys)
+    return _control_flow_result_as_arrays(carry), None if ys is None else _control_flow_result_as_arrays(ys)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

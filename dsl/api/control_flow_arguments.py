@@ -16,16 +16,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 OPERANDS = ("*operands",)  # as many as the call passes
 
 
-def takes(**functions: Sequence[str]) -> Callable[[F], F]:
+def checks_function_parameters(**functions: Sequence[str]) -> Callable[[F], F]:
     """functions: for each parameter that is a function, the names of what it gets."""
 
-    def decorate(function: F) -> F:
+    def add_parameter_check(function: F) -> F:
         name, signature = function.__name__, inspect.signature(function)
         bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         usage = f"kg.{name}{inspect.Signature(bare)}"
 
         @functools.wraps(function)
-        def checked(*args: Any, **options: Any) -> Any:
+        def call_with_checked_parameters(*args: Any, **options: Any) -> Any:
             try:
                 given = signature.bind(*args, **options).arguments
             except TypeError as error:
@@ -33,16 +33,16 @@ def takes(**functions: Sequence[str]) -> Callable[[F], F]:
             for parameter, names in functions.items():
                 count = len(given.get("operands", ()))
                 _check_function_parameters(
-                    f"{parameter} of {name}", given[parameter], _operands(count) if names is OPERANDS else names
+                    f"{parameter} of {name}", given[parameter], _operand_names(count) if names is OPERANDS else names
                 )
             return function(*args, **options)
 
-        return checked  # type: ignore[return-value]
+        return call_with_checked_parameters  # type: ignore[return-value]
 
-    return decorate
+    return add_parameter_check
 
 
-def _operands(count: int) -> list[str]:
+def _operand_names(count: int) -> list[str]:
     return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
 
 

@@ -24,7 +24,7 @@ def loop_count(trace: Trace, lower: Any, upper: Any) -> int | Value:
             raise DTypeError(f"a bound of fori_loop is an integer, not {bound!r}; write int(...)")
     if not any(isinstance(b, (Tracer, TracedNumber)) or type(b) is TracedNumber for b in (lower, upper)):
         return max(0, int(upper) - int(lower))
-    first, last = _loop_bound(lower), _loop_bound(upper)
+    first, last = _loop_bound_as_int64(lower), _loop_bound_as_int64(upper)
     zero = type(first) is int and first == 0
     turns = last if zero else last - first
     if not zero and isinstance(turns, Tracer):  # the difference of two int64 may be more than one
@@ -37,7 +37,7 @@ def loop_count(trace: Trace, lower: Any, upper: Any) -> int | Value:
     return plain if plain.dtype == INT64 else trace.builder.cast(plain, INT64)
 
 
-def _loop_bound(bound: Any) -> Any:
+def _loop_bound_as_int64(bound: Any) -> Any:
     """A traced bound as int64: narrow ones would wrap where one is taken from the other, and a huge uint64 here."""
     if not isinstance(bound, Tracer):
         return int(bound) if isinstance(bound, np.integer) else bound

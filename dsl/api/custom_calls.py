@@ -42,13 +42,13 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
     >>> f(np.array([[3.0, 1.0]]))[0].tolist()
     [[2.0, 6.0]]
     """
-    inputs, outputs, single = _array_arguments("host", reads), *_written_specs("host", writes)
-    function = _users_callable("host", fn)
+    inputs, outputs, single = _as_list_of_arrays("host", reads), *_specs_of_written_arrays("host", writes)
+    function = _users_function_of_custom_call("host", fn)
     if current_trace() is None:
         return _eager_custom_call(Callback(function), inputs, outputs, single)
     arrays, fresh_ = _place_custom_call(inputs, outputs)
     builder = trace_of_operands(*arrays).builder
-    types = [_type_of_written(w) for w in fresh_]
+    types = [_type_of_written_array(w) for w in fresh_]
     values = builder.host(
         "callback",
         [x._value for x in arrays],
@@ -57,7 +57,7 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
         reads=len(inputs),
         writes=tuple(fresh_),
     )
-    return _written_results(values, arrays, outputs, single)
+    return _results_of_custom_call(values, arrays, outputs, single)
 
 
 def kernel(
@@ -85,36 +85,40 @@ def kernel(
     ...         y[i] = 2 * x[i]
     >>> f = kg.kernel_graph(lambda x: kg.kernel(double, [x], [kg.spec(x.shape, x.dtype)], (8, 128)))  # doctest: +SKIP
     """
-    every, outputs, single = _array_arguments("kernel", reads), *_written_specs("kernel", writes)
+    every, outputs, single = _as_list_of_arrays("kernel", reads), *_specs_of_written_arrays("kernel", writes)
     numbers = [x for x in every if isinstance(x, (bool, int, float, np.generic, TracedNumber)) and not _is_array(x)]
     inputs = [x for x in every if not any(x is n for n in numbers)]
     values = [require_known_option(n) if isinstance(n, TracedNumber) else n for n in numbers]
-    shape = _launch_grid(grid)
-    plain = None if cpu is None else Callback(_function_with_numbers(_users_callable("kernel", cpu), values))
+    shape = _custom_kernel_launch_grid(grid)
+    plain = (
+        None
+        if cpu is None
+        else Callback(_host_function_with_numbers(_users_function_of_custom_call("kernel", cpu), values))
+    )
     if current_trace() is None:
         if plain is None:
             raise ArgumentsError("kg.kernel is a step of a traced function; call it in one, or give it cpu=f")
         return _eager_custom_call(plain, inputs, outputs, single)
-    code, called = _kernel_code(fn, name)
-    own = CustomKernel(called, code, *shape, tuple(_constant_argument(v) for v in values), plain)
+    code, called = _custom_kernel_source(fn, name)
+    own = CustomKernel(called, code, *shape, tuple(_custom_kernel_constant(v) for v in values), plain)
     arrays, fresh_ = _place_custom_call(inputs, outputs)
     if not isinstance(code, str) and HALVES[1] in (
         *(x.dtype for x in arrays),
-        *(_type_of_written(w).dtype for w in fresh_),
+        *(_type_of_written_array(w).dtype for w in fresh_),
     ):
         raise ArgumentsError("numba.cuda has no bfloat16 arrays; write x.view(np.uint16), or the kernel in CUDA C++")
     made = trace_of_operands(*arrays).builder.kernel(own, [x._value for x in arrays], fresh_)
-    return _written_results(made, arrays, outputs, single)
+    return _results_of_custom_call(made, arrays, outputs, single)
 
 
 # arguments
 
 
-def _array_arguments(what: str, given: Any) -> list[Any]:
+def _as_list_of_arrays(what: str, given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def _written_specs(what: str, given: Any) -> tuple[list[Any], bool]:
+def _specs_of_written_arrays(what: str, given: Any) -> tuple[list[Any], bool]:
     """What is written, and whether it was given alone."""
     several = isinstance(given, (list, tuple))
     found = list(given) if several else [given]
@@ -130,7 +134,7 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (Tracer, np.ndarray))
 
 
-def _users_callable(what: str, fn: Any) -> Callable[..., Any]:
+def _users_function_of_custom_call(what: str, fn: Any) -> Callable[..., Any]:
     """The user's own function, not the copy of it that is traced."""
     trace = current_trace()
     if trace is not None and trace.world is not None:
@@ -142,16 +146,16 @@ def _users_callable(what: str, fn: Any) -> Callable[..., Any]:
     return fn  # type: ignore[no-any-return]
 
 
-def _function_with_numbers(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
+def _host_function_with_numbers(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
     """The function with the numbers after its arrays."""
     if not numbers:
         return function
 
-    def call(*arrays: Any) -> Any:
+    def call_with_numbers(*arrays: Any) -> Any:
         return function(*arrays, *numbers)
 
-    call.__qualname__ = getattr(function, "__qualname__", "function")
-    return call
+    call_with_numbers.__qualname__ = getattr(function, "__qualname__", "function")
+    return call_with_numbers
 
 
 def _place_custom_call(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
@@ -166,11 +170,13 @@ def _place_custom_call(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[l
     return arrays, fresh_
 
 
-def _type_of_written(w: NewArray) -> ArrayType:
+def _type_of_written_array(w: NewArray) -> ArrayType:
     return ArrayType(w.shape, checked_dtype(w.dtype))
 
 
-def _written_results(values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[Any], single: bool) -> Any:
+def _results_of_custom_call(
+    values: Sequence[Any], arrays: Sequence[Tracer], outputs: Sequence[Any], single: bool
+) -> Any:
     results = []
     for value, w in zip(values, outputs, strict=True):
         result = new_traced_result(value, *arrays)
@@ -195,7 +201,7 @@ def _eager_custom_call(callback: Callback, inputs: Sequence[Any], outputs: Seque
     return found[0] if single else found
 
 
-def _kernel_code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
+def _custom_kernel_source(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
     """The kernel as plain data, and its name."""
     if isinstance(fn, str):
         if not name or f"{name}(" not in fn.replace(" (", "("):
@@ -210,23 +216,23 @@ def _kernel_code(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
     return source_of_user_function(plain, trace, kernel=True), plain.__name__
 
 
-def _constant_argument(number: Any) -> tuple[bytes, str]:
+def _custom_kernel_constant(number: Any) -> tuple[bytes, str]:
     value = np.asarray(number)
     return value.tobytes(), value.dtype.name
 
 
-def _launch_grid(grid: Any) -> tuple[Sizes, Sizes]:
+def _custom_kernel_launch_grid(grid: Any) -> tuple[Sizes, Sizes]:
     """(blocks, threads) along three axes."""
     pair = tuple(grid) if isinstance(grid, (list, tuple)) else ()
     if len(pair) != 2:
         raise ArgumentsError(f"grid={grid!r} is no launch shape; write grid=(blocks, threads)")
-    blocks, threads = (_grid_sizes(x) for x in pair)
+    blocks, threads = (_three_grid_sizes(x) for x in pair)
     if min(*blocks, *threads) < 1 or threads[0] * threads[1] * threads[2] > THREADS:
         raise ArgumentsError(f"grid={grid!r}: there is at least one block, and 1 to {THREADS} threads in each")
     return blocks, threads
 
 
-def _grid_sizes(given: Any) -> Sizes:
+def _three_grid_sizes(given: Any) -> Sizes:
     numbers = [int(require_known_option(n)) for n in (given if isinstance(given, (list, tuple)) else (given,))]
     x, y, z = (*numbers, 1, 1, 1)[:3]
     return x, y, z

@@ -89,13 +89,13 @@ def check_finite(x: Any, name: str = "") -> Any:
     array = to_traced_array(x)
     if array.size and array.dtype.kind not in "biu":
         bad = apply("logical_not", apply("isfinite", array))
-        places = apply("where", bad, _element_positions(trace, array.shape), array.size)
+        places = apply("where", bad, _element_indices_in_c_order(trace, array.shape), array.size)
         found = [np.sum(bad, dtype=np.int64), np.min(places)]
         _watch_traced_values(trace, found, FiniteCheck(user_line(), name or f"a {array._value.type}", array.shape))
     return x
 
 
-def _element_positions(trace: Trace, shape: tuple[int, ...]) -> Any:
+def _element_indices_in_c_order(trace: Trace, shape: tuple[int, ...]) -> Any:
     """The place of each element in C order."""
     found: Any = 0
     for axis, length in enumerate(shape):

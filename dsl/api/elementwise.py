@@ -30,7 +30,7 @@ from ..array.conversion import device_of_arguments
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
 from ..environment.environment import TracedGlobals
-from ..functions.masked_values import MaskedSelection, made, masked_operands_together
+from ..functions.masked_values import MaskedSelection, masked_arguments_as_arrays, masked_operands_together
 from ..jit.pickling import PicklableFunction
 from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_graph_operand, trace_of_operands
@@ -101,43 +101,44 @@ class Elementwise(PicklableFunction):
         ):
             return self.function(*given)
         if current_trace() is not None:
-            return self._traced(given)
-        return self._at_once(given) if not settings.disable else self._plain(given)
+            return self._trace_elementwise_call(given)
+        return self._call_eagerly(given) if not settings.disable else self._call_element_by_element(given)
 
-    def _traced(self, given: Sequence[Any], where: Value | None = None) -> Any:
+    def _trace_elementwise_call(self, given: Sequence[Any], where: Value | None = None) -> Any:
         if any(type(x) is MaskedSelection for x in given):
-            return self._masked(given)
+            return self._call_on_masked_selection(given)
         trace = trace_of_operands(*given)
         operands = [
-            to_graph_operand(self._number(name, x)) for name, x in zip(self.signature.parameters, given, strict=True)
+            to_graph_operand(self._checked_operand(name, x))
+            for name, x in zip(self.signature.parameters, given, strict=True)
         ]
-        function = self._typed(operands, trace)
+        function = self._function_for_dtypes(operands, trace)
         results = tuple(
             new_traced_result(value, *given) for value in trace.builder.call(function, *operands, where=where)
         )
         return results if function.several else results[0]
 
-    def _masked(self, given: Sequence[Any]) -> Any:
+    def _call_on_masked_selection(self, given: Sequence[Any]) -> Any:
         """Of elements that a mask has chosen: only they are computed."""
         found = masked_operands_together(given)
         if found is None:
-            return self._traced(made(given))
+            return self._trace_elementwise_call(masked_arguments_as_arrays(given))
         first, every = found
         rank = max(np.ndim(x) for x in every)
         mask = first._mask.reshape((*first._mask.shape, *(1,) * (rank - first._mask.ndim)))
-        results = self._traced(every, mask._value)
+        results = self._trace_elementwise_call(every, mask._value)
         several = isinstance(results, tuple)
         parts = tuple(MaskedSelection(r, first._mask, first._line) for r in (results if several else (results,)))
         return parts if several else parts[0]
 
-    def _plain(self, given: tuple[Any, ...]) -> Any:
+    def _call_element_by_element(self, given: tuple[Any, ...]) -> Any:
         """Element by element in Python."""
         arrays = [x if isinstance(x, _NUMBERS) else np.asarray(x) for x in given]
-        function = self._typed(arrays, None)
+        function = self._function_for_dtypes(arrays, None)
         results = tuple(user_function_over_arrays(function, part, *arrays) for part in range(len(function.results)))
         return results if function.several else results[0]
 
-    def _typed(self, operands: list[Any], trace: Trace | None) -> UserFunction:
+    def _function_for_dtypes(self, operands: list[Any], trace: Trace | None) -> UserFunction:
         """The function for these arguments. Raises UnsupportedError at the user's line."""
         source = source_of_user_function(self.function, trace)
         dtypes = argument_dtypes(operands)
@@ -149,7 +150,7 @@ class Elementwise(PicklableFunction):
             reason = f"{self.__name__}({', '.join(dtypes)}) cannot be compiled: {error.reason}"
             raise UnsupportedError(reason, place) from None
 
-    def _number(self, name: str, x: Any) -> Any:
+    def _checked_operand(self, name: str, x: Any) -> Any:
         if isinstance(x, (str, bytes, list, tuple, dict, set)) or x is None or callable(x):
             raise DTypeError(
                 f"{self.__name__}: the argument {name} is a {type(x).__name__}; a scalar function takes numbers and "
@@ -157,7 +158,7 @@ class Elementwise(PicklableFunction):
             )
         return x
 
-    def _at_once(self, given: tuple[Any, ...]) -> Any:
+    def _call_eagerly(self, given: tuple[Any, ...]) -> Any:
         """Outside of a trace: one kernel, on the device of the arrays."""
         from ..jit.kernel_graph import KernelGraph
 
@@ -166,11 +167,11 @@ class Elementwise(PicklableFunction):
         compiled = self._eager.get(place)
         if compiled is None:
 
-            def one(*args: Any) -> Any:
-                return self._traced(args)
+            def call_on_tracers(*args: Any) -> Any:
+                return self._trace_elementwise_call(args)
 
-            one.__name__ = self.__name__
-            compiled = self._eager[place] = KernelGraph(one, device=place, untraceable="refuse")
+            call_on_tracers.__name__ = self.__name__
+            compiled = self._eager[place] = KernelGraph(call_on_tracers, device=place, untraceable="refuse")
         return compiled(*given)
 
     def __repr__(self) -> str:
@@ -201,7 +202,7 @@ def elementwise(function: Callable[..., Any]) -> Elementwise:
 def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     """The dtypes that a scalar function gets: of arrays their own, but float32 for 16-bit floats; a Python float or
     complex number has the precision of the arrays' widest float, float64 where there is none; an int is an int64."""
-    kinds = [_argument_kind(x) for x in operands]
+    kinds = [_dtype_or_python_type(x) for x in operands]
     floats = [
         FLOAT32 if k in HALVES else real_dtype(k) for k in kinds if isinstance(k, np.dtype) and dtype_kind(k) in "fc"
     ]
@@ -210,7 +211,7 @@ def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     return tuple((weak[k] if isinstance(k, type) else FLOAT32 if k in HALVES else k).name for k in kinds)
 
 
-def _argument_kind(x: Any) -> Any:
+def _dtype_or_python_type(x: Any) -> Any:
     if isinstance(x, Value):
         return x.weak or x.dtype
     return x.dtype if isinstance(x, (np.generic, np.ndarray)) else type(x)
@@ -229,9 +230,9 @@ def source_of_user_function(
     if not kernel:
         _check_elementwise_function(function)
     if code in above:
-        raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line(code))
+        raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line_of_code(code))
     captured = {}
-    for name, holder, how in _captured_names(function):
+    for name, holder, how in _names_captured_by_function(function):
         if trace is not None and trace.world is not None:
             trace.world.read_guarded(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
@@ -239,18 +240,18 @@ def source_of_user_function(
     return FunctionSource.from_code(code, captured, tuple(function.__defaults__ or ()))
 
 
-def _captured_names(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
+def _names_captured_by_function(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
     """(name, where it is found, how) of all that the code names outside of itself."""
     code, scope = function.__code__, function.__globals__
     scope = scope._real if isinstance(scope, TracedGlobals) else scope
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell, "cell"
     for name in dict.fromkeys(n for c in nested_code_objects(code) for n in c.co_names):
-        if name in scope and _is_global(code, name):
+        if name in scope and _code_loads_global(code, name):
             yield name, scope, "item"
 
 
-def _is_global(code: CodeType, name: str) -> bool:
+def _code_loads_global(code: CodeType, name: str) -> bool:
     return any(
         i.opname == "LOAD_GLOBAL" and i.argval == name
         for c in nested_code_objects(code)
@@ -296,14 +297,16 @@ def _unfit_capture_error(what: str, name: str, code: CodeType) -> UnsupportedErr
                 f"the scalar function {code.co_name} uses {what}",
                 show_line(code.co_filename, instruction.positions.lineno),
             )
-    return UnsupportedError(f"the scalar function {code.co_name} uses {what}", _first_line(code))
+    return UnsupportedError(f"the scalar function {code.co_name} uses {what}", _first_line_of_code(code))
 
 
-def _first_line(code: CodeType) -> str:
+def _first_line_of_code(code: CodeType) -> str:
     return show_line(code.co_filename, code.co_firstlineno)
 
 
-def _check_numbers(code: CodeType, a: dis.Instruction, b: dis.Instruction, operation: dis.Instruction) -> None:
+def _check_constant_arithmetic_overflow(
+    code: CodeType, a: dis.Instruction, b: dis.Instruction, operation: dis.Instruction
+) -> None:
     """Raises UnsupportedError for a calculation with two whole numbers that Python leaves for later since its result is
     long: it would wrap around, where Python's own numbers do not."""
     x, y = a.argval, b.argval
@@ -333,7 +336,7 @@ def _check_elementwise_function(function: FunctionType) -> None:
     instructions = list(dis.get_instructions(code))
     for at, instruction in enumerate(instructions):
         if instruction.opname == "BINARY_OP" and at > 1:
-            _check_numbers(code, *instructions[at - 2 : at + 1])
+            _check_constant_arithmetic_overflow(code, *instructions[at - 2 : at + 1])
         for start, (does, instead) in _REFUSED.items():
             if instruction.opname.startswith(start):
                 lines = (i.positions.lineno for i in instructions[at:] if i.positions and i.positions.lineno)

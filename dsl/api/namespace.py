@@ -21,30 +21,34 @@ from . import control_flow as loops
 __all__ = ["NAMESPACE", "NumpyNamespace"]
 
 
-def _has_traced(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(a, NumpyProtocols) or (isinstance(a, (list, tuple)) and _has_traced(tuple(a))) for a in args)
+def _any_traced_argument(args: tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(a, NumpyProtocols) or (isinstance(a, (list, tuple)) and _any_traced_argument(tuple(a))) for a in args
+    )
 
 
-def _traced_or_eager(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+def _traced_or_eager_function(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
     """`traced` where a traced value is among the arguments, else `eager` on arrays."""
 
-    def function(*args: Any, **options: Any) -> Any:
-        if current_trace() is not None and (_has_traced(args) or _has_traced(tuple(options.values()))):
+    def call_traced_or_eager(*args: Any, **options: Any) -> Any:
+        if current_trace() is not None and (
+            _any_traced_argument(args) or _any_traced_argument(tuple(options.values()))
+        ):
             return apply_view_rule(name, traced(*args, **options), args, options)
         return run_eagerly(eager, args, options)
 
-    return _named_like_numpy(function, name, eager, traced)
+    return _named_like_numpy(call_traced_or_eager, name, eager, traced)
 
 
 def _traced_or_eager_creation(name: str, traced: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes an array from no array: traced inside a trace."""
 
-    def function(*args: Any, **options: Any) -> Any:
+    def create_traced_or_eager(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:
             return apply_view_rule(name, traced(*args, **options), args, options)
         return run_eagerly(eager, args, options)
 
-    return _named_like_numpy(function, name, eager, traced)
+    return _named_like_numpy(create_traced_or_eager, name, eager, traced)
 
 
 def _named_like_numpy(function: Any, name: str, *references: Any) -> Callable[..., Any]:
@@ -60,51 +64,51 @@ def _named_like_numpy(function: Any, name: str, *references: Any) -> Callable[..
     return function  # type: ignore[no-any-return]
 
 
-def _namespace_ufunc(ufunc: np.ufunc) -> Callable[..., Any]:
+def _traced_ufunc_of_namespace(ufunc: np.ufunc) -> Callable[..., Any]:
     return lambda *args, **options: elementwise.call_ufunc(ufunc, *args, **options)
 
 
-def _namespace_function(function: Any) -> Callable[..., Any]:
+def _traced_function_of_namespace(function: Any) -> Callable[..., Any]:
     return lambda *args, **options: call_function(function, args, options)
 
 
-def _namespace() -> dict[str, Callable[..., Any]]:
+def _functions_of_numpy_namespace() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for ufunc in UFUNC_PARTS:
-        for name in _names_of(ufunc):
-            found[name] = _traced_or_eager(name, _namespace_ufunc(ufunc), ufunc)
+        for name in _numpy_names_of_function(ufunc):
+            found[name] = _traced_or_eager_function(name, _traced_ufunc_of_namespace(ufunc), ufunc)
     for function in FUNCTIONS:
-        for name in _names_of(function):
-            found[name] = _traced_or_eager(name, _namespace_function(function), function)
+        for name in _numpy_names_of_function(function):
+            found[name] = _traced_or_eager_function(name, _traced_function_of_namespace(function), function)
     for name, traced in elementwise.ELEMENTWISE.items():
         reference = OPS[name].numpy
         if reference is not None and name not in found:
-            found[name] = _traced_or_eager(name, traced, reference)
+            found[name] = _traced_or_eager_function(name, traced, reference)
     for function in unsupported.EXPOSED:
-        for name in _names_of(function):
-            found[name] = _traced_or_eager(name, _namespace_function(function), function)
+        for name in _numpy_names_of_function(function):
+            found[name] = _traced_or_eager_function(name, _traced_function_of_namespace(function), function)
     made = (creation.zeros, creation.ones, creation.empty, creation.full, creation.arange, creation.eye)
     for traced in (*made, manipulation.tri, manipulation.identity, manipulation.indices, manipulation.fromfunction):
         found[traced.__name__] = _traced_or_eager_creation(traced.__name__, traced, getattr(np, traced.__name__))
-    found["sort"] = _traced_or_eager("sort", sorting.sort, sorting.sorted_values)
-    found["argsort"] = _traced_or_eager("argsort", sorting.sorted_places, sorting.sorted_places)
-    found["unique_values"] = _traced_or_eager(
-        "unique_values", _namespace_function(sorting.unique_values), sorting.unique_values
+    found["sort"] = _traced_or_eager_function("sort", sorting.sort, sorting.sorted_values)
+    found["argsort"] = _traced_or_eager_function("argsort", sorting.sorted_places, sorting.sorted_places)
+    found["unique_values"] = _traced_or_eager_function(
+        "unique_values", _traced_function_of_namespace(sorting.unique_values), sorting.unique_values
     )
-    found["topk"] = _traced_or_eager("topk", topk.topk, topk.topk_of_arrays)
-    found["clip"] = _traced_or_eager("clip", elementwise.traced_clipped, elementwise.clipped)
+    found["topk"] = _traced_or_eager_function("topk", topk.topk, topk.topk_of_arrays)
+    found["clip"] = _traced_or_eager_function("clip", elementwise.clip_traced_array, elementwise.clip_array)
     for window in (np.bartlett, np.blackman, np.hamming, np.hanning, np.kaiser):
         found[window.__name__] = _traced_or_eager_creation(window.__name__, numpy_proxy.traced_form(window), window)
     found["linspace"] = _traced_or_eager_creation("linspace", creation.linspace, np.linspace)
     return found
 
 
-def _names_of(function: Any) -> list[str]:
+def _numpy_names_of_function(function: Any) -> list[str]:
     """The names that NumPy's main namespace has for a function (`absolute` and `abs`)."""
     return _NUMPY_NAMES.get(function, [])
 
 
-def _numpy_names() -> dict[Any, list[str]]:
+def _numpy_names_by_function() -> dict[Any, list[str]]:
     names: dict[Any, list[str]] = {}
     for name, value in vars(np).items():  # not getattr, which would import np.testing and the like
         if callable(value) and not isinstance(value, type) and not name.startswith("_"):
@@ -126,12 +130,12 @@ class NumpyNamespace:
         return f"<namespace {self.__name__}>"
 
 
-def _namespace_module(module: Any) -> NumpyNamespace:
+def _traced_module_of_namespace(module: Any) -> NumpyNamespace:
     """The functions of a module of NumPy's."""
     short = module.__name__.removeprefix("numpy.")
     named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     found = {
-        n: _traced_or_eager(n, _namespace_function(f), f)
+        n: _traced_or_eager_function(n, _traced_function_of_namespace(f), f)
         for n, f in named.items()
         if callable(f) and (f in FUNCTIONS or f in unsupported.EXPOSED)
     }
@@ -139,19 +143,22 @@ def _namespace_module(module: Any) -> NumpyNamespace:
 
 
 _ = tables  # which fill what is read here
-_NUMPY_NAMES = _numpy_names()
-NAMESPACE: dict[str, Any] = _namespace()
-NAMESPACE["linalg"] = _namespace_module(np.linalg)
-NAMESPACE["fft"] = _namespace_module(np.fft)
+_NUMPY_NAMES = _numpy_names_by_function()
+NAMESPACE: dict[str, Any] = _functions_of_numpy_namespace()
+NAMESPACE["linalg"] = _traced_module_of_namespace(np.linalg)
+NAMESPACE["fft"] = _traced_module_of_namespace(np.fft)
 for _name in ("fftfreq", "rfftfreq"):  # these take no array
     setattr(
-        NAMESPACE["fft"], _name, _traced_or_eager_creation(_name, getattr(fourier, _name), fourier.frequencies(_name))
+        NAMESPACE["fft"],
+        _name,
+        _traced_or_eager_creation(_name, getattr(fourier, _name), fourier.fft_frequencies_function(_name)),
     )
 NAMESPACE["lib"] = NumpyNamespace("lib", {})
-NAMESPACE["lib"].stride_tricks = _namespace_module(np.lib.stride_tricks)
+NAMESPACE["lib"].stride_tricks = _traced_module_of_namespace(np.lib.stride_tricks)
 
 NAMESPACE["nn"] = NumpyNamespace(
-    "nn", {n: _traced_or_eager(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED}
+    "nn",
+    {n: _traced_or_eager_function(n, f, f) for n, f in nn.FUNCTIONS.items()} | {n: NAMESPACE[n] for n in nn.SHARED},
 )
 
 NAMESPACE["random"] = NumpyNamespace("random", random.FUNCTIONS)

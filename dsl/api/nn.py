@@ -21,7 +21,7 @@ DIRECT = 32  # a convolution that sums so few products for each result is one ke
 Pair = tuple[int, int]
 
 
-def _pair(x: Any, what: str) -> Pair:
+def _pair_of_ints(x: Any, what: str) -> Pair:
     first, second = x if isinstance(x, (tuple, list)) else (x, x)
     return to_index(first, what), to_index(second, what)
 
@@ -49,11 +49,15 @@ def _pooling_windows(x: Any, size: Pair, stride: Pair, dilation: Pair) -> list[A
     if min(lengths) < 1 or min(size) < 1:
         raise ShapeError(f"a window of {size[0]} x {size[1]} does not fit an image of {x.shape[2]} x {x.shape[3]}")
 
-    def along(i: int, axis: int) -> slice:
+    def window_slice_along_axis(i: int, axis: int) -> slice:
         start = i * dilation[axis]
         return slice(start, start + stride[axis] * (lengths[axis] - 1) + 1, stride[axis])
 
-    return [x[:, :, along(i, 0), along(j, 1)] for i in range(size[0]) for j in range(size[1])]
+    return [
+        x[:, :, window_slice_along_axis(i, 0), window_slice_along_axis(j, 1)]
+        for i in range(size[0])
+        for j in range(size[1])
+    ]
 
 
 def _padded_image(x: Any, padding: Pair, value: Any) -> Any:
@@ -87,7 +91,7 @@ def conv2d(
     groups = to_index(groups, "groups")
     if channels != each * groups or out % groups:
         raise ShapeError(f"a weight of shape {weight.shape} in {groups} groups does not fit {channels} channels")
-    step, apart = _pair(stride, "stride"), _pair(dilation, "dilation")
+    step, apart = _pair_of_ints(stride, "stride"), _pair_of_ints(dilation, "dilation")
     views = _pooling_windows(
         _padded_image(x, _padding_widths(padding, size, step, apart), 0), (size[0], size[1]), step, apart
     )
@@ -110,7 +114,7 @@ def _padding_widths(padding: Any, size: Sequence[int], stride: Pair, dilation: P
         if stride != (1, 1) or any(e % 2 for e in extents):
             raise ShapeError("padding='same' needs stride 1 and windows of odd extent; pass the numbers")
         return extents[0] // 2, extents[1] // 2
-    return _pair(padding, "padding")
+    return _pair_of_ints(padding, "padding")
 
 
 def _direct_convolution(views: Sequence[Any], weight: Any, groups: int) -> Any:
@@ -132,9 +136,9 @@ def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilat
     """The largest element of each window; stride defaults to the window's size. NaN propagates."""
     _check_image(x, "max_pool2d")
     window, step, apart = (
-        _pair(size, "size"),
-        _pair(size if stride is None else stride, "stride"),
-        _pair(dilation, "dilation"),
+        _pair_of_ints(size, "size"),
+        _pair_of_ints(size if stride is None else stride, "stride"),
+        _pair_of_ints(dilation, "dilation"),
     )
     lowest = -math.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
     return reduce(
@@ -145,7 +149,7 @@ def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilat
 def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Any:
     """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count."""
     _check_image(x, "avg_pool2d")
-    window, step = _pair(size, "size"), _pair(size if stride is None else stride, "stride")
+    window, step = _pair_of_ints(size, "size"), _pair_of_ints(size if stride is None else stride, "stride")
     around = _pool_padding(padding, window)
     total = reduce(np.add, _pooling_windows(_padded_image(x, around, 0), window, step, (1, 1)))
     if count_include_pad or around == (0, 0):
@@ -157,7 +161,7 @@ def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count
 
 
 def _pool_padding(padding: Any, window: Pair) -> Pair:
-    around = _pair(padding, "padding")
+    around = _pair_of_ints(padding, "padding")
     if any(2 * p > k for p, k in zip(around, window, strict=True)):
         raise ShapeError(f"padding {around} is more than half of the window {window}")
     return around
@@ -187,12 +191,12 @@ def batch_norm(
     at = axis % x.ndim
     others = tuple(i for i in range(x.ndim) if i != at)
 
-    def wide(a: Any) -> Any:
+    def broadcast_over_batch(a: Any) -> Any:
         return a.reshape(tuple(-1 if i == at else 1 for i in range(x.ndim)))
 
-    centre = np.mean(x, others, keepdims=True) if mean is None else wide(mean)
-    spread = np.var(x, others, keepdims=True) if var is None else wide(var)
-    return _scaled_and_shifted((x - centre) / np.sqrt(spread + eps), weight, bias, wide)
+    centre = np.mean(x, others, keepdims=True) if mean is None else broadcast_over_batch(mean)
+    spread = np.var(x, others, keepdims=True) if var is None else broadcast_over_batch(var)
+    return _scaled_and_shifted((x - centre) / np.sqrt(spread + eps), weight, bias, broadcast_over_batch)
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:

@@ -53,7 +53,7 @@ class Profile:
         was predicted, as processes of their own."""
         import json
 
-        spans, waits = import_module(VIEW, __package__).with_predictions(self.calls, self.spans)
+        spans, waits = import_module(VIEW, __package__).spans_with_predicted_times(self.calls, self.spans)
         with open(path, "w", encoding="utf-8") as file:
             json.dump(chrome_trace(spans, waits), file)
 
@@ -61,7 +61,7 @@ class Profile:
         """A report of each function that was called, as of its first call, with the times that were measured.
 
         path: where one page for all of them goes."""
-        reports: list[Any] = import_module(VIEW, __package__).reports(self.calls, self.spans, path)
+        reports: list[Any] = import_module(VIEW, __package__).reports_of_profiled_calls(self.calls, self.spans, path)
         return reports
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Profile:
         return shorten_printed_lines(self.table().splitlines())
 
 
-VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks
+VIEW = "..inspection.views"  # what draws stands above this folder, and is loaded when somebody looks
 
 _one = threading.Lock()
 
@@ -102,7 +102,7 @@ def profile() -> Iterator[Profile]:
     found, before = Profile(), settings.engine
     recorder = ProfileRecorder()
     try:
-        with _measured(recorder, found):
+        with _record_profile_spans(recorder, found):
             settings.engine, recording.active = "profile", recorder
             try:
                 yield found
@@ -110,13 +110,13 @@ def profile() -> Iterator[Profile]:
                 settings.engine, recording.active = before, None
         waitall()
         found.spans = recorder.finish()
-        found.spans += dispatches(found.spans)
+        found.spans += dispatch_spans_of_calls(found.spans)
         found.spans.sort(key=lambda s: (s.start, -s.end))
     finally:
         _one.release()
 
 
-def dispatches(spans: list[Span]) -> list[Span]:
+def dispatch_spans_of_calls(spans: list[Span]) -> list[Span]:
     """The time from the start of each call to the first phase within it: what to run is looked up, guards included."""
     made: list[Span] = []
     latest: dict[str, Span] = {}
@@ -133,29 +133,29 @@ def dispatches(spans: list[Span]) -> list[Span]:
 
 
 # the methods that are measured, and the phase that each is
-def _record_phases() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
-    def of_call(graph: Any, *_: Any, **__: Any) -> tuple[str, str]:
+def _compile_phases_to_record() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
+    def name_and_line_of_call(graph: Any, *_: Any, **__: Any) -> tuple[str, str]:
         return graph._name, user_line()
 
-    def of_versions(versions: Any, *_: Any) -> tuple[str, str]:
+    def name_of_specializations(versions: Any, *_: Any) -> tuple[str, str]:
         return versions.name, ""
 
-    def of_compiled(compiled: Any, *_: Any) -> tuple[str, str]:
+    def name_of_compiled_program(compiled: Any, *_: Any) -> tuple[str, str]:
         return compiled.program.name, ""
 
-    def of_wait(*_: Any, **__: Any) -> tuple[str, str]:
+    def line_of_wait(*_: Any, **__: Any) -> tuple[str, str]:
         return "", user_line()
 
     return [
-        (KernelGraph, "__call__", "call", of_call),
-        (Specializations, "_captured", "trace", of_versions),
-        (Specializations, "compiled", "plan", of_versions),
-        (CompiledProgram, "make_ready", "compile", of_compiled),
-        *((kind, name, "wait", of_wait) for kind, name in _record_waits()),
+        (KernelGraph, "__call__", "call", name_and_line_of_call),
+        (Specializations, "_trace_for_arguments", "trace", name_of_specializations),
+        (Specializations, "compiled", "plan", name_of_specializations),
+        (CompiledProgram, "make_ready", "compile", name_of_compiled_program),
+        *((kind, name, "wait", line_of_wait) for kind, name in _wait_methods_to_record()),
     ]
 
 
-def _record_waits() -> Iterator[tuple[Any, str]]:
+def _wait_methods_to_record() -> Iterator[tuple[Any, str]]:
     """What the host waits for."""
     from ...runtime.engine.run import RunEvent
 
@@ -167,26 +167,26 @@ def _record_waits() -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _measured(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
+def _record_profile_spans(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
     """The phases and the devices' copies are spans of the recorder; the profile knows what is called."""
     before: list[tuple[Any, str, Any]] = []
     plain = KernelGraph.__call__
 
-    def noted(graph: KernelGraph, *args: Any, **options: Any) -> Any:
+    def note_profiled_call(graph: KernelGraph, *args: Any, **options: Any) -> Any:
         if context.trace is None and graph not in profile.calls:
             profile.calls[graph] = args, options
         return plain(graph, *args, **options)
 
     try:
         before.append((KernelGraph, "__call__", plain))
-        setattr(KernelGraph, "__call__", noted)  # noqa: B010  # which a type checker would have be the same
-        for owner, name, kind, words in _record_phases():
+        setattr(KernelGraph, "__call__", note_profiled_call)  # noqa: B010  # which a type checker would have be the same
+        for owner, name, kind, words in _compile_phases_to_record():
             before.append((owner, name, owner.__dict__[name]))
-            setattr(owner, name, _timed(recorder, owner.__dict__[name], kind, words))
+            setattr(owner, name, _time_method_in_profile(recorder, owner.__dict__[name], kind, words))
         for of in dict.fromkeys(map(type, devices.opened_devices())):
             for name in ("upload", "upload_later", "download"):
                 before.append((of, name, getattr(of, name)))
-                setattr(of, name, _timed_copy(recorder, getattr(of, name), name))
+                setattr(of, name, _time_device_copy_in_profile(recorder, getattr(of, name), name))
         for device in devices.opened_devices():
             before += device.profiled(recorder)
         yield
@@ -195,23 +195,25 @@ def _measured(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
             setattr(owner, name, method)
 
 
-def _timed(recorder: ProfileRecorder, method: Any, kind: str, words: Callable[..., tuple[str, str]]) -> Any:
+def _time_method_in_profile(
+    recorder: ProfileRecorder, method: Any, kind: str, words: Callable[..., tuple[str, str]]
+) -> Any:
     @functools.wraps(method)
-    def timed(*args: Any, **options: Any) -> Any:
+    def call_within_profile_span(*args: Any, **options: Any) -> Any:
         if kind == "wait" and args[0].query():
             return method(*args, **options)
         name, line = words(*args)
         with recorder.host_span(kind, name, line):
             return method(*args, **options)
 
-    return timed
+    return call_within_profile_span
 
 
-def _timed_copy(recorder: ProfileRecorder, method: Any, name: str) -> Any:
+def _time_device_copy_in_profile(recorder: ProfileRecorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
-    def timed(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
+    def copy_within_profile_span(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
         host = second if name == "download" else first
         with recorder.host_span("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
             return method(device, first, second, *rest, **options)
 
-    return timed
+    return copy_within_profile_span

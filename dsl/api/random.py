@@ -56,20 +56,20 @@ class Key:
 
     def fold_in(self, number: Any) -> Key:
         """Another key for each integer (mod 2**64): a step, a layer, a worker. Raises DTypeError."""
-        return _derived_key(self, number, FOLD)
+        return _random_key_folded_with(self, number, FOLD)
 
 
 def key(seed: Any) -> Key:
     """The key of an integer (mod 2**64); inside a trace it may be an argument. Raises DTypeError."""
-    return Key(*_halves(_integer(seed, "a seed")))
+    return Key(*_low_and_high_word(_int_or_traced_integer(seed, "a seed")))
 
 
 def split(key: Key, n: int = 2) -> tuple[Key, ...]:
     """`n` keys that have nothing to do with each other, with `key` or with its `fold_in`s. Raises DTypeError."""
-    return tuple(_derived_key(key, i, SPLIT) for i in range(operator.index(n)))
+    return tuple(_random_key_folded_with(key, i, SPLIT) for i in range(operator.index(n)))
 
 
-def _integer(x: Any, what: str) -> Any:
+def _int_or_traced_integer(x: Any, what: str) -> Any:
     """A Python int, or a traced integer."""
     if isinstance(x, (np.ndarray, Array)) and current_trace() is not None:
         x = to_traced_array(x)
@@ -85,7 +85,7 @@ def _integer(x: Any, what: str) -> Any:
         raise DTypeError(f"{what} must be an integer, not {x!r}") from None
 
 
-def _halves(x: Any) -> tuple[Any, Any]:
+def _low_and_high_word(x: Any) -> tuple[Any, Any]:
     """The low and high word of an integer."""
     if isinstance(x, Tracer):
         wide = cast(x, UINT64)
@@ -93,44 +93,44 @@ def _halves(x: Any) -> tuple[Any, Any]:
     return x & WORD, (x >> 32) & WORD
 
 
-def _derived_key(key: Key, number: Any, purpose: int) -> Key:
-    parts = *_halves(_integer(number, "a number to fold in")), *_words_of(key)
+def _random_key_folded_with(key: Key, number: Any, purpose: int) -> Key:
+    parts = *_low_and_high_word(_int_or_traced_integer(number, "a number to fold in")), *_words_of_random_key(key)
     if any(isinstance(p, (Tracer, TracedNumber)) for p in parts):
         return Key(*_philox_block(parts[0], parts[1], purpose, parts[2:], (0, 1)))
     block = (*parts[:2], 0, purpose, *parts[2:])
     return Key(*(int(philox_reference(*block, word=word)) for word in (0, 1)))
 
 
-def _words_of(key: Any) -> tuple[Any, Any]:
+def _words_of_random_key(key: Any) -> tuple[Any, Any]:
     if not isinstance(key, Key):
         raise DTypeError(f"{key!r} is no key; write kg.random.key(seed)")
-    return _integer(key.low, "a word of a key"), _integer(key.high, "a word of a key")
+    return _int_or_traced_integer(key.low, "a word of a key"), _int_or_traced_integer(key.high, "a word of a key")
 
 
 # words
 
 
-def _word(x: Any) -> Tracer:
+def _traced_uint32_word(x: Any) -> Tracer:
     """One word as a traced uint32; known ones are arguments of the kernels, whose text serves all keys."""
     return cast(to_traced_array(traced_length(trace_of_operands(), x) if type(x) is int else x), UINT32)
 
 
 def _philox_block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequence[int]) -> list[Tracer]:
-    counter = _word(low), _word(high), np.uint32(0), np.uint32(purpose)
-    key = [_word(k) for k in key]
+    counter = _traced_uint32_word(low), _traced_uint32_word(high), np.uint32(0), np.uint32(purpose)
+    key = [_traced_uint32_word(k) for k in key]
     return [apply("philox", *counter, *key, word=word) for word in words]
 
 
-def _draw_words(key: Key, shape: Shape, count: int) -> list[Tracer]:
+def _draw_random_words(key: Key, shape: Shape, count: int) -> list[Tracer]:
     """`count` (1, 2 or 4) words for each element. Neighbours that share a block compute it once where one thread of a
     GPU has them all."""
     sizes = to_traced_shape(shape)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"shape {sizes} has a negative length")
     each = 4 // count
-    block, turn = _element_places(sizes, each)
+    block, turn = _block_and_lane_of_elements(sizes, each)
     high = 0 if block.dtype == UINT32 else apply("right_shift", block, np.uint64(32))
-    words = _philox_block(block, high, DRAW, _words_of(key), range(4))
+    words = _philox_block(block, high, DRAW, _words_of_random_key(key), range(4))
     parts = [words[i * count :][:count] for i in range(each)]
     bit = 1
     while len(parts) > 1:
@@ -141,7 +141,7 @@ def _draw_words(key: Key, shape: Shape, count: int) -> list[Tracer]:
     return parts[0]
 
 
-def _element_places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
+def _block_and_lane_of_elements(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
     """i // each and i % each of every element i, in C order."""
     trace, dtype = trace_of_operands(), UINT32 if math.prod(sizes) <= 1 << 32 else UINT64
     moving = [axis for axis, n in enumerate(sizes) if n != 1]
@@ -151,34 +151,34 @@ def _element_places(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
     *outer, inner = (cast(new_traced_result(trace.builder.index(sizes, axis)), dtype) for axis in moving)
     step = sizes[moving[-1]]
     whole = step % each == 0 or not outer  # each row starts with a block of its own: its number need not be divided
-    block, rest = (_block_numbers(inner, each), step // each) if whole else (inner, step)
+    block, rest = (_random_block_numbers(inner, each), step // each) if whole else (inner, step)
     for axis, along in zip(reversed(moving[:-1]), reversed(outer), strict=True):
         block = apply("add", block, apply("multiply", along, traced_length(trace, rest)))
         rest *= sizes[axis]
     turn = apply("bitwise_and", inner if whole else block, each - 1)
-    return block if whole else _block_numbers(block, each), turn
+    return block if whole else _random_block_numbers(block, each), turn
 
 
-def _block_numbers(x: Tracer, each: int) -> Tracer:
+def _random_block_numbers(x: Tracer, each: int) -> Tracer:
     """x // each. What a compiler finds to be the same for neighbours is what the rest is taken from."""
     if each == 1:
         return x
     return apply("right_shift", apply("subtract", x, apply("bitwise_and", x, each - 1)), each.bit_length() - 1)
 
 
-def _joined_words(low: Tracer, high: Tracer) -> Tracer:
+def _uint64_of_two_words(low: Tracer, high: Tracer) -> Tracer:
     """64 bits of two words."""
     return apply("bitwise_or", cast(low, UINT64), apply("left_shift", cast(high, UINT64), np.uint64(32)))
 
 
-def _bits(key: Key, shape: Shape, dtype: DType, count: int = 1) -> list[Tracer]:
+def _random_bits_of_dtype(key: Key, shape: Shape, dtype: DType, count: int = 1) -> list[Tracer]:
     """`count` unsigned integers as large as the dtype for each element."""
     n = dtype.itemsize // 4
-    words = _draw_words(key, shape, n * count)
-    return words if n == 1 else [_joined_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
+    words = _draw_random_words(key, shape, n * count)
+    return words if n == 1 else [_uint64_of_two_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
 
 
-def _float(dtype: Any) -> DType:
+def _checked_float_dtype(dtype: Any) -> DType:
     return _check_dtype_among(dtype, (FLOAT32, FLOAT64))
 
 
@@ -192,12 +192,12 @@ def _check_dtype_among(dtype: Any, allowed: tuple[DType, ...]) -> DType:
 
 def _uniform_in_unit_interval(key: Key, shape: Shape, dtype: DType) -> Tracer:
     """Multiples of 2**-24 or 2**-53 in [0, 1), all equally likely."""
-    (drawn,) = _bits(key, shape, dtype)
+    (drawn,) = _random_bits_of_dtype(key, shape, dtype)
     digits, size = np.finfo(dtype).nmant + 1, 8 * dtype.itemsize
     return apply("multiply", cast(apply("right_shift", drawn, size - digits), dtype), 0.5**digits)
 
 
-def _positive_uniform(drawn: Tracer, dtype: DType) -> Tracer:
+def _positive_uniform_from_bits(drawn: Tracer, dtype: DType) -> Tracer:
     """Uniform in (0, 1], with as many bits near 0 as the integer has: what a logarithm is taken of."""
     size = 8 * dtype.itemsize
     return apply("add", apply("multiply", cast(drawn, dtype), 0.5**size), 0.5 ** (size + 1))
@@ -208,7 +208,7 @@ def _positive_uniform(drawn: Tracer, dtype: DType) -> Tracer:
 
 def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Tracer:
     """Random bits as uint32 or uint64. Raises DTypeError, ShapeError."""
-    return _bits(key, shape, _check_dtype_among(dtype, (UINT32, UINT64)))[0]
+    return _random_bits_of_dtype(key, shape, _check_dtype_among(dtype, (UINT32, UINT64)))[0]
 
 
 def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, high: Any = 1) -> Tracer:
@@ -216,19 +216,19 @@ def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, 
 
     Multiples of 2**-24 (2**-53) in [0, 1); other bounds are low + (high - low) * u, which may round up to high.
     Raises DTypeError, ShapeError."""
-    wanted = _float(dtype)
+    wanted = _checked_float_dtype(dtype)
     unit = _uniform_in_unit_interval(key, shape, wanted)
     if type(low) in (int, float) and type(high) in (int, float) and (low, high) == (0, 1):
         return unit
-    low, high = _bound(low, wanted), _bound(high, wanted)
-    return _shaped(apply("add", apply("multiply", unit, high - low), low), unit)
+    low, high = _random_bound_in_dtype(low, wanted), _random_bound_in_dtype(high, wanted)
+    return _sample_of_drawn_shape(apply("add", apply("multiply", unit, high - low), low), unit)
 
 
-def _bound(x: Any, dtype: DType) -> Any:
+def _random_bound_in_dtype(x: Any, dtype: DType) -> Any:
     return x if isinstance(x, (int, float)) and not isinstance(x, np.generic) else cast(to_traced_array(x), dtype)
 
 
-def _shaped(result: Tracer, drawn: Tracer) -> Tracer:
+def _sample_of_drawn_shape(result: Tracer, drawn: Tracer) -> Tracer:
     """The result, which arguments must not have made larger than what was drawn."""
     if result.shape != drawn.shape:
         raise ShapeError(f"the arguments make shape {result.shape} of {drawn.shape}; write shape={result.shape}")
@@ -244,40 +244,50 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
     wanted = checked_dtype(dtype)
     if wanted.kind not in "iu":
         raise DTypeError(f"random integers have an integer dtype, not {wanted}; convert them with x.astype(...)")
-    head, tail = _draw_words(key, shape, 2)
+    head, tail = _draw_random_words(key, shape, 2)
     scalar = all(isinstance(x, (int, np.integer)) and not isinstance(x, Tracer) for x in (low, high))
-    first, span = _interval(low, high, wanted) if scalar else _intervals(low, high)
-    return _shaped(cast(apply("add", _scaled(head, tail, span), first), wanted), head)
+    first, span = (
+        _low_and_span_of_interval(low, high, wanted) if scalar else _low_and_span_of_array_intervals(low, high)
+    )
+    return _sample_of_drawn_shape(
+        cast(apply("add", _random_bits_scaled_to_span(head, tail, span), first), wanted), head
+    )
 
 
-def _scaled(low: Tracer, high: Tracer, span: Any) -> Tracer:
+def _random_bits_scaled_to_span(low: Tracer, high: Tracer, span: Any) -> Tracer:
     """The upper half of two words times the span: a uint64, a uint32 (which is cheaper), or None for 2**64."""
     if span is None:
-        return _joined_words(low, high)
+        return _uint64_of_two_words(low, high)
     if span.dtype == UINT64:
-        return apply("multiply_high", _joined_words(low, high), span)
+        return apply("multiply_high", _uint64_of_two_words(low, high), span)
     wide = cast(to_traced_array(span), UINT64)
     carry = cast(apply("multiply_high", low, span), UINT64)
     total = apply("add", apply("multiply", cast(high, UINT64), wide), carry)  # at most (2**32 - 1) * 2**32
     return apply("right_shift", total, np.uint64(32))
 
 
-def _interval(low: Any, high: Any, dtype: DType) -> tuple[Any, Any]:
-    """low as uint64, and the span high - low as `_scaled` takes it."""
+def _low_and_span_of_interval(low: Any, high: Any, dtype: DType) -> tuple[Any, Any]:
+    """low as uint64, and the span high - low as `_random_bits_scaled_to_span` takes it."""
     low, high = (x if type(x) is TracedNumber else int(x) for x in (low, high))
     info, span = np.iinfo(dtype), high - low
-    if not _check_at_least(span, 1):
+    if not _check_random_bound_at_least(span, 1):
         raise ShapeError(f"there are no integers in [{low}, {high}); low must be less than high")
-    if not (_check_at_least(low, int(info.min)) and _check_at_least(int(info.max) + 1 - high, 0)):
+    if not (
+        _check_random_bound_at_least(low, int(info.min)) and _check_random_bound_at_least(int(info.max) + 1 - high, 0)
+    ):
         raise NumberError(f"{dtype} does not hold all integers in [{low}, {high}); write dtype=np.int64, or np.uint64")
-    _check_at_least(WORD - span, 0)  # a longer span is taken by value
-    first = _joined_words(*map(_word, _halves(low))) if type(low) is TracedNumber else np.uint64(low % 2**64)
+    _check_random_bound_at_least(WORD - span, 0)  # a longer span is taken by value
+    first = (
+        _uint64_of_two_words(*map(_traced_uint32_word, _low_and_high_word(low)))
+        if type(low) is TracedNumber
+        else np.uint64(low % 2**64)
+    )
     if type(span) is TracedNumber:
-        return first, _word(span)
+        return first, _traced_uint32_word(span)
     return first, np.uint32(span) if span <= WORD else np.uint64(span) if span < 2**64 else None
 
 
-def _check_at_least(x: Any, bound: int) -> bool:
+def _check_random_bound_at_least(x: Any, bound: int) -> bool:
     """x >= bound; of a number of the call a condition for the trace, which starts again where it does not hold."""
     if type(x) is not TracedNumber:
         return bool(x >= bound)
@@ -287,7 +297,7 @@ def _check_at_least(x: Any, bound: int) -> bool:
     return True
 
 
-def _intervals(low: Any, high: Any) -> tuple[Tracer, Tracer]:
+def _low_and_span_of_array_intervals(low: Any, high: Any) -> tuple[Tracer, Tracer]:
     first, last = to_traced_array(low), to_traced_array(high)
     for x in (first, last):
         if x.dtype.kind not in "iu":
@@ -301,24 +311,26 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
     sqrt(-2 log u) cos(2 pi v): Box and Muller, "A note on the generation of random normal deviates" (1958).
     Raises DTypeError, ShapeError."""
-    wanted = _float(dtype)
-    first, second = _bits(key, shape, wanted, 2)
-    radius = apply("sqrt", apply("absolute", apply("multiply", apply("log", _positive_uniform(first, wanted)), 2.0)))
+    wanted = _checked_float_dtype(dtype)
+    first, second = _random_bits_of_dtype(key, shape, wanted, 2)
+    radius = apply(
+        "sqrt", apply("absolute", apply("multiply", apply("log", _positive_uniform_from_bits(first, wanted)), 2.0))
+    )
     angle = apply("multiply", cast(second, wanted), 2 * math.pi * 0.5 ** (8 * wanted.itemsize))
     return apply("multiply", radius, apply("cos", angle))
 
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError."""
-    wanted = _float(dtype)
-    (drawn,) = _bits(key, shape, wanted)
-    return apply("absolute", apply("log", _positive_uniform(drawn, wanted)))
+    wanted = _checked_float_dtype(dtype)
+    (drawn,) = _random_bits_of_dtype(key, shape, wanted)
+    return apply("absolute", apply("log", _positive_uniform_from_bits(drawn, wanted)))
 
 
 def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
     """True with probability p, rounded up to a multiple of 2**-24; p broadcasts to the shape. Raises ShapeError."""
     unit = _uniform_in_unit_interval(key, shape, FLOAT32)
-    return _shaped(apply("less", unit, _bound(p, FLOAT32)), unit)
+    return _sample_of_drawn_shape(apply("less", unit, _random_bound_in_dtype(p, FLOAT32)), unit)
 
 
 def choice(key: Key, a: Any, shape: Shape = ()) -> Tracer:
@@ -340,12 +352,12 @@ def _traced_or_compiled_sampler(traced: Callable[..., Tracer]) -> Callable[..., 
     """The function as users call it: part of the trace in progress, else a compiled function of its own."""
 
     @functools.wraps(traced)
-    def function(*args: Any, device: str | None = None, **options: Any) -> Any:
+    def sample_traced_or_compiled(*args: Any, device: str | None = None, **options: Any) -> Any:
         if current_trace() is not None:
             return traced(*args, **options)
         return _eager_sampler_call(traced, device, args, options)
 
-    return function
+    return sample_traced_or_compiled
 
 
 def _eager_sampler_call(

@@ -145,13 +145,13 @@ class Array(ArrayMethods):
 
     def _read(self) -> np.ndarray[Any, Any]:
         if self._device.host_memory:
-            host = self._view()
+            host = self._host_view()
         else:
             host = self._device.read(self._memory, self._spec.shape, self._spec.dtype)
         host.flags.writeable = False
         return host
 
-    def _view(self) -> np.ndarray[Any, Any]:
+    def _host_view(self) -> np.ndarray[Any, Any]:
         """The CPU's memory as a NumPy array, which can be written to."""
         memory: Any = self._memory
         return memory.array.view() if type(memory) is NumpyMemory else np.ndarray(self.shape, self.dtype, memory)
@@ -190,7 +190,7 @@ class Array(ArrayMethods):
             if copy is False:
                 raise BufferError("the consumer would write to memory that it must not; leave copy=False out")
             knows, copy = False, True
-        values = self.wait()._view() if on_cpu and not knows and copy is False else self.numpy()
+        values = self.wait()._host_view() if on_cpu and not knows and copy is False else self.numpy()
         options: Any = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         if copy is None and not (knows and on_cpu):
             options["copy"] = True
@@ -240,21 +240,21 @@ class Array(ArrayMethods):
         return self.numpy().__index__()
 
     def __round__(self, digits: Any = None) -> Any:
-        return round(self._number("round(x)", "np.round(x, decimals)"), digits)
+        return round(self._scalar_value("round(x)", "np.round(x, decimals)"), digits)
 
     def __trunc__(self) -> Any:
-        return math.trunc(self._number("math.trunc(x)", "np.trunc(x)").item())
+        return math.trunc(self._scalar_value("math.trunc(x)", "np.trunc(x)").item())
 
     def __floor__(self) -> Any:
-        return math.floor(self._number("math.floor(x)", "np.floor(x)").item())
+        return math.floor(self._scalar_value("math.floor(x)", "np.floor(x)").item())
 
     def __ceil__(self) -> Any:
-        return math.ceil(self._number("math.ceil(x)", "np.ceil(x)").item())
+        return math.ceil(self._scalar_value("math.ceil(x)", "np.ceil(x)").item())
 
     def __hash__(self) -> int:
-        return hash(self._number("hash(x), as of a dict's key,", "np.asarray(x).tobytes()"))
+        return hash(self._scalar_value("hash(x), as of a dict's key,", "np.asarray(x).tobytes()"))
 
-    def _number(self, what: str, instead: str) -> Any:
+    def _scalar_value(self, what: str, instead: str) -> Any:
         """The value of a 0-d array, as a NumPy scalar. Raises DTypeError."""
         if self.shape:
             raise DTypeError(f"{what} takes one number, and this array has shape {self.shape}; write {instead}")
@@ -289,7 +289,7 @@ class Array(ArrayMethods):
 
     def __format__(self, spec: str) -> str:
         if spec and self.shape:
-            self._number(f"the format {spec!r}", "np.array2string(x, precision=3), or f'{x}'")
+            self._scalar_value(f"the format {spec!r}", "np.array2string(x, precision=3), or f'{x}'")
         return format(self.numpy()[()] if not self.shape else self.numpy(), spec)
 
     def __reduce__(self) -> Any:

@@ -49,7 +49,7 @@ def default_device_kind() -> tuple[str, int]:
     """cuda where it can be used, else cpu; decided once."""
     global _default
     if _default is None:
-        _default = ("cuda", 0) if _cuda_problem() is None else ("cpu", 0)
+        _default = ("cuda", 0) if _why_cuda_is_unusable() is None else ("cpu", 0)
     return _default
 
 
@@ -86,7 +86,7 @@ def device(name: str) -> Iterator[str]:
         context.put(context.stream, before)
 
 
-def _cuda_problem() -> str | None:
+def _why_cuda_is_unusable() -> str | None:
     """Why CUDA cannot be used, cheapest reasons first; None if it can."""
     if not _cuda_installed():
         return f"its packages are not installed; run {INSTALL}"

@@ -40,7 +40,7 @@ def call_in_numpy(
     tree = flatten((args, options), leaves)
     own = {id(x): x.numpy().copy() for x in leaves if type(x) is Array}  # of one that comes twice one copy
     copies = {i: own[id(x)] for i, x in enumerate(leaves) if type(x) is Array}
-    if any(not _is_known(x) for x in leaves) or (
+    if any(not _has_host_values(x) for x in leaves) or (
         copies and any(c.children for part in tree.children for c in part.children)
     ):
         raise error
@@ -65,5 +65,5 @@ def call_in_numpy(
     return unflatten(shape, found)
 
 
-def _is_known(x: Any) -> bool:
+def _has_host_values(x: Any) -> bool:
     return isinstance(x, (np.ndarray, np.generic, Array)) or not hasattr(x, "__dlpack__")

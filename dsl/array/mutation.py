@@ -23,11 +23,11 @@ class _MemoryHolder:
         self.thing = thing
 
 
-def _count_references(holder: _MemoryHolder) -> int:
+def _reference_count_of_thing(holder: _MemoryHolder) -> int:
     return sys.getrefcount(holder.thing)
 
 
-_ALONE = _count_references(
+_ALONE = _reference_count_of_thing(
     _MemoryHolder(object())
 )  # counted, for interpreters count their own temporary references differently
 
@@ -58,7 +58,7 @@ def change_values(array: Array, how: Callable[[Any], Any]) -> None:
         return
     host = array.numpy().copy()
     how(host)
-    _replace_memory(array, host)
+    _replace_array_memory(array, host)
 
 
 def fill_out_argument(
@@ -78,21 +78,21 @@ def fill_out_argument(
             stand_ins[id(out)] = np.array(out.numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
-    def prepared(x: Any) -> Any:
-        return tuple(map(prepared, x)) if type(x) is tuple else stand_ins.get(id(x), to_numpy_arrays(x))
+    def argument_for_numpy(x: Any) -> Any:
+        return tuple(map(argument_for_numpy, x)) if type(x) is tuple else stand_ins.get(id(x), to_numpy_arrays(x))
 
     first = len(args) if place is None else place
-    values = (*to_numpy_arrays(args[:first]), *map(prepared, args[first:]))
-    named = {name: prepared(x) if name == "out" else to_numpy_arrays(x) for name, x in options.items()}
+    values = (*to_numpy_arrays(args[:first]), *map(argument_for_numpy, args[first:]))
+    named = {name: argument_for_numpy(x) if name == "out" else to_numpy_arrays(x) for name, x in options.items()}
     result = function(*values, **named)
     for out in given:
         if isinstance(out, Array):
-            _replace_memory(out, stand_ins[id(out)])
+            _replace_array_memory(out, stand_ins[id(out)])
 
-    def named_back(x: Any) -> Any:
+    def result_for_caller(x: Any) -> Any:
         return written[id(x)] if id(x) in written and x is not None else to_kernelgraph_arrays(x, device)
 
-    return tuple(map(named_back, result)) if type(result) is tuple else named_back(result)
+    return tuple(map(result_for_caller, result)) if type(result) is tuple else result_for_caller(result)
 
 
 def _check_not_a_view(array: Array) -> None:
@@ -104,7 +104,7 @@ def _check_not_a_view(array: Array) -> None:
         )
 
 
-def _replace_memory(array: Array, host: np.ndarray[Any, Any]) -> None:
+def _replace_array_memory(array: Array, host: np.ndarray[Any, Any]) -> None:
     """Gives an array these values, in memory that nobody else has."""
     new = from_numpy(host, array._device, own=True)
     array._memory, array._event, array._host = new._memory, new._event, None
@@ -114,13 +114,13 @@ def _replace_memory(array: Array, host: np.ndarray[Any, Any]) -> None:
 def _writable_host_view(array: Array) -> np.ndarray[Any, Any] | None:
     """The array's memory, where it is the CPU's and nothing else holds it."""
     held = _ALONE + 1  # the holder's and the array's
-    if not array._device.host_memory or _count_references(_MemoryHolder(array._memory)) > held:
+    if not array._device.host_memory or _reference_count_of_thing(_MemoryHolder(array._memory)) > held:
         return None
     memory: Any = array._memory
     if type(memory) is not NumpyMemory:
-        return array._view()
+        return array._host_view()
     own = memory.array
     alone = (
-        own.base is None and own.flags.writeable and _count_references(_MemoryHolder(own)) == _ALONE + 2
+        own.base is None and own.flags.writeable and _reference_count_of_thing(_MemoryHolder(own)) == _ALONE + 2
     )  # and `own`
     return own if alone else None

@@ -89,7 +89,7 @@ class Stream:
         if isinstance(stream, Stream):
             return stream
         made = cls.__new__(cls)
-        handle = _stream_handle(stream)
+        handle = _native_stream_handle(stream)
         made._device = _gpu_of_stream(device, stream)
         made._stream = made._device.foreign_stream(handle, stream)
         return made
@@ -139,7 +139,7 @@ class Stream:
         return f"<stream {self.handle:#x} on {self.device}>"
 
 
-def _stream_handle(stream: Any) -> int:
+def _native_stream_handle(stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -175,11 +175,11 @@ def stream(stream: Any) -> AbstractContextManager[Stream | None]:
     >>> s.synchronize(), x.tolist()
     (None, [1.0, 1.0])
     """
-    return _selected_stream(None if stream is None else Stream.external(stream))
+    return _put_calls_on_stream(None if stream is None else Stream.external(stream))
 
 
 @contextmanager
-def _selected_stream(chosen: Stream | None) -> Iterator[Stream | None]:
+def _put_calls_on_stream(chosen: Stream | None) -> Iterator[Stream | None]:
     before = context.stream
     context.put(chosen, context.device)
     try:
@@ -244,7 +244,7 @@ def stream_of(library: str, device: Device) -> Any:
         stream = current(module, device.index)
     except Exception:  # it has no GPU, or is still being imported
         return None
-    return device.foreign_stream(_stream_handle(stream), stream)
+    return device.foreign_stream(_native_stream_handle(stream), stream)
 
 
 # what calls do under streams

@@ -32,7 +32,7 @@ from .effects import (
     ReachableState,
     changes_between_snapshots,
     journal_array_writes,
-    restore_snapshot,
+    restore_variables_of_snapshot,
     write_array_value,
 )
 from .merge import BranchMerge, BranchSide
@@ -57,7 +57,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 Part = Callable[[], Any]
 
 
-def is_open(test: Any) -> bool:
+def is_undecided_condition(test: Any) -> bool:
     """Whether arrays of the call decide it."""
     if isinstance(test, LoopSymbolBase):
         return True
@@ -66,8 +66,8 @@ def is_open(test: Any) -> bool:
 
 def if_(test: Any, then: Part, otherwise: Part | None) -> None:
     """`if test: then()`, `else: otherwise()`."""
-    if is_open(test):
-        _join_branches(test, then, otherwise or _nothing)
+    if is_undecided_condition(test):
+        _trace_and_join_branches(test, then, otherwise or _empty_branch)
     elif test:
         then()
     elif otherwise is not None:
@@ -76,60 +76,64 @@ def if_(test: Any, then: Part, otherwise: Part | None) -> None:
 
 def choose(test: Any, then: Part, otherwise: Part) -> Any:
     """`then() if test else otherwise()`."""
-    if is_open(test):
-        return _join_branches(test, then, otherwise)
+    if is_undecided_condition(test):
+        return _trace_and_join_branches(test, then, otherwise)
     return then() if test else otherwise()
 
 
 def and_(first: Any, second: Part) -> Any:
     """`first and second()`."""
-    return _join_branches(first, second, lambda: first) if is_open(first) else first and second()
+    return (
+        _trace_and_join_branches(first, second, lambda: first) if is_undecided_condition(first) else first and second()
+    )
 
 
 def or_(first: Any, second: Part) -> Any:
     """`first or second()`."""
-    return _join_branches(first, lambda: first, second) if is_open(first) else first or second()
+    return (
+        _trace_and_join_branches(first, lambda: first, second) if is_undecided_condition(first) else first or second()
+    )
 
 
 def and_test(first: Any, second: Part) -> Any:
     """`first and second()`, of which only the truth counts."""
-    return choose(first, lambda: _truth_value(second()), _false)
+    return choose(first, lambda: _traced_truth_value(second()), _python_false)
 
 
 def or_test(first: Any, second: Part) -> Any:
     """`first or second()`, of which only the truth counts."""
-    return choose(first, _true, lambda: _truth_value(second()))
+    return choose(first, _python_true, lambda: _traced_truth_value(second()))
 
 
-def _truth_value(value: Any) -> Any:
+def _traced_truth_value(value: Any) -> Any:
     recorder = current_loop_recorder()
-    if recorder is not None and is_open(value):
+    if recorder is not None and is_undecided_condition(value):
         return recorder.map("not_equal", value, 0)
-    return _to_bool(_scalar(value)) if is_open(value) else bool(value)
+    return _bool_of_tracer(_flag_as_scalar(value)) if is_undecided_condition(value) else bool(value)
 
 
-def _true() -> bool:
+def _python_true() -> bool:
     return True
 
 
-def _false() -> bool:
+def _python_false() -> bool:
     return False
 
 
 def not_(value: Any) -> Any:
     """`not value`."""
-    if not is_open(value):
+    if not is_undecided_condition(value):
         return not value
     recorder = current_loop_recorder()
-    return apply("logical_not", _scalar(value)) if recorder is None else recorder.negation(value)
+    return apply("logical_not", _flag_as_scalar(value)) if recorder is None else recorder.negation(value)
 
 
 def any_(*flags: Any) -> Any:
     """Whether one of the flags is set."""
-    known = [f for f in flags if not is_open(f)]
+    known = [f for f in flags if not is_undecided_condition(f)]
     if any(known) or len(known) == len(flags):
         return any(known)
-    found, *others = [f for f in flags if is_open(f)]
+    found, *others = [f for f in flags if is_undecided_condition(f)]
     recorder = current_loop_recorder()
     for flag in others:
         found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
@@ -167,7 +171,7 @@ def is_not(a: Any, b: Any) -> bool:
 
 def assert_(test: Any, fail: Part) -> None:
     """`assert test`, else fail()."""
-    if_(test, _nothing, fail)
+    if_(test, _empty_branch, fail)
 
 
 def call(function: Any, *args: Any, **options: Any) -> Any:
@@ -180,12 +184,12 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     if function is np.ndarray:
         return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
-    if convert is not None and len(args) == 1 and is_open(args[0]):
-        return convert(_scalar(args[0]))
+    if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
+        return convert(_flag_as_scalar(args[0]))
     larger = _LARGER.get(function) if isinstance(function, BuiltinFunctionType) else None
     if larger is not None and args:
-        items = [*args] if len(args) > 1 else _items(args[0])
-        if any(map(is_open, items)):
+        items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
+        if any(map(is_undecided_condition, items)):
             found = items[0]
             for item in items[1:]:
                 found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
@@ -193,38 +197,38 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     return function(*args, **options)
 
 
-def _items(value: Any) -> list[Any]:
+def _items_of_sequence_or_array(value: Any) -> list[Any]:
     """Those of a list or tuple, or of a short array."""
     if isinstance(value, Tracer):
         return [*value] if value.ndim == 1 and len(value) <= SHORT else []
     return [*value] if isinstance(value, (list, tuple)) else []
 
 
-def _to_float(x: Any) -> Any:
+def _float_of_tracer(x: Any) -> Any:
     value = apply("positive", x, dtype=np.float64)._value if x.dtype != bool else x.astype(np.float64)._value
     return Tracer(x._trace, Value(value.number, value.type, float), SCALAR)
 
 
-def _to_int(x: Any) -> Any:
+def _int_of_tracer(x: Any) -> Any:
     if x.dtype.kind == "f":
-        if_(apply("isnan", x), _raiser(ValueError("cannot convert float NaN to integer")), None)
-        if_(apply("isinf", x), _raiser(OverflowError("cannot convert float infinity to integer")), None)
+        if_(apply("isnan", x), _branch_that_raises(ValueError("cannot convert float NaN to integer")), None)
+        if_(apply("isinf", x), _branch_that_raises(OverflowError("cannot convert float infinity to integer")), None)
     value = x.astype(np.int64)._value
     return Tracer(x._trace, Value(value.number, value.type, int), SCALAR)
 
 
-def _to_bool(x: Any) -> Any:
+def _bool_of_tracer(x: Any) -> Any:
     return apply("not_equal", x, 0) if x.dtype != bool else x
 
 
-def _raiser(error: Exception) -> Part:
-    def fail() -> None:
+def _branch_that_raises(error: Exception) -> Part:
+    def raise_branch_error() -> None:
         raise error
 
-    return fail
+    return raise_branch_error
 
 
-_CONVERSIONS: dict[type, Callable[[Any], Any]] = {float: _to_float, int: _to_int, bool: _to_bool}
+_CONVERSIONS: dict[type, Callable[[Any], Any]] = {float: _float_of_tracer, int: _int_of_tracer, bool: _bool_of_tracer}
 _LARGER: dict[Any, Callable[[Any, Any], Any]] = {max: operator.gt, min: operator.lt}
 
 
@@ -246,7 +250,7 @@ def result(value: Any) -> Any:
     """What a function returns."""
     trace = current_trace()
     if trace is not None and trace.returned_later:
-        _give_out(trace, value)
+        _mark_arrays_as_shared(trace, value)
     return None if value is UNSET else value
 
 
@@ -255,10 +259,10 @@ def give_out(value: Part) -> None:
     trace = current_trace()
     if trace is not None and trace.returned_later:
         with suppress(NameError):
-            _give_out(trace, value())
+            _mark_arrays_as_shared(trace, value())
 
 
-def _give_out(trace: Trace, value: Any) -> None:
+def _mark_arrays_as_shared(trace: Trace, value: Any) -> None:
     """From now on others have the arrays in it, which may be arrays that there are already."""
     leaves: list[Any] = []
     flatten(value, leaves)
@@ -280,11 +284,11 @@ def _give_out(trace: Trace, value: Any) -> None:
         firsts[id(first)] = first
         follow.setdefault(id(first), []).append(other)
     trace.note_possible_aliases(
-        [(first, other) for first in firsts.values() for other in _aliases_reached(first, follow)]
+        [(first, other) for first in firsts.values() for other in _possible_aliases_of_array(first, follow)]
     )
 
 
-def _aliases_reached(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
+def _possible_aliases_of_array(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
     """All that follows an array, directly or behind another."""
     found: dict[int, Any] = {}
     todo = [array]
@@ -295,10 +299,10 @@ def _aliases_reached(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
     return [*found.values()]
 
 
-def _nothing() -> None: ...
+def _empty_branch() -> None: ...
 
 
-def _scalar(flag: Tracer) -> Any:
+def _flag_as_scalar(flag: Tracer) -> Any:
     """A flag of shape ()."""
     return flag if flag.shape == () else flag.reshape(())
 
@@ -306,7 +310,7 @@ def _scalar(flag: Tracer) -> Any:
 # decisions on traced values
 
 
-def _join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
+def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     recorder = current_loop_recorder()
     if recorder is not None:
         return recorder.join(test, then, otherwise)
@@ -317,13 +321,13 @@ def _join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
             "compiled, write a loop",
             needs_values=True,
         )
-    nonzero = _to_bool(_scalar(test))
+    nonzero = _bool_of_tracer(_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
     state = ReachableState([then, otherwise])
     first = len(trace.builder.nodes)
     sides = [
-        _trace_branch(trace, state, flag, then),
-        _trace_branch(trace, state, trace.builder.map("logical_not", flag), otherwise),
+        _trace_branch_side(trace, state, flag, then),
+        _trace_branch_side(trace, state, trace.builder.map("logical_not", flag), otherwise),
     ]
     if sides[0].error and sides[1].error:
         raise UnsupportedError("both sides of a decision on a traced value raise; raise after it", needs_values=True)
@@ -333,7 +337,7 @@ def _join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     return _merge_branch_effects(trace, flag, sides, first)
 
 
-def _trace_branch(trace: Trace, state: ReachableState, flag: Value, part: Part) -> BranchSide:
+def _trace_branch_side(trace: Trace, state: ReachableState, flag: Value, part: Part) -> BranchSide:
     before = state.take()
     trace.path.append(flag)
     given, error = None, None
@@ -346,7 +350,7 @@ def _trace_branch(trace: Trace, state: ReachableState, flag: Value, part: Part) 
             if isinstance(raised, NameError) and not trace.half_bound.isdisjoint(str(raised).split("'")):
                 raise  # of a name that has its value where a decision around this one has gone one way
             error = locate_graph_error(raised) if isinstance(raised, GraphError) else raised
-            _raise_where(trace, error)
+            _raise_where_branch_is_taken(trace, error)
         finally:
             trace.path.pop()
     after = state.take()
@@ -356,7 +360,7 @@ def _trace_branch(trace: Trace, state: ReachableState, flag: Value, part: Part) 
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
     for root, old, _ in written.values():
         root._held = old
-    restore_snapshot(before)
+    restore_variables_of_snapshot(before)
     return BranchSide(given, changed, written, noted.made, known, held, error)
 
 
@@ -369,7 +373,7 @@ def _take_branch_effects(trace: Trace, side: BranchSide) -> Any:
     return side.given
 
 
-def _raise_where(trace: Trace, error: Exception) -> None:
+def _raise_where_branch_is_taken(trace: Trace, error: Exception) -> None:
     """The call raises `error` where all flags of the path are set."""
     if trace.handlers:
         raise UnsupportedError(
@@ -422,7 +426,7 @@ def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], fi
         a, b = (side.written[number][2] if number in side.written else old for side in sides)
         helds.append((root, merge.values(a, b)))
     given = merge.pair(sides[0].given, sides[1].given, "the value")
-    merge.finish(_joined_values(trace, flag, merge.both, first))
+    merge.finish(_select_values_by_flag(trace, flag, merge.both, first))
     for slot, pair in pairs:
         found = pair()
         if found is UNSET and not slot.name.startswith(PREFIX):
@@ -433,13 +437,13 @@ def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], fi
     return given()
 
 
-def _joined_values(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
+def _select_values_by_flag(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
     """For each pair of values of one type, the first where the flag is set, else the second."""
     if not both:
         return []
     builder = trace.builder
     if _both_branches_are_cheap(trace, both, first):
-        return [v if v.number == w.number else _select_value(trace, flag, v, w) for v, w in both]
+        return [v if v.number == w.number else _select_value_by_flag(trace, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
     cuts = cut_body_graphs(builder, [[], []], outputs, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
@@ -447,7 +451,7 @@ def _joined_values(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]
     return add_control_flow_node(builder, branch, args)
 
 
-def _select_value(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
+def _select_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
     plain = [Value(x.number, x.type) for x in (v, w)]
     wide = trace.builder.broadcast(flag, v.shape) if v.shape else flag
     return trace.builder.map("where", wide, *plain)

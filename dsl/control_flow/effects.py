@@ -53,13 +53,13 @@ class VariableSlot:
     @property
     def held(self) -> Any:
         """What it holds now; UNSET where that is nothing."""
-        return _contents(self.holder) if isinstance(self.holder, CellType) else self.holder[self.key]
+        return _cell_contents_or_unset(self.holder) if isinstance(self.holder, CellType) else self.holder[self.key]
 
     def put(self, value: Any) -> None:
         if isinstance(self.holder, CellType):
             if value is not UNSET:
                 self.holder.cell_contents = value
-            elif _contents(self.holder) is not UNSET:
+            elif _cell_contents_or_unset(self.holder) is not UNSET:
                 del self.holder.cell_contents
         else:
             self.holder[self.key] = value
@@ -84,7 +84,7 @@ class ReachableState:
         found = StateSnapshot({}, {}, {})
         seen: set[int] = set()
         for function in self._functions:
-            _walk_function(function, found, seen)
+            _walk_closure_of_function(function, found, seen)
         for holder in trace.holders if (trace := current_trace()) is not None else ():  # whatever names them
             _walk_reachable_values(holder, type(holder).__name__, found, seen)
         return found
@@ -110,7 +110,7 @@ def _holder_of_value(value: Any) -> Any:
     if kind is list or kind in _DICTS:
         return value
     known = PLAIN | {Tracer, TracedNumber}
-    if kind in known or issubclass(kind, (LoopSymbolBase, type)) or not _has_attributes(kind):
+    if kind in known or issubclass(kind, (LoopSymbolBase, type)) or not _class_keeps_user_attributes(kind):
         return None
     try:
         return object.__getattribute__(value, "__dict__")
@@ -118,7 +118,7 @@ def _holder_of_value(value: Any) -> Any:
         return None
 
 
-def _has_attributes(kind: type) -> bool:
+def _class_keeps_user_attributes(kind: type) -> bool:
     """Whether objects of a class are the user's, or Python's own for attributes of the user's."""
     return is_user_class(kind) or any((b.__module__, b.__name__) in _NAMESPACES for b in kind.__mro__)
 
@@ -127,19 +127,19 @@ _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collec
 _NAMESPACES |= {("collections", "UserList")}
 
 
-def _walk_function(function: Any, into: StateSnapshot, visited: set[int]) -> None:
+def _walk_closure_of_function(function: Any, into: StateSnapshot, visited: set[int]) -> None:
     if id(function) in visited:
         return
     visited.add(id(function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         slot = VariableSlot(cell, "", name)
         if slot.identity not in into.values:
-            value = _contents(cell)
+            value = _cell_contents_or_unset(cell)
             into.values[slot.identity] = (slot, value)
             _walk_reachable_values(value, name, into, visited)
 
 
-def _contents(cell: CellType) -> Any:
+def _cell_contents_or_unset(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
@@ -151,7 +151,7 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
     if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, LoopSymbolBase) or id(value) in visited:
         return
     if kind is FunctionType:
-        _walk_function(value, into, visited)
+        _walk_closure_of_function(value, into, visited)
         return
     if kind is MethodType:
         _walk_reachable_values(value.__func__, name, into, visited)
@@ -173,10 +173,10 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
         return
     else:
         visited.add(id(value))
-        mark = _state_mark(value, name)
+        mark = _mark_of_object_state(value, name)
         if mark is not None:
             into.others[id(value)] = (value, mark, name)
-        if not _has_attributes(kind) or isinstance(value, type):
+        if not _class_keeps_user_attributes(kind) or isinstance(value, type):
             return
         try:
             held = object.__getattribute__(value, "__dict__")
@@ -192,7 +192,7 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
         _walk_reachable_values(x, label, into, visited)
 
 
-def _state_mark(value: Any, name: str) -> tuple[Any, ...] | None:
+def _mark_of_object_state(value: Any, name: str) -> tuple[Any, ...] | None:
     """What is another one once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
     kind = type(value)
     if isinstance(value, np.ndarray):
@@ -239,7 +239,7 @@ def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
     )
 
 
-def restore_snapshot(then: StateSnapshot) -> None:
+def restore_variables_of_snapshot(then: StateSnapshot) -> None:
     """Puts all back as it was."""
     for holder, held, _ in then.containers.values():
         if isinstance(holder, list):

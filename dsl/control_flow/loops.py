@@ -23,7 +23,7 @@ from ..trace.aliasing import root_of_view
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_loop_recorder, current_trace
 from ..trace.tracer import SCALAR, Tracer
-from .decisions import Part, and_, if_, is_open, not_, raised_in_loop
+from .decisions import Part, and_, if_, is_undecided_condition, not_, raised_in_loop
 from .effects import (
     UNSET,
     ReachableState,
@@ -31,7 +31,7 @@ from .effects import (
     VariableSlot,
     changes_between_snapshots,
     journal_array_writes,
-    restore_snapshot,
+    restore_variables_of_snapshot,
     write_array_value,
 )
 from .rewrite import CONTINUED, PREFIX, VALUE
@@ -71,16 +71,16 @@ def while_(test: Part, body: Part, stop: Part | None = None) -> None:
         return
     while True:
         flag = test()
-        if is_open(flag):
-            _run_while(flag, test, body, stop)
+        if is_undecided_condition(flag):
+            _run_compiled_while_loop(flag, test, body, stop)
             return
         if not flag:
             return
         body()
         stopped = False if stop is None else stop()
-        if is_open(stopped):
+        if is_undecided_condition(stopped):
             going = not_(stopped)
-            _run_while(and_(going, test), test, body, stop)
+            _run_compiled_while_loop(and_(going, test), test, body, stop)
             return
         if stopped:
             return
@@ -98,7 +98,7 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
     for item in items:
         body(item)
         stopped = False if stop is None else stop()
-        if is_open(stopped):
+        if is_undecided_condition(stopped):
             assert stop is not None
             _run_rest_of_loop(iterable, items, body, stop)
             return
@@ -106,13 +106,13 @@ def for_(iterable: Iterable[Any], body: Callable[[Any], Any], stop: Part | None 
             return
 
 
-def _run_while(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
+def _run_compiled_while_loop(flag: Any, test: Part, body: Part, stop: Part | None) -> None:
     """`while test(): body()`, until `stop()`, of which `flag` says whether it begins."""
 
-    def goes_on() -> Any:
+    def while_loop_goes_on() -> Any:
         return test() if stop is None else and_(not_(stop()), test)
 
-    CompiledLoop(flag._trace, goes_on, body).run(flag)
+    CompiledLoop(flag._trace, while_loop_goes_on, body).run(flag)
 
 
 def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Callable[[Any], Any], stop: Part) -> None:
@@ -121,19 +121,19 @@ def _run_rest_of_loop(iterable: Iterable[Any], items: Iterator[Any], body: Calla
     if isinstance(iterable, range) and turns > FEW:
         number, step, last = iterable[-turns], iterable.step, iterable[-1]
 
-        def turn() -> None:
+        def run_range_iteration() -> None:
             nonlocal number
             body(number)
             number = number + step
 
-        def goes_on() -> Any:
+        def range_loop_goes_on() -> Any:
             return and_(not_(stop()), lambda: number <= last if step > 0 else number >= last)
 
         flag = not_(stop())
         trace: Trace = flag._trace
         refusals, watched = len(trace.refusals), len(trace.watched)
         try:
-            CompiledLoop(trace, goes_on, turn).run(flag)
+            CompiledLoop(trace, range_loop_goes_on, run_range_iteration).run(flag)
             return
         except KernelGraphError:  # its body needs to know which turn it is
             if turns > LONGEST:
@@ -237,7 +237,7 @@ class CompiledLoop:
             try:
                 found = self._trace_iteration(before)
             finally:
-                restore_snapshot(before)
+                restore_variables_of_snapshot(before)
         first, stand_ins, outputs = found
         index = placeholder(trace, ITERATION)
         (cut,) = cut_body_graphs(builder, [stand_ins], [outputs], first, index)

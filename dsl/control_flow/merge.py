@@ -74,15 +74,20 @@ class BranchMerge:
         common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
         trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
         for own, side in zip(inside, self._sides, strict=True):
-            self._check_alone({x: holder for x, holder in own.items() if x not in common}, side, name, returned)
+            self._check_container_not_shared(
+                {x: holder for x, holder in own.items() if x not in common}, side, name, returned
+            )
         if trees[0] != trees[1]:
             raise UnsupportedError(
-                f"{_either_description(name, a, b)}; give it the same structure on both sides", needs_values=True
+                f"{_describe_either_branch_value(name, a, b)}; give it the same structure on both sides",
+                needs_values=True,
             )
-        parts = [self._merge_leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
+        parts = [self._merge_branch_leaf(x, y, name, not returned) for x, y in zip(*leaves, strict=True)]
         return lambda: unflatten(trees[0], [part() for part in parts])
 
-    def _check_alone(self, containers: dict[int, int], side: BranchSide, name: str, returned: bool) -> None:
+    def _check_container_not_shared(
+        self, containers: dict[int, int], side: BranchSide, name: str, returned: bool
+    ) -> None:
         """Raises TraceError where a container that is going to be another one is known elsewhere, or has changed."""
         changed = {number for number, _ in side.changed} & {*containers.values()}
         if changed or (not returned and any(side.held[number] > 1 for number in containers)):
@@ -104,30 +109,31 @@ class BranchMerge:
             traced = isinstance(leaf, (Tracer, np.generic)) or type(leaf) is TracedNumber
             node = self._operand_at_branch_end(leaf, not first) if traced else None
             if not isinstance(node, Value):
-                parts.append(_constant(leaf))
+                parts.append(_later_constant(leaf))
                 continue
             zeros = self.trace.builder.broadcast(self.trace.builder.const(0, node.dtype), node.shape)
             plain = Value(node.number, node.type)
             held = self.values(plain, zeros) if first else self.values(zeros, plain)
-            parts.append(self._joined_array(held, node, [leaf, leaf], False))
+            parts.append(self._array_joined_from_branches(held, node, [leaf, leaf], False))
         return lambda: unflatten(tree, [part() for part in parts])
 
-    def _merge_leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
+    def _merge_branch_leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
-            return _constant(a)
+            return _later_constant(a)
         if not (type(a) is type(b) is Tracer):
-            return self._number_or_array(a, b, name, shares)
+            return self._merge_numbers_or_arrays(a, b, name, shares)
         key = id(a), id(b)
         later = self._arrays.get(key)  # two names of one array have one afterwards
         if later is None:
-            later = self._arrays[key] = cache(self._number_or_array(a, b, name, shares))
+            later = self._arrays[key] = cache(self._merge_numbers_or_arrays(a, b, name, shares))
         return later
 
-    def _number_or_array(self, a: Any, b: Any, name: str, shares: bool) -> Later:
+    def _merge_numbers_or_arrays(self, a: Any, b: Any, name: str, shares: bool) -> Later:
         for value in (a, b):
             if not isinstance(value, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
                 raise TraceError(
-                    f"{_either_description(name, a, b)}; only arrays and numbers can depend on one", needs_values=True
+                    f"{_describe_either_branch_value(name, a, b)}; only arrays and numbers can depend on one",
+                    needs_values=True,
                 )
         nodes = [self._operand_at_branch_end(x, side) for side, x in enumerate((a, b))]
         weak = [(isinstance(x, Value) and x.weak is not None) or type(x) in WEAK_DTYPES for x in nodes]
@@ -140,7 +146,7 @@ class BranchMerge:
         strong = {x.dtype for x, w in zip(nodes, weak, strict=True) if not w}
         if strong - {dtype} or len(strong) > 1:
             raise UnsupportedError(
-                f"{_either_description(name, a, b)}; convert one with x.astype(...)", needs_values=True
+                f"{_describe_either_branch_value(name, a, b)}; convert one with x.astype(...)", needs_values=True
             )
         if made[0].shape != made[1].shape:
             raise UnsupportedError(
@@ -153,7 +159,7 @@ class BranchMerge:
         typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
         if not typed.shape:
             typed = with_other_kinds(typed, [*dict.fromkeys(k for x in nodes for k in kinds_of_operand(x))])
-        return self._joined_array(self.values(*plain), typed, [a, b], shares)
+        return self._array_joined_from_branches(self.values(*plain), typed, [a, b], shares)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:
         """The operand that stands for x at the end of a side."""
@@ -166,10 +172,10 @@ class BranchMerge:
             for root, before, _ in written:
                 root._held = before
 
-    def _joined_array(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
+    def _array_joined_from_branches(self, held: Later, like: Value, sides: Sequence[Any], shares: bool) -> Later:
         """The array or scalar of a joined node. shares: it may be an array that was there before."""
 
-        def made() -> Any:
+        def make_joined_array() -> Any:
             value = held()
             scalar = like.shape == () and not any(isinstance(x, Tracer) and x._owner != SCALAR for x in sides)
             found = Tracer(
@@ -179,7 +185,7 @@ class BranchMerge:
                 self._note_joined_aliases(found, sides, shares)
             return found
 
-        return made
+        return make_joined_array
 
     def _note_joined_aliases(self, joined: Tracer, sides: Sequence[Any], now: bool) -> None:
         """Notes which arrays a joined one may be. now: else once it is returned, before which nobody has it."""
@@ -200,15 +206,15 @@ class BranchMerge:
             self.trace.returned_later |= {(id(first), id(other)): (first, other) for first, other in pairs}
 
 
-def _constant(value: Any) -> Later:
+def _later_constant(value: Any) -> Later:
     return lambda: value
 
 
-def _either_description(name: str, a: Any, b: Any) -> str:
-    return f"{name} is {_description(a)} or {_description(b)}, as a traced value decides"
+def _describe_either_branch_value(name: str, a: Any, b: Any) -> str:
+    return f"{name} is {_describe_branch_value(a)} or {_describe_branch_value(b)}, as a traced value decides"
 
 
-def _description(value: Any) -> str:
+def _describe_branch_value(value: Any) -> str:
     if isinstance(value, Tracer):
         return f"{value._value.type}"
     text = repr(value)

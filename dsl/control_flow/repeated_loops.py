@@ -27,7 +27,7 @@ from .effects import (
     VariableSlot,
     changes_between_snapshots,
     journal_array_writes,
-    restore_snapshot,
+    restore_variables_of_snapshot,
     write_array_value,
 )
 from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
@@ -142,7 +142,7 @@ class RepeatedLoop(CompiledLoop):
         try:
             return self._trace_turn(before, as_it_begins)
         finally:
-            restore_snapshot(before)
+            restore_variables_of_snapshot(before)
 
     def _trace_turn(self, before: StateSnapshot, as_it_begins: bool) -> BodyOnce | None:
         """The body, traced with the symbol; None where it has to be traced again. as_it_begins: with what is carried

@@ -34,7 +34,7 @@ def code_with_control_flow_calls(code: CodeType) -> CodeType:
     known = _REWRITTEN.get(key)
     if known is None:
         try:
-            known = _rewrite_code(code)
+            known = _rewrite_control_flow_of_code(code)
         except SourceUnavailable as error:
             known = error
         _REWRITTEN[key] = known
@@ -46,7 +46,7 @@ def code_with_control_flow_calls(code: CodeType) -> CodeType:
 _REWRITTEN: dict[tuple[CodeType, str], CodeType | SourceUnavailable] = {}
 
 
-def _rewrite_code(code: CodeType) -> CodeType:
+def _rewrite_control_flow_of_code(code: CodeType) -> CodeType:
     source = function_source(code)
     node = rewrite_function_tree(source.node)
     made: ast.stmt = node if isinstance(node, ast.FunctionDef) else ast.copy_location(ast.Expr(node), node)
@@ -64,21 +64,21 @@ def _rewrite_code(code: CodeType) -> CodeType:
     bound = source.owner or (made.name if isinstance(made, ast.FunctionDef) else "")
     if bound and bound not in free:  # what it calls so within is a global, itself or not
         body.insert(0, ast.Global([bound]))
-    factory = _function_definition(f"{PREFIX}factory", [], body)
+    factory = _function_definition_node(f"{PREFIX}factory", [], body)
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(factory, source.node)], []))
     flags = code.co_flags & 0x1FF0000
     compiled = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
-    found = next(c for c in _nested_codes(compiled) if c.co_name == code.co_name)
+    found = next(c for c in _code_and_nested_code_objects(compiled) if c.co_name == code.co_name)
     if {*found.co_freevars} != {*code.co_freevars}:
         raise SourceUnavailable("its names are not those of its source")
     return _code_with_name(found, code.co_name, code.co_qualname)
 
 
-def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+def _code_and_nested_code_objects(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _nested_codes(constant)
+            yield from _code_and_nested_code_objects(constant)
 
 
 def _code_with_name(code: CodeType, name: str, qualname: str) -> CodeType:
@@ -120,10 +120,12 @@ class _FunctionRewriter:
 
     def rewritten(self) -> FunctionNode:
         node = self.node
-        own = [*_own_nodes(*(node.body if isinstance(node, ast.FunctionDef) else [node.body]))]
+        own = [
+            *_syntax_nodes_outside_nested_functions(*(node.body if isinstance(node, ast.FunctionDef) else [node.body]))
+        ]
         if any(isinstance(n, _SUSPENDING) for n in own):
             raise SourceUnavailable("it is a generator or a coroutine")
-        if any(_looks_at_names(n) for n in own):
+        if any(_call_looks_at_local_names(n) for n in own):
             raise SourceUnavailable("it looks at its own names (locals(), eval() or the like)")
         if isinstance(node, ast.Lambda):
             node.body = self.expression(node.body)
@@ -138,18 +140,18 @@ class _FunctionRewriter:
         if ast.get_docstring(node, clean=False) is not None:
             head, statements = statements[:1], statements[1:]
         names = {*_names_bound_by(statements)}
-        if _returns_inside(statements):
+        if _statements_contain_return(statements):
             self.returned, self.value = self.fresh("returned"), self.fresh("value")
-            if _falls_through(statements):
+            if _statements_fall_through(statements):
                 last = statements[-1]
                 statements = [*statements, ast.copy_location(ast.Return(ast.Constant(None)), last)]
             head += [
-                _assign_statement(self.returned, ast.Constant(False)),
-                _assign_statement(self.value, _hook_expression("UNSET")),
+                _assign_statement_node(self.returned, ast.Constant(False)),
+                _assign_statement_node(self.value, _control_flow_hook_expression("UNSET")),
             ]
         body, _ = self.block(statements)
         if self.returned:
-            body.append(ast.Return(_call_expression("result", ast.Name(self.value, ast.Load()))))
+            body.append(ast.Return(_hook_call_expression("result", ast.Name(self.value, ast.Load()))))
         declared: list[ast.stmt] = []
         if self.globals:
             declared.append(ast.Global(sorted(self.globals)))
@@ -185,7 +187,7 @@ class _FunctionRewriter:
                 self.depth += 1
                 inner, more = self.block(rest)
                 self.depth -= 1
-                out += [_node_at_place(made, rest[0]) for made in self.unless(jumps, inner)]
+                out += [_node_at_source_place(made, rest[0]) for made in self.unless(jumps, inner)]
                 return out, jumps | more
             if jumps:
                 return out, jumps
@@ -204,15 +206,15 @@ class _FunctionRewriter:
         value = self.expression(s.value) if s.value is not None else ast.Constant(None)
         if not self.depth:
             return [ast.Return(value)], set()
-        return [_assign_statement(self.value, value), _assign_statement(self.returned, ast.Constant(True))], {
+        return [_assign_statement_node(self.value, value), _assign_statement_node(self.returned, ast.Constant(True))], {
             self.returned
         }
 
     def rewrite_Break(self, s: ast.Break) -> tuple[list[ast.stmt], set[str]]:
-        return [_assign_statement(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
+        return [_assign_statement_node(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
 
     def rewrite_Continue(self, s: ast.Continue) -> tuple[list[ast.stmt], set[str]]:
-        return [_assign_statement(self.loops[-1].continued, ast.Constant(True))], {self.loops[-1].continued}
+        return [_assign_statement_node(self.loops[-1].continued, ast.Constant(True))], {self.loops[-1].continued}
 
     def rewrite_AnnAssign(self, s: ast.AnnAssign) -> tuple[list[ast.stmt], set[str]]:
         if not isinstance(s.target, ast.Name):
@@ -229,26 +231,28 @@ class _FunctionRewriter:
         if not __debug__:
             return [s], set()
         test = self.expression(s.test)
-        failing: list[ast.stmt] = [_node_at_place(ast.Assert(ast.Constant(False), s.msg and self.expression(s.msg)), s)]
+        failing: list[ast.stmt] = [
+            _node_at_source_place(ast.Assert(ast.Constant(False), s.msg and self.expression(s.msg)), s)
+        ]
         fail = self.shared(failing, {*_names_bound_by(failing)}, "otherwise")
-        return [fail, ast.Expr(_call_expression("assert_", test, _name_expression(fail)))], set()
+        return [fail, ast.Expr(_hook_call_expression("assert_", test, _name_expression_node(fail)))], set()
 
     def rewrite_If(self, s: ast.If) -> tuple[list[ast.stmt], set[str]]:
         test = self.test(s.test)
         then, jumps = self.part(s.body, "then")
         other, more = self.part(s.orelse, "otherwise") if s.orelse else (None, set())
-        parts = [_name_expression(then), _name_expression(other) if other else ast.Constant(None)]
+        parts = [_name_expression_node(then), _name_expression_node(other) if other else ast.Constant(None)]
         defined: list[ast.stmt] = [then, other] if other else [then]
-        return [*defined, ast.Expr(_call_expression("if_", test, *parts))], jumps | more
+        return [*defined, ast.Expr(_hook_call_expression("if_", test, *parts))], jumps | more
 
     def rewrite_While(self, s: ast.While) -> tuple[list[ast.stmt], set[str]]:
         test = self.part([ast.copy_location(_ExpressionPart(s.test), s.test)], "test")[0]
-        return self.loop(s, "while_", [test], [_name_expression(test)], [])
+        return self.loop(s, "while_", [test], [_name_expression_node(test)], [])
 
     def rewrite_For(self, s: ast.For) -> tuple[list[ast.stmt], set[str]]:
         item = self.fresh("item")
         first = ast.copy_location(ast.Assign([s.target], ast.Name(item, ast.Load())), s.target)
-        return self.loop(s, "for_", [], [_iterable(self.expression(s.iter))], [first], [item])
+        return self.loop(s, "for_", [], [_loop_iterable_expression(self.expression(s.iter))], [first], [item])
 
     def loop(
         self,
@@ -266,15 +270,15 @@ class _FunctionRewriter:
         self.loops.pop()
         out: list[ast.stmt] = []
         if loop.broke in jumps:
-            out.append(_assign_statement(loop.broke, ast.Constant(False)))
+            out.append(_assign_statement_node(loop.broke, ast.Constant(False)))
         if loop.continued in jumps:
             nonlocals = [n for n in body.body if isinstance(n, (ast.Global, ast.Nonlocal))]
             at = len(nonlocals)
-            body.body.insert(at, _assign_statement(loop.continued, ast.Constant(False)))
-            out.append(_assign_statement(loop.continued, ast.Constant(False)))
+            body.body.insert(at, _assign_statement_node(loop.continued, ast.Constant(False)))
+            out.append(_assign_statement_node(loop.continued, ast.Constant(False)))
         stops = sorted(jumps - {loop.continued})
-        stop = [_lambda_expression(_any_flag_expression(stops))] if stops else []
-        out += [*before, body, ast.Expr(_call_expression(hook, *given, _name_expression(body), *stop))]
+        stop = [_lambda_expression_node(_any_flag_expression(stops))] if stops else []
+        out += [*before, body, ast.Expr(_hook_call_expression(hook, *given, _name_expression_node(body), *stop))]
         jumps = jumps - {loop.broke, loop.continued}
         if s.orelse and stops:
             self.depth += 1
@@ -289,11 +293,14 @@ class _FunctionRewriter:
         return out, jumps
 
     def rewrite_Try(self, s: ast.Try) -> tuple[list[ast.stmt], set[str]]:
-        if any(isinstance(n, (ast.Return, ast.Break, ast.Continue)) for n in _own_nodes(*s.finalbody)):
+        if any(
+            isinstance(n, (ast.Return, ast.Break, ast.Continue))
+            for n in _syntax_nodes_outside_nested_functions(*s.finalbody)
+        ):
             raise SourceUnavailable("it jumps out of a finally")
         s.body, jumps = self.block(s.body)
         if s.handlers:
-            s.body = [_node_at_place(_with_statement(_call_expression("handled"), s.body), s.body[0])]
+            s.body = [_node_at_source_place(_with_statement_node(_hook_call_expression("handled"), s.body), s.body[0])]
         if s.orelse and jumps:
             self.depth += 1
             inner, more = self.block(s.orelse)
@@ -325,8 +332,9 @@ class _FunctionRewriter:
         if self.returned not in jumps:
             return []
         return [
-            _node_at_place(
-                ast.Expr(_call_expression("give_out", _lambda_expression(ast.Name(self.value, ast.Load())))), at
+            _node_at_source_place(
+                ast.Expr(_hook_call_expression("give_out", _lambda_expression_node(ast.Name(self.value, ast.Load())))),
+                at,
             )
         ]
 
@@ -344,14 +352,14 @@ class _FunctionRewriter:
         s.bases = [self.expression(base) for base in s.bases]
         for node in ast.walk(s):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                _rewrite_nested(node)
+                _rewrite_nested_function(node)
         return [s], set()
 
     def rewrite_FunctionDef(self, s: ast.FunctionDef) -> tuple[list[ast.stmt], set[str]]:
         s.decorator_list = [self.expression(d) for d in s.decorator_list]
         s.args.defaults = [self.expression(d) for d in s.args.defaults]
         s.args.kw_defaults = [d and self.expression(d) for d in s.args.kw_defaults]
-        _rewrite_nested(s)
+        _rewrite_nested_function(s)
         return [s], set()
 
     def rewrite_AsyncFunctionDef(self, s: ast.AsyncFunctionDef) -> tuple[list[ast.stmt], set[str]]:
@@ -363,7 +371,7 @@ class _FunctionRewriter:
         """Statements as a function that shares this function's names."""
         if isinstance(statements[0], _ExpressionPart):
             value = statements[0].value
-            body: list[ast.stmt] = [_node_at_place(ast.Return(self.test(value)), value)]
+            body: list[ast.stmt] = [_node_at_source_place(ast.Return(self.test(value)), value)]
             stored, jumps = {*_names_bound_by([ast.Expr(value)])}, set[str]()
         else:
             self.depth += 1
@@ -382,17 +390,17 @@ class _FunctionRewriter:
             head.append(ast.Global(outer))
         if inner:
             head.append(ast.Nonlocal(inner))
-        return _function_definition(self.fresh(what), parameters, [*head, *(body or [ast.Pass()])])
+        return _function_definition_node(self.fresh(what), parameters, [*head, *(body or [ast.Pass()])])
 
     def unless(self, flags: set[str], body: list[ast.stmt]) -> list[ast.stmt]:
         rest = self.shared(body, {*_names_bound_by(body)}, "rest")
         return [
             rest,
             ast.Expr(
-                _call_expression(
+                _hook_call_expression(
                     "if_",
-                    _call_expression("not_", _any_flag_expression(sorted(flags))),
-                    _name_expression(rest),
+                    _hook_call_expression("not_", _any_flag_expression(sorted(flags))),
+                    _name_expression_node(rest),
                     ast.Constant(None),
                 )
             ),
@@ -435,45 +443,52 @@ class _ExpressionRewriter(ast.NodeTransformer):
 
     def test(self, node: ast.expr) -> Any:
         """An expression of which only the truth counts: what is joined is a bool."""
-        if isinstance(node, ast.BoolOp) and all(map(_is_movable, node.values[1:])):
-            return self._chain(node, [self.test(value) for value in node.values], "test")
+        if isinstance(node, ast.BoolOp) and all(map(_expression_can_move_into_lambda, node.values[1:])):
+            return self._boolean_operator_as_hook_calls(node, [self.test(value) for value in node.values], "test")
         return self.visit(node)
 
-    def _chain(self, node: ast.BoolOp, values: list[Any], suffix: str) -> Any:
+    def _boolean_operator_as_hook_calls(self, node: ast.BoolOp, values: list[Any], suffix: str) -> Any:
         found = values[-1]
         hook = ("and_" if isinstance(node.op, ast.And) else "or_") + suffix
         for value in reversed(values[:-1]):
-            found = _node_at_place(_call_expression(hook, value, _lambda_expression(found)), node)
+            found = _node_at_source_place(_hook_call_expression(hook, value, _lambda_expression_node(found)), node)
         return found
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         node.test, node.body, node.orelse = self.test(node.test), self.visit(node.body), self.visit(node.orelse)
-        if not (_is_movable(node.body) and _is_movable(node.orelse)):
+        if not (_expression_can_move_into_lambda(node.body) and _expression_can_move_into_lambda(node.orelse)):
             return node
-        return _node_at_place(
-            _call_expression("choose", node.test, _lambda_expression(node.body), _lambda_expression(node.orelse)), node
+        return _node_at_source_place(
+            _hook_call_expression(
+                "choose", node.test, _lambda_expression_node(node.body), _lambda_expression_node(node.orelse)
+            ),
+            node,
         )
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         self.generic_visit(node)
-        return self._chain(node, node.values, "") if all(map(_is_movable, node.values[1:])) else node
+        return (
+            self._boolean_operator_as_hook_calls(node, node.values, "")
+            if all(map(_expression_can_move_into_lambda, node.values[1:]))
+            else node
+        )
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.Not):
             return self.generic_visit(node)
-        return _node_at_place(_call_expression("not_", self.test(node.operand)), node)
+        return _node_at_source_place(_hook_call_expression("not_", self.test(node.operand)), node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
         if len(node.ops) == 1 and (hook := _IDENTITY.get(type(node.ops[0]))) is not None:
             sides = node.left, node.comparators[0]
             known = any(isinstance(side, ast.Constant) for side in sides)  # `x is None`
-            return node if known else _node_at_place(_call_expression(hook, *sides), node)
-        if len(node.ops) == 1 or not all(map(_is_movable, node.comparators)):
+            return node if known else _node_at_source_place(_hook_call_expression(hook, *sides), node)
+        if len(node.ops) == 1 or not all(map(_expression_can_move_into_lambda, node.comparators)):
             return node
         names = ast.Tuple([ast.Constant(type(op).__name__) for op in node.ops], ast.Load())
-        return _node_at_place(
-            _call_expression("compare", node.left, names, *map(_lambda_expression, node.comparators)), node
+        return _node_at_source_place(
+            _hook_call_expression("compare", node.left, names, *map(_lambda_expression_node, node.comparators)), node
         )
 
     def visit_Call(self, node: ast.Call) -> Any:
@@ -481,10 +496,10 @@ class _ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        name = _function_name(node)
+        name = _called_function_name(node)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
-            made = ast.Call(_hook_expression("call"), [node.func, *node.args], node.keywords)
-            return _node_at_place(made, node)
+            made = ast.Call(_control_flow_hook_expression("call"), [node.func, *node.args], node.keywords)
+            return _node_at_source_place(made, node)
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
             parameters = [*own.args.posonlyargs, *own.args.args]
             if parameters:
@@ -493,11 +508,11 @@ class _ExpressionRewriter(ast.NodeTransformer):
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         node.args.defaults = [self.visit(d) for d in node.args.defaults]
-        _rewrite_nested(node)
+        _rewrite_nested_function(node)
         return node
 
 
-def _rewrite_nested(node: Any) -> None:
+def _rewrite_nested_function(node: Any) -> None:
     """A function within, where that can be."""
     if isinstance(node, ast.AsyncFunctionDef):
         return
@@ -511,7 +526,7 @@ def _rewrite_nested(node: Any) -> None:
 # what is in a tree
 
 
-def _own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
+def _syntax_nodes_outside_nested_functions(*nodes: ast.AST) -> Iterator[ast.AST]:
     """These parts of one function and what is in them, without the bodies of functions and classes."""
     todo = [*nodes]
     while todo:
@@ -527,7 +542,7 @@ def _own_nodes(*nodes: ast.AST) -> Iterator[ast.AST]:
 
 def _names_bound_by(statements: Iterable[ast.AST]) -> Iterator[str]:
     """The names that statements bind in their function."""
-    nodes = [*_own_nodes(*statements)]
+    nodes = [*_syntax_nodes_outside_nested_functions(*statements)]
     others = {id(n) for node in nodes if isinstance(node, ast.comprehension) for n in ast.walk(node.target)}
     others |= {id(n.target) for n in nodes if isinstance(n, ast.AnnAssign) and not n.simple and n.value is None}
     for node in nodes:
@@ -544,24 +559,24 @@ def _names_bound_by(statements: Iterable[ast.AST]) -> Iterator[str]:
             yield node.rest
 
 
-def _looks_at_names(node: ast.AST) -> bool:
+def _call_looks_at_local_names(node: ast.AST) -> bool:
     """Whether an expression asks for the names of its frame."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return False
     return node.func.id in _INSPECTORS and not (node.func.id in _OF_OTHERS and node.args)
 
 
-def _returns_inside(statements: Sequence[ast.stmt]) -> bool:
+def _statements_contain_return(statements: Sequence[ast.stmt]) -> bool:
     """Whether a return stands in a part."""
     found = False
     for statement in statements:
-        for node in _own_nodes(statement):
+        for node in _syntax_nodes_outside_nested_functions(statement):
             if isinstance(node, (ast.If, ast.While, ast.For)):
-                found |= any(isinstance(n, ast.Return) for n in _own_nodes(node))
+                found |= any(isinstance(n, ast.Return) for n in _syntax_nodes_outside_nested_functions(node))
     return found
 
 
-def _falls_through(statements: Sequence[ast.stmt]) -> bool:
+def _statements_fall_through(statements: Sequence[ast.stmt]) -> bool:
     """Whether the end of a block may be reached."""
     return not any(_always_leaves_block(s) for s in statements)
 
@@ -571,21 +586,21 @@ def _always_leaves_block(s: ast.stmt) -> bool:
     if isinstance(s, (ast.Return, ast.Raise)):
         return True
     if isinstance(s, ast.If):
-        return bool(s.orelse) and not _falls_through(s.body) and not _falls_through(s.orelse)
+        return bool(s.orelse) and not _statements_fall_through(s.body) and not _statements_fall_through(s.orelse)
     if isinstance(s, ast.While):
         always = isinstance(s.test, ast.Constant) and bool(s.test.value)
-        return always and not any(isinstance(n, ast.Break) for n in _own_nodes(*s.body))
+        return always and not any(isinstance(n, ast.Break) for n in _syntax_nodes_outside_nested_functions(*s.body))
     if isinstance(s, (ast.Try, ast.TryStar)):
         ends = [[*s.body, *s.orelse], *(h.body for h in s.handlers)]
-        return not _falls_through(s.finalbody) or not any(map(_falls_through, ends))
+        return not _statements_fall_through(s.finalbody) or not any(map(_statements_fall_through, ends))
     if isinstance(s, ast.Match):
         last = s.cases[-1]
         whole = last.guard is None and isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None
-        return whole and not any(_falls_through(case.body) for case in s.cases)
+        return whole and not any(_statements_fall_through(case.body) for case in s.cases)
     return False
 
 
-def _is_movable(node: ast.AST) -> bool:
+def _expression_can_move_into_lambda(node: ast.AST) -> bool:
     """Whether an expression means the same in a lambda."""
     return not any(isinstance(n, (ast.NamedExpr, *_SUSPENDING)) for n in ast.walk(node))
 
@@ -593,53 +608,55 @@ def _is_movable(node: ast.AST) -> bool:
 # what is made
 
 
-def _hook_expression(name: str) -> ast.expr:
+def _control_flow_hook_expression(name: str) -> ast.expr:
     return ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
 
 
-def _call_expression(name: str, *args: ast.expr) -> ast.expr:
-    return ast.Call(_hook_expression(name), [*args], [])
+def _hook_call_expression(name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(_control_flow_hook_expression(name), [*args], [])
 
 
-def _iterable(node: ast.expr) -> ast.expr:
+def _loop_iterable_expression(node: ast.expr) -> ast.expr:
     """What a `for` goes over, with `zip` and its like as calls that are still seen when the loop begins."""
-    if not isinstance(node, ast.Call) or _function_name(node) not in ITERATOR_CALLS:
+    if not isinstance(node, ast.Call) or _called_function_name(node) not in ITERATOR_CALLS:
         return node
-    made = ast.Call(_hook_expression("items"), [node.func, *map(_iterable, node.args)], node.keywords)
-    found: ast.expr = _node_at_place(made, node)
+    made = ast.Call(
+        _control_flow_hook_expression("items"), [node.func, *map(_loop_iterable_expression, node.args)], node.keywords
+    )
+    found: ast.expr = _node_at_source_place(made, node)
     return found
 
 
-def _function_name(node: ast.Call) -> str:
+def _called_function_name(node: ast.Call) -> str:
     name: str = getattr(node.func, "id", getattr(node.func, "attr", ""))
     return name
 
 
-def _lambda_expression(node: ast.expr) -> ast.expr:
+def _lambda_expression_node(node: ast.expr) -> ast.expr:
     nothing = ast.arguments([], [], None, [], [], None, [])
-    made: ast.expr = _node_at_place(ast.Lambda(nothing, node), node)
+    made: ast.expr = _node_at_source_place(ast.Lambda(nothing, node), node)
     return made
 
 
 def _any_flag_expression(flags: Sequence[str]) -> ast.expr:
     names = [ast.Name(flag, ast.Load()) for flag in flags]
-    return names[0] if len(names) == 1 else _call_expression("any_", *names)
+    return names[0] if len(names) == 1 else _hook_call_expression("any_", *names)
 
 
-def _with_statement(manager: ast.expr, body: list[ast.stmt]) -> ast.stmt:
+def _with_statement_node(manager: ast.expr, body: list[ast.stmt]) -> ast.stmt:
     return ast.With([ast.withitem(manager)], body)
 
 
-def _assign_statement(name: str, value: ast.expr) -> ast.stmt:
+def _assign_statement_node(name: str, value: ast.expr) -> ast.stmt:
     return ast.Assign([ast.Name(name, ast.Store())], value)
 
 
-def _name_expression(function: ast.FunctionDef | None) -> ast.expr:
+def _name_expression_node(function: ast.FunctionDef | None) -> ast.expr:
     assert function is not None
     return ast.Name(function.name, ast.Load())
 
 
-def _function_definition(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
+def _function_definition_node(name: str, parameters: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
     given = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
     made = ast.parse("def f(): pass").body[0]
     assert isinstance(made, ast.FunctionDef)
@@ -649,7 +666,7 @@ def _function_definition(name: str, parameters: Sequence[str], body: list[ast.st
     return made
 
 
-def _node_at_place(node: Any, where: Any) -> Any:
+def _node_at_source_place(node: Any, where: Any) -> Any:
     _set_source_places(node, where)
     return node
 

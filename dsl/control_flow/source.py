@@ -31,7 +31,7 @@ def function_source(code: CodeType) -> FunctionSource:
     if not lines:
         raise SourceUnavailable("its source is not there")
     text = "".join(lines)
-    found = _parse_source(code.co_filename, text, code.co_flags & _FUTURES)
+    found = _parse_source_file(code.co_filename, text, code.co_flags & _FUTURES)
     if code not in found.codes:
         raise SourceUnavailable("its source has changed, or is made while it is imported")
     places = found.nodes.get((code.co_name, code.co_firstlineno), [])
@@ -49,7 +49,7 @@ class _ParsedFile:
 _FILES: dict[tuple[str, int], tuple[str, _ParsedFile]] = {}
 
 
-def _parse_source(filename: str, text: str, futures: int) -> _ParsedFile:
+def _parse_source_file(filename: str, text: str, futures: int) -> _ParsedFile:
     known = _FILES.get((filename, futures))
     if known is not None and known[0] == text:
         return known[1]

@@ -35,10 +35,10 @@ class UserError(KernelGraphError):
         super().__init__(f"{line or user_line()}: {message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_error, (type(self), str(self)), self.__dict__
+        return _unpickle_error, (type(self), str(self)), self.__dict__
 
 
-def _rebuild_error(kind: type[UserError], text: str) -> UserError:
+def _unpickle_error(kind: type[UserError], text: str) -> UserError:
     """An error that was pickled or copied, whose text has the line already."""
     error = kind.__new__(kind, text)
     super(UserError, error).__init__(text)
@@ -183,7 +183,7 @@ USER_FILES: dict[str, bool] = {}
 _USER_PACKAGES: set[str] = set()
 
 
-def _user_frame() -> FrameType | None:
+def _innermost_user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     known = USER_FILES.get  # without a call for each frame: this runs for each node of a trace
     while frame is not None:
@@ -197,18 +197,18 @@ def _user_frame() -> FrameType | None:
 
 def user_line() -> str:
     """`file.py:LINE` of the innermost frame that is the user's."""
-    frame = _user_frame()
-    return "<unknown>" if frame is None else _shown_line(frame.f_code.co_filename, frame.f_lineno)
+    frame = _innermost_user_frame()
+    return "<unknown>" if frame is None else _source_line_for_error(frame.f_code.co_filename, frame.f_lineno)
 
 
 @lru_cache(4096)
-def _shown_line(filename: str, line: int) -> str:
+def _source_line_for_error(filename: str, line: int) -> str:
     return show_line(filename, line)
 
 
 def warn_user(message: str) -> None:
     """A UserWarning at the user's line."""
-    frame = _user_frame()
+    frame = _innermost_user_frame()
     place = ("<unknown>", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     warnings.warn_explicit(message, UserWarning, *place)
 
@@ -396,7 +396,7 @@ def user_line_reader() -> Callable[[], Line]:
         found = known.get(tuple(key))
         if found is None:
             instructions = tuple(zip(codes, key[1::2], strict=True))
-            place = _source_location(*instructions[0]) if instructions else None
+            place = _source_location_of_instruction(*instructions[0]) if instructions else None
             text = "<unknown>" if place is None else show_line(place.file, place.line)
             found = known[tuple(key)] = Line(text, (instructions,))
         return found
@@ -408,14 +408,15 @@ def paths_of_line(line: str) -> list[tuple[SourceLocation, ...]]:
     """The calls that led to each of a node's lines, the outermost first; of text that knows none, the line alone."""
     if isinstance(line, Line):  # whose places are codes and bytes in them, the innermost first
         return [
-            tuple(_source_location(code, at) for code, at in reversed(instructions)) for instructions in line.places
+            tuple(_source_location_of_instruction(code, at) for code, at in reversed(instructions))
+            for instructions in line.places
         ]
     parts = (part.rpartition(":") for part in line.split(", "))
     return [(SourceLocation(file, int(number), -1, -1, ""),) for file, _, number in parts if number.isdigit()]
 
 
 @lru_cache(4096)
-def _source_location(code: CodeType, at: int) -> SourceLocation:
+def _source_location_of_instruction(code: CodeType, at: int) -> SourceLocation:
     line, end_line, column, end_column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     one = line is not None and line == end_line
     columns = (-1 if column is None else column, end_column if one and end_column is not None else -1)

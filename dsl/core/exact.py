@@ -51,16 +51,16 @@ def _exact_contents(value: Any, inside: tuple[int, ...]) -> Hashable:
         return id(value)
     # The value itself, for what an own __eq__ looks at; of types without attributes, such as Decimal, range and
     # datetime, the text says what equal ones do not share.
-    return value, None if hasattr(value, "__dict__") or _slot_names(type(value)) else repr(value)
+    return value, None if hasattr(value, "__dict__") or _slot_names_of_class(type(value)) else repr(value)
 
 
 def _exact_attributes(value: Any, inside: tuple[int, ...]) -> Hashable:
     named = dict(getattr(value, "__dict__", {}))
-    named |= {name: getattr(value, name) for name in _slot_names(type(value)) if hasattr(value, name)}
+    named |= {name: getattr(value, name) for name in _slot_names_of_class(type(value)) if hasattr(value, name)}
     return tuple((name, exact_key(x, inside)) for name, x in named.items())
 
 
-def _slot_names(kind: type) -> list[str]:
+def _slot_names_of_class(kind: type) -> list[str]:
     found = []
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())

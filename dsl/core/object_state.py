@@ -131,41 +131,49 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
         return "seen", seen[id(value)]
     seen[id(value)] = len(seen)
 
-    def each(values: Any) -> tuple[Any, ...]:
+    def comparable_states(values: Any) -> tuple[Any, ...]:
         return tuple(comparable_state(v, kept, seen) for v in values)
 
     own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, np.ndarray):
-        data = each(value.tolist()) if value.dtype.hasobject else value.tobytes()
-        held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _masks(value)
-        own = value.dtype.str, value.shape, value.strides, data, *each(held)
+        data = comparable_states(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _mask_of_masked_array(value)
+        own = value.dtype.str, value.shape, value.strides, data, *comparable_states(held)
     elif kind is FunctionType:
-        own = id(value), *(each(_function_dependencies(value)) if is_user_file(value.__code__.co_filename) else ())
+        own = (
+            id(value),
+            *(comparable_states(_function_dependencies(value)) if is_user_file(value.__code__.co_filename) else ()),
+        )
     elif isinstance(value, type):
         bases = [b for b in value.__mro__ if is_user_class(b)]
         own = (
             id(value),
-            *(each(x for b in bases for pair in _class_members(b) for x in pair)),
-            *each(_class_if_users(kind)),
+            *(comparable_states(x for b in bases for pair in _class_members(b) for x in pair)),
+            *comparable_states(_class_if_users(kind)),
         )
     elif kind is MappingProxyType or kind in VIEWS:
-        own = kind, each(gc.get_referents(value))
+        own = kind, comparable_states(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
-        own = id(value), *(each((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
+        own = id(value), *(comparable_states((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
     elif kind in _HOLDERS:
-        own = kind, each(getattr(value, name) for name in _HOLDERS[kind])
+        own = kind, comparable_states(getattr(value, name) for name in _HOLDERS[kind])
     elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_immutable_library_class(kind):
         pass
     else:
         base = builtin_container_base(kind)
-        parts = each(container_contents(base, value)) if base is not None else ()
-        own = id(kind), parts, each(_object_attributes(value, kind)), each(_class_if_users(kind))
+        parts = comparable_states(container_contents(base, value)) if base is not None else ()
+        own = (
+            id(kind),
+            parts,
+            comparable_states(_object_attributes(value, kind)),
+            comparable_states(_class_if_users(kind)),
+        )
     return own
 
 
-def _masks(value: np.ndarray[Any, Any]) -> list[Any]:
+def _mask_of_masked_array(value: np.ndarray[Any, Any]) -> list[Any]:
     """The mask of a masked array."""
-    return [mask] if (mask := getattr(value, "_mask", None)) is not None else []
+    return [mask] if (mask := getattr(value, "_mask_of_recorded_array", None)) is not None else []
 
 
 # what holds others, in attributes that are found nowhere else

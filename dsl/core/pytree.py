@@ -75,18 +75,19 @@ def flatten(
         return LEAF
     inside = (*above, id(value))
 
-    def each(values: Any) -> tuple[Tree, ...]:
+    def flatten_children(values: Any) -> tuple[Tree, ...]:
         if stop is None:
             return tuple(flatten(v, leaves, objects, inside, results) for v in values)
         return tuple(
-            _leaf_tree(v, leaves) if stop(v) else flatten(v, leaves, objects, inside, results, stop) for v in values
+            _append_pytree_leaf(v, leaves) if stop(v) else flatten(v, leaves, objects, inside, results, stop)
+            for v in values
         )
 
     if kind is tuple or kind is list:
-        return Tree(kind, (), each(value))
+        return Tree(kind, (), flatten_children(value))
     original = _VARS(kind).get(ORIGINAL, kind)
     if original is dict or original is OrderedDict:
-        return Tree(original, tuple(value), each(value.values()))
+        return Tree(original, tuple(value), flatten_children(value.values()))
     if type(getattr(kind, "__dataclass_fields__", None)) is dict and _is_plain_dataclass(original):
         import dataclasses
 
@@ -97,18 +98,18 @@ def flatten(
             leaves.append(value)
             return LEAF
         names = (*slots, *held)  # a cached property too; not a field that was deleted
-        return Tree(original, names, each(held[n] if n in held else getattr(value, n) for n in names))
+        return Tree(original, names, flatten_children(held[n] if n in held else getattr(value, n) for n in names))
     if original is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):  # past an __iter__ of its own
-        return Tree(original, (), each((list if original is list else tuple).__iter__(value)))
+        return Tree(original, (), flatten_children((list if original is list else tuple).__iter__(value)))
     if objects and is_plain_object(kind):
         held = object.__getattribute__(value, "__dict__")
-        return Tree(kind, tuple(held), each(held.values()))
+        return Tree(kind, tuple(held), flatten_children(held.values()))
     if results and isinstance(value, _CONTAINERS) and (kind is original or is_user_class(original)):
-        tree = _flatten_container(value, original, each)
+        tree = _flatten_python_container(value, original, flatten_children)
         own = _attributes_of_object(value)
-        return Tree(AttributedContainer, tuple(own), (tree, *each(own.values()))) if own else tree
+        return Tree(AttributedContainer, tuple(own), (tree, *flatten_children(own.values()))) if own else tree
     if results and kind is SimpleNamespace:
-        return Tree(kind, tuple(vars(value)), each(vars(value).values()))
+        return Tree(kind, tuple(vars(value)), flatten_children(vars(value).values()))
     if (
         results
         and kind is not original
@@ -118,7 +119,7 @@ def flatten(
         state = value.__getstate__()
         held, filled = state if isinstance(state, tuple) else (state, {})
         own = {**(held or {}), **filled}
-        return Tree(original, tuple(own), each(own.values()))
+        return Tree(original, tuple(own), flatten_children(own.values()))
     leaves.append(value)
     return LEAF
 
@@ -160,12 +161,12 @@ def _is_attributes_only_class(kind: type) -> bool:
     return next(b for b in kind.__mro__ if type(_VARS(b).get("__new__")) is BuiltinFunctionType) is object
 
 
-def _leaf_tree(value: Any, leaves: list[Any]) -> Tree:
+def _append_pytree_leaf(value: Any, leaves: list[Any]) -> Tree:
     leaves.append(value)
     return LEAF
 
 
-def _flatten_container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
+def _flatten_python_container(value: Any, kind: type, each: Callable[[Any], tuple[Tree, ...]]) -> Tree:
     """One of Python's other containers, past an `__iter__` of its own; first comes what it is made with."""
     if isinstance(value, deque):
         return Tree(kind, (), each([value.maxlen, *deque.__iter__(value)]))

@@ -87,7 +87,7 @@ def _make_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
     offset = object.__basicsize__
     read = ctypes.c_void_p.from_address
 
-    def fast(array: np.ndarray[Any, Any]) -> int:
+    def read_data_pointer(array: np.ndarray[Any, Any]) -> int:
         return read(id(array) + offset).value or 0
 
     samples: list[np.ndarray[Any, Any]] = [
@@ -96,10 +96,12 @@ def _make_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
         np.float64(2) * np.ones(()),
         np.eye(5),
     ]
-    return fast if _addresses_agree(fast, samples) else _address_by_ctypes
+    return read_data_pointer if _read_addresses_agree_with_ctypes(read_data_pointer, samples) else _address_by_ctypes
 
 
-def _addresses_agree(fast: Callable[[np.ndarray[Any, Any]], int], samples: list[np.ndarray[Any, Any]]) -> bool:
+def _read_addresses_agree_with_ctypes(
+    fast: Callable[[np.ndarray[Any, Any]], int], samples: list[np.ndarray[Any, Any]]
+) -> bool:
     import platform
 
     if platform.python_implementation() != "CPython":

@@ -23,16 +23,16 @@ _PYTHONS = ("__dict__", "__weakref__", "_abc_impl")
 
 def restorer_of_objects(objects: Iterable[Any]) -> Undo:
     """What puts all of these objects back into the state that they are in now."""
-    steps = [step for value in objects if type(value) not in PLAIN for step in _restoring_steps(value)]
+    steps = [step for value in objects if type(value) not in PLAIN for step in _steps_to_restore_object(value)]
 
-    def undo() -> None:
+    def restore_objects() -> None:
         for step in steps:
             step()
 
-    return undo
+    return restore_objects
 
 
-def _restoring_steps(value: Any) -> Iterator[Undo]:
+def _steps_to_restore_object(value: Any) -> Iterator[Undo]:
     kind = type(value)
     if isinstance(value, type):
         yield partial(_restore_class_members, value, dict(_NAMES(value)))
@@ -47,7 +47,7 @@ def _restoring_steps(value: Any) -> Iterator[Undo]:
     elif kind is partial:
         yield partial(value.__setstate__, (value.func, value.args, value.keywords, vars(value)))
     elif (base := builtin_container_base(kind)) is not None and base not in (tuple, frozenset):
-        yield partial(_restore_container, value, base, _container_items(value, base))
+        yield partial(_restore_container, value, base, _items_of_container(value, base))
     elif issubclass(kind, BaseException):
         yield partial(setattr, value, "args", value.args)
     elif kind is ContextVar:
@@ -119,23 +119,23 @@ def _restore_attributes(value: Any, held: dict[str, Any], then: dict[str, Any]) 
     now = object.__getattribute__(value, "__dict__")
     if now is not held:
         object.__setattr__(value, "__dict__", held)
-    if _identities(held) != _identities(then):
+    if _identities_of_items(held) != _identities_of_items(then):
         held.clear()
         held.update(then)
 
 
-def _container_items(value: Any, base: type) -> Any:
+def _items_of_container(value: Any, base: type) -> Any:
     if base is dict:
         return dict_pairs(value)
     return [*base.__iter__(value)]  # type: ignore[attr-defined]
 
 
-def _identities(names: dict[Any, Any]) -> list[int]:
+def _identities_of_items(names: dict[Any, Any]) -> list[int]:
     return [*map(id, names), *map(id, names.values())]
 
 
 def _restore_container(value: Any, base: Any, then: Any) -> None:
-    now = _container_items(value, base)
+    now = _items_of_container(value, base)
     if base is dict:
         source: Any = OrderedDict if isinstance(value, OrderedDict) else dict
         if [(id(k), id(v)) for k, v in now] != [(id(k), id(v)) for k, v in then]:

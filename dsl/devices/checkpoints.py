@@ -39,8 +39,8 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
     [0.0, 1.0, 2.0, 3.0]
     """
     into, leaves = Path(folder), list[Any]()
-    structure = _describe_structure(values, leaves)
-    arrays = [leaf if isinstance(leaf, Sharded) else _whole_array(leaf) for leaf in leaves]
+    structure = _checkpoint_structure_as_json(values, leaves)
+    arrays = [leaf if isinstance(leaf, Sharded) else _host_array_of_leaf(leaf) for leaf in leaves]
     ranks = _communicator_of_ranks()
     first = ranks is None or ranks.world.rank == 0
     if first:
@@ -51,12 +51,12 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
         if isinstance(array, Sharded):
             for place, part in zip(array.mesh.positions, array.parts, strict=True):
                 if array.axis is not None or place == 0:
-                    _write_part(into / f"{number}.{place}.npy", part.numpy())
+                    _write_checkpoint_part(into / f"{number}.{place}.npy", part.numpy())
         elif first:
-            _write_part(into / f"{number}.0.npy", array)
+            _write_checkpoint_part(into / f"{number}.0.npy", array)
     _wait_for_ranks(ranks, f"kg.save_sharded of {len(leaves)} arrays ends")
     if first:
-        content = {"structure": structure, "arrays": [_array_entry(array) for array in arrays]}
+        content = {"structure": structure, "arrays": [_checkpoint_entry_of_array(array) for array in arrays]}
         unfinished = into / f"{CONTENTS}.new"
         unfinished.write_text(json.dumps(content))
         unfinished.replace(into / CONTENTS)
@@ -82,69 +82,71 @@ def load_sharded(folder: str | os.PathLike[str], mesh: Mesh | None = None) -> An
         content = json.loads((source / CONTENTS).read_text())
     except OSError:
         raise ArgumentsError(f"{source} holds no {CONTENTS}, which kg.save_sharded writes last") from None
-    found = [_load_array(source, number, entry, mesh) for number, entry in enumerate(content["arrays"])]
-    return _rebuild_structure(content["structure"], found)
+    found = [_load_checkpoint_array(source, number, entry, mesh) for number, entry in enumerate(content["arrays"])]
+    return _structure_from_checkpoint_json(content["structure"], found)
 
 
-def _describe_structure(value: Any, leaves: list[Any]) -> Any:
+def _checkpoint_structure_as_json(value: Any, leaves: list[Any]) -> Any:
     """A structure as JSON has it; its leaves are appended."""
     if isinstance(value, dict):
         for key in value:
             if isinstance(key, bool) or not isinstance(key, (str, int)):
                 raise ArgumentsError(f"{key!r} is no key of values that are saved; write a string or a whole number")
-        return {"dict": [[key, _describe_structure(one, leaves)] for key, one in value.items()]}
+        return {"dict": [[key, _checkpoint_structure_as_json(one, leaves)] for key, one in value.items()]}
     for name, kind in CONTAINERS.items():
         if type(value) is kind:
-            return {name: [_describe_structure(one, leaves) for one in value]}
+            return {name: [_checkpoint_structure_as_json(one, leaves) for one in value]}
     leaves.append(value)
     return len(leaves) - 1
 
 
-def _rebuild_structure(structure: Any, arrays: list[Any]) -> Any:
+def _structure_from_checkpoint_json(structure: Any, arrays: list[Any]) -> Any:
     if isinstance(structure, int):
         return arrays[structure]
     ((name, parts),) = structure.items()
     if name == "dict":
-        return {key: _rebuild_structure(one, arrays) for key, one in parts}
-    return CONTAINERS[name](_rebuild_structure(one, arrays) for one in parts)
+        return {key: _structure_from_checkpoint_json(one, arrays) for key, one in parts}
+    return CONTAINERS[name](_structure_from_checkpoint_json(one, arrays) for one in parts)
 
 
-def _whole_array(leaf: Any) -> Host:
+def _host_array_of_leaf(leaf: Any) -> Host:
     """Raises DTypeError for what is no array of numbers."""
     array = np.asarray(leaf)
     return np.asarray(array, checked_dtype(array.dtype.newbyteorder("=")))
 
 
-def _array_entry(array: Sharded | Host) -> dict[str, Any]:
+def _checkpoint_entry_of_array(array: Sharded | Host) -> dict[str, Any]:
     sharded = isinstance(array, Sharded)
     axis = array.axis if isinstance(array, Sharded) else None
     parts = len(array.mesh) if isinstance(array, Sharded) and axis is not None else 1
     return {"shape": array.shape, "dtype": str(array.dtype), "axis": axis, "parts": parts, "sharded": sharded}
 
 
-def _write_part(path: Path, array: Host) -> None:
+def _write_checkpoint_part(path: Path, array: Host) -> None:
     """Dtypes that NumPy's files do not have are written as whole numbers."""
     plain = array if array.dtype.isbuiltin == 1 else np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
     np.save(path, plain)
 
 
-def _load_array(source: Path, number: int, entry: dict[str, Any], mesh: Mesh | None) -> Any:
+def _load_checkpoint_array(source: Path, number: int, entry: dict[str, Any], mesh: Mesh | None) -> Any:
     shape, axis = tuple(entry["shape"]), entry["axis"]
     if mesh is None or not entry["sharded"]:
-        return _read_rows(source, number, entry, 0, shape[axis] if axis is not None else 1)
+        return _read_checkpoint_rows(source, number, entry, 0, shape[axis] if axis is not None else 1)
     if axis is None:
-        return _place_parts([_read_rows(source, number, entry, 0, 1)] * len(mesh.positions), mesh, None)
+        return _sharded_from_parts(
+            [_read_checkpoint_rows(source, number, entry, 0, 1)] * len(mesh.positions), mesh, None
+        )
     local_axis(shape, mesh, axis)
     rows = shape[axis] // len(mesh)
-    parts = [_read_rows(source, number, entry, place * rows, (place + 1) * rows) for place in mesh.positions]
-    return _place_parts(parts, mesh, axis)
+    parts = [_read_checkpoint_rows(source, number, entry, place * rows, (place + 1) * rows) for place in mesh.positions]
+    return _sharded_from_parts(parts, mesh, axis)
 
 
-def _place_parts(parts: list[Host], mesh: Mesh, axis: int | None) -> Sharded:
+def _sharded_from_parts(parts: list[Host], mesh: Mesh, axis: int | None) -> Sharded:
     return Sharded([on_device(p, device) for p, device in zip(parts, mesh.devices, strict=True)], mesh, axis)
 
 
-def _read_rows(source: Path, number: int, entry: dict[str, Any], start: int, stop: int) -> Host:
+def _read_checkpoint_rows(source: Path, number: int, entry: dict[str, Any], start: int, stop: int) -> Host:
     """Rows start to stop along the axis of an array, of the files that hold some; all of what is not in parts."""
     axis, count, dtype = entry["axis"], entry["parts"], checked_dtype(entry["dtype"])
     length = entry["shape"][axis] // count if axis is not None else 1

@@ -31,11 +31,11 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     [3.0, 3.0]
     """
 
-    def reduced(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def all_reduce_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         _check_reduction_operator(op, value)
         return "all_reduce", value.type, {"how": op}
 
-    return _call_on_each_device(x, "all_reduce", reduced)
+    return _call_on_each_device(x, "all_reduce", all_reduce_result_type)
 
 
 def all_gather(x: Any, axis: int = 0) -> Any:
@@ -48,11 +48,11 @@ def all_gather(x: Any, axis: int = 0) -> Any:
     [1.0, 2.0, 1.0, 2.0]
     """
 
-    def gathered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def all_gather_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         at = _collective_axis(value, axis)
-        return "all_gather", _scaled_result(value, {at: (size, 1)}), {"axis": at}
+        return "all_gather", _collective_result_type(value, {at: (size, 1)}), {"axis": at}
 
-    return _call_on_each_device(x, "all_gather", gathered)
+    return _call_on_each_device(x, "all_gather", all_gather_result_type)
 
 
 def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
@@ -65,12 +65,12 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
     [11.0, 22.0]
     """
 
-    def scattered(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def reduce_scatter_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         _check_reduction_operator(op, value)
         at = _check_divisible_axis(value, axis, size)
-        return "reduce_scatter", _scaled_result(value, {at: (1, size)}), {"axis": at, "how": op}
+        return "reduce_scatter", _collective_result_type(value, {at: (1, size)}), {"axis": at, "how": op}
 
-    return _call_on_each_device(x, "reduce_scatter", scattered)
+    return _call_on_each_device(x, "reduce_scatter", reduce_scatter_result_type)
 
 
 def broadcast(x: Any, root: int = 0) -> Any:
@@ -83,10 +83,10 @@ def broadcast(x: Any, root: int = 0) -> Any:
     [2.0, 2.0]
     """
 
-    def copied(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        return "from_root", value.type, {"root": _mesh_position(root, size)}
+    def broadcast_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        return "from_root", value.type, {"root": _checked_mesh_position(root, size)}
 
-    return _call_on_each_device(x, "broadcast", copied)
+    return _call_on_each_device(x, "broadcast", broadcast_result_type)
 
 
 def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
@@ -99,12 +99,12 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
     [1.0, 10.0, 2.0, 20.0]
     """
 
-    def exchanged(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def all_to_all_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         split, join = _check_divisible_axis(value, split_axis, size), _collective_axis(value, concat_axis)
         scale = {split: (1, size), join: (size, 1)} if split != join else {}
-        return "all_to_all", _scaled_result(value, scale), {"split": split, "join": join}
+        return "all_to_all", _collective_result_type(value, scale), {"split": split, "join": join}
 
-    return _call_on_each_device(x, "all_to_all", exchanged)
+    return _call_on_each_device(x, "all_to_all", all_to_all_result_type)
 
 
 def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
@@ -118,15 +118,15 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     [2.0, 1.0]
     """
 
-    def sent(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def permute_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
             raise OptionError(f"pairs={pairs!r}: write (source, target) pairs of places in the mesh, as in [(0, 1)]")
-        found = tuple((_mesh_position(a, size), _mesh_position(b, size)) for a, b in pairs)
+        found = tuple((_checked_mesh_position(a, size), _checked_mesh_position(b, size)) for a, b in pairs)
         if len({b for _, b in found}) < len(found) or len({a for a, _ in found}) < len(found):
             raise OptionError(f"pairs={pairs!r}: a device sends once and is sent to once")
         return "exchange", value.type, {"pairs": found}
 
-    return _call_on_each_device(x, "permute", sent)
+    return _call_on_each_device(x, "permute", permute_result_type)
 
 
 Typed = Callable[[Value, int], tuple[str, ArrayType, dict[str, Any]]]
@@ -173,12 +173,12 @@ def _check_divisible_axis(value: Value, axis: int, size: int) -> int:
     return at
 
 
-def _scaled_result(value: Value, scale: dict[int, tuple[int, int]]) -> ArrayType:
+def _collective_result_type(value: Value, scale: dict[int, tuple[int, int]]) -> ArrayType:
     shape = tuple(n * scale.get(i, (1, 1))[0] // scale.get(i, (1, 1))[1] for i, n in enumerate(value.shape))
     return ArrayType(shape, value.dtype)
 
 
-def _mesh_position(number: int, size: int) -> int:
+def _checked_mesh_position(number: int, size: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < size:
         raise OptionError(f"{number!r} is none of the {size} devices of the mesh")
     return number

@@ -31,11 +31,11 @@ from ..core.spec import Spec, kernel_readable_copy, spec_of
 from ..jit.launcher import Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
-from ..jit.write_back import assign, may_assign
+from ..jit.write_back import assign_to_callers_array, may_assign
 from .device_plans import DevicePlanMaker, placed_plan
 
 
-def make_ready(
+def make_device_plans_ready(
     plan: MultiDevicePlan, communicator: RankCommunicator | None = None
 ) -> tuple[list[Device], MultiDeviceExecutable]:
     """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for. Raises PlanError,
@@ -61,10 +61,10 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
             )
         return versions.on_one_device(captured, leaves)
     placement = placed_plan(captured.graph, places, DevicePlanMaker(versions.options))
-    alone = not explicit and kind_is_shared(places)
+    alone = not explicit and devices_share_one_kind(places)
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)
-    devices, executable = make_ready(placement.plan)
+    devices, executable = make_device_plans_ready(placement.plan)
     text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, devices))}"
     versions.note(SpecializationEvent("compiled", text))
     run = DeviceCall(captured, placement.plan, devices, executable)
@@ -77,7 +77,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
     return DeviceTrialCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
 
 
-def kind_is_shared(places: Sequence[tuple[str, int]]) -> bool:
+def devices_share_one_kind(places: Sequence[tuple[str, int]]) -> bool:
     """Whether the devices are one machine's cores, which gain nothing from being several."""
     return DEVICES[places[0][0]].host_memory
 
@@ -90,11 +90,11 @@ class DeviceTrialCall(Launcher):
     __slots__ = ("_candidates", "_lock", "_versions", "tuner")
 
     def __init__(self, versions: Specializations, candidates: Sequence[Launcher], start: int) -> None:
-        super().__init__(self._run, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
+        super().__init__(self._run_next_trial, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
         self._versions, self._candidates, self._lock = versions, candidates, threading.Lock()
         self.tuner = PlanTuner(("one device", "several devices"), start)
 
-    def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+    def _run_next_trial(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
         tuner = self.tuner
         with self._lock:
             number = None if caller or settings.engine != "async" else tuner.next_candidate()
@@ -109,10 +109,10 @@ class DeviceTrialCall(Launcher):
         with self._lock:
             tuner.add_sample(number, math.nan if busy or failed else took)
             if tuner.winner is not None:
-                self._settle(self._candidates[tuner.winner])
+                self._replace_by_trial_winner(self._candidates[tuner.winner])
         return result
 
-    def _settle(self, winner: Launcher) -> None:
+    def _replace_by_trial_winner(self, winner: Launcher) -> None:
         entries = self._versions.entries
         for key, entry in list(entries.items()):
             if entry is self:
@@ -163,14 +163,14 @@ class DeviceCall:
             new, at = results[output], leaves[leaf]
             if type(at) is Array and at._device is not new._device:
                 new = new.to_device(name_of(at._device))
-            assign(at, new)
+            assign_to_callers_array(at, new)
         for which, watcher in captured.watched:
             watcher([results[i] for i in which])
-        found = [self._result(kind, x, results, leaves, numbers) for kind, x in captured.results]
+        found = [self._result_leaf(kind, x, results, leaves, numbers) for kind, x in captured.results]
         return unflatten(captured.tree, found)
 
     @staticmethod
-    def _result(kind: str, x: Any, arrays: Sequence[Array], leaves: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    def _result_leaf(kind: str, x: Any, arrays: Sequence[Array], leaves: Sequence[Any], numbers: Sequence[Any]) -> Any:
         if kind == "array":
             return arrays[x]
         if kind == "number":
@@ -196,13 +196,13 @@ def run_plan(
         stream.synchronize()
     while True:
         try:
-            return _run(plan, devices, executable, given, numbers, specs, caller)
+            return _run_plan_on_devices(plan, devices, executable, given, numbers, specs, caller)
         except OutOfMemory:
             if not free_memory_in_flight():
                 raise
 
 
-def _run(
+def _run_plan_on_devices(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
     executable: MultiDeviceExecutable,

@@ -59,7 +59,9 @@ class DevicePlanMaker:
             if isinstance(step, RankCollective):
                 steps.append(Collective(*(getattr(step, n) for n in RankCollective.__slots__)))
                 continue
-            plan = self._part(step.graph, devices[step.slot], surroundings_of_part(partition, step, devices))
+            plan = self._plan_of_device_part(
+                step.graph, devices[step.slot], surroundings_of_part(partition, step, devices)
+            )
             if id(plan) not in parts:
                 parts[id(plan)] = len(plans)
                 plans.append(plan)
@@ -67,7 +69,7 @@ class DevicePlanMaker:
         values = tuple(DeviceValue(bytes_of_value_type(v.type), v.slot, v.source) for v in partition.values)
         return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks)
 
-    def _part(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
+    def _plan_of_device_part(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
         kind = device[0]
         gpu = gpu_at(device)
         found = self._plans.get((graph, device, surroundings))

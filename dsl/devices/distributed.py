@@ -93,7 +93,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1 or not callable(run):
         raise OptionError(f"run_threads({size!r}, {run!r}): write a number of ranks, 1 or more, and a function")
 
-    def live(world: World) -> Result:
+    def live_as_rank_of_world(world: World) -> Result:
         communicator = _thread.communicator = RankCommunicator(world)
         try:
             result = run()
@@ -102,7 +102,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
         finally:
             _thread.communicator = None
 
-    return run_ranks_as_threads(size, live)
+    return run_ranks_as_threads(size, live_as_rank_of_world)
 
 
 def current() -> RankCommunicator:
@@ -138,7 +138,7 @@ def barrier() -> None:
 def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
     """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
     communicator, array = current(), np.asarray(x)
-    dtype, agreement = _reduction(op, array.dtype, array.shape)
+    dtype, agreement = _reduction_dtype_and_agreement(op, array.dtype, array.shape)
     given = np.ascontiguousarray(array, dtype).reshape(-1)
     result = np.empty(given.size, dtype)
     if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
@@ -149,7 +149,9 @@ def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
 
 
 @lru_cache(maxsize=512)
-def _reduction(op: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[np.dtype[Any], Agreement]:
+def _reduction_dtype_and_agreement(
+    op: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> tuple[np.dtype[Any], Agreement]:
     """In which dtype arrays are joined, and what ranks agree on. float16 is joined as float32, bool as uint8, which MPI
     has. Raises OptionError, DTypeError."""
     if op not in JOINS:
@@ -163,43 +165,43 @@ def _reduction(op: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[n
 
 def all_gather(x: Any) -> np.ndarray[Any, Any]:
     """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
-    communicator, given = current(), _plain(x)
+    communicator, given = current(), _contiguous_array_to_send(x)
     result = np.empty((communicator.world.size, *given.shape), given.dtype)
 
-    def copied(contents: Host) -> None:
-        _bytes(result).reshape(contents.shape)[...] = contents
+    def copy_gathered_contents(contents: Host) -> None:
+        _bytes_of_array(result).reshape(contents.shape)[...] = contents
 
-    _exchange(
+    _exchange_with_ranks(
         communicator,
         "kg.distributed.all_gather",
         given,
-        copied,
-        lambda: communicator.world.all_gather(_bytes(given), _bytes(result)),
+        copy_gathered_contents,
+        lambda: communicator.world.all_gather(_bytes_of_array(given), _bytes_of_array(result)),
     )
     return result.reshape((communicator.world.size, *np.shape(x)))
 
 
 def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
     """The array of one rank, on each; all have arrays of one shape and dtype. Raises PlanError, RankError."""
-    communicator, given = current(), _plain(x)
+    communicator, given = current(), _contiguous_array_to_send(x)
     if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < communicator.world.size:
         raise OptionError(f"root={root!r} is none of the {communicator.world.size} ranks")
     result = np.array(given)
 
-    def copied(contents: Host) -> None:
-        _bytes(result)[...] = contents[root]
+    def copy_root_contents(contents: Host) -> None:
+        _bytes_of_array(result)[...] = contents[root]
 
-    _exchange(
+    _exchange_with_ranks(
         communicator,
         f"kg.distributed.broadcast from {root}",
         given,
-        copied,
-        lambda: communicator.world.broadcast(_bytes(result), root),
+        copy_root_contents,
+        lambda: communicator.world.broadcast(_bytes_of_array(result), root),
     )
     return result.reshape(np.shape(x))
 
 
-def _plain(x: Any) -> Host:
+def _contiguous_array_to_send(x: Any) -> Host:
     """A C-contiguous array with at least one axis, whose bytes may travel. Raises DTypeError."""
     given = np.ascontiguousarray(x)
     if given.dtype.hasobject:
@@ -207,17 +209,17 @@ def _plain(x: Any) -> Host:
     return given
 
 
-def _bytes(array: Host) -> Host:
+def _bytes_of_array(array: Host) -> Host:
     return array.reshape(-1).view(np.uint8)
 
 
-def _exchange(
+def _exchange_with_ranks(
     communicator: RankCommunicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
 ) -> None:
     """What a small array needs is in the message in which the ranks agree."""
     agreement = agreement_on_one(name, given.dtype, given.shape)
     if given.nbytes <= CONTENT_BYTES:
-        communicator.run(agreement, small, _bytes(given))
+        communicator.run(agreement, small, _bytes_of_array(given))
     else:
         communicator.run(agreement, lambda _: large())
 

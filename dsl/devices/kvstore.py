@@ -58,7 +58,9 @@ class KVStore:
         self._states: dict[Part, list[Any]] = {}
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
-        self._servers = StoreWorker(self._ranks, self._update) if self._ranks and kind == "dist_async" else None
+        self._servers = (
+            StoreWorker(self._ranks, self._update_stored_value) if self._ranks and kind == "dist_async" else None
+        )
 
     @property
     def rank(self) -> int:
@@ -73,34 +75,34 @@ class KVStore:
     def init(self, key: Any, value: Any) -> None:
         """Give keys their first values; of ranks all call it, and rank 0's count. key, value: one of each, or lists of
         both. Raises ArgumentsError."""
-        for one, given in self._pairs(key, value, "init"):
+        for one, given in self._keys_with_values(key, value, "init"):
             with self._lock:
                 if one in self._specs:
                     raise ArgumentsError(f"key {one!r} has a value already; push to it")
-                first = self._own(given[0] if isinstance(given, (list, tuple)) else given)
+                first = self._own_copy_of_value(given[0] if isinstance(given, (list, tuple)) else given)
                 self._specs[one] = first._spec
                 if self._servers is not None:
                     self._servers.init(one, first.numpy())
                 elif self._ranks is not None:
-                    self._values[one] = self._own(broadcast(first.numpy()))
+                    self._values[one] = self._own_copy_of_value(broadcast(first.numpy()))
                 else:
                     self._values[one] = first
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Join the arrays of a key (one, or a list of one from each device) by their sum, and give it to the updater;
         without one the sum is the key's new value. Raises ArgumentsError, ShapeError."""
-        for one, given in self._pairs(key, value, "push"):
+        for one, given in self._keys_with_values(key, value, "push"):
             with self._lock:
                 if self._servers is not None:
                     self._push_to_servers(self._servers, one, given)
                     continue
-                joined = self._sum(one, given)
+                joined = self._sum_of_pushed_arrays(one, given)
                 if self._ranks is not None and self._ranks.world.size > 1:
                     joined = self._sum_over_ranks(self._ranks, one, joined)
                 if self._updater is None:
-                    self._values[one] = self._own(joined)
+                    self._values[one] = self._own_copy_of_value(joined)
                 else:
-                    self._update((one, 0), joined, self._values[one])
+                    self._update_stored_value((one, 0), joined, self._values[one])
 
     def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
@@ -108,15 +110,15 @@ class KVStore:
         if out is None:
             keys = key if isinstance(key, (list, tuple)) else [key]
             with self._lock:
-                values = [self._stored(one) for one in keys]
+                values = [self._stored_value_of_key(one) for one in keys]
             found = values if self._servers else [_copy_to_device(name_of(one._device))(one) for one in values]
             return found if isinstance(key, (list, tuple)) else found[0]
-        for one, given in self._pairs(key, out, "pull"):
+        for one, given in self._keys_with_values(key, out, "pull"):
             with self._lock:
-                if self._servers is not None and self._is_alike(one, given):
+                if self._servers is not None and self._lies_like_stored_value(one, given):
                     self._servers.pull(one, given)
                     continue
-                stored = self._stored(one)
+                stored = self._stored_value_of_key(one)
                 for target in given if isinstance(given, (list, tuple)) else [given]:
                     _assign_stored_value(target, stored)
         return None
@@ -210,13 +212,13 @@ class KVStore:
         self._spec(key)
         if self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
-        if self._is_alike(key, given):
+        if self._lies_like_stored_value(key, given):
             servers.push(key, lambda: given, True)
         else:
-            joined = self._sum(key, given)
+            joined = self._sum_of_pushed_arrays(key, given)
             servers.push(key, joined.numpy, joined.is_ready())
 
-    def _is_alike(self, key: Key, given: Any) -> bool:
+    def _lies_like_stored_value(self, key: Key, given: Any) -> bool:
         """Whether this is a NumPy array that lies in memory as the key's value does."""
         spec = self._spec(key)
         return (
@@ -226,7 +228,7 @@ class KVStore:
             and given.flags.c_contiguous
         )
 
-    def _update(self, part: Part, joined: Any, stored: Any) -> None:
+    def _update_stored_value(self, part: Part, joined: Any, stored: Any) -> None:
         """stored: an Array, or on a server a NumPy array; it is changed in place."""
         made = self._compiled.get(part)
         if made is None:
@@ -234,12 +236,12 @@ class KVStore:
             if updater is None:
                 raise ArgumentsError("this rank has set no updater")
 
-            def update(pushed: Any, stored: Any, *states: Any) -> None:
+            def call_updater(pushed: Any, stored: Any, *states: Any) -> None:
                 updater(key, pushed, stored, *states)
 
-            update.__name__ = getattr(updater, "__name__", "update")
+            call_updater.__name__ = getattr(updater, "__name__", "update")
             device = name_of(stored._device) if isinstance(stored, Array) else "cpu"
-            made = self._compiled[part] = KernelGraph(update, device=device)
+            made = self._compiled[part] = KernelGraph(call_updater, device=device)
         states = self._states.get(part)
         if states is None:
             zeros = np.zeros(stored.shape, stored.dtype)
@@ -265,7 +267,7 @@ class KVStore:
         result = Array(target, given._spec, given._device, event)
         return result if narrow is None else result.astype(narrow)
 
-    def _sum(self, key: Key, given: Any) -> Array:
+    def _sum_of_pushed_arrays(self, key: Key, given: Any) -> Array:
         """In the order of the list, whichever array is there first."""
         spec = self._spec(key)
         parts = list(given.parts) if isinstance(given, Sharded) else given
@@ -284,13 +286,13 @@ class KVStore:
             return moved[0]
         return _sum_of_arrays(at, len(moved))(moved)  # type: ignore[no-any-return]
 
-    def _own(self, value: Any) -> Array:
+    def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
         found = value.parts[0] if isinstance(value, Sharded) else value
         moved = asarray(found, device="cpu") if self.type == "local" or self._servers else asarray(found)
         return _copy_to_device(name_of(moved._device))(moved) if moved is found else moved
 
-    def _stored(self, key: Key) -> Array:
+    def _stored_value_of_key(self, key: Key) -> Array:
         spec = self._spec(key)
         if self._servers is None:
             return self._values[key]
@@ -305,7 +307,7 @@ class KVStore:
             raise ArgumentsError(f"key {key!r} has no value; write store.init({key!r}, value)") from None
 
     @staticmethod
-    def _pairs(keys: Any, values: Any, what: str) -> list[tuple[Key, Any]]:
+    def _keys_with_values(keys: Any, values: Any, what: str) -> list[tuple[Key, Any]]:
         """Each key and what belongs to it. Raises ArgumentsError."""
         several = isinstance(keys, (list, tuple))
         if several and (not isinstance(values, (list, tuple)) or len(keys) != len(values)):

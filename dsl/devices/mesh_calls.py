@@ -27,13 +27,13 @@ from ..core.errors import ArgumentsError, OptionError, ShapeError, UserError, lo
 from ..core.pytree import Tree, unflatten
 from ..core.spec import Spec, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
-from ..jit.options import Options, checked
+from ..jit.options import Options, checked_kernel_graph_options
 from ..jit.pickling import PicklableFunction
-from ..jit.signature import LEAF_TYPES, FunctionParameters, check_function, is_number, take_apart, to_leaf
+from ..jit.signature import LEAF_TYPES, FunctionParameters, check_function, flatten_call_arguments, is_number, to_leaf
 from ..jit.specializations import Specializations, remember_in_bounded_cache
 from ..jit.trace_function import UnfinishedFunction
 from ..jit.traced_function import TracedFunction
-from .device_calls import make_ready, run_plan
+from .device_calls import make_device_plans_ready, run_plan
 from .device_plans import DevicePlanMaker
 from .mesh import Mesh, Sharded, local_axis, part_for_mesh_device
 
@@ -71,7 +71,7 @@ class MeshFunction(PicklableFunction):
         if options.get("untraceable") == "split":
             raise OptionError("a function with mesh= cannot be split, since devices could decide differently")
         self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
-        self._options: Options = checked(**{**options, "device": mesh.names})
+        self._options: Options = checked_kernel_graph_options(**{**options, "device": mesh.names})
         self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
         self._parameters = FunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
@@ -87,9 +87,9 @@ class MeshFunction(PicklableFunction):
         if context.trace is not None:
             raise ArgumentsError(f"{self._parameters.name} runs on a mesh, which a traced function cannot call")
         try:
-            if not (options or settings.special) and (known := self._known_call(args)) is not None:
+            if not (options or settings.special) and (known := self._cached_mesh_executable(args)) is not None:
                 given = [args[leaf].parts[place] for leaf, place in known.parts]
-                return self._run(known, given, ())
+                return self._run_mesh_executable(known, given, ())
             args, options = self._parameters.bind(args, options)
             return self._call_with_properties(args, options)
         except UserError as error:
@@ -101,18 +101,18 @@ class MeshFunction(PicklableFunction):
     def _call_with_properties(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call, again with each cached property of an argument that its trace needs."""
         try:
-            return self._call(args, options)
+            return self._call_on_mesh(args, options)
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
         except NeedCachedProperty as need:
-            with need.computed((args, options), take_apart(self._parameters, args, options, False)[0]):
+            with need.computed((args, options), flatten_call_arguments(self._parameters, args, options, False)[0]):
                 return self._call_with_properties(args, options)
 
     def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
         """The plan of a call: the plans of its parts on each device, and the copies between them."""
         try:
-            tree, _, local, _ = self._taken(*self._parameters.bind(args, options))
-            return self._ready_for(tree, local, ()).plan
+            tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
+            return self._mesh_executable_for_arguments(tree, local, ()).plan
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
 
@@ -120,15 +120,17 @@ class MeshFunction(PicklableFunction):
         """What was traced and compiled so far, and which guards failed."""
         return "\n".join(event.text for event in self._versions.log)
 
-    def _call(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _call_on_mesh(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if settings.disable:
             raise ArgumentsError("a function on a mesh does not run with KERNELGRAPH_DISABLE=1")
-        tree, leaves, local, axes = self._taken(args, options)
-        found = self._ready_for(tree, local, ())
+        tree, leaves, local, axes = self._mesh_argument_leaves(args, options)
+        found = self._mesh_executable_for_arguments(tree, local, ())
         try:
             numbers = found.captured.host(local)
         except Exception:  # which do not fit the trace: they are taken by value
-            found = self._ready_for(tree, local, [i for i, leaf in enumerate(local) if is_number(leaf)])
+            found = self._mesh_executable_for_arguments(
+                tree, local, [i for i, leaf in enumerate(local) if is_number(leaf)]
+            )
             numbers = found.captured.host(local)
         mesh, own = self._mesh, found.captured.arrays
         given = [
@@ -137,11 +139,11 @@ class MeshFunction(PicklableFunction):
             else kernel_readable_copy(own[leaf - len(leaves)])
             for leaf, place in found.parts
         ]
-        if not (own or found.takes_numbers) and (key := self._key_of(leaves)) is not None:
+        if not (own or found.takes_numbers) and (key := self._key_of_mesh_arguments(leaves)) is not None:
             remember_in_bounded_cache(self._known, (*key, len(args)), found)
-        return self._run(found, given, numbers)
+        return self._run_mesh_executable(found, given, numbers)
 
-    def _key_of(self, given: Sequence[Any]) -> tuple[Any, ...] | None:
+    def _key_of_mesh_arguments(self, given: Sequence[Any]) -> tuple[Any, ...] | None:
         """What tells calls apart that give nothing but arrays on the mesh; None for others."""
         mesh, key = self._mesh, []
         for x in given:
@@ -150,13 +152,13 @@ class MeshFunction(PicklableFunction):
             key.append((x.parts[0]._spec, x.axis))
         return tuple(key)
 
-    def _known_call(self, args: tuple[Any, ...]) -> MeshExecutable | None:
+    def _cached_mesh_executable(self, args: tuple[Any, ...]) -> MeshExecutable | None:
         """What runs a call, if there was one like it, and it is still right."""
-        key = self._key_of(args)
+        key = self._key_of_mesh_arguments(args)
         found = None if key is None else self._known.get((*key, len(args)))
         return found if found is not None and found.captured.guards.hold() else None
 
-    def _run(self, ready: MeshExecutable, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    def _run_mesh_executable(self, ready: MeshExecutable, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
         captured, count = ready.captured, len(self._mesh.positions)
         arrays = run_plan(ready.plan, ready.devices, ready.executable, given, numbers, ready.specs)
         results: list[Any] = []
@@ -167,11 +169,11 @@ class MeshFunction(PicklableFunction):
                 results.append(numbers[x] if kind == "number" else x)
         return unflatten(captured.tree, results)
 
-    def _taken(
+    def _mesh_argument_leaves(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
         """The structure of the arguments, their leaves, what one device has of each, and their axes."""
-        tree, leaves = take_apart(self._parameters, args, options, False)
+        tree, leaves = flatten_call_arguments(self._parameters, args, options, False)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
         axes: list[int | None] = []
@@ -182,7 +184,7 @@ class MeshFunction(PicklableFunction):
         local = []
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Sharded):
-                local.append(self._local(leaf, axes[i]))
+                local.append(self._spec_on_one_device(leaf, axes[i]))
                 axes[i] = leaf.axis
                 continue
             leaf = leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf)
@@ -197,7 +199,7 @@ class MeshFunction(PicklableFunction):
                 local.append(leaf)
         return tree, leaves, local, axes
 
-    def _local(self, given: Sharded, axis: int | None) -> Spec:
+    def _spec_on_one_device(self, given: Sharded, axis: int | None) -> Spec:
         if given.mesh != self._mesh:
             raise ArgumentsError(f"an argument is on {given.mesh}, and {self._parameters.name} runs on {self._mesh}")
         if axis is not None:
@@ -208,27 +210,27 @@ class MeshFunction(PicklableFunction):
             )
         return given.parts[0]._spec
 
-    def _ready_for(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> MeshExecutable:
+    def _mesh_executable_for_arguments(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> MeshExecutable:
         """What runs a call. known: the numbers to take by value."""
         with self._lock, _is_on_mesh(self._mesh):
             try:
                 captured = self._versions.trace(tree, local, frozenset(known))[0]
             except NeedOpenedArguments:
-                raise self._changes_arguments() from None
+                raise self._argument_assignment_error() from None
             found = self._ready.get(id(captured))
             if found is None or found.captured is not captured:
-                found = self._made(captured, len(local))
+                found = self._make_mesh_executable(captured, len(local))
                 remember_in_bounded_cache(self._ready, id(captured), found)
             return found
 
-    def _changes_arguments(self) -> ArgumentsError:
+    def _argument_assignment_error(self) -> ArgumentsError:
         name = self._parameters.name
         return ArgumentsError(f"{name} assigns to an argument, of which each device has a copy; return the new one")
 
-    def _made(self, captured: TracedFunction, leaves: int) -> MeshExecutable:
+    def _make_mesh_executable(self, captured: TracedFunction, leaves: int) -> MeshExecutable:
         """leaves: how many a call has."""
         if captured.assigned:
-            raise self._changes_arguments()
+            raise self._argument_assignment_error()
         if captured.watched:
             raise ArgumentsError("kg.debug looks at the values of one device; leave it out of functions on a mesh")
         mesh, graph = self._mesh, captured.graph
@@ -245,7 +247,7 @@ class MeshFunction(PicklableFunction):
             plan = self._maker.plan(partition, mesh.places, graph.name, ranks)
         except GraphError as error:
             raise locate_graph_error(error) from None
-        devices, executable = make_ready(plan, mesh.communicator)
+        devices, executable = make_device_plans_ready(plan, mesh.communicator)
         local = range(len(mesh.positions))
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs for _ in local)
         sources = (*captured.feeds, *(leaves + i for i in range(len(captured.arrays))))

@@ -58,16 +58,16 @@ class StoreServer:
         self._lock = threading.RLock()
         self._stopped = False
         self._missed_since = 0.0
-        self._thread = threading.Thread(target=self._serve, name=f"server of rank {world.rank}", daemon=True)
+        self._thread = threading.Thread(target=self._serve_messages, name=f"server of rank {world.rank}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped = True
         self._thread.join()
 
-    def _serve(self) -> None:
+    def _serve_messages(self) -> None:
         try:
-            while (message := self.world.receive(self.channel, self._has_stopped)) is not None:
+            while (message := self.world.receive(self.channel, self._has_server_stopped)) is not None:
                 source, text, data = message
                 kind, part, dtype = pickle.loads(text)
                 answer = self.handle(source, kind, part, data.view(dtype))
@@ -78,7 +78,7 @@ class StoreServer:
                 return
             self.world.fail(f"the store's server failed: {type(error).__name__}: {error}")
 
-    def _has_stopped(self) -> bool:
+    def _has_server_stopped(self) -> bool:
         """Asked while there is no message: also a look at who will not come to the barrier."""
         missed = self.world.lost() - {*self._arrived} if self._arrived else set()
         if not missed:
@@ -92,12 +92,12 @@ class StoreServer:
     def handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
         """Do what a message asks for; what a pull is answered. What fails is an error on all ranks."""
         try:
-            return self._handle(source, kind, part, data)
+            return self._handle_store_message(source, kind, part, data)
         except Exception as error:
             self.world.fail(f"an update of {part[0]!r} failed: {type(error).__name__}: {error}")
             raise
 
-    def _handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
+    def _handle_store_message(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
         with self._lock:
             if kind == "init":
                 self.values[part] = np.array(data)
@@ -108,10 +108,10 @@ class StoreServer:
             elif kind == "flush":
                 return data
             else:
-                self._meet(source)
+                self._arrive_at_barrier(source)
             return None
 
-    def _meet(self, source: int) -> None:
+    def _arrive_at_barrier(self, source: int) -> None:
         self._arrived.append(source)
         if len(self._arrived) == self.world.size:
             self._arrived.clear()
@@ -134,21 +134,21 @@ class StoreWorker:
     def init(self, key: Key, value: Host) -> None:
         """Rank 0's value counts."""
         if self.world.rank == 0:
-            self._spread("init", key, value.reshape(-1))
+            self._send_pieces_to_servers("init", key, value.reshape(-1))
         self.barrier()
 
     def push(self, key: Key, read: Callable[[], Host], ready: bool) -> None:
         """Send what `read` gives to its servers; not `ready`: in the background, since it takes time."""
         with self._lock:
             if ready and not self._waiting:
-                self._spread("push", key, read().reshape(-1))
+                self._send_pieces_to_servers("push", key, read().reshape(-1))
                 return
             self._waiting += 1
-        self._later.submit(lambda: self._push_later(key, read), f"the push of {key!r}")
+        self._later.submit(lambda: self._push_value_from_thread(key, read), f"the push of {key!r}")
 
-    def _push_later(self, key: Key, read: Callable[[], Host]) -> None:
+    def _push_value_from_thread(self, key: Key, read: Callable[[], Host]) -> None:
         try:
-            self._spread("push", key, read().reshape(-1))
+            self._send_pieces_to_servers("push", key, read().reshape(-1))
         finally:
             with self._lock:
                 self._waiting -= 1
@@ -161,11 +161,11 @@ class StoreWorker:
             pieces = pieces_of(key, flat.size, self.world.size)
             for piece in pieces:  # all are asked before any is waited for
                 if piece.server != self.world.rank:
-                    self._send("pull", piece, None)
+                    self._send_piece_to_server("pull", piece, None)
             for piece in pieces:
-                flat[piece.start : piece.stop] = self._answer(piece, flat.dtype)
+                flat[piece.start : piece.stop] = self._receive_pulled_piece(piece, flat.dtype)
 
-    def _answer(self, piece: ArrayPiece, dtype: np.dtype[Any]) -> Host:
+    def _receive_pulled_piece(self, piece: ArrayPiece, dtype: np.dtype[Any]) -> Host:
         if piece.server == self.world.rank:
             found = self.server.handle(piece.server, "pull", piece.part, np.empty(0, dtype))
             assert found is not None
@@ -180,10 +180,10 @@ class StoreWorker:
         others = [r for r in range(self.world.size) if r != self.world.rank]
         with self._lock:
             for server in others:
-                self._send("flush", ArrayPiece(("", 0), server, 0, 0), None)
+                self._send_piece_to_server("flush", ArrayPiece(("", 0), server, 0, 0), None)
             for server in others:
                 self.world.receive(self._channel + 1, lambda: False, server)
-            self._send("meet", ArrayPiece(("", 0), 0, 0, 0), None)
+            self._send_piece_to_server("meet", ArrayPiece(("", 0), 0, 0, 0), None)
             self.world.receive(self._channel + 1, lambda: False, 0)
 
     def close(self) -> None:
@@ -195,11 +195,11 @@ class StoreWorker:
         if self._waiting:
             self._later.submit(lambda: None, "the pushes before").wait()
 
-    def _spread(self, kind: str, key: Key, flat: Host) -> None:
+    def _send_pieces_to_servers(self, kind: str, key: Key, flat: Host) -> None:
         for piece in pieces_of(key, flat.size, self.world.size):
-            self._send(kind, piece, flat[piece.start : piece.stop])
+            self._send_piece_to_server(kind, piece, flat[piece.start : piece.stop])
 
-    def _send(self, kind: str, piece: ArrayPiece, data: Host | None) -> None:
+    def _send_piece_to_server(self, kind: str, piece: ArrayPiece, data: Host | None) -> None:
         if piece.server == self.world.rank and data is not None:
             self.server.handle(self.world.rank, kind, piece.part, data)
             return

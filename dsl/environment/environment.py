@@ -125,12 +125,12 @@ def global_lookups_are_traceable() -> bool:
         def __getitem__(self, name: str) -> Any:
             return 2 * super().__getitem__(name)
 
-    def sample(n: int) -> Any:
+    def look_up_probe_globally(n: int) -> Any:
         return [_PROBE for _ in range(n)], sum(_PROBE for _ in range(n)), (lambda: _PROBE + n)()  # type: ignore[name-defined] # noqa: F821
 
     scope = Doubled({"_PROBE": 1, "__builtins__": vars(builtins)})
     try:
-        return all(FunctionType(sample.__code__, scope)(2) == ([2, 2], 4, 4) for _ in range(3))
+        return all(FunctionType(look_up_probe_globally.__code__, scope)(2) == ([2, 2], 4, 4) for _ in range(3))
     except Exception:
         return False
 
@@ -138,7 +138,7 @@ def global_lookups_are_traceable() -> bool:
 def traced_import(world: Environment) -> Callable[..., Any]:
     """`__import__` for traced code."""
 
-    def import_(name: str, *args: Any, **options: Any) -> Any:
+    def import_traced_module(name: str, *args: Any, **options: Any) -> Any:
         found = builtins.__import__(name, *args, **options)
         for known in dict.fromkeys((name.partition(".")[0], name)):
             module = sys.modules.get(known)
@@ -146,7 +146,7 @@ def traced_import(world: Environment) -> Callable[..., Any]:
                 world.guard_read(sys.modules, known, f"the module {known}")
         return world.proxy_of(found)
 
-    return import_
+    return import_traced_module
 
 
 class TracedLocals(dict[str, Any]):
@@ -269,7 +269,7 @@ class Environment:
         if kind in PLAIN or kind is Tracer:
             return value
         if kind is FunctionType:
-            self._watch_function(value)
+            self._guard_helper_function(value)
         known = self._lifted.get(id(value))
         if known is not None:
             return known[1]
@@ -322,7 +322,7 @@ class Environment:
 
     def refuse_assignments(self, found: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
-        self._sealed[id(found)] = (found, _own_attributes(found))
+        self._sealed[id(found)] = (found, _attributes_and_class_of_object(found))
         if (base := builtin_container_base(type(found))) is not None:
             self.require_unchanged_container(found, base)
         return found
@@ -340,7 +340,7 @@ class Environment:
 
     def require_unchanged_function(self, function: Any, names: tuple[str, ...], label: str) -> None:
         """Nor may what it does."""
-        self._functions.append((function, _shallow_state(function, names), label))
+        self._functions.append((function, _attributes_of_function(function, names), label))
 
     def cached_property_of_users_object(self, found: Any, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well.
@@ -416,7 +416,7 @@ class Environment:
         cells = tuple(CellType() for _ in code.co_freevars)
         scope: dict[str, Any] = function.__globals__
         if users:
-            scope = traced = self._globals_of(scope)
+            scope = traced = self._traced_globals_of(scope)
             traced.bind(names_of_class_bodies(code))
         made = self._code_with_control_flow(code) if users and self.trace.rewriting else code
         named = dict(zip(code.co_freevars, cells, strict=True))
@@ -453,7 +453,7 @@ class Environment:
             self.trace.unwritten.setdefault(code.co_name, str(error))
             return code
 
-    def _watch_function(self, function: Any) -> None:
+    def _guard_helper_function(self, function: Any) -> None:
         """Guards the code and the attributes of a helper."""
         if id(function) in self._watched or not is_user_file(function.__code__.co_filename):
             return
@@ -479,7 +479,7 @@ class Environment:
         new.cell_contents = content if name == "__class__" else self.read_guarded(cell, name, name, "cell")
         self._cells.append((new, new.cell_contents, code, name))
 
-    def _globals_of(self, real: dict[str, Any]) -> TracedGlobals:
+    def _traced_globals_of(self, real: dict[str, Any]) -> TracedGlobals:
         scope = self._scopes.get(id(real))
         if scope is None:
             used = _control_flow_hooks() if self.trace.rewriting else None
@@ -519,7 +519,7 @@ class Environment:
                     "it again; return the value instead",
                     line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
-        self._check_objects()
+        self._check_objects_unchanged()
 
     @contextlib.contextmanager
     def restore_if_trace_fails(self) -> Iterator[None]:
@@ -546,30 +546,34 @@ class Environment:
         for act in self.closing:
             act()
 
-    def _keep_properties(self) -> None:
+    def _store_cached_properties(self) -> None:
         """Puts what was computed once where Python puts it."""
         for real, name, label, value in self._properties:
             real.__dict__[name] = value
             self.guard_read(real, name, label, "held")
 
-    def _check_objects(self) -> None:
+    def _check_objects_unchanged(self) -> None:
         """Raises TraceError where something was changed past what refuses that."""
         changed = [guard.name for guard in self._states if not guard.holds()]
         changed += [
             f"an object of {type(x).__name__}"
             for x, held in self._sealed.values()
-            if not _same_state(_own_attributes(x), held)
+            if not _attributes_unchanged(_attributes_and_class_of_object(x), held)
         ]
         for found, base, items, label in self._copies:
             now = container_contents(base, found)
-            if len(now) != len(items) or not all(_is(a, b) for a, b in zip(now, items, strict=True)):
+            if len(now) != len(items) or not all(
+                _is_same_or_equal_bytes(a, b) for a, b in zip(now, items, strict=True)
+            ):
                 changed.append(f"the {base.__name__} {label}".rstrip())
         for function, then, label in self._functions:
-            if not _same_state(_shallow_state(function, tuple(n for n in then if "." not in n)), then):
+            if not _attributes_unchanged(
+                _attributes_of_function(function, tuple(n for n in then if "." not in n)), then
+            ):
                 changed.append(label)
         for function, held in self._attributes:
             now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
-            if not _same_state(now_, held):
+            if not _attributes_unchanged(now_, held):
                 key = next(k for k in {**now_, **held} if k not in now_ or k not in held or now_[k] is not held[k])
                 where = line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), key)
                 refuse_container_change(
@@ -577,7 +581,7 @@ class Environment:
                 )
         for label in changed:
             refuse_container_change(label)
-        self._keep_properties()
+        self._store_cached_properties()
 
 
 def _control_flow_hooks() -> Any:
@@ -601,22 +605,22 @@ def refuse_native_read(line: str | None = None) -> NoReturn:
     raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
 
 
-def _shallow_state(function: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _attributes_of_function(function: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """These attributes, and what is in those that are dicts."""
     found = {name: getattr(function, name) for name in names}
     inside = {f"{n}.{k}": x for n, held in found.items() if isinstance(held, dict) for k, x in held.items()}
     return found | inside
 
 
-def _same_state(now: dict[str, Any], then: dict[str, Any]) -> bool:
+def _attributes_unchanged(now: dict[str, Any], then: dict[str, Any]) -> bool:
     return now.keys() == then.keys() and all(now[k] is v for k, v in then.items())
 
 
-def _is(now: Any, then: Any) -> bool:
+def _is_same_or_equal_bytes(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) is bytes and now == then)
 
 
-def _own_attributes(found: Any) -> dict[str, Any]:
+def _attributes_and_class_of_object(found: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
     held: dict[str, Any] = {"__class__": type(found)}
     for base in type.mro(type(found)):
@@ -656,14 +660,14 @@ def frozen_container_maker(world: Environment | None) -> Make:
     if world is None:
         return rebuild_container
 
-    def make(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
+    def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
             return world.place(tuple(values), values)
         of_python = bool(mutating_methods(kind)) and not is_user_class(kind)
         found = rebuild_container(frozen_kind(kind) if of_python else world.proxy_of(kind), names, values)
         return world.place(world.refuse_assignments(found), values)
 
-    return make
+    return make_frozen_container
 
 
 def guards_of_named_globals(function: Any) -> list[Guard]:

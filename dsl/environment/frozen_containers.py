@@ -49,28 +49,28 @@ def mutating_methods(kind: type) -> tuple[str, ...]:
     return _ARRAY if kind.__module__ == "array" else ()
 
 
-def _container_label(found: Any, base: type) -> str:
+def _label_of_container(found: Any, base: type) -> str:
     return f"the {base.__name__} {getattr(found, 'label', '')}".rstrip()
 
 
-def _refusing_method(name: str, base: type) -> Any:
-    def method(self: Any, *args: Any, **options: Any) -> NoReturn:
-        refuse_container_change(_container_label(self, base))
+def _method_that_refuses_change(name: str, base: type) -> Any:
+    def refuse_method_call(self: Any, *args: Any, **options: Any) -> NoReturn:
+        refuse_container_change(_label_of_container(self, base))
 
-    method.__name__ = name
-    return method
+    refuse_method_call.__name__ = name
+    return refuse_method_call
 
 
-def _reduce_to_plain(kind: type) -> Any:
+def _pickle_as_plain_container(kind: type) -> Any:
     """A way to reduce: copies and pickles are plain containers."""
 
-    def reduce(self: Any, protocol: Any = None) -> Any:
-        return _make_container, (kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
+    def reduce_to_plain_container(self: Any, protocol: Any = None) -> Any:
+        return _make_plain_container, (kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
 
-    return reduce
+    return reduce_to_plain_container
 
 
-def _make_container(kind: type, factory: Any, items: list[Any]) -> Any:
+def _make_plain_container(kind: type, factory: Any, items: list[Any]) -> Any:
     base = builtin_container_base(kind)
     if kind is defaultdict:
         return defaultdict(factory, items)
@@ -92,13 +92,13 @@ def frozen_kind(kind: type) -> type:
     """A subclass of a library's container whose objects refuse to change."""
     known = _FROZEN.get(kind)
     if known is None:
-        members: dict[str, Any] = {name: _refusing_method(name, kind) for name in mutating_methods(kind)}
+        members: dict[str, Any] = {name: _method_that_refuses_change(name, kind) for name in mutating_methods(kind)}
         members |= {
             ORIGINAL: kind,
             "label": "",
-            "__reduce_ex__": _reduce_to_plain(kind),
-            "__copy__": _copy,
-            "copy": _copy,
+            "__reduce_ex__": _pickle_as_plain_container(kind),
+            "__copy__": _copy_frozen_container,
+            "copy": _copy_frozen_container,
         }
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
@@ -106,28 +106,28 @@ def frozen_kind(kind: type) -> type:
             set,
             frozenset,
         ):  # in the order of the user's own, which depends on its history
-            members |= {"_order": None, "__iter__": _in_order, "__repr__": _repr_in_order}
+            members |= {"_order": None, "__iter__": _items_in_source_order, "__repr__": _repr_in_order}
         known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
     return known
 
 
-def _copy(self: Any) -> Any:
+def _copy_frozen_container(self: Any) -> Any:
     kind = vars(type(self))[ORIGINAL]
     if builtin_container_base(kind) is frozenset:
         return self
     if builtin_container_base(kind) is set:
         return kind(self)
-    return _make_container(kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
+    return _make_plain_container(kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
 
 
-def _in_order(self: Any) -> Iterator[Any]:
+def _items_in_source_order(self: Any) -> Iterator[Any]:
     base: Any = builtin_container_base(type(self))
     return base.__iter__(self) if self._order is None else iter(self._order)
 
 
 def _repr_in_order(self: Any) -> str:
     kind = vars(type(self))[ORIGINAL]
-    items = ", ".join(map(repr, _in_order(self)))
+    items = ", ".join(map(repr, _items_in_source_order(self)))
     if kind is set and items:
         return f"{{{items}}}"
     return f"{kind.__name__}({{{items}}})" if items else f"{kind.__name__}()"

@@ -59,11 +59,11 @@ class Guard:
 _OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "keyword defaults"}
 
 
-def _read_item(holder: str, key: str) -> str:
+def _item_read_expression(holder: str, key: str) -> str:
     return f"{holder}[{key!r}]"
 
 
-def _read_attribute(holder: str, key: str) -> str:
+def _attribute_read_expression(holder: str, key: str) -> str:
     return f"{holder}.{key}" if key.isidentifier() and not iskeyword(key) else f"getattr({holder}, {key!r})"
 
 
@@ -77,16 +77,18 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "itself": lambda holder, key: holder,
 }
 READS: dict[str, Callable[[str, str], str]] = {  # how the text of a guard reads what it compares
-    "item": _read_item,
-    "attribute": _read_attribute,
-    "held": lambda holder, key: _read_item(f"{holder}.__dict__", key),
+    "item": _item_read_expression,
+    "attribute": _attribute_read_expression,
+    "held": lambda holder, key: _item_read_expression(f"{holder}.__dict__", key),
     "cell": lambda holder, key: f"{holder}.cell_contents",
     "variable": lambda holder, key: f"{holder}.get({key})",
     "call": lambda holder, key: f"{holder}()",
     "itself": lambda holder, key: holder,
 }
 TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where there is nothing to compare
-    "method": lambda holder, key, value: f"{_read_attribute(holder, key)} == {value}",  # the same function and object
+    "method": lambda holder, key, value: (
+        f"{_attribute_read_expression(holder, key)} == {value}"
+    ),  # the same function and object
     "type": lambda holder, key, value: f"{holder}.__class__ is {value}",
     "no item": lambda holder, key, value: f"{key!r} not in {holder}",
     "no attribute": lambda holder, key, value: f"not hasattr({holder}, {key!r})",
@@ -167,7 +169,7 @@ def sameness_predicate(value: Any, above: tuple[int, ...] = (), themselves: Cont
     if id(value) in above:
         return None
     if issubclass(kind, np.ndarray):  # not what says that it is one: a traced value that was kept
-        return _array_predicate(value)
+        return _same_array_predicate(value)
     if kind is Array:
         memory = value._memory  # another one once the array was assigned to
         return lambda now: now is value and now._memory is memory
@@ -176,7 +178,7 @@ def sameness_predicate(value: Any, above: tuple[int, ...] = (), themselves: Cont
     base = builtin_container_base(kind)
     if base is not None:
         as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
-        return _container_predicate(
+        return _same_container_predicate(
             kind, base, None if as_good else value, container_contents(base, value), (*above, id(value)), themselves
         )
     return None
@@ -203,19 +205,19 @@ def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def _array_predicate(value: np.ndarray[Any, Any]) -> Same:
+def _same_array_predicate(value: np.ndarray[Any, Any]) -> Same:
     """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
     shape, strides, dtype = value.shape, value.strides, value.dtype
     if not _is_of_numbers(dtype):
         if dtype.hasobject and dtype.names is None:
             items = value.ravel().tolist()
-            same = _container_predicate(list, list, None, items, (id(value),))
+            same = _same_container_predicate(list, list, None, items, (id(value),))
             return lambda now: now is value and now.shape == shape and same(now.ravel().tolist())
         return frozen_state_predicate(value)
     return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
 
 
-def _container_predicate(
+def _same_container_predicate(
     kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
 ) -> Same:
     """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
@@ -224,7 +226,7 @@ def _container_predicate(
     special = {i for i, _ in nested}
     plain = kind is list or kind is tuple
 
-    def equal(now: Any) -> bool:
+    def is_equal_container(now: Any) -> bool:
         if type(now) is not kind or (only is not None and now is not only):
             return False
         found = now if plain else container_contents(base, now)
@@ -236,7 +238,7 @@ def _container_predicate(
                     return False
         return all(check(found[i]) for i, check in nested)
 
-    return equal
+    return is_equal_container
 
 
 def frozen_state_predicate(value: Any, kept: list[Any] | None = None) -> Same:
@@ -244,10 +246,10 @@ def frozen_state_predicate(value: Any, kept: list[Any] | None = None) -> Same:
     kept = [] if kept is None else kept
     then = comparable_state(value, kept)
 
-    def same(now: Any, kept: Any = kept) -> bool:  # the identities in the state stay those of living objects
+    def has_same_state(now: Any, kept: Any = kept) -> bool:  # the identities in the state stay those of living objects
         return now is value and bool(comparable_state(now) == then)
 
-    return same
+    return has_same_state
 
 
 def contents_guard(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Guard:

@@ -115,10 +115,10 @@ class EnvironVariablesProxy(NamesProxy):
     def copy(self) -> dict[str, Any]:
         return dict(self)
 
-    def _refuse(self, *args: Any, **options: Any) -> None:
+    def _refuse_environ_change(self, *args: Any, **options: Any) -> None:
         refuse_container_change(self._label)
 
-    clear = pop = popitem = setdefault = update = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
 
 
 class CachedFunctionProxy:
@@ -131,7 +131,7 @@ class CachedFunctionProxy:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
-        if not all(type(x) in PLAIN or self._is_object(x) for x in given):
+        if not all(type(x) in PLAIN or self._is_proxy_of_users_object(x) for x in given):
             return self._world.proxy_of(self._function.__wrapped__)(*args, **options)
         key = repr([(x if type(x) in PLAIN else id(x)) for x in given]), len(args), (*options,)
         args = tuple(map(self._world.original_value, args))
@@ -142,7 +142,7 @@ class CachedFunctionProxy:
                 self._world.guard_read(self._calls[key], "", self._label, "call")
         return self._world.proxy_of(self._calls[key](), self._label)
 
-    def _is_object(self, found: Any) -> bool:
+    def _is_proxy_of_users_object(self, found: Any) -> bool:
         """Whether it stands for an object of the user's that was there before."""
         return isinstance(type(found), ProxyMetaclass) and self._world.users_object(found) is not None
 
@@ -270,7 +270,7 @@ class ProxyMetaclass(type):
     so that tables by type work."""
 
     def __getattribute__(cls, name: str) -> Any:
-        return _class_attribute(cls, name)
+        return _attribute_of_class_proxy(cls, name)
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if ORIGINAL in _VARS(cls):
@@ -283,10 +283,10 @@ class ProxyMetaclass(type):
         super().__delattr__(name)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return _checked_class(cls, super().__instancecheck__, isinstance, instance)
+        return _class_check_of_proxy(cls, super().__instancecheck__, isinstance, instance)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return _checked_class(cls, super().__subclasscheck__, issubclass, subclass)
+        return _class_check_of_proxy(cls, super().__subclasscheck__, issubclass, subclass)
 
     def __eq__(cls, other: object) -> bool:
         return original_class(cls) is original_class(other)
@@ -299,7 +299,7 @@ _NAME = type.__dict__["__name__"].__get__
 _asked: set[int] = set()  # classes that are being asked: an abstract class asks its subclasses, stand-ins among them
 
 
-def _checked_class(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
+def _class_check_of_proxy(cls: type, own: Any, ask: Any, candidate: Any) -> bool:
     original = _VARS(cls).get(ORIGINAL)
     if original is None:
         return bool(own(candidate))
@@ -369,14 +369,18 @@ def traced_class(world: Environment, kind: type) -> type:
     contents |= {ORIGINAL: kind, WORLD: world, "__doc__": kind.__doc__}
     for name in dict.fromkeys(name for base in filter(is_user_class, users) for name in vars(base)):
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
-            found = _static_attribute(kind.__mro__, name)[1]
+            found = _attribute_in_mro(kind.__mro__, name)[1]
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
     contents |= {name: _refusing_container_method(kind, name) for name in mutating_methods(kind) if hasattr(kind, name)}
-    contents |= {"__getattribute__": _proxy_getattribute, "__setattr__": _setattr(kind), "__delattr__": _delattr(kind)}
+    contents |= {
+        "__getattribute__": _proxy_getattribute,
+        "__setattr__": _setattr_of_proxy_class(kind),
+        "__delattr__": _delattr_of_proxy_class(kind),
+    }
     if kind.__module__ == "_thread":  # which Python does not copy
         contents["__reduce_ex__"] = lambda self, protocol: object.__reduce_ex__(kind(), protocol)
     if "__getstate__" not in contents and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None):
-        contents["__getstate__"] = _getstate
+        contents["__getstate__"] = _getstate_of_proxy
     if kind is SimpleNamespace:  # whose own methods look into the object
         contents |= {"__eq__": lambda self, other: vars(self) == vars(other), "__hash__": None}
         contents["__reduce__"] = lambda self: (SimpleNamespace, (), dict(vars(self)))
@@ -401,7 +405,7 @@ def traced_class(world: Environment, kind: type) -> type:
     if getattr(kind, "__abstractmethods__", None):
         type.__setattr__(made, "__abstractmethods__", kind.__abstractmethods__)  # type: ignore[attr-defined]
     world.register_proxy_class(kind, made, users)
-    world.closing.append(functools.partial(_part_from_bases, made, kind))
+    world.closing.append(functools.partial(_take_attributes_from_bases, made, kind))
     if is_user_class(type(kind)):
         world.guard_state(type(kind), type(kind).__name__)
     world.guard_finding(kind, "", f"{kind.__name__}.__bases__", "classes", _MRO(kind))
@@ -419,17 +423,17 @@ def _refuse_finalizer(found: Any, world: Environment) -> None:
         )
 
 
-def _part_from_bases(made: type, kind: type) -> None:
+def _take_attributes_from_bases(made: type, kind: type) -> None:
     """A stand-in is none of the user's subclasses any more; where Python does not let it go, until it is collected."""
     native = _first_native_class(kind)
-    for last in (native, _with_attributes(native)):
+    for last in (native, _subclass_with_attributes(native)):
         with contextlib.suppress(TypeError):
             type.__setattr__(made, "__bases__", (ProxyBase, last))
             return
 
 
 @functools.cache
-def _with_attributes(native: type) -> type:
+def _subclass_with_attributes(native: type) -> type:
     return type("", (native,), {})
 
 
@@ -450,11 +454,11 @@ class SpecialMethodProxy:
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
-            return _class_attribute(owner, self._name)
+            return _attribute_of_class_proxy(owner, self._name)
         return _proxy_getattribute(instance, self._name, special=True)
 
 
-def _static_attribute(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
+def _attribute_in_mro(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:
     """Which class has it, and what; stand-ins have nothing of their own."""
     for base in mro:
         held = _VARS(base)
@@ -463,7 +467,7 @@ def _static_attribute(mro: tuple[type, ...], name: str) -> tuple[type | None, An
     return None, None
 
 
-def _place_in_mro(mro: tuple[type, ...], kind: type) -> int:
+def _class_position_in_mro(mro: tuple[type, ...], kind: type) -> int:
     """Where the class itself comes, not its stand-in, which is equal to it."""
     return next(i for i, base in enumerate(mro) if base is kind)
 
@@ -479,31 +483,31 @@ def _first_users_class(world: Environment, cls: type) -> type:
     return found
 
 
-def _class_attribute(cls: Any, name: str) -> Any:
+def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     """cls.name, for a class that stands for a user's or extends one that does."""
     original = _VARS(cls).get(ORIGINAL)
     if name in ("__mro__", "__bases__", "__base__"):
         found = type.__getattribute__(cls if original is None else original, name)
         return (
-            _classes(_environment_of_class(cls), (found,))[0]
+            _classes_with_their_proxies(_environment_of_class(cls), (found,))[0]
             if name == "__base__"
-            else _classes(_environment_of_class(cls), found)
+            else _classes_with_their_proxies(_environment_of_class(cls), found)
         )
     if name == "__subclasses__" and original is not None:
-        return functools.partial(_subclasses, _environment_of_class(cls), original)
-    if name == "__class_getitem__" and original is not None and _static_attribute(_MRO(cls), name)[0] is Generic:
-        return functools.partial(_generic_alias, cls, original)
+        return functools.partial(_guarded_subclass_proxies, _environment_of_class(cls), original)
+    if name == "__class_getitem__" and original is not None and _attribute_in_mro(_MRO(cls), name)[0] is Generic:
+        return functools.partial(_generic_alias_of_class_proxy, cls, original)
     if original is not None and name in _OWN_TEXTS:
         world = _environment_of_class(cls)
         return world.read_guarded(original, name, f"{original.__name__}.{name}", "attribute")
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
     world = _environment_of_class(cls)
-    owner, found = _static_attribute(_MRO(cls), name)
+    owner, found = _attribute_in_mro(_MRO(cls), name)
     if original is not None and type(original) is not type:
-        meta, above = _static_attribute(_MRO(type(original)), name)
+        meta, above = _attribute_in_mro(_MRO(type(original)), name)
         if meta is not None and is_user_class(meta) and (owner is None or hasattr(type(above), "__set__")):
-            return _of_metaclass(world, cls, original, meta, above, name)
+            return _attribute_of_users_metaclass(world, cls, original, meta, above, name)
     if name == "__dict__":
         if original is None:
             return _VARS(cls)
@@ -515,7 +519,7 @@ def _class_attribute(cls: Any, name: str) -> Any:
     return type.__getattribute__(cls, name)
 
 
-def _classes(world: Environment, found: tuple[type, ...]) -> tuple[type, ...]:
+def _classes_with_their_proxies(world: Environment, found: tuple[type, ...]) -> tuple[type, ...]:
     """Classes as traced code sees them: a stand-in and what it stands for are one."""
     lifted = (
         world.proxy_of(kind) if world.is_class_from_outside(kind) else kind for kind in found if kind is not ProxyBase
@@ -523,7 +527,7 @@ def _classes(world: Environment, found: tuple[type, ...]) -> tuple[type, ...]:
     return tuple(dict.fromkeys(lifted))
 
 
-def _generic_alias(cls: type, original: Any, parameters: Any) -> Any:
+def _generic_alias_of_class_proxy(cls: type, original: Any, parameters: Any) -> Any:
     """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
     known = original[parameters]
     found = known.copy_with(known.__args__)
@@ -531,7 +535,7 @@ def _generic_alias(cls: type, original: Any, parameters: Any) -> Any:
     return found
 
 
-def _subclasses(world: Environment, kind: type) -> list[type]:
+def _guarded_subclass_proxies(world: Environment, kind: type) -> list[type]:
     ask = functools.partial(users_subclasses, kind)
     found: list[type] = world.guard_read(ask, "", f"{kind.__name__}.__subclasses__()", "call")
     return [world.proxy_of(sub) for sub in found]
@@ -543,7 +547,9 @@ def users_subclasses(kind: type) -> list[type]:
     return [sub for sub in found if ORIGINAL not in _VARS(sub)]
 
 
-def _of_metaclass(world: Environment, cls: type, original: type, meta: type, found: Any, name: str) -> Any:
+def _attribute_of_users_metaclass(
+    world: Environment, cls: type, original: type, meta: type, found: Any, name: str
+) -> Any:
     """What the user's metaclass has for its classes."""
     held = world.read_guarded(_VARS(meta), name, f"{meta.__name__}.{name}")
     if isinstance(found, property):
@@ -578,7 +584,7 @@ def _users_class_member(world: Environment, owner: type, found: Any, instance: A
     if kind is staticmethod or not _class_of_value_has(world, found, "__get__"):
         return world.read_guarded(holder, name, label, "attribute")
     world.guard_read(_VARS(owner), name, label)
-    for base in _MRO(cls)[: _place_in_mro(_MRO(cls), owner)]:
+    for base in _MRO(cls)[: _class_position_in_mro(_MRO(cls), owner)]:
         if world.is_class_from_outside(base):
             world.guard_finding(_VARS(base), name, label, "no item")
     if kind is functools.cached_property:
@@ -610,7 +616,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     if name == "__class__":
         return cls if is_user_class(cls) else original_class(cls)
     owner: Any
-    owner, found = _static_attribute(_MRO(cls), name)
+    owner, found = _attribute_in_mro(_MRO(cls), name)
     outside = owner is not None and world.is_class_from_outside(owner)
     if name in _AS_IT_IS or name in ("__reduce__", "__getstate__"):
         return object.__getattribute__(self, name)
@@ -728,11 +734,11 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     cls = self if isinstance(self, type) else type(self)
     if not any(base is kind for base in _MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
-    rest = _MRO(cls)[_place_in_mro(_MRO(cls), kind) + 1 :]
-    owner, found = _static_attribute(rest, name)
+    rest = _MRO(cls)[_class_position_in_mro(_MRO(cls), kind) + 1 :]
+    owner, found = _attribute_in_mro(rest, name)
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
-    for base in rest[: _place_in_mro(rest, owner)]:
+    for base in rest[: _class_position_in_mro(rest, owner)]:
         if world.is_class_from_outside(base):
             world.guard_finding(_VARS(base), name, f"{base.__name__}.{name}", "no item")
     world.guard_read(_VARS(owner), name, f"{owner.__name__}.{name}")
@@ -760,7 +766,7 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
     )
 
 
-def _getstate(self: Any) -> Any:
+def _getstate_of_proxy(self: Any) -> Any:
     """For copies: the attributes as traced code sees them."""
     cls = type(self)
     slots = [n for b in _MRO(cls) for n, m in _VARS(b).items() if type(m) is MemberDescriptorType]
@@ -775,22 +781,22 @@ def _getstate(self: Any) -> Any:
 def _refusing_container_method(kind: type, name: str) -> Any:
     """A method that changes a container."""
 
-    def method(self: Any, *args: Any, **options: Any) -> Any:
+    def refuse_method_of_container(self: Any, *args: Any, **options: Any) -> Any:
         world = _environment_of_class(type(self))
         if world.refuses_assignments(self):
             refuse_container_change(f"an object of {kind.__name__}")
         return _attribute_through_class(world, self, kind, name)(*args, **options)
 
-    method.__name__ = name
-    return method
+    refuse_method_of_container.__name__ = name
+    return refuse_method_of_container
 
 
-def _setattr(kind: Any) -> Any:
+def _setattr_of_proxy_class(kind: Any) -> Any:
     def __setattr__(self: Any, name: str, value: Any) -> None:
         world = _environment_of_class(type(self))
         if world.refuses_assignments(self):
             refuse_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
-        set_ = _users_setattr(world, self, kind, name)
+        set_ = _users_setattr_hook(world, self, kind, name)
         if set_ is None:
             _attribute_through_class(world, self, kind, "__setattr__")(name, value)
         else:
@@ -799,10 +805,10 @@ def _setattr(kind: Any) -> Any:
     return __setattr__
 
 
-def _users_setattr(world: Environment, self: Any, kind: Any, name: str) -> Any:
+def _users_setattr_hook(world: Environment, self: Any, kind: Any, name: str) -> Any:
     """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
-    own, _ = _static_attribute(kind.__mro__, "__setattr__")
-    owner, found = _static_attribute(_MRO(kind), name)
+    own, _ = _attribute_in_mro(kind.__mro__, "__setattr__")
+    owner, found = _attribute_in_mro(_MRO(kind), name)
     if (own is not None and is_user_class(own)) or owner is None or not world.is_class_from_outside(owner):
         return None
     if type(found) is property and found.fset is not None:
@@ -813,7 +819,7 @@ def _users_setattr(world: Environment, self: Any, kind: Any, name: str) -> Any:
     return None
 
 
-def _delattr(kind: Any) -> Any:
+def _delattr_of_proxy_class(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
         world = _environment_of_class(type(self))
         if world.refuses_assignments(self):
@@ -824,7 +830,7 @@ def _delattr(kind: Any) -> Any:
 
 
 def _attribute_through_class(world: Environment, self: Any, kind: Any, name: str) -> Any:
-    owner, found = _static_attribute(kind.__mro__, name)
+    owner, found = _attribute_in_mro(kind.__mro__, name)
     if owner is not None and type(found) is FunctionType and is_user_class(owner):
         return MethodType(world.traced_function(found), self)
     return getattr(kind, name).__get__(self)

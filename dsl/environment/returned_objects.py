@@ -43,14 +43,14 @@ def returned_object(
             "attributes; return these and its value, and make the object of what the call gives",
             line,
         )
-    for part in _reachable_parts(leaf):
+    for part in _objects_reachable_from_leaf(leaf):
         if isinstance(part, (Tracer, TracedNumber)):
             raise TraceError(
                 f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
                 "in a tuple, list, dict or dataclass, and make the object of what the call gives",
                 line,
             )
-        if _is_made_inside(part):
+        if _is_class_made_in_trace(part):
             what = "class" if isinstance(part, type) else "function"
             raise TraceError(
                 f"{subject} {_name_returned_leaf(leaf)}, which needs the {what} {part.__name__} that is made in it, "
@@ -74,7 +74,9 @@ def check_returned_container_classes(tree: Tree) -> None:
     while todo:
         found = todo.pop()
         todo += found.children
-        if found.kind is not None and any(_is_made_inside(part) for part in _reachable_parts(found.kind)):
+        if found.kind is not None and any(
+            _is_class_made_in_trace(part) for part in _objects_reachable_from_leaf(found.kind)
+        ):
             raise TraceError(
                 f"the function returns an object of the class {found.kind.__name__}, which is made in it, for one "
                 "trace and all its calls; define the class outside of the traced function"
@@ -96,14 +98,14 @@ def _name_returned_leaf(leaf: Any) -> str:
     return f"an object of the class {type(leaf).__name__}" if name is None else f"{name!r}"
 
 
-def _is_made_inside(part: Any) -> bool:
+def _is_class_made_in_trace(part: Any) -> bool:
     """Whether it is a function over traced globals, or a class that stands for one of the user's or extends it."""
     if type(part) is FunctionType:
         return isinstance(part.__globals__, TracedGlobals)
     return isinstance(part, type) and is_proxy_class(part)
 
 
-def _reachable_parts(leaf: Any) -> Iterator[Any]:
+def _objects_reachable_from_leaf(leaf: Any) -> Iterator[Any]:
     """All that is in it, at any depth that can be seen, and the classes of that."""
     todo, seen = [leaf], set[int]()
     while todo:

@@ -53,7 +53,7 @@ from .type_proxy import TypeProxy
 Applies = Callable[[type, Any], bool]
 
 
-def _captured_array(world: Environment, value: Any, label: str) -> Any:
+def _captured_array_proxy(world: Environment, value: Any, label: str) -> Any:
     """Numbers are an input of the graph, read at each call; text and dates are known, and cannot be written."""
     try:
         dtype_of(native_byte_order(value.dtype))
@@ -152,11 +152,11 @@ def _dict_view_proxy(world: Environment, value: Any, label: str) -> Any:
     return MappingProxyType(owner) if type(value) is MappingProxyType else getattr(owner, VIEWS[type(value)])()
 
 
-def _import_module(world: Environment, value: Any, label: str) -> Any:
+def _import_module_proxy(world: Environment, value: Any, label: str) -> Any:
     return lambda name, package=None: world.proxy_of(value(name, package))
 
 
-def _environ_proxy(world: Environment, value: Any, label: str) -> Any:
+def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
     found = EnvironVariablesProxy(world, os.environ, "os.environ")
     return found if value is os.environ else found.get
 
@@ -251,13 +251,13 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
-    ("array", lambda kind, value: kind is np.ndarray, _captured_array),
+    ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
     ("weak reference", lambda kind, value: _is_weak_reference_class(kind), _weak_reference_proxy),
     ("random numbers", is_random, lambda world, value, label: NumpyRandomProxy(label)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: traced_form(value)),
-    ("import_module", lambda kind, value: value is importlib.import_module, _import_module),
-    ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_proxy),
+    ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),
+    ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_native_read()),
     ("function by the class of its argument", lambda kind, value: is_dispatching_function(value),

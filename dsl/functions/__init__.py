@@ -1,4 +1,4 @@
-"""NumPy's functions on traced values, one family a file.
+"""What each NumPy function does to tracers, one family a file.
 
 In reading order: tables, elementwise, operators, composites, creation, numpy_creation, views, manipulation, joining,
 sequences, indexing, gather, masked_values, selection, reductions, statistics, cumulative, ufunc_methods, sorting,

@@ -13,7 +13,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ShapeError, UnsupportedError
 from ..core.spec import checked_dtype
-from ..trace.aliasing import Part, update_part, view_of_tracer, whole_part
+from ..trace.aliasing import Part, assign_part_of_array, part_of_whole_array, view_of_tracer
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
 from ..trace.operands import new_traced_result
@@ -32,7 +32,9 @@ class BitcastView:
         return builder.host("view", [value], [self.type], dtype=self.type.dtype)[0]
 
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
-        return whole_part(BitcastView(base.type).apply(builder, update_part(builder, self.apply(builder, base), part)))
+        return part_of_whole_array(
+            BitcastView(base.type).apply(builder, assign_part_of_array(builder, self.apply(builder, base), part))
+        )
 
     def numpy_view(self, a: StandIn) -> StandIn | None:
         try:

@@ -86,14 +86,16 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         x = cast(x, FLOAT64)
     if edge_order not in (1, 2):
         raise ShapeError("'edge_order' greater than 2 not supported")
-    given = varargs * len(axes) if len(varargs) == 1 and _is_number(varargs[0]) else varargs or (1.0,) * len(axes)
+    given = (
+        varargs * len(axes) if len(varargs) == 1 and _is_scalar_spacing(varargs[0]) else varargs or (1.0,) * len(axes)
+    )
     if len(given) != len(axes):
         raise ShapeError(f"gradient takes a spacing for each of {len(axes)} axes, got {len(given)}")
     found = tuple(_slope_along_axis(x, at, spacing, edge_order) for at, spacing in zip(axes, given, strict=True))
     return found[0] if len(found) == 1 else found
 
 
-def _is_number(x: Any) -> bool:
+def _is_scalar_spacing(x: Any) -> bool:
     return type(x) is TracedNumber or np.ndim(x) == 0
 
 
@@ -104,23 +106,28 @@ def _slope_along_axis(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tr
             f"an axis of length {n} is too short for a gradient: at least edge_order + 1 = {edge_order + 1} are needed"
         )
 
-    def part(start: int, stop: int | None) -> Tracer:
+    def slice_of_samples(start: int, stop: int | None) -> Tracer:
         found: Tracer = getitem(f, _key_along_axis(axis, slice(start, stop)))
         return found
 
-    def weighted(*terms: tuple[Any, Tracer]) -> Tracer:
+    def sum_of_weighted_samples(*terms: tuple[Any, Tracer]) -> Tracer:
         total = apply("multiply", *terms[0])
         for weight, x in terms[1:]:
             total = apply("add", total, apply("multiply", weight, x))
         return total
 
-    low, high = (part(0, 1), part(1, 2), part(2, 3)), (part(-3, -2), part(-2, -1), part(n - 1, None))
-    if _is_number(spacing):
-        middle = apply("divide", apply("subtract", part(2, None), part(0, -2)), 2.0 * spacing)
+    low, high = (
+        (slice_of_samples(0, 1), slice_of_samples(1, 2), slice_of_samples(2, 3)),
+        (slice_of_samples(-3, -2), slice_of_samples(-2, -1), slice_of_samples(n - 1, None)),
+    )
+    if _is_scalar_spacing(spacing):
+        middle = apply("divide", apply("subtract", slice_of_samples(2, None), slice_of_samples(0, -2)), 2.0 * spacing)
         ends = (spacing, spacing)
         if edge_order == 2:
-            first = weighted((-1.5 / spacing, low[0]), (2.0 / spacing, low[1]), (-0.5 / spacing, low[2]))
-            last = weighted((0.5 / spacing, high[0]), (-2.0 / spacing, high[1]), (1.5 / spacing, high[2]))
+            first = sum_of_weighted_samples((-1.5 / spacing, low[0]), (2.0 / spacing, low[1]), (-0.5 / spacing, low[2]))
+            last = sum_of_weighted_samples(
+                (0.5 / spacing, high[0]), (-2.0 / spacing, high[1]), (1.5 / spacing, high[2])
+            )
     else:
         points = to_traced_array(spacing)
         if points.shape != (n,):
@@ -128,28 +135,30 @@ def _slope_along_axis(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tr
         steps = diff(cast(points, FLOAT64) if dtype_kind(points.dtype) in "biu" else points)
         steps = reshape(steps, tuple(-1 if i == axis else 1 for i in range(f.ndim)))
         one, two = steps[_key_along_axis(axis, slice(None, -1))], steps[_key_along_axis(axis, slice(1, None))]
-        middle = weighted(
-            (-two / (one * (one + two)), part(0, -2)),
-            ((two - one) / (one * two), part(1, -1)),
-            (one / (two * (one + two)), part(2, None)),
+        middle = sum_of_weighted_samples(
+            (-two / (one * (one + two)), slice_of_samples(0, -2)),
+            ((two - one) / (one * two), slice_of_samples(1, -1)),
+            (one / (two * (one + two)), slice_of_samples(2, None)),
         )
         ends = (steps[_key_along_axis(axis, slice(0, 1))], steps[_key_along_axis(axis, slice(-1, None))])
         if edge_order == 2:
             one, two = steps[_key_along_axis(axis, slice(0, 1))], steps[_key_along_axis(axis, slice(1, 2))]
-            first = weighted(
+            first = sum_of_weighted_samples(
                 (-(2.0 * one + two) / (one * (one + two)), low[0]),
                 ((one + two) / (one * two), low[1]),
                 (-one / (two * (one + two)), low[2]),
             )
             one, two = steps[_key_along_axis(axis, slice(-2, -1))], steps[_key_along_axis(axis, slice(-1, None))]
-            last = weighted(
+            last = sum_of_weighted_samples(
                 (two / (one * (one + two)), high[0]),
                 (-(two + one) / (one * two), high[1]),
                 ((2.0 * two + one) / (two * (one + two)), high[2]),
             )
     if edge_order == 1:
-        first = apply("divide", apply("subtract", part(1, 2), part(0, 1)), ends[0])
-        last = apply("divide", apply("subtract", part(n - 1, None), part(n - 2, n - 1)), ends[1])
+        first = apply("divide", apply("subtract", slice_of_samples(1, 2), slice_of_samples(0, 1)), ends[0])
+        last = apply(
+            "divide", apply("subtract", slice_of_samples(n - 1, None), slice_of_samples(n - 2, n - 1)), ends[1]
+        )
     return concatenate([cast(first, f.dtype), cast(middle, f.dtype), cast(last, f.dtype)], axis)
 
 
@@ -179,20 +188,20 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Tracer:
     """`sum_j a[k - j] * v[j]`."""
-    x, weights = _signal_array(a), _signal_array(v)
-    return _convolved("convolve", *((weights, x) if weights.size > x.size else (x, weights)), mode)
+    x, weights = _checked_convolution_operand(a), _checked_convolution_operand(v)
+    return _convolve_in_mode("convolve", *((weights, x) if weights.size > x.size else (x, weights)), mode)
 
 
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tracer:
     """`sum_n a[n + k] * conj(v[n])`."""
-    x, weights = _signal_array(a), _signal_array(v)
+    x, weights = _checked_convolution_operand(a), _checked_convolution_operand(v)
     if to_traced_array(a).ndim == 0 or to_traced_array(v).ndim == 0:
         raise ShapeError("a correlation is of two arrays of one axis; write np.correlate([a], v)")
-    return _convolved("correlate", x, weights, mode)
+    return _convolve_in_mode("correlate", x, weights, mode)
 
 
-def _signal_array(a: Any) -> Tracer:
+def _checked_convolution_operand(a: Any) -> Tracer:
     x = to_traced_array(a)
     if x.ndim > 1:
         raise ShapeError(f"object too deep for desired array: a convolution takes one axis, not shape {x.shape}")
@@ -201,7 +210,7 @@ def _signal_array(a: Any) -> Tracer:
     return reshape(x, (x.size,))
 
 
-def _convolved(name: str, x: Tracer, weights: Tracer, mode: Any) -> Tracer:
+def _convolve_in_mode(name: str, x: Tracer, weights: Tracer, mode: Any) -> Tracer:
     if mode not in ("full", "same", "valid"):
         raise ShapeError(f"mode {mode!r} is none of 'full', 'same', 'valid'")
     n, m = max(x.size, weights.size), min(x.size, weights.size)

@@ -20,7 +20,7 @@ from .joining import concatenate
 from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
 
-def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
+def _is_infinite_of_sign(x: Any, out: Any, negative: bool) -> Tracer:
     a = to_traced_array(x)
     if a.dtype.kind == "c":
         raise DTypeError("this operation is not supported for complex128 values because it would be ambiguous")
@@ -30,12 +30,12 @@ def _infinite(x: Any, out: Any, negative: bool) -> Tracer:
 
 @implements(np.isposinf)
 def isposinf(x: Any, out: Any = None) -> Tracer:
-    return _infinite(x, out, False)
+    return _is_infinite_of_sign(x, out, False)
 
 
 @implements(np.isneginf)
 def isneginf(x: Any, out: Any = None) -> Tracer:
-    return _infinite(x, out, True)
+    return _is_infinite_of_sign(x, out, True)
 
 
 @implements(np.isreal)
@@ -118,7 +118,7 @@ def _check_no_zero(end: Any) -> None:
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Tracer:
     """Horner's rule."""
-    coefficients = _coefficients(p)
+    coefficients = _polynomial_coefficients(p)
     at = to_traced_array(x)
     y = apply("multiply", at, 0) if dtype_kind(at.dtype) in "biu" else broadcast_to(at.dtype.type(0), at.shape)
     if at.dtype == np.bool_:
@@ -128,34 +128,34 @@ def polyval(p: Any, x: Any) -> Tracer:
     return y
 
 
-def _coefficients(p: Any) -> Tracer:
+def _polynomial_coefficients(p: Any) -> Tracer:
     x = to_traced_array(p)
     if x.ndim == 0:
         raise DTypeError("a polynomial is an array of coefficients, not a number; write [p]")
     return x
 
 
-def _padded(a: Any, n: int) -> Tracer:
+def _pad_polynomial_coefficients(a: Any, n: int) -> Tracer:
     x = atleast_1d(to_traced_array(a))
     return x if x.size == n else concatenate([broadcast_to(x.dtype.type(0), (n - x.size,)), x])
 
 
-def _sum_or_difference(op: str) -> Any:
-    def function(a1: Any, a2: Any) -> Tracer:
+def _polynomial_sum_or_difference(op: str) -> Any:
+    def add_or_subtract_polynomials(a1: Any, a2: Any) -> Tracer:
         x, y = atleast_1d(to_traced_array(a1)), atleast_1d(to_traced_array(a2))
         n = max(x.size, y.size)
-        return apply(op, _padded(x, n), _padded(y, n))
+        return apply(op, _pad_polynomial_coefficients(x, n), _pad_polynomial_coefficients(y, n))
 
-    return function
+    return add_or_subtract_polynomials
 
 
-polyadd = implements(np.polyadd)(_sum_or_difference("add"))
-polysub = implements(np.polysub)(_sum_or_difference("subtract"))
+polyadd = implements(np.polyadd)(_polynomial_sum_or_difference("add"))
+polysub = implements(np.polysub)(_polynomial_sum_or_difference("subtract"))
 
 
 @implements(np.polyder)
 def polyder(p: Any, m: int = 1) -> Tracer:
-    x = _coefficients(p)
+    x = _polynomial_coefficients(p)
     times = to_index(m, "m")
     if times < 0:
         raise ShapeError("Order of derivative must be positive (see polyint)")
@@ -177,7 +177,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
         constants = constants * times
     if len(constants) < times:
         raise ShapeError("k must be a scalar or a rank-1 array of length 1 or >m.")
-    x = _coefficients(p)
+    x = _polynomial_coefficients(p)
     for constant in constants[:times]:
         divided = apply("divide", x, arange(x.size, 0, -1))
         x = concatenate([divided, atleast_1d(to_traced_array(constant))])

@@ -95,7 +95,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     """start, start + step, ... below stop, each `start + i * step`. The length must be known while tracing."""
     if stop is None:
         start, stop = 0, start
-    start, stop, step = _known(start), _known(stop), _known(step)
+    start, stop, step = _known_range_bound(start), _known_range_bound(stop), _known_range_bound(step)
     if step == 0:
         raise ShapeError("arange with step 0 has no end")
     count = (stop - start) / step
@@ -112,7 +112,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     return cast(apply("add", apply("multiply", numbers, delta), start), wanted)
 
 
-def _known(x: Any) -> int | float:
+def _known_range_bound(x: Any) -> int | float:
     """The value of a bound; the trace starts again where it is not known yet."""
     if isinstance(x, (float, np.floating)):
         return float(x)
@@ -159,10 +159,13 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     shape = (to_index(n_rows, "n_rows"), to_length(n_rows if n_cols is None else n_cols))
     builder = trace_of_operands().builder
     rows, columns = new_traced_result(builder.index(shape, 0)), new_traced_result(builder.index(shape, 1))
-    return cast(apply("equal", apply("subtract", columns, rows), to_diagonal(k)), FLOAT64 if dtype is None else dtype)
+    return cast(
+        apply("equal", apply("subtract", columns, rows), checked_diagonal_number(k)),
+        FLOAT64 if dtype is None else dtype,
+    )
 
 
-def to_diagonal(k: Any) -> Any:
+def checked_diagonal_number(k: Any) -> Any:
     """The number of a diagonal, which may be one of the call. Raises UnsupportedError."""
     if not isinstance(k, (int, np.integer)):
         raise UnsupportedError("a diagonal has an integer as its number; write int(k)")
@@ -172,12 +175,12 @@ def to_diagonal(k: Any) -> Any:
 _LARGE = 2**62  # beyond which numbers of diagonals wrap, or are refused
 
 
-def to_threshold(k: Any, columns: int, shift: int = 0) -> Any:
+def diagonal_threshold_of_columns(k: Any, columns: int, shift: int = 0) -> Any:
     """The number of a diagonal of so many columns as `np.tri(k=k + shift)` takes it: it computes with k's negative in
     the integers that k is of.
 
     Raises UnsupportedError, and what NumPy raises as ours."""
-    k = to_diagonal(k)
+    k = checked_diagonal_number(k)
     if isinstance(k, Tracer):
         if k.dtype.kind == "u":
             raise UnsupportedError(f"a diagonal's number has a sign, which {k.dtype} has not; pass it as a Python int")
@@ -204,13 +207,13 @@ def empty_ndarray(
     return empty(shape, dtype, order=order)
 
 
-def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
+def _mask_triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
     x = to_traced_array(m)
     if x.ndim == 0:
         raise ShapeError("tril and triu need an array of at least one axis")
     x = x if x.ndim > 1 else broadcast_to(x, 2 * x.shape)  # a row, as often as it is long
     builder = x._trace.builder
-    k = to_threshold(k, x.shape[-1], 0 if keep_lower else -1)
+    k = diagonal_threshold_of_columns(k, x.shape[-1], 0 if keep_lower else -1)
     distance = apply(
         "subtract", new_traced_result(builder.index(x.shape[-2:], 1)), new_traced_result(builder.index(x.shape[-2:], 0))
     )
@@ -220,12 +223,12 @@ def _triangle(m: Any, k: int, keep_lower: bool) -> Tracer:
 
 @implements(np.tril)
 def tril(m: Any, k: int = 0) -> Tracer:
-    return _triangle(m, k, True)
+    return _mask_triangle(m, k, True)
 
 
 @implements(np.triu)
 def triu(m: Any, k: int = 0) -> Tracer:
-    return _triangle(m, k, False)
+    return _mask_triangle(m, k, False)
 
 
 @implements(np.meshgrid)

@@ -16,7 +16,7 @@ from .reductions import replace_nans
 from .views import atleast_1d, ravel
 
 
-def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
+def _host_scan_along_axis(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
     x = atleast_1d(a)
     x, at = (ravel(x), 0) if axis is None else (x, to_axis(axes_without_booleans(axis), x.ndim))
     return host_call_of_one_result(
@@ -26,26 +26,26 @@ def _scan(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
 
 @implements(np.cumsum, method=True)
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumsum", a, axis, dtype, out)
+    return _host_scan_along_axis("cumsum", a, axis, dtype, out)
 
 
 @implements(np.cumprod, method=True)
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumprod", a, axis, dtype, out)
+    return _host_scan_along_axis("cumprod", a, axis, dtype, out)
 
 
 @implements(np.nancumsum)
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumsum", replace_nans(a, 0), axis, dtype, out)
+    return _host_scan_along_axis("cumsum", replace_nans(a, 0), axis, dtype, out)
 
 
 @implements(np.nancumprod)
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _scan("cumprod", replace_nans(a, 1), axis, dtype, out)
+    return _host_scan_along_axis("cumprod", replace_nans(a, 1), axis, dtype, out)
 
 
-def _cumulative(name: str) -> Any:
-    def function(
+def _cumulative_array_api_function(name: str) -> Any:
+    def cumulative_along_axis(
         x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
     ) -> Tracer:
         a = atleast_1d(x)
@@ -58,8 +58,8 @@ def _cumulative(name: str) -> Any:
             name, [a], shape, out, axis=at, dtype=wanted, include_initial=bool(include_initial)
         )
 
-    return function
+    return cumulative_along_axis
 
 
-cumulative_sum = implements(np.cumulative_sum)(_cumulative("cumulative_sum"))
-cumulative_prod = implements(np.cumulative_prod)(_cumulative("cumulative_prod"))
+cumulative_sum = implements(np.cumulative_sum)(_cumulative_array_api_function("cumulative_sum"))
+cumulative_prod = implements(np.cumulative_prod)(_cumulative_array_api_function("cumulative_prod"))

@@ -37,28 +37,28 @@ def einsum(
 
     A pair of arrays with axes of their own beside those summed over is one matrix product; anything else is a product
     and a sum in one kernel. Three and more arrays are taken in pairs, in the order that `np.einsum_path` proposes."""
-    subscripts, given = _arguments(operands)
+    subscripts, given = _subscripts_and_arrays(operands)
     arrays = [to_traced_array(a) for a in given]
-    terms, result = parse(subscripts, [x.shape for x in arrays])
-    lengths = _lengths(terms, arrays)
-    arrays = _converted(arrays, dtype, casting)
-    needed = {*result, *_shared(terms)}
-    parts = [_single(x, term, lengths, needed) for x, term in zip(arrays, terms, strict=True)]
-    for pair in _path(parts, result, lengths):
+    terms, result = parse_einsum_subscripts(subscripts, [x.shape for x in arrays])
+    lengths = _length_of_each_label(terms, arrays)
+    arrays = _convert_einsum_operands(arrays, dtype, casting)
+    needed = {*result, *_labels_of_several_operands(terms)}
+    parts = [_reduce_single_einsum_operand(x, term, lengths, needed) for x, term in zip(arrays, terms, strict=True)]
+    for pair in _einsum_contraction_path(parts, result, lengths):
         chosen = [parts[i] for i in pair]
         parts = [p for i, p in enumerate(parts) if i not in pair]
         while len(chosen) > 1:
             later = {*result}.union(*(t for _, t in (*parts, *chosen[2:])))
-            chosen = [_pair(*chosen[0], *chosen[1], later), *chosen[2:]]
+            chosen = [_contract_operand_pair(*chosen[0], *chosen[1], later), *chosen[2:]]
         parts.append(chosen[0])
     ((x, term),) = parts
     gone = tuple(i for i, label in enumerate(term) if label not in result)
     if gone:
-        x, term = _sum(x, gone), tuple(label for label in term if label in result)
+        x, term = _sum_over_labels(x, gone), tuple(label for label in term if label in result)
     return assign_to_out(transpose(x, [term.index(label) for label in result]), out)
 
 
-def _shared(terms: Sequence[Term]) -> set[Label]:
+def _labels_of_several_operands(terms: Sequence[Term]) -> set[Label]:
     """Labels of more than one operand."""
     seen = Counter(label for term in terms for label in set(term))
     return {label for label, n in seen.items() if n > 1}
@@ -67,41 +67,41 @@ def _shared(terms: Sequence[Term]) -> set[Label]:
 # subscripts
 
 
-def _arguments(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+def _subscripts_and_arrays(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     """The subscripts as text, and the arrays."""
     if not operands:
         raise ShapeError("must specify the einstein sum subscripts string and at least one operand")
     if isinstance(operands[0], str):
         return operands[0].replace(" ", ""), operands[1:]
     arrays, lists = list(operands[0::2]), list(operands[1::2])
-    text = ",".join(map(_letters, lists))
+    text = ",".join(map(_subscript_text_of_numbers, lists))
     if len(arrays) > len(lists):
-        return f"{text}->{_letters(arrays[-1])}", arrays[:-1]
+        return f"{text}->{_subscript_text_of_numbers(arrays[-1])}", arrays[:-1]
     return text, arrays
 
 
 _ALL_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def _letters(numbers: Any) -> str:
+def _subscript_text_of_numbers(numbers: Any) -> str:
     """A list of numbers and Ellipsis as text."""
     found = ["..." if n is Ellipsis else _ALL_LETTERS[to_index(n, "a subscript")] for n in numbers]
     return "".join(found)
 
 
-def parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:
+def parse_einsum_subscripts(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:
     """The labels of each operand's axes and of the result's. Raises ShapeError."""
     inputs, arrow, output = subscripts.partition("->")
     texts = inputs.split(",")
     if len(texts) != len(shapes):
         raise ShapeError(f"einsum {subscripts!r} names {len(texts)} operands, but {len(shapes)} were given")
-    terms = [_term(text, len(shape), subscripts) for text, shape in zip(texts, shapes, strict=True)]
+    terms = [_parse_einsum_term(text, len(shape), subscripts) for text, shape in zip(texts, shapes, strict=True)]
     dots = max((sum(isinstance(label, int) for label in term) for term in terms), default=0)
     broadcast: Term = tuple(range(-dots, 0))
     if not arrow:
         seen = Counter(label for term in terms for label in term if isinstance(label, str))
         return terms, (*broadcast, *sorted(label for label, n in seen.items() if n == 1))
-    result = _term(output, len(output.replace("...", "")) + dots * ("..." in output), subscripts)
+    result = _parse_einsum_term(output, len(output.replace("...", "")) + dots * ("..." in output), subscripts)
     if dots and "..." not in output:
         raise ShapeError(f"einsum {subscripts!r}: the operands' ellipsis has axes; write '...' in the output as well")
     known = {label for term in terms for label in term}
@@ -113,7 +113,7 @@ def parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term
     return terms, result
 
 
-def _term(text: str, ndim: int, subscripts: str) -> Term:
+def _parse_einsum_term(text: str, ndim: int, subscripts: str) -> Term:
     head, dots, tail = text.partition("...")
     letters = head + tail
     if not all(c in _ALL_LETTERS for c in letters):
@@ -124,7 +124,7 @@ def _term(text: str, ndim: int, subscripts: str) -> Term:
     return (*head, *range(-extra, 0), *tail)
 
 
-def _lengths(terms: Sequence[Term], arrays: Sequence[Tracer]) -> dict[Label, int]:
+def _length_of_each_label(terms: Sequence[Term], arrays: Sequence[Tracer]) -> dict[Label, int]:
     """The length that each label stands for; 1 gives way to any other."""
     lengths: dict[Label, int] = {}
     for term, x in zip(terms, arrays, strict=True):
@@ -138,7 +138,7 @@ def _lengths(terms: Sequence[Term], arrays: Sequence[Tracer]) -> dict[Label, int
     return lengths
 
 
-def _converted(arrays: Sequence[Tracer], dtype: Any, casting: str) -> list[Tracer]:
+def _convert_einsum_operands(arrays: Sequence[Tracer], dtype: Any, casting: str) -> list[Tracer]:
     wanted = np.result_type(*(x.dtype for x in arrays)) if dtype is None else checked_dtype(dtype)
     for x in arrays:
         if not np.can_cast(x.dtype, wanted, casting):  # type: ignore[arg-type]
@@ -149,7 +149,9 @@ def _converted(arrays: Sequence[Tracer], dtype: Any, casting: str) -> list[Trace
 # operands
 
 
-def _single(x: Tracer, term: Term, lengths: dict[Label, int], needed: Iterable[Label]) -> tuple[Tracer, Term]:
+def _reduce_single_einsum_operand(
+    x: Tracer, term: Term, lengths: dict[Label, int], needed: Iterable[Label]
+) -> tuple[Tracer, Term]:
     """One operand by itself: diagonals where a label comes twice, sums over labels that nobody else has."""
     wide = tuple(i for i, label in enumerate(term) if x.shape[i] == 1 and lengths[label] != 1)
     if wide:
@@ -160,14 +162,16 @@ def _single(x: Tracer, term: Term, lengths: dict[Label, int], needed: Iterable[L
         x = diagonal(x, 0, i, j)
         term = (*(other for k, other in enumerate(term) if k not in (i, j)), label)
     gone = tuple(i for i, label in enumerate(term) if label not in set(needed))
-    return (_sum(x, gone), tuple(label for label in term if label in set(needed))) if gone else (x, term)
+    return (_sum_over_labels(x, gone), tuple(label for label in term if label in set(needed))) if gone else (x, term)
 
 
-def _sum(x: Tracer, axes: tuple[int, ...]) -> Tracer:
+def _sum_over_labels(x: Tracer, axes: tuple[int, ...]) -> Tracer:
     return reduce("any", x, axes) if x.dtype == np.bool_ else reduce("sum", x, axes, x.dtype)
 
 
-def _pair(a: Tracer, left: Term, b: Tracer, right: Term, needed: Iterable[Label]) -> tuple[Tracer, Term]:
+def _contract_operand_pair(
+    a: Tracer, left: Term, b: Tracer, right: Term, needed: Iterable[Label]
+) -> tuple[Tracer, Term]:
     """The product of two operands, summed over the labels of both that nobody needs."""
     keep = set(needed)
     batch = [label for label in left if label in right and label in keep]
@@ -175,23 +179,23 @@ def _pair(a: Tracer, left: Term, b: Tracer, right: Term, needed: Iterable[Label]
     own_a, own_b = [label for label in left if label not in right], [label for label in right if label not in left]
     order = (*batch, *own_a, *own_b)
     if summed and own_a and own_b:
-        return _matrix_product(a, left, b, right, batch, own_a, own_b, summed), order
+        return _contract_by_matrix_product(a, left, b, right, batch, own_a, own_b, summed), order
     full = (*order, *summed)
-    product = apply("multiply", _aligned(a, left, full), _aligned(b, right, full))
+    product = apply("multiply", _align_operand_axes(a, left, full), _align_operand_axes(b, right, full))
     axes = tuple(range(len(order), len(full)))
     if axes:
-        return _sum(product, axes), order
+        return _sum_over_labels(product, axes), order
     return apply("add", product, 0) if product.dtype.kind in "fc" else product, order  # it adds to 0.0
 
 
-def _aligned(x: Tracer, term: Term, order: Term) -> Tracer:
+def _align_operand_axes(x: Tracer, term: Term, order: Term) -> Tracer:
     """The operand with its axes in this order, and axes of length 1 for labels that it has not."""
     moved = transpose(x, [term.index(label) for label in order if label in term])
     lengths = iter(moved.shape)
     return reshape(moved, tuple(next(lengths) if label in term else 1 for label in order))
 
 
-def _matrix_product(
+def _contract_by_matrix_product(
     a: Tracer,
     left: Term,
     b: Tracer,
@@ -201,18 +205,20 @@ def _matrix_product(
     own_b: Sequence[Label],
     summed: Sequence[Label],
 ) -> Tracer:
-    def flat(x: Tracer, term: Term, *groups: Sequence[Label]) -> tuple[Tracer, list[list[int]]]:
+    def flatten_label_groups(x: Tracer, term: Term, *groups: Sequence[Label]) -> tuple[Tracer, list[list[int]]]:
         """x with the batch first, then one axis for each group; and the groups' lengths."""
         moved = transpose(x, [term.index(label) for group in (batch, *groups) for label in group])
         sizes = [[x.shape[term.index(label)] for label in group] for group in (batch, *groups)]
         return reshape(moved, (*sizes[0], *map(math.prod, sizes[1:]))), sizes
 
-    rows, (lead, height, _) = flat(a, left, own_a, summed)
-    columns, (_, _, width) = flat(b, right, summed, own_b)
+    rows, (lead, height, _) = flatten_label_groups(a, left, own_a, summed)
+    columns, (_, _, width) = flatten_label_groups(b, right, summed, own_b)
     return reshape(matrix_product(rows, columns), (*lead, *height, *width))
 
 
-def _path(parts: Sequence[tuple[Tracer, Term]], result: Term, lengths: dict[Label, int]) -> list[tuple[int, ...]]:
+def _einsum_contraction_path(
+    parts: Sequence[tuple[Tracer, Term]], result: Term, lengths: dict[Label, int]
+) -> list[tuple[int, ...]]:
     """Which operands to take together, and in which order; what they make goes to the end of the list."""
     if len(parts) <= 2:
         return [tuple(range(len(parts)))]

@@ -48,7 +48,7 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     try:
         value = trace.builder.map(op, *operands, dtype=dtype, **attrs)
     except NumberError as error:
-        value = _out_of_range(op, operands, error)
+        value = _compare_with_out_of_range_integer(op, operands, error)
     if any(type(x) is Value and x.others for x in operands):
         value = with_other_kinds(value, result_kinds(op, operands, dtype, False))
     if has_one_dense_layout(value.type):
@@ -56,7 +56,7 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     return Tracer(trace, value, layout=ufunc_result_layout(args))
 
 
-def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
+def apply_op_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
     """`apply` as the user asked for it: where NumPy looks at the value of a number, so does this."""
     for x in args:
         if type(x) in SPECIAL:
@@ -66,9 +66,9 @@ def user_apply(op: str, *args: Any, **attrs: Any) -> Tracer:
     return apply(op, *args, **attrs) if replaced is None else replaced
 
 
-def operator_apply(op: str, *args: Any) -> Tracer:
-    """`user_apply` for one of Python's operators, which NumPy gives more fast paths than its functions: the squares of
-    booleans, and the roots of float16 and complex arrays."""
+def apply_op_of_operator(op: str, *args: Any) -> Tracer:
+    """`apply_op_of_user_call` for one of Python's operators, which NumPy gives more fast paths than its functions: the
+    squares of booleans, and the roots of float16 and complex arrays."""
     x = args[0]
     if op == "power" and isinstance(x, np.ndarray) and not isinstance(args[1], (Tracer, np.ndarray)):
         given = args[1]._number if type(args[1]) is TracedNumber else args[1]
@@ -77,10 +77,10 @@ def operator_apply(op: str, *args: Any) -> Tracer:
             if given in fast and given is not args[1]:
                 raise args[1]._need_number_value()
             if given in fast:
-                return user_apply(fast[given], x)
+                return apply_op_of_user_call(fast[given], x)
             if given is not args[1] and fast:
                 trace_of_operands(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
-    return user_apply(op, *args)
+    return apply_op_of_user_call(op, *args)
 
 
 # kind of an array -> exponents for which `x ** n` is another row
@@ -91,7 +91,7 @@ _FAST_POWERS: dict[str, dict[float, str]] = {
 }
 
 
-def _power(x: Any, exponent: Any) -> Tracer | None:
+def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
     """NumPy's fast paths for scalar exponents (-0.0 ** 0.5 is -0.0), and its refusal of negative ones for integers."""
     traced = type(exponent) is TracedNumber
     given: Any = exponent._number if traced else exponent
@@ -118,15 +118,15 @@ def _power(x: Any, exponent: Any) -> Tracer | None:
 
 
 _SCIPY = {"erf": ("erf",), "erfc": ("erfc",), "gammaln": ("lgamma",), "expit": ("sigmoid",)}  # ufuncs of scipy.special
-_VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power}
+_VALUE_RULES: dict[str, Callable[..., Tracer | None]] = {"power": _power_of_scalar_exponent}
 
 
-def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
+def _compare_with_out_of_range_integer(op: str, operands: list[Any], error: NumberError) -> Value:
     """NumPy's answer where a Python int does not fit the other's dtype: comparisons have one, for all values alike."""
     builder = trace_of_operands().builder
     answers = []
     for end in ("min", "max"):
-        samples = [_extreme_of_dtype(a.dtype, end) if isinstance(a, Value) else a for a in operands]
+        samples = [_least_or_greatest_of_dtype(a.dtype, end) if isinstance(a, Value) else a for a in operands]
         try:
             answers.append(OPS[op].numpy(*samples))  # type: ignore[misc]
         except OverflowError:
@@ -138,7 +138,7 @@ def _out_of_range(op: str, operands: list[Any], error: NumberError) -> Value:
     return builder.broadcast(builder.const(answer), shape)
 
 
-def _extreme_of_dtype(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
+def _least_or_greatest_of_dtype(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
     return np.array(getattr(np.iinfo(dtype), end) if dtype.kind in "iu" else end == "max", dtype)
 
 
@@ -171,19 +171,23 @@ def call_ufunc(
             f"{name} cannot be traced{nearest_name_hint(name, [*supported_numpy_names(), *ELEMENTWISE])}"
         )
     if dtype is not None or casting != "same_kind" or signature is not None:
-        inputs = _chosen_loop(ufunc, inputs, dtype, casting, signature)
+        inputs = _inputs_in_ufunc_loop_dtypes(ufunc, inputs, dtype, casting, signature)
         dtype = None
     for part, o in zip(parts, outs, strict=True):
         if hasattr(o, "dtype"):
             check_output(part, inputs, o, casting)
-    found = [user_apply(part, *inputs) for part in parts]  # all of them before one is written over an input
+    found = [apply_op_of_user_call(part, *inputs) for part in parts]  # all of them before one is written over an input
     if where is not True:
-        _check_apart(ufunc, found, outs, (*inputs, where))
-    results = tuple(_masked(result, o, where, casting) for result, o in zip(found, outs, strict=True))
+        _check_where_leaves_out_alone(ufunc, found, outs, (*inputs, where))
+    results = tuple(
+        _ufunc_result_where_mask_holds(result, o, where, casting) for result, o in zip(found, outs, strict=True)
+    )
     return results if len(results) > 1 else results[0]
 
 
-def _chosen_loop(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any) -> tuple[Any, ...]:
+def _inputs_in_ufunc_loop_dtypes(
+    ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any
+) -> tuple[Any, ...]:
     """The inputs in the dtypes that NumPy's own choice of loop asks for."""
     kinds = [_dtype_kind_of_ufunc(a) for a in inputs]
     if isinstance(signature, str):
@@ -215,7 +219,9 @@ def _dtype_kind_of_ufunc(a: Any) -> Any:
     return found.dtype if isinstance(found, np.generic) else np.dtype(bool) if isinstance(found, bool) else type(found)
 
 
-def _check_apart(ufunc: np.ufunc, results: Sequence[Tracer], outs: Sequence[Any], read: Sequence[Any]) -> None:
+def _check_where_leaves_out_alone(
+    ufunc: np.ufunc, results: Sequence[Tracer], outs: Sequence[Any], read: Sequence[Any]
+) -> None:
     """Raises UnsupportedError where NumPy changes what `where` leaves out: it takes an `out` that it reads too, under
     another name, through the result's dtype and back."""
     roots = {id(root_of_view(x)) for x in read if type(x) is Tracer}
@@ -228,14 +234,14 @@ def _check_apart(ufunc: np.ufunc, results: Sequence[Tracer], outs: Sequence[Any]
             )
 
 
-def _masked(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
+def _ufunc_result_where_mask_holds(result: Tracer, out: Any, where: Any, casting: str) -> Tracer:
     """The result where `where` holds; elsewhere `out`, or 0 (NumPy leaves it undefined)."""
     if out is not None and not hasattr(out, "__array_ufunc__"):  # which arrays have, and numbers and lists do not
         raise DTypeError(f"return arrays must be arrays, not of type {type(out).__name__}; pass an array as out")
     if where is not True:
         other = out if out is not None else result.dtype.type(0)
         result = apply("where", boolean_mask(where), result, other)
-    return result if out is None else assign_all(out, result, casting)
+    return result if out is None else assign_to_outputs(out, result, casting)
 
 
 def boolean_mask(where: Any) -> Tracer:
@@ -257,7 +263,7 @@ def fitting_mask(where: Any, shape: tuple[int, ...]) -> Tracer:
     return mask
 
 
-def assign_all(out: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
+def assign_to_outputs(out: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     """`assign_array` of a ufunc's result, which is broadcast to `out`. Raises ShapeError."""
     if isinstance(out, np.ndarray) and result.shape != out.shape:
         result = new_traced_result(result._trace.builder.broadcast(result._value, out.shape), result)
@@ -273,11 +279,11 @@ UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
 def _public_ufunc_function(op: str) -> Callable[..., Any]:
     """Row `op` as a function of its arguments and attributes."""
 
-    def function(*args: Any, **attrs: Any) -> Any:
+    def call_op_with_attributes(*args: Any, **attrs: Any) -> Any:
         return apply(op, *args, **attrs)
 
-    function.__name__ = op
-    return function
+    call_op_with_attributes.__name__ = op
+    return call_op_with_attributes
 
 
 @implements(np.where)
@@ -287,7 +293,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
         raise ShapeError("np.where takes a condition and two choices; write np.where(c, a, b)")
     if x is None:
         return call_function(np.nonzero, (condition,), {})  # type: ignore[no-any-return]
-    (first, second), _ = choices(x, y)
+    (first, second), _ = select_choices_in_one_dtype(x, y)
     condition = bool(condition) if type(condition) in (int, float, complex) else condition
     result = apply("where", condition, first, second)
     return new_traced_array(result._value, condition, x, y)
@@ -296,7 +302,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Tracer:
 _WEAK = (bool, int, float, complex, TracedNumber)
 
 
-def choices(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
+def select_choices_in_one_dtype(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
     numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
     parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
@@ -355,11 +361,13 @@ def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: An
         result = apply("maximum", a, low, dtype=dtype)
     elif low is None:
         result = apply("minimum", a, high, dtype=dtype)
-    elif all(_size(bound) == 1 for bound in (low, high)) or not _minimum_of_maximum(choices(a, low, high)[1]):
+    elif all(_operand_size(bound) == 1 for bound in (low, high)) or not _minimum_of_maximum(
+        select_choices_in_one_dtype(a, low, high)[1]
+    ):
         result = apply("clip", a, low, high, dtype=dtype)
     else:
         result = apply("minimum", apply("maximum", a, low, dtype=dtype), high, dtype=dtype)
-    return result if out is None else assign_all(out, result)
+    return result if out is None else assign_to_outputs(out, result)
 
 
 def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
@@ -367,18 +375,18 @@ def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
     return dtype not in HALVES and dtype.kind != "c"
 
 
-def _size(x: Any) -> int:
+def _operand_size(x: Any) -> int:
     """How many elements an operand has."""
     return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
 
 
-def traced_clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
-    """`clipped` of a traced value."""
+def clip_traced_array(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+    """`clip_array` of a traced value."""
     low, high = options.pop("a_min", min), options.pop("a_max", max)
     return clip(a, low, high, out, **options)
 
 
-def clipped(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+def clip_array(a: Any, /, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
     """min(max(a, min), max); None is no bound. NumPy's `a_min` and `a_max` are other names of the bounds."""
     low, high = options.pop("a_min", min), options.pop("a_max", max)
     return np.clip(a, low, high, out=out, **options)
@@ -393,7 +401,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     if kind == "b" and decimals:
         raise DTypeError("booleans have no decimals; write x.astype(np.float64)")
     if decimals == 0 or (kind in "iu" and decimals > 0):
-        result = new_traced_result(x._value, x) if kind in "iu" else _rint(x)
+        result = new_traced_result(x._value, x) if kind in "iu" else _round_to_nearest_integer(x)
     elif kind in "iu":
         raise UnsupportedError("rounding integers to tens is not supported; write x // 10 * 10")
     elif kind == "c":  # each part by itself, which keeps the signs of zeros
@@ -401,11 +409,11 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
     else:
         scale = 10.0 ** abs(decimals)
         up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
-        result = apply(down, _rint(apply(up, x, scale)), scale)
+        result = apply(down, _round_to_nearest_integer(apply(up, x, scale)), scale)
     return result if out is None else assign_array(out, result)
 
 
-def _rint(x: Tracer) -> Tracer:
+def _round_to_nearest_integer(x: Tracer) -> Tracer:
     return apply("rint", x)
 
 

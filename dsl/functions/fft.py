@@ -21,18 +21,20 @@ from .views import cast
 Length = Callable[[int], int]  # how many results `n` points give
 
 
-def _same_length(n: int) -> int:
+def _transform_length_as_given(n: int) -> int:
     return n
 
 
-def _half_length(n: int) -> int:
+def _half_spectrum_length(n: int) -> int:
     return n // 2 + 1
 
 
-def _one_axis(name: str, given: Length, length: Length) -> None:
+def _implement_fft_of_one_axis(name: str, given: Length, length: Length) -> None:
     """given: `n` where it is None, of the length of the axis."""
 
-    def transform(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Tracer:
+    def fft_along_axis(
+        a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None
+    ) -> Tracer:
         x = to_traced_array(a)
         at = to_axis(axis, x.ndim)
         points = given(x.shape[at]) if n is None else to_index(n, "n")
@@ -42,22 +44,26 @@ def _one_axis(name: str, given: Length, length: Length) -> None:
         tiny = [tuple(2 if i == at else 1 for i in range(x.ndim))]
         return host_call_of_one_result(f"fft.{name}", [x], shape, out, tiny=tiny, n=points, axis=at, norm=norm)
 
-    transform.__name__ = name
-    implements(getattr(np.fft, name))(transform)
+    fft_along_axis.__name__ = name
+    implements(getattr(np.fft, name))(fft_along_axis)
 
 
 for _name in ("fft", "ifft"):
-    _one_axis(_name, _same_length, _same_length)
+    _implement_fft_of_one_axis(_name, _transform_length_as_given, _transform_length_as_given)
 for _name in ("rfft", "ihfft"):
-    _one_axis(_name, _same_length, _half_length)
+    _implement_fft_of_one_axis(_name, _transform_length_as_given, _half_spectrum_length)
 for _name in ("irfft", "hfft"):
-    _one_axis(_name, lambda m: 2 * (m - 1), _same_length)
+    _implement_fft_of_one_axis(_name, lambda m: 2 * (m - 1), _transform_length_as_given)
 
 
-def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bool, real_last: bool) -> None:
+def _implement_fft_of_several_axes(
+    name: str, axes_default: tuple[int, ...] | None, complex_last: bool, real_last: bool
+) -> None:
     """complex_last: the last axis of the input is the half of a real transform; real_last: that of the result."""
 
-    def transform(a: Any, s: Any = None, axes: Any = axes_default, norm: str | None = None, out: Any = None) -> Tracer:
+    def fft_along_axes(
+        a: Any, s: Any = None, axes: Any = axes_default, norm: str | None = None, out: Any = None
+    ) -> Tracer:
         x = to_traced_array(a)
         if s is not None:
             s = tuple(to_index(n, "s") for n in s)
@@ -79,14 +85,14 @@ def _many_axes(name: str, axes_default: tuple[int, ...] | None, complex_last: bo
         tiny = [(2,) * x.ndim]
         return host_call_of_one_result(f"fft.{name}", [x], tuple(lengths), out, tiny=tiny, s=s, axes=where, norm=norm)
 
-    transform.__name__ = name
-    implements(getattr(np.fft, name))(transform)
+    fft_along_axes.__name__ = name
+    implements(getattr(np.fft, name))(fft_along_axes)
 
 
 for _name in ("fft2", "ifft2", "rfft2", "irfft2"):
-    _many_axes(_name, (-2, -1), _name == "irfft2", _name == "rfft2")
+    _implement_fft_of_several_axes(_name, (-2, -1), _name == "irfft2", _name == "rfft2")
 for _name in ("fftn", "ifftn", "rfftn", "irfftn"):
-    _many_axes(_name, None, _name == "irfftn", _name == "rfftn")
+    _implement_fft_of_several_axes(_name, None, _name == "irfftn", _name == "rfftn")
 
 
 @implements(np.fft.fftshift)
@@ -114,33 +120,33 @@ def fftfreq(n: Any, d: Any = 1.0, device: Any = None, *, dtype: Any = None) -> T
     points = to_index(n, "n")
     i = arange(points)
     signed = apply("where", apply("less", i, (points - 1) // 2 + 1), i, apply("subtract", i, points))
-    return _frequencies_of_dtype(apply("multiply", signed, _inverse(points, d)), dtype)
+    return _frequencies_of_dtype(apply("multiply", signed, _frequency_step(points, d)), dtype)
 
 
 @implements(np.fft.rfftfreq)
 def rfftfreq(n: Any, d: Any = 1.0, device: Any = None, *, dtype: Any = None) -> Tracer:
     """0, 1, ..., n // 2 times 1 / (n * d)."""
     points = to_index(n, "n")
-    return _frequencies_of_dtype(apply("multiply", arange(points // 2 + 1), _inverse(points, d)), dtype)
+    return _frequencies_of_dtype(apply("multiply", arange(points // 2 + 1), _frequency_step(points, d)), dtype)
 
 
 def _frequencies_of_dtype(x: Tracer, dtype: Any) -> Tracer:
     return x if dtype is None else cast(x, dtype)
 
 
-def frequencies(name: str) -> Callable[..., Any]:
+def fft_frequencies_function(name: str) -> Callable[..., Any]:
     """np.fft.fftfreq or rfftfreq, and the Array API's `dtype`."""
     plain = getattr(np.fft, name)
 
-    def function(n: int, d: float = 1.0, device: Any = None, *, dtype: Any = None) -> Any:
+    def fft_frequencies(n: int, d: float = 1.0, device: Any = None, *, dtype: Any = None) -> Any:
         found = plain(n, d)
         return found if dtype is None else found.astype(dtype)
 
-    function.__doc__ = plain.__doc__
-    return function
+    fft_frequencies.__doc__ = plain.__doc__
+    return fft_frequencies
 
 
-def _inverse(n: int, d: Any) -> Any:
+def _frequency_step(n: int, d: Any) -> Any:
     if isinstance(d, Tracer):
         return apply("divide", 1.0, apply("multiply", d, n))
     return 1.0 / (d * n)

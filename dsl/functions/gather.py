@@ -40,7 +40,7 @@ def index_array(entry: Any) -> Any:
         entry = list(entry)
     if not isinstance(entry, (list, tuple, Tracer, np.ndarray)):
         return None
-    known: Any = fixed_array(entry)
+    known: Any = known_index_array(entry)
     if known is not None and known.size == 0 and not isinstance(entry, (Tracer, np.ndarray)):
         known = known.astype(np.intp)
     entry = entry if known is not None else to_traced_array(entry)
@@ -48,7 +48,7 @@ def index_array(entry: Any) -> Any:
     if dtype == np.bool_:
         if np.ndim(entry) == 0:
             return None
-        places = known.nonzero() if known is not None else true_places(entry)
+        places = known.nonzero() if known is not None else indices_of_known_mask(entry)
         if places is None:
             raise UnsupportedError(
                 "indexing with booleans gives a shape that depends on data; write np.where(mask, x, 0), "
@@ -59,29 +59,29 @@ def index_array(entry: Any) -> Any:
     if dtype.kind not in "iu":
         raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
     if known is not None:
-        return int(known) if known.ndim == 0 and is_scalar(entry) else np.asarray(known)
+        return int(known) if known.ndim == 0 and is_scalar_index(entry) else np.asarray(known)
     if entry.ndim == 0:
         try:
             found = operator.index(entry)
-            return found if is_scalar(entry) else np.asarray(found)
+            return found if is_scalar_index(entry) else np.asarray(found)
         except TraceError:
             pass
     return to_traced_array(entry)
 
 
-def is_scalar(entry: Any) -> bool:
+def is_scalar_index(entry: Any) -> bool:
     """Whether NumPy has a number there, with which it indexes as with an int, and not an array of no axis."""
     return isinstance(entry, np.generic) or (isinstance(entry, Tracer) and entry._owner == SCALAR)
 
 
-def fixed_array(x: Any) -> np.ndarray[Any, Any] | None:
+def known_index_array(x: Any) -> np.ndarray[Any, Any] | None:
     """The value of a list of numbers, or of an array that is the same in every call."""
     if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
         return np.asarray(x)
-    return fixed_value(to_traced_array(x))
+    return known_index_value(to_traced_array(x))
 
 
-def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
+def known_index_value(x: Tracer) -> np.ndarray[Any, Any] | None:
     """The value of a small array that is the same in every call."""
     trace = x._trace
     nodes = trace.builder.nodes
@@ -101,7 +101,7 @@ def fixed_value(x: Tracer) -> np.ndarray[Any, Any] | None:
     return concrete_value(trace, x._value)
 
 
-def true_places(mask: Tracer) -> tuple[Any, ...] | None:
+def indices_of_known_mask(mask: Tracer) -> tuple[Any, ...] | None:
     """Where booleans are True: NumPy arrays if no array of the call decides it, traced ones if the trace may be split;
     else None. Raises NeedValue where the call's numbers do."""
     settled = constant_value(mask._trace, mask._value)
@@ -113,14 +113,14 @@ def true_places(mask: Tracer) -> tuple[Any, ...] | None:
 
 def is_gathered(keys: list[Any]) -> bool:
     """Whether an entry is an array of integers."""
-    return any(_is_array(k) for k in keys)
+    return any(_is_index_array(k) for k in keys)
 
 
 def numbers_as_slices(numbers: list[int]) -> list[slice]:
     """The numbers, none of them negative, as slices one after another: of one step, or of steps 1 and -1."""
     steps = {b - a for a, b in pairwise(numbers)}
     if len(steps) == 1 and 0 not in steps:
-        return [_slice(numbers[0], numbers[-1], steps.pop())]
+        return [_slice_from_first_to_last(numbers[0], numbers[-1], steps.pop())]
     found = []
     at = 0
     while at < len(numbers):
@@ -129,12 +129,12 @@ def numbers_as_slices(numbers: list[int]) -> list[slice]:
         end = at + 1
         while end < len(numbers) and numbers[end] - numbers[end - 1] == step:
             end += 1
-        found.append(_slice(numbers[at], numbers[end - 1], step))
+        found.append(_slice_from_first_to_last(numbers[at], numbers[end - 1], step))
         at = end
     return found
 
 
-def _slice(first: int, last: int, step: int) -> slice:
+def _slice_from_first_to_last(first: int, last: int, step: int) -> slice:
     stop = last + (1 if step > 0 else -1)
     return slice(first, stop if stop >= 0 else None, step)
 
@@ -145,34 +145,34 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
     if joined is not None:
         return joined
     builder = x._trace.builder
-    _check_known(x, keys)
+    _check_known_indices(x, keys)
     shape, at, together = _shape_of_indexing_result(x, keys)
-    part = METHODS["__getitem__"](x, tuple(slice(None) if _is_array(k) else k for k in keys if k is not None))
+    part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
-    numbers = all(is_scalar(k) for k in keys if _is_array(k))
+    numbers = all(is_scalar_index(k) for k in keys if _is_index_array(k))
     axes: list[int] = []
     rest: list[int] = []
     checked, made = False, 0  # made: axes of the result so far, but for `together`
     for entry in keys:
-        if _is_array(entry):
+        if _is_index_array(entry):
             axis, known = len(axes) + len(rest), not isinstance(entry, Tracer)
-            index = to_traced_array(_in_range(entry, part.shape[axis], axis) if known else entry)
+            index = to_traced_array(_known_indices_in_range(entry, part.shape[axis], axis) if known else entry)
             value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
             indices.append(value)
             axes.append(axis)
             checked = checked or not known
             if 0 in shape and 0 not in shape[at : at + together] and not known:
-                _check_range(entry, part.shape[axis], axis)
+                _check_gather_indices_in_range(entry, part.shape[axis], axis)
         elif entry is None or isinstance(entry, slice):
             if entry is not None:
                 rest.append(made if made < at else made + together)
             made += 1
-    if numbers and (shape or Ellipsis in [k for k in keys if not _is_array(k)]) and x._owner != SCALAR:
+    if numbers and (shape or Ellipsis in [k for k in keys if not _is_index_array(k)]) and x._owner != SCALAR:
         return view_of_tracer(part, GatherView(tuple(indices), tuple(axes), tuple(rest), shape))
-    return new_traced_result(looked_up(part, indices, axes, rest, shape, checked), x)
+    return new_traced_result(gather_elements_of_axes(part, indices, axes, rest, shape, checked), x)
 
 
-def _check_range(index: Any, length: int, axis: int) -> None:
+def _check_gather_indices_in_range(index: Any, length: int, axis: int) -> None:
     """The call raises where an index is out of range though nothing is selected, and so nothing loaded."""
     trace = index._trace
     if trace.depth or trace.loops:  # whose turns raise nothing
@@ -233,7 +233,7 @@ class GatherView:
         return np.expand_dims(found, tuple(i for i in range(len(self.shape)) if i not in self.rest))
 
 
-def looked_up(
+def gather_elements_of_axes(
     x: Tracer, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Shape, checked: bool
 ) -> Value:
     """`Builder.gather`. Raises IndexingError where every index is out of range."""
@@ -257,7 +257,7 @@ def _load_gathered_elements(
     return builder.gather(value, indices, axes, rest, shape, checked)
 
 
-def _is_array(entry: Any) -> bool:
+def _is_index_array(entry: Any) -> bool:
     return isinstance(entry, (Tracer, np.ndarray))
 
 
@@ -271,7 +271,7 @@ def _known_index_as_slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[
     if len(places) != 1 or type(index) is not np.ndarray:
         return None
     axis = sum(k is not None for k in keys[:at])
-    index = _in_range(index, x.shape[axis], axis)
+    index = _known_indices_in_range(index, x.shape[axis], axis)
     parts = numbers_as_slices(index.ravel().tolist())
     return (at, index, [[*keys[:at], part, *keys[at + 1 :]] for part in parts]) if len(parts) <= MANY_RUNS else None
 
@@ -292,7 +292,7 @@ def _gather_by_joining_slices(x: Tracer, keys: list[Any]) -> Tracer | None:
     return new_traced_result(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
 
 
-def _in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
+def _known_indices_in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
     outside = (index < -n) | (index >= n)
     if outside.any():
         raise IndexingError(f"index {index[outside][0]} is out of bounds for axis {axis} with size {n}")
@@ -307,14 +307,14 @@ def check_assigned_axis_not_empty(x: Tracer, assigned: bool) -> None:
 
 def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     """x[keys] = value, in place; of an index that comes twice the last value stays."""
-    shape, key, arrays = _gather_plan(x, keys)
+    shape, key, arrays = _shape_key_and_arrays_of_gather(x, keys)
     new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
     fits = all(n == 1 for n in new.shape[:excess])
     builder = x._trace.builder
     if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
         raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
-    _check_known(x, keys)  # after the shapes, as NumPy
+    _check_known_indices(x, keys)  # after the shapes, as NumPy
     check_assigned_axis_not_empty(x, 0 not in shape)
     found = _known_index_as_slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
@@ -331,12 +331,12 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
         start = end
 
 
-def _check_known(x: Tracer, keys: list[Any]) -> None:
+def _check_known_indices(x: Tracer, keys: list[Any]) -> None:
     """Raises IndexingError for known indices that are out of range."""
     axes = (k for k in keys if k is not None and k is not Ellipsis)
     for axis, (entry, n) in enumerate(zip(axes, x.shape, strict=False)):
         if not isinstance(entry, (Tracer, slice)):
-            _in_range(np.asarray(entry), n, axis)
+            _known_indices_in_range(np.asarray(entry), n, axis)
 
 
 def _shape_of_indexing_result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
@@ -345,25 +345,25 @@ def _shape_of_indexing_result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, i
     return (*shape[:at], *together, *shape[at:]), at, len(together)
 
 
-def _gather_plan(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
+def _shape_key_and_arrays_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
     """The shape of x[keys], the key as an option of a host call, and its arrays."""
     key = [
         (k.start, k.stop, k.step)
         if isinstance(k, slice)
         else ARRAY
-        if _is_array(k)
+        if _is_index_array(k)
         else k
         if k is None or k is Ellipsis
         else int(k)
         for k in keys
     ]
-    return _shape_of_indexing_result(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_array(k)]
+    return _shape_of_indexing_result(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_index_array(k)]
 
 
 def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
     """The shape that what is no index gives x[keys], where in it those come that the indices make together; these."""
     builder = x._trace.builder
-    together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_array(k)])
+    together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_index_array(k)])
     shape: list[int] = []
     places: list[int] = []  # of the entries that are indices
     first, axis = -1, 0

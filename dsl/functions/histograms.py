@@ -16,7 +16,7 @@ from .joining import stack
 from .views import ravel, reshape
 
 
-def _bins(bins: Any) -> int | Tracer:
+def _bin_count_or_edges(bins: Any) -> int | Tracer:
     """How many bins, or their edges."""
     if isinstance(bins, str):
         raise UnsupportedError(
@@ -31,7 +31,7 @@ def _bins(bins: Any) -> int | Tracer:
     return to_index(bins, "bins")
 
 
-def _range(limits: Any) -> Any:
+def _known_histogram_range(limits: Any) -> Any:
     return None if limits is None else tuple(require_known_option(v) for v in limits)
 
 
@@ -40,13 +40,19 @@ def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tracer, Tracer]:
     """Counts and edges. The number of bins must be known."""
-    wanted, x, limits = _bins(bins), ravel(a), _range(range)
+    wanted, x, limits = _bin_count_or_edges(bins), ravel(a), _known_histogram_range(range)
     each = None if weights is None else ravel(weights)
     if each is not None and to_traced_array(weights).shape != to_traced_array(a).shape:
         raise ShapeError("weights should have the same shape as a.")
     options: dict[str, Any] = {"range": limits, "density": density or None}
     arrays, names, tiny = [x], [], [(1,)]
-    edges = wanted if isinstance(wanted, Tracer) else None if limits is None else _edges(x, wanted, limits)
+    edges = (
+        wanted
+        if isinstance(wanted, Tracer)
+        else None
+        if limits is None
+        else _bin_edges_of_known_range(x, wanted, limits)
+    )
     if isinstance(wanted, int):
         options["bins"], count = wanted, wanted
     else:
@@ -64,7 +70,7 @@ def histogram(
     return counts, edges
 
 
-def _edges(x: Tracer, count: int, limits: Any) -> Tracer:
+def _bin_edges_of_known_range(x: Tracer, count: int, limits: Any) -> Tracer:
     """The edges of bins in a known range, which no value decides."""
     try:
         sample = np.zeros(1, np.uint8 if x.dtype == np.bool_ else x.dtype)
@@ -93,10 +99,12 @@ def histogramdd(
     if points.ndim < 2:
         points = reshape(points, (-1, 1))
     d = points.shape[1]
-    each = [_bins(b) for b in bins] if isinstance(bins, (list, tuple)) else [_bins(bins)] * d
+    each = (
+        [_bin_count_or_edges(b) for b in bins] if isinstance(bins, (list, tuple)) else [_bin_count_or_edges(bins)] * d
+    )
     if len(each) != d:
         raise ShapeError("The dimension of bins must be equal to the dimension of the sample x.")
-    limits = None if range is None else tuple(_range(r) for r in range)
+    limits = None if range is None else tuple(_known_histogram_range(r) for r in range)
     options: dict[str, Any] = {"range": limits, "density": density or None}
     edges: list[Tracer] = []
     if all(isinstance(b, int) for b in each):
@@ -150,14 +158,14 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
 # interpolation
 
 
-def _real_scalar(x: Any) -> Any:
+def _real_part_of_numpy_scalar(x: Any) -> Any:
     """Of NumPy's complex scalars np.interp takes the real part; complex arrays and Python numbers it refuses."""
     return x.real if isinstance(x, np.complexfloating) else x
 
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tracer:
-    x, left, right = map(_real_scalar, (x, left, right))
+    x, left, right = map(_real_part_of_numpy_scalar, (x, left, right))
     at = to_traced_array(x)
     sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
     arrays = [at, to_traced_array(xp), to_traced_array(fp), *map(to_traced_array, sides.values())]

@@ -31,10 +31,10 @@ from ..trace.dispatch import METHODS, implements
 from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_to_dtype
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
-from .elementwise import apply, choices, fitting_mask
+from .elementwise import apply, fitting_mask, select_choices_in_one_dtype
 from .gather import MANY, gather, index_array, is_gathered, scatter
 from .host_calls import host_call_of_one_result
-from .masked_values import for_mask, masked
+from .masked_values import masked_selection_of, value_matching_mask
 
 _SIMPLE = frozenset({int, slice})
 _PLAIN = frozenset({int, slice, type(None), type(Ellipsis)})  # keys that are no arrays
@@ -48,14 +48,14 @@ def getitem(x: Tracer, key: Any) -> Tracer:
     keys = key if isinstance(key, tuple) else (key,)
     plain = _PLAIN.issuperset(map(type, keys))
     if not plain:
-        found = _through_mask(x, keys)
+        found = _masked_part_and_mask(x, keys)
         if found is not None:
-            return masked(*found)  # type: ignore[return-value]
+            return masked_selection_of(*found)  # type: ignore[return-value]
     every = _expand_ellipsis(keys, x)
     if not plain and is_gathered(every):
         numbers = _known_keys_as_numbers(every)
         if not is_gathered(numbers):
-            chosen = getitem(x, (*numbers, Ellipsis) if _has_dots(keys) else (*numbers,))
+            chosen = getitem(x, (*numbers, Ellipsis) if _key_has_ellipsis(keys) else (*numbers,))
         else:
             chosen = gather(x, numbers)
             if not any(isinstance(k, np.ndarray) and not k.ndim for k in every):
@@ -70,7 +70,7 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             continue
         n = lengths_of_x[axis]
         if isinstance(entry, slice):
-            start, stop, step = _slice(entry, n)
+            start, stop, step = _slice_bounds_for_length(entry, n)
             length = len(range(start, stop, step))
             starts.append(start if length else 0)
             steps.append(step)
@@ -84,7 +84,7 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             steps.append(1)
             lengths.append(1)
         axis += 1
-    if not shape and not _has_dots(keys):  # NumPy makes a scalar
+    if not shape and not _key_has_ellipsis(keys):  # NumPy makes a scalar
         builder = x._trace.builder
         return new_traced_result(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
     look = SliceView(tuple(starts), tuple(steps), tuple(lengths))
@@ -104,40 +104,40 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
         raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)
     keys = key if isinstance(key, tuple) else (key,)
     if getattr(x._step, "flat", False):
-        keys, value = _through_flat(x, keys, value)
+        keys, value = _flat_assignment_as_key_and_value(x, keys, value)
     if _PLAIN.issuperset(map(type, keys)):
-        _store_plain(x, keys, value)
+        _assign_slices(x, keys, value)
         return
-    through = _through_mask(x, keys)
-    if len(keys) == 1 and _is_mask(keys[0]):
-        if np.ndim(keys[0]) == x.ndim and _axes_of(value) > 1:
+    through = _masked_part_and_mask(x, keys)
+    if len(keys) == 1 and _is_mask_index(keys[0]):
+        if np.ndim(keys[0]) == x.ndim and _value_axis_count(value) > 1:
             raise DTypeError("a mask of all axes takes a value, or values in one axis; write x[mask] = values.ravel()")
-        _store_masked(x, to_traced_array(keys[0]), value)
+        _assign_where_mask_holds(x, to_traced_array(keys[0]), value)
     elif through is not None:
-        _store_masked(*through, value)
+        _assign_where_mask_holds(*through, value)
     elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
         expanded = _known_keys_as_numbers(_expand_ellipsis(keys, x))
         if is_gathered(expanded):
             scatter(x, expanded, value)
         else:
-            _store_plain(x, (*expanded, *((Ellipsis,) if _has_dots(keys) else ())), value)
+            _assign_slices(x, (*expanded, *((Ellipsis,) if _key_has_ellipsis(keys) else ())), value)
     else:
-        _store_plain(x, keys, value)
+        _assign_slices(x, keys, value)
 
 
-def _axes_of(value: Any) -> int:
+def _value_axis_count(value: Any) -> int:
     """The number of axes of a value, a list of traced values too."""
     if isinstance(value, (list, tuple)):
-        return 1 + max(map(_axes_of, value), default=0)
+        return 1 + max(map(_value_axis_count, value), default=0)
     return getattr(value, "ndim", 0)
 
 
-def _store_plain(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
+def _assign_slices(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value with keys of which none is an array. One element takes one value."""
-    dots = _has_dots(keys)
+    dots = _key_has_ellipsis(keys)
     part = getitem(x, keys if dots else (*keys, Ellipsis))
     if not dots and not part.ndim:
-        _check_one(value, x)
+        _check_value_fits_one_element(value, x)
     try:
         store_elements(part, value)
     except (NumberError, ConversionError, DTypeError):
@@ -146,7 +146,7 @@ def _store_plain(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
         raise
 
 
-def _check_one(value: Any, x: Tracer) -> None:
+def _check_value_fits_one_element(value: Any, x: Tracer) -> None:
     """Raises ShapeError where several values, or one in an array of an axis, are to be an element of x."""
     if not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
         return
@@ -154,14 +154,14 @@ def _check_one(value: Any, x: Tracer) -> None:
         raise ShapeError("setting an array element with a sequence: one element takes one value; write values[0]")
 
 
-def _through_flat(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
+def _flat_assignment_as_key_and_value(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
     """What `x.flat[keys] = value` assigns, as a key and value of x: one element takes one number, several take the
     values in turn, as often as they go. Raises IndexingError, ShapeError, UnsupportedError."""
     key = keys[0] if len(keys) == 1 else None
     if key is None or (type(key) is list and any(isinstance(k, (bool, np.bool_)) for k in key)):
         raise IndexingError("x.flat takes one integer, slice, Ellipsis or array as its index")
     one = isinstance(key, (bool, np.bool_))
-    key = slice(0, int(key)) if one else _known_places(key) if _is_mask(key) else key
+    key = slice(0, int(key)) if one else _indices_of_known_mask(key) if _is_mask_index(key) else key
     if np.ndim(value) == 0:
         return (key,), value
     part = getitem(x, key)
@@ -175,17 +175,17 @@ def _through_flat(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[A
     return ((key,), np.resize(values, part.size)) if values.size else ((slice(0, 0),), 0)
 
 
-def _known_places(mask: Any) -> Any:
+def _indices_of_known_mask(mask: Any) -> Any:
     """The indices where a mask holds, if its value is known while tracing; else the mask."""
-    known = _known_mask(mask) if isinstance(mask, Tracer) else np.asarray(mask)
+    known = _known_mask_value(mask) if isinstance(mask, Tracer) else np.asarray(mask)
     return mask if known is None else np.flatnonzero(known)
 
 
-def _is_mask(entry: Any) -> bool:
+def _is_mask_index(entry: Any) -> bool:
     return isinstance(entry, (bool, np.bool_)) or getattr(entry, "dtype", None) == np.bool_
 
 
-def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | None:
+def _masked_part_and_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | None:
     """The part of x that a key's mask chooses from, and the mask; None where there is none.
 
     Before the mask there may be integers, after it integers, slices and Ellipsis."""
@@ -193,8 +193,8 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     if at < 0:
         return None
     mask, before, after = keys[at], keys[:at], keys[at + 1 :]
-    plain = all(_is_number(k) for k in before)
-    plain = plain and all(_is_number(k) or isinstance(k, slice) or k is Ellipsis for k in after)
+    plain = all(_is_integer_index(k) for k in before)
+    plain = plain and all(_is_integer_index(k) or isinstance(k, slice) or k is Ellipsis for k in after)
     if not plain:
         return None
     every = (*before, *(slice(None),) * mask.ndim, *after)
@@ -202,11 +202,13 @@ def _through_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tracer] | N
     part = x if len(keys) == 1 else getitem(x, numbers)
     if mask.shape != part.shape[: mask.ndim]:
         builder = x._trace.builder
-        mask = new_traced_array(builder.broadcast(builder.const(np.False_), _empty_mask(mask, part).shape), x)
+        mask = new_traced_array(
+            builder.broadcast(builder.const(np.False_), _mask_that_selects_nothing(mask, part).shape), x
+        )
     return part, mask
 
 
-def _known_mask(mask: Tracer) -> np.ndarray[Any, Any] | None:
+def _known_mask_value(mask: Tracer) -> np.ndarray[Any, Any] | None:
     """The value of a mask that no call decides, and that is small enough to be looked at."""
     return constant_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
@@ -223,7 +225,7 @@ def _spread_values_by_mask(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer
     return gather(values, [places, *(slice(None),) * (values.ndim - 1)])
 
 
-def _empty_mask(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
+def _mask_that_selects_nothing(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
     """The mask of another shape that chooses nothing: a length of 0 fits any. Raises IndexingError."""
     lengths = x.shape[: mask.ndim]
     if len(lengths) < mask.ndim or not all(m in (0, n) for m, n in zip(mask.shape, lengths, strict=True)):
@@ -231,22 +233,22 @@ def _empty_mask(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
     return np.zeros(lengths, np.bool_)
 
 
-def _is_number(k: Any) -> bool:
+def _is_integer_index(k: Any) -> bool:
     """Whether it is an integer, a computed one too; beside a mask an array of no axis is one."""
     return isinstance(k, (int, np.integer)) or (isinstance(k, Tracer) and not k.ndim and k.dtype.kind in "iu")
 
 
-def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
+def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
     """x[mask] = value"""
     if mask.shape != x.shape[: mask.ndim]:
-        METHODS["__setitem__"](x, _empty_mask(mask, x), value)
+        METHODS["__setitem__"](x, _mask_that_selects_nothing(mask, x), value)
         return
     rest = x.ndim - mask.ndim
-    new = for_mask(value, mask)
+    new = value_matching_mask(value, mask)
     if new is None or new.ndim != x.ndim:
         listed = isinstance(value, (np.ndarray, list, tuple))
         new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x) if listed else None
-        known = None if new is None else _known_mask(mask)
+        known = None if new is None else _known_mask_value(mask)
         if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
             if not known.any() and not len(new):
                 return
@@ -262,7 +264,7 @@ def _store_masked(x: Tracer, mask: Tracer, value: Any) -> None:
     store_elements(x, apply("where", wide, Tracer(x._trace, number), x))
 
 
-def _slice(entry: slice, n: int) -> tuple[int, int, int]:
+def _slice_bounds_for_length(entry: slice, n: int) -> tuple[int, int, int]:
     try:
         return entry.indices(n)
     except TypeError as error:
@@ -326,7 +328,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     if isinstance(dst, np.generic):
         raise DTypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype}; write np.array(x)")
     weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
-    if not weak or choices(dst, src)[1] != dst.dtype:
+    if not weak or select_choices_in_one_dtype(dst, src)[1] != dst.dtype:
         source = to_traced_array(wrap_integer_to_dtype(src, dst.dtype)).dtype
         if not np.can_cast(source, dst.dtype, casting):  # type: ignore[arg-type]
             raise DTypeError(f"copyto: no {casting!r} cast from {source} to {dst.dtype}; write x.astype(...)")
@@ -337,9 +339,9 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 @implements(method="fill")
 def fill_traced_array(x: Tracer, value: Any) -> None:
     """`x[...] = value` of one value."""
-    _check_one(value, x)
+    _check_value_fits_one_element(value, x)
     store_elements(x, value, ITEM)
 
 
-def _has_dots(key: Any) -> bool:
+def _key_has_ellipsis(key: Any) -> bool:
     return any(entry is Ellipsis for entry in (key if isinstance(key, tuple) else (key,)))

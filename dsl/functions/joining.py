@@ -23,8 +23,8 @@ from ..trace.operands import (
     to_traced_shape,
 )
 from ..trace.tracer import TracedNumber, Tracer
-from .elementwise import choices
-from .gather import fixed_array, numbers_as_slices
+from .elementwise import select_choices_in_one_dtype
+from .gather import known_index_array, numbers_as_slices
 from .host_calls import require_known_option
 from .indexing import getitem
 from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
@@ -37,8 +37,10 @@ def concatenate(
     """Parts of any dtypes, promoted as NumPy promotes arrays (numbers among them are refused, as they have no axis)."""
     wanted = None if dtype is None else checked_dtype(dtype)
     if axis is None and wanted is None:  # numbers take the arrays' dtype
-        arrays, wanted = choices(*arrays)
-    parts = [to_traced_array(a) if axis is not None or wanted is None else _flat(a, wanted) for a in arrays]
+        arrays, wanted = select_choices_in_one_dtype(*arrays)
+    parts = [
+        to_traced_array(a) if axis is not None or wanted is None else _flatten_joined_part(a, wanted) for a in arrays
+    ]
     if out is not None:
         raise UnsupportedError("concatenate with out= is not supported; use its result")
     if not parts:
@@ -62,7 +64,7 @@ def concatenate(
 _KINDS = {"i": "iufc", "f": "fc", "c": "c"}  # kind of a Python number -> the dtypes that hold it by any rule
 
 
-def _flat(a: Any, dtype: np.dtype[Any]) -> Tracer:
+def _flatten_joined_part(a: Any, dtype: np.dtype[Any]) -> Tracer:
     """A part of what is joined without axes: a Python number among them has no dtype of its own."""
     x = to_traced_array(a)
     if type(a) not in (int, float, complex, TracedNumber) or dtype_kind(dtype) not in _KINDS.get(
@@ -104,7 +106,7 @@ def column_stack(tup: Sequence[Any]) -> Tracer:
     return concatenate([x if x.ndim >= 2 else reshape(x, (x.size, 1)) for x in map(to_traced_array, tup)], 1)
 
 
-def to_sections(count: Any) -> int:
+def checked_section_count(count: Any) -> int:
     """How many parts, of which NumPy takes a float too, rounded towards 0. Raises ShapeError, DTypeError."""
     count = require_known_option(count)
     if not isinstance(count, (float, np.floating, np.bool_)):
@@ -129,7 +131,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
             -np.inf,
         ):  # whose remainder NumPy asks for first
             raise ShapeError(uneven)
-        sections = to_sections(indices_or_sections)
+        sections = checked_section_count(indices_or_sections)
         if sections != indices_or_sections:
             raise ShapeError(uneven)
         if sections <= 0 or x.shape[at] % sections:
@@ -183,7 +185,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
     if not x.ndim:
         x = reshape(x, (1,))
     if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
-        counts = fixed_array(repeats)
+        counts = known_index_array(repeats)
         if counts is None:
             raise UnsupportedError(
                 "repeat with an array of counts gives a shape that depends on data; pass an int, or a list of ints",
@@ -208,8 +210,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
 def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Tracer:
     """Modes constant, edge, wrap, reflect and symmetric."""
     x = to_traced_array(array)
-    widths = _widths(pad_width, x.ndim)
-    values = _by_side(constant_values, x)
+    widths = _pad_widths_of_axes(pad_width, x.ndim)
+    values = _pad_constants_of_sides(constant_values, x)
     if mode not in _PADS and mode != "constant":
         raise UnsupportedError(f"pad with mode={mode!r} is not supported; supported are constant, {', '.join(_PADS)}")
     for axis, (before, after) in enumerate(widths):
@@ -218,7 +220,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
     return copy(x)
 
 
-def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
+def _pad_widths_of_axes(pad_width: Any, ndim: int) -> list[list[int]]:
     """(before, after) for each axis; of a dict those that it does not name are 0."""
     if isinstance(pad_width, dict):
         named = {to_axis(axis, ndim): width for axis, width in pad_width.items()}
@@ -236,7 +238,7 @@ def _widths(pad_width: Any, ndim: int) -> list[list[int]]:
     return found
 
 
-def _by_side(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer]]:
+def _pad_constants_of_sides(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer]]:
     """The constants before and after each axis, as NumPy converts them: as an array of all, whose items are assigned.
     Of more than two it makes Python numbers again."""
     every = to_traced_array(values) if is_traced(values) else np.asarray(values)
@@ -268,7 +270,7 @@ def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant
     n = x.shape[axis]
     head = (slice(None),) * axis
 
-    def side(positions: range, constant: Tracer) -> list[Tracer]:
+    def padding_at_one_side(positions: range, constant: Tracer) -> list[Tracer]:
         if not positions:
             return []
         shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
@@ -281,4 +283,11 @@ def _pad_axis(x: Tracer, axis: int, before: int, after: int, mode: str, constant
             return [broadcast_to(getitem(x, (*head, slice(sources[0], sources[0] + 1))), shape)]
         return [getitem(x, (*head, run)) for run in numbers_as_slices(sources)]
 
-    return concatenate([*side(range(-before, 0), constants[0]), x, *side(range(n, n + after), constants[1])], axis)
+    return concatenate(
+        [
+            *padding_at_one_side(range(-before, 0), constants[0]),
+            x,
+            *padding_at_one_side(range(n, n + after), constants[1]),
+        ],
+        axis,
+    )

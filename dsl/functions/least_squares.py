@@ -20,13 +20,13 @@ class UnknownShapeResult:
     def __init__(self, text: str) -> None:
         self.__dict__["_text"] = text
 
-    def _refuse(self, *args: Any, **options: Any) -> NoReturn:
+    def _refuse_unknown_shape(self, *args: Any, **options: Any) -> NoReturn:
         raise UnsupportedError(self.__dict__["_text"])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        self._refuse()
+        self._refuse_unknown_shape()
 
     def __repr__(self) -> str:
         return "<unknown>"
@@ -37,7 +37,7 @@ _USES = """
     int array array_ufunc array_function
 """
 for _name in _USES.split():
-    setattr(UnknownShapeResult, f"__{_name}__", UnknownShapeResult._refuse)
+    setattr(UnknownShapeResult, f"__{_name}__", UnknownShapeResult._refuse_unknown_shape)
 
 
 @implements(np.linalg.lstsq)

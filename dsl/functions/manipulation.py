@@ -15,11 +15,11 @@ from ..trace.dispatch import implements
 from ..trace.items import AS_ARRAY, convert_for_element
 from ..trace.operands import new_traced_result, to_axis, to_traced_array, to_traced_shape, trace_of_operands
 from ..trace.tracer import Tracer
-from .creation import eye, linspace, to_threshold
+from .creation import diagonal_threshold_of_columns, eye, linspace
 from .elementwise import apply
 from .host_calls import assign_to_out, require_known_option, require_known_scalar
 from .indexing import getitem
-from .joining import concatenate, split, tile, to_sections
+from .joining import checked_section_count, concatenate, split, tile
 from .products import matmul
 from .selection import take
 from .views import broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ravel, reshape
@@ -27,11 +27,11 @@ from .views import broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ra
 
 @implements(np.atleast_3d)
 def atleast_3d(*arys: Any) -> Any:
-    found = tuple(_three(to_traced_array(a)) for a in arys)
+    found = tuple(_with_three_axes(to_traced_array(a)) for a in arys)
     return found[0] if len(found) == 1 else found
 
 
-def _three(x: Tracer) -> Tracer:
+def _with_three_axes(x: Tracer) -> Tracer:
     shapes: dict[int, tuple[int, ...]] = {0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}
     return reshape(x, shapes[x.ndim]) if x.ndim < 3 else x
 
@@ -52,7 +52,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trace
     at = to_axis(axis, x.ndim)
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         return split(x, indices_or_sections, at)
-    n = to_sections(indices_or_sections)
+    n = checked_section_count(indices_or_sections)
     if n <= 0:
         raise ShapeError("number sections must be larger than 0.")
     each, more = divmod(x.shape[at], n)
@@ -60,46 +60,46 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trace
     return [getitem(x, (*(slice(None),) * at, slice(i, j))) for i, j in pairwise(cuts)]
 
 
-def _splitter(name: str, axis: Callable[[Tracer], int], least: int) -> Callable[..., list[Tracer]]:
-    def function(ary: Any, indices_or_sections: Any) -> list[Tracer]:
+def _split_function_along_axis(name: str, axis: Callable[[Tracer], int], least: int) -> Callable[..., list[Tracer]]:
+    def split_along_axis(ary: Any, indices_or_sections: Any) -> list[Tracer]:
         x = to_traced_array(ary)
         if x.ndim < least:
             raise ShapeError(f"{name} only works on arrays of {least} or more dimensions")
         return split(x, indices_or_sections, axis(x))
 
-    return function
+    return split_along_axis
 
 
-hsplit = implements(np.hsplit)(_splitter("hsplit", lambda x: 0 if x.ndim == 1 else 1, 1))
-vsplit = implements(np.vsplit)(_splitter("vsplit", lambda x: 0, 2))
-dsplit = implements(np.dsplit)(_splitter("dsplit", lambda x: 2, 3))
+hsplit = implements(np.hsplit)(_split_function_along_axis("hsplit", lambda x: 0 if x.ndim == 1 else 1, 1))
+vsplit = implements(np.vsplit)(_split_function_along_axis("vsplit", lambda x: 0, 2))
+dsplit = implements(np.dsplit)(_split_function_along_axis("dsplit", lambda x: 2, 3))
 
 
 @implements(np.block)
 def block(arrays: Any) -> Tracer:
     """Nested lists of blocks: the innermost joined along the last axis, the lists around them along those before."""
-    depth, ndim = _depth(arrays), max(_depth(arrays), _most_axes(arrays))
-    return copy(_block(arrays, depth, ndim))
+    depth, ndim = _block_nesting_depth(arrays), max(_block_nesting_depth(arrays), _most_axes_in_block(arrays))
+    return copy(_concatenate_block(arrays, depth, ndim))
 
 
-def _depth(x: Any) -> int:
+def _block_nesting_depth(x: Any) -> int:
     if not isinstance(x, list):
         return 0
-    depths = {_depth(i) for i in x}
+    depths = {_block_nesting_depth(i) for i in x}
     if len(depths) != 1:
         raise ShapeError("List depths are mismatched in np.block, or a list is empty.")
     return depths.pop() + 1
 
 
-def _most_axes(x: Any) -> int:
-    return max(map(_most_axes, x)) if isinstance(x, list) else to_traced_array(x).ndim
+def _most_axes_in_block(x: Any) -> int:
+    return max(map(_most_axes_in_block, x)) if isinstance(x, list) else to_traced_array(x).ndim
 
 
-def _block(x: Any, depth: int, ndim: int) -> Tracer:
+def _concatenate_block(x: Any, depth: int, ndim: int) -> Tracer:
     if not isinstance(x, list):
         a = to_traced_array(x)
         return reshape(a, (1,) * (ndim - a.ndim) + a.shape)
-    return concatenate([_block(i, depth - 1, ndim) for i in x], -depth)
+    return concatenate([_concatenate_block(i, depth - 1, ndim) for i in x], -depth)
 
 
 @implements(np.resize)
@@ -165,12 +165,16 @@ def diag(v: Any, k: int = 0) -> Tracer:
     below, right = max(-offset, 0), max(offset, 0)
     builder = x._trace.builder
     rows, columns = new_traced_result(builder.index((n, n), 0), x), new_traced_result(builder.index((n, n), 1), x)
-    wide = concatenate([p for p in (_nothing(x, below), x, _nothing(x, right)) if p.size], 0) if n else x
+    wide = (
+        concatenate([p for p in (_zeros_beside_diagonal(x, below), x, _zeros_beside_diagonal(x, right)) if p.size], 0)
+        if n
+        else x
+    )
     on = apply("equal", apply("subtract", columns, rows), offset)
     return apply("where", on, expand_dims(wide, 1), x.dtype.type(0))
 
 
-def _nothing(x: Tracer, n: int) -> Tracer:
+def _zeros_beside_diagonal(x: Tracer, n: int) -> Tracer:
     return broadcast_to(x.dtype.type(0), (n,))
 
 
@@ -181,13 +185,13 @@ def diagflat(v: Any, k: int = 0) -> Tracer:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Tracer:
     """Ones at and below a diagonal."""
-    shape = (_rounded_up(N, "N"), _rounded_up(N if M is None else M, "M"))
+    shape = (_length_rounded_up(N, "N"), _length_rounded_up(N if M is None else M, "M"))
     builder = trace_of_operands().builder
     distance = apply("subtract", new_traced_result(builder.index(shape, 1)), new_traced_result(builder.index(shape, 0)))
-    return cast(apply("less_equal", distance, to_threshold(k, shape[1])), checked_dtype(dtype))
+    return cast(apply("less_equal", distance, diagonal_threshold_of_columns(k, shape[1])), checked_dtype(dtype))
 
 
-def _rounded_up(n: Any, what: str) -> int:
+def _length_rounded_up(n: Any, what: str) -> int:
     """A length as np.arange takes it: floats too. Raises ShapeError, DTypeError."""
     given = require_known_scalar(n)
     if not isinstance(given, (float, np.inexact, np.bool_)):
@@ -230,11 +234,13 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
             f"and {y.shape[-1]} dimensional instead."
         )
 
-    def component(i: int, j: int) -> Tracer:
+    def cross_product_component(i: int, j: int) -> Tracer:
         first = apply("multiply", x[..., i], y[..., j])
         return expand_dims(apply("subtract", first, apply("multiply", x[..., j], y[..., i])), -1)
 
-    joined = concatenate([component(1, 2), component(2, 0), component(0, 1)], -1)
+    joined = concatenate(
+        [cross_product_component(1, 2), cross_product_component(2, 0), cross_product_component(0, 1)], -1
+    )
     return moveaxis(joined, -1, to_axis(axisc, joined.ndim, "axisc"))
 
 
@@ -338,7 +344,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 # shapes alone
 
 
-def _matrix(x: Any) -> Tracer:
+def _checked_two_axis_array(x: Any) -> Tracer:
     a = to_traced_array(x)
     if a.ndim != 2:
         raise ShapeError("input array must be 2-d")
@@ -347,13 +353,13 @@ def _matrix(x: Any) -> Tracer:
 
 @implements(np.tril_indices_from)
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, ...]:
-    x = _matrix(arr)
+    x = _checked_two_axis_array(arr)
     return np.tril_indices(x.shape[-2], k=k, m=x.shape[-1])
 
 
 @implements(np.triu_indices_from)
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, ...]:
-    x = _matrix(arr)
+    x = _checked_two_axis_array(arr)
     return np.triu_indices(x.shape[-2], k=k, m=x.shape[-1])
 
 

@@ -20,8 +20,8 @@ from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, NumpyProtocols
 from ..trace.operands import new_traced_array, to_traced_array
 from ..trace.tracer import Tracer, array_with_numpy_text, check_trace_alive, is_asked_by_traced_code
-from .elementwise import apply, user_apply
-from .gather import fixed_value, gather
+from .elementwise import apply, apply_op_of_user_call
+from .gather import gather, known_index_value
 from .host_calls import host_call_of_one_result
 
 
@@ -65,7 +65,7 @@ class MaskedSelection(NumpyProtocols):
 
     @property
     def real(self) -> Any:
-        return self._seen_as(np.real)
+        return self._complex_part_of_selection(np.real)
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -73,13 +73,13 @@ class MaskedSelection(NumpyProtocols):
 
     @property
     def imag(self) -> Any:
-        return self._seen_as(np.imag)
+        return self._complex_part_of_selection(np.imag)
 
     @imag.setter
     def imag(self, value: Any) -> None:
         self.imag[...] = value
 
-    def _seen_as(self, part: Callable[[Any], Any]) -> Any:
+    def _complex_part_of_selection(self, part: Callable[[Any], Any]) -> Any:
         """Its real or imaginary parts, a view of it."""
         return (
             MaskedSelection(part(self._all), self._mask, self._line, self, part)
@@ -121,7 +121,7 @@ class MaskedSelection(NumpyProtocols):
         if found is not None:
             store_elements(part._all, found[1][1])  # type: ignore[union-attr]
         else:
-            masked_selection_as_array(self)[key] = _one(value)
+            masked_selection_as_array(self)[key] = _masked_argument_as_array(value)
 
     def assign(self, result: Any) -> MaskedSelection:
         """`self[...] = result`, of an operation in place."""
@@ -129,11 +129,11 @@ class MaskedSelection(NumpyProtocols):
             is_lazy_masked_selection(self)
             and type(result) is MaskedSelection
             and is_lazy_masked_selection(result)
-            and _same(self._mask, result._mask)
+            and _is_same_mask(self._mask, result._mask)
         ):
             assign_array(self._all, result._all)
         else:
-            assign_array(masked_selection_as_array(self), _one(result))
+            assign_array(masked_selection_as_array(self), _masked_argument_as_array(result))
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -174,7 +174,7 @@ def is_lazy_masked_selection(x: MaskedSelection) -> bool:
     return x._made is None and (x._base is None or is_lazy_masked_selection(x._base))
 
 
-def masked(x: Tracer, mask: Tracer) -> MaskedSelection:
+def masked_selection_of(x: Tracer, mask: Tracer) -> MaskedSelection:
     """x[mask]; the mask's shape is that of x's first axes."""
     return MaskedSelection(new_traced_array(x._value, x), new_traced_array(mask._value, mask))
 
@@ -205,13 +205,13 @@ def masked_selection_as_array(x: MaskedSelection) -> Tracer:
     return x._made
 
 
-def for_mask(value: Any, mask: Tracer) -> Tracer | None:
+def value_matching_mask(value: Any, mask: Tracer) -> Tracer | None:
     """All elements of a value that the same mask has chosen; None where it is anything else."""
-    same = type(value) is MaskedSelection and is_lazy_masked_selection(value) and _same(value._mask, mask)
+    same = type(value) is MaskedSelection and is_lazy_masked_selection(value) and _is_same_mask(value._mask, mask)
     return value._all if same else None
 
 
-def _same(a: Tracer, b: Tracer) -> bool:
+def _is_same_mask(a: Tracer, b: Tracer) -> bool:
     return a._value.number == b._value.number
 
 
@@ -226,7 +226,7 @@ def masked_operands_together(args: Any) -> tuple[MaskedSelection, list[Any]] | N
     found = []
     for a in args:
         if type(a) is MaskedSelection:
-            if a.ndim != first.ndim or not is_lazy_masked_selection(a) or not _same(a._mask, first._mask):
+            if a.ndim != first.ndim or not is_lazy_masked_selection(a) or not _is_same_mask(a._mask, first._mask):
                 return None
             a = a._all
         elif isinstance(a, (np.ndarray, Array, list, tuple)):
@@ -239,10 +239,10 @@ def masked_operands_together(args: Any) -> tuple[MaskedSelection, list[Any]] | N
     return first, found
 
 
-def _each(function: Callable[..., Any]) -> Callable[..., Any]:
+def _implement_on_masked_elements(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that works on each element alone, and may write what it gives to others that the mask has chosen."""
 
-    def on_masked(*args: Any, **options: Any) -> Any:
+    def call_on_masked_elements(*args: Any, **options: Any) -> Any:
         out = options.pop("out", None)
         outs = [o for o in (out if isinstance(out, tuple) else (out,)) if o is not None]
         found = None
@@ -252,7 +252,11 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
             found = masked_operands_together((*args, *outs))
         if found is None:
             written = {} if out is None else {"out": out}
-            return function(*made(args), **{k: _one(v) for k, v in options.items()}, **written)
+            return function(
+                *masked_arguments_as_arrays(args),
+                **{k: _masked_argument_as_array(v) for k, v in options.items()},
+                **written,
+            )
         first, all_ = found
         if outs:
             places = iter(all_[len(args) :])
@@ -271,19 +275,19 @@ def _each(function: Callable[..., Any]) -> Callable[..., Any]:
         )  # what gives an array itself, gives it here
         return next(same, MaskedSelection(results, first._mask, first._line))
 
-    return on_masked
+    return call_on_masked_elements
 
 
-def _one(x: Any) -> Any:
+def _masked_argument_as_array(x: Any) -> Any:
     return masked_selection_as_array(x) if type(x) is MaskedSelection else x
 
 
-def made(args: Any) -> list[Any]:
-    return [made(a) if type(a) in (list, tuple) else _one(a) for a in args]
+def masked_arguments_as_arrays(args: Any) -> list[Any]:
+    return [masked_arguments_as_arrays(a) if type(a) in (list, tuple) else _masked_argument_as_array(a) for a in args]
 
 
-def _apply(op: str, *args: Any, **attrs: Any) -> Any:
-    return _each(lambda *all_, **more: user_apply(op, *all_, **more))(*args, **attrs)
+def _apply_op_to_masked(op: str, *args: Any, **attrs: Any) -> Any:
+    return _implement_on_masked_elements(lambda *all_, **more: apply_op_of_user_call(op, *all_, **more))(*args, **attrs)
 
 
 # reductions
@@ -293,15 +297,20 @@ def _reduce_masked_selection(function: Any, low: str = "") -> Callable[..., Any]
     """A reduction with where=; or, of what has no such, with the other elements replaced by the largest (low=False) or
     smallest value there is."""
 
-    def on_masked(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
+    def reduce_where_mask_holds(x: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
         implementation = FUNCTIONS[function]
         if (
             type(x) is not MaskedSelection
             or not is_lazy_masked_selection(x)
             or options.get("where") is not None
-            or _named_options(options)
+            or _has_keepdims_or_out(options)
         ):
-            return implementation(_one(x), axis, *args, **{k: v if k == "out" else _one(v) for k, v in options.items()})
+            return implementation(
+                _masked_argument_as_array(x),
+                axis,
+                *args,
+                **{k: v if k == "out" else _masked_argument_as_array(v) for k, v in options.items()},
+            )
         k, rest = x._mask.ndim, x.ndim - 1
         axes = range(rest + 1) if axis is None else [axis] if isinstance(axis, int) else axis
         numbers = {a % (rest + 1) if -rest - 1 <= a <= rest else a for a in axes}
@@ -311,31 +320,33 @@ def _reduce_masked_selection(function: Any, low: str = "") -> Callable[..., Any]
         over = tuple(range(k)) + moved
         wide = METHODS["reshape"](x._mask, x._mask.shape + (1,) * rest)
         if low:
-            result = implementation(apply("where", wide, x._all, _limit(x.dtype, low)), over, *args, **options)
+            result = implementation(
+                apply("where", wide, x._all, _least_or_greatest_of_masked_dtype(x.dtype, low)), over, *args, **options
+            )
             has_value = args or options.get("initial") is not None
-            return result if has_value else _of_some(result, x._mask, _EXTREMES[low])
+            return result if has_value else _check_mask_selects_something(result, x._mask, _EXTREMES[low])
         return implementation(x._all, over, *args, where=wide, **options)
 
-    return on_masked
+    return reduce_where_mask_holds
 
 
 _EXTREMES = {"low": "maximum", "high": "minimum"}  # the limit that replaces the other elements -> NumPy's ufunc
 
 
-def _of_some(result: Tracer, mask: Tracer, ufunc: str) -> Tracer:
+def _check_mask_selects_something(result: Tracer, mask: Tracer, ufunc: str) -> Tracer:
     """The result of a reduction without identity; the call raises NumPy's ValueError where the mask holds nowhere."""
-    always = fixed_value(mask)
+    always = known_index_value(mask)
     if always is not None and always.any():
         return result
     some = FUNCTIONS[np.any](mask)
     return host_call_of_one_result("nonempty", [result, some], result.shape, dtypes=[result.dtype], ufunc=ufunc)
 
 
-def _named_options(options: dict[str, Any]) -> bool:
+def _has_keepdims_or_out(options: dict[str, Any]) -> bool:
     return bool(options.get("keepdims")) or options.get("out") is not None
 
 
-def _limit(dtype: np.dtype[Any], low: str) -> Any:
+def _least_or_greatest_of_masked_dtype(dtype: np.dtype[Any], low: str) -> Any:
     """The smallest or the largest value of a dtype."""
     kind = dtype_kind(dtype)
     if kind == "b":
@@ -345,23 +356,23 @@ def _limit(dtype: np.dtype[Any], low: str) -> Any:
     return dtype.type(-np.inf if low == "low" else np.inf)
 
 
-def _count_nonzero(x: Any, axis: Any = None, **options: Any) -> Any:
-    return _FUNCTIONS[np.sum](user_apply("not_equal", x, 0), axis, **options)
+def _count_nonzero_of_masked(x: Any, axis: Any = None, **options: Any) -> Any:
+    return _FUNCTIONS[np.sum](apply_op_of_user_call("not_equal", x, 0), axis, **options)
 
 
-def _dot(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
+def _dot_of_masked_vectors(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
     """Of two vectors that one mask has chosen."""
     vectors = all(type(v) is MaskedSelection and is_lazy_masked_selection(v) and v.ndim == 1 for v in (a, b))
-    if vectors and _same(a._mask, b._mask) and not args and not options:
-        a = user_apply("conjugate", a) if function is np.vdot else a
-        products = user_apply("multiply", a, b)
+    if vectors and _is_same_mask(a._mask, b._mask) and not args and not options:
+        a = apply_op_of_user_call("conjugate", a) if function is np.vdot else a
+        products = apply_op_of_user_call("multiply", a, b)
         return _FUNCTIONS[np.sum](products, dtype=products.dtype)  # a sum alone would be of a wider integer
-    return FUNCTIONS[function](_one(a), _one(b), *args, **options)
+    return FUNCTIONS[function](_masked_argument_as_array(a), _masked_argument_as_array(b), *args, **options)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{
-        f: _each(lambda *args, _f=f, **options: FUNCTIONS[_f](*args, **options))
+        f: _implement_on_masked_elements(lambda *args, _f=f, **options: FUNCTIONS[_f](*args, **options))
         for f in (np.clip, np.round, np.around, np.angle, np.nan_to_num, np.isclose, np.where)
     },
     **{
@@ -372,8 +383,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{f: _reduce_masked_selection(f, "high") for f in (np.min, np.amin)},
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
-    np.count_nonzero: _count_nonzero,
-    **{f: functools.partial(_dot, f) for f in (np.dot, np.vdot, np.inner, np.matmul)},
+    np.count_nonzero: _count_nonzero_of_masked,
+    **{f: functools.partial(_dot_of_masked_vectors, f) for f in (np.dot, np.vdot, np.inner, np.matmul)},
     np.size: lambda x, axis=None: FUNCTIONS[np.size](masked_selection_as_array(x), axis),
 }
 _METHODS: dict[str, Callable[..., Any]] = {
@@ -382,28 +393,32 @@ _METHODS: dict[str, Callable[..., Any]] = {
         for name in ("sum", "prod", "any", "all", "mean", "var", "std", "max", "min", "clip", "round", "dot")
     },
     **{
-        name: _each(lambda x, *args, _name=name, **options: METHODS[_name](x, *args, **options))
+        name: _implement_on_masked_elements(lambda x, *args, _name=name, **options: METHODS[_name](x, *args, **options))
         for name in ("astype", "copy", "conj", "conjugate")
     },
 }
 
 
-def _call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_function_on_masked(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """A NumPy function with a masked value among its arguments."""
     on_masked = _FUNCTIONS.get(function)
     if on_masked is not None:
         return on_masked(*args, **options)
-    return FUNCTIONS[function](*made(args), **{k: _one(v) for k, v in options.items()})
+    return FUNCTIONS[function](
+        *masked_arguments_as_arrays(args), **{k: _masked_argument_as_array(v) for k, v in options.items()}
+    )
 
 
-def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_ufunc_on_masked(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """A ufunc, or a method of one."""
     plain = {k: v for k, v in options.items() if v is not None}
     if method == "__call__":
-        return _each(lambda *all_, **more: UFUNCS["__call__"](ufunc, *all_, **more))(*inputs, **plain)
+        return _implement_on_masked_elements(lambda *all_, **more: UFUNCS["__call__"](ufunc, *all_, **more))(
+            *inputs, **plain
+        )
     if method == "reduce" and ufunc in _REDUCE and len(inputs) == 1:
         return _FUNCTIONS[_REDUCE[ufunc]](inputs[0], plain.pop("axis", 0), **plain)
-    return UFUNCS[method](ufunc, *made(inputs), **options)
+    return UFUNCS[method](ufunc, *masked_arguments_as_arrays(inputs), **options)
 
 
 _REDUCE: dict[Any, Any] = {
@@ -415,4 +430,9 @@ _REDUCE: dict[Any, Any] = {
     np.logical_or: np.any,
 }
 
-SPECIAL[MaskedSelection] = (_apply, _call, _ufunc, masked_selection_as_array)
+SPECIAL[MaskedSelection] = (
+    _apply_op_to_masked,
+    _call_function_on_masked,
+    _call_ufunc_on_masked,
+    masked_selection_as_array,
+)

@@ -26,7 +26,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
         a = cast(a, FLOAT64)
     axes = to_axes(axis, a.ndim)
     if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        return root_of_squares(sum(_squares(a), axes, None, None, keepdims))
+        return root_of_squares(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
     if len(axes) == 1:
         return _vector_norm(a, ord, axes, keepdims)
     if len(axes) == 2:
@@ -34,13 +34,13 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> T
     raise ShapeError("Improper number of dimensions to norm.")
 
 
-def _squares(a: Tracer) -> Tracer:
+def _squares_of_magnitudes(a: Tracer) -> Tracer:
     return squared_magnitude(a) if dtype_kind(a.dtype) == "c" else apply("square", a)
 
 
 def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
     if ord is None or ord == 2:
-        return root_of_squares(sum(_squares(a), axes, None, None, keepdims))
+        return root_of_squares(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
     if isinstance(ord, str):
         raise ShapeError(f"Invalid norm order '{ord}' for vectors")
     size = apply("absolute", a)
@@ -58,7 +58,7 @@ def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> 
 
 def _matrix_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
     if ord in (None, "f", "fro"):
-        return root_of_squares(sum(_squares(a), axes, None, None, keepdims))
+        return root_of_squares(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
     matrices = moveaxis(a, axes, (-2, -1))
     if ord in _BY_SVD:
         result = _BY_SVD[ord](svdvals(matrices), -1)

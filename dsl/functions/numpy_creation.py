@@ -15,13 +15,13 @@ from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace
 from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
 from . import creation, manipulation
-from .elementwise import choices
+from .elementwise import select_choices_in_one_dtype
 from .joining import concatenate, stack
 from .sequences import array_of_nested_list
 from .views import atleast_1d, cast, contiguous, copy, in_order, ravel, reshape
 
 
-def _array(
+def _traced_array_function(
     object: Any,
     dtype: Any = None,
     *,
@@ -32,23 +32,23 @@ def _array(
     ndmax: int = 0,
     like: Any = None,
 ) -> Tracer:
-    object = _listed(object)
+    object = _nested_sequences_as_lists(object)
     found = array_of_nested_list(object, dtype)
     if copy is False:
-        _refuse_a_copy(object, found)
+        _refuse_needed_copy(object, found)
     if found.ndim < ndmin:
         found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
-    if copy or not _is_array(object):
+    if copy or not _needs_no_copy_to_array(object):
         return Tracer(found._trace, found._value, layout=in_order(order, found))
     return contiguous(found, order)
 
 
-def _listed(x: Any) -> Any:
+def _nested_sequences_as_lists(x: Any) -> Any:
     """Nested sequences that hold traced values, as lists; what stands for an array, as that array."""
     if type(x) in SPECIAL:
         return to_traced_array(x)
     if isinstance(x, (list, tuple)):
-        return [_listed(i) for i in x] if is_traced(x) else x
+        return [_nested_sequences_as_lists(i) for i in x] if is_traced(x) else x
     return list(x) if isinstance(x, range) else x
 
 
@@ -56,11 +56,11 @@ def traced_array(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tracer:
     """`np.asarray` of anything, traced."""
-    a = _listed(a)
+    a = _nested_sequences_as_lists(a)
     found = array_of_nested_list(a, dtype)
-    same = _is_array(a) and a._value.number == found._value.number
+    same = _needs_no_copy_to_array(a) and a._value.number == found._value.number
     if copy is False:
-        _refuse_a_copy(a, found)
+        _refuse_needed_copy(a, found)
     if copy or not same:
         return Tracer(found._trace, found._value, layout=in_order(order, found))
     x = to_traced_array(a)
@@ -69,28 +69,28 @@ def traced_array(
     return contiguous(x, order)
 
 
-def _refuse_a_copy(given: Any, array: Tracer) -> None:
+def _refuse_needed_copy(given: Any, array: Tracer) -> None:
     """Raises ShapeError where copy=False is asked for and what was given is no array, or one of another dtype."""
-    if not (_is_array(given) or type(given) is np.ndarray) or given.dtype != array.dtype:
+    if not (_needs_no_copy_to_array(given) or type(given) is np.ndarray) or given.dtype != array.dtype:
         raise ShapeError("unable to avoid a copy while creating an array as requested; write copy=None")
 
 
-def _is_array(x: Any) -> bool:
+def _needs_no_copy_to_array(x: Any) -> bool:
     """Whether it is a traced array that NumPy need not copy, as it has to a scalar."""
     return isinstance(x, Tracer) and not isinstance(x, np.generic)
 
 
-def _ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
+def _traced_ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
     found: Tracer = atleast_1d(traced_array(a, dtype, "C"))
     return found
 
 
-def _asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
+def _traced_asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
     found: Tracer = atleast_1d(traced_array(a, dtype, "F"))
     return found
 
 
-def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Tracer:
+def _traced_require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Tracer:
     asked = {str(r).upper()[0] for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
     if asked & {"C", "F"} == {"C", "F"}:
         raise ShapeError("Cannot specify both 'C' and 'F' order")
@@ -98,11 +98,11 @@ def _require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any =
     return copy(found) if "O" in asked and found._parent is not None else found
 
 
-def _copy(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
-    return copy(array_of_nested_list(_listed(a)), order)
+def _traced_copy_function(a: Any, order: Any = "K", subok: bool = False) -> Tracer:
+    return copy(array_of_nested_list(_nested_sequences_as_lists(a)), order)
 
 
-def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
+def _traced_fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Tracer:
     items = [x for _, x in zip(range(count), iter)] if count >= 0 else list(iter)  # noqa: B905
     found = array_of_nested_list(items, dtype) if items else creation.zeros((0,), dtype)
     if found.ndim > 1:
@@ -110,30 +110,32 @@ def _fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = N
     return found
 
 
-def _filled(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
-    def function(shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None) -> Tracer:
+def _filled_array_function(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    def create_filled_array(
+        shape: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
+    ) -> Tracer:
         return make(shape, dtype, order=order)
 
-    return function
+    return create_filled_array
 
 
-def _full(
+def _traced_full(
     shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Tracer:
     value = array_of_nested_list(fill_value) if isinstance(fill_value, (list, tuple)) else fill_value
     return creation.full(shape, value, dtype, order=order)
 
 
-def _like(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
-    def function(
+def _filled_array_like_function(make: Callable[..., Tracer]) -> Callable[..., Tracer]:
+    def create_filled_array_like(
         a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, *, device: Any = None
     ) -> Tracer:
         return make(array_of_nested_list(a), dtype, order, shape=shape)
 
-    return function
+    return create_filled_array_like
 
 
-def _full_like(
+def _traced_full_like(
     a: Any,
     fill_value: Any,
     dtype: Any = None,
@@ -146,7 +148,7 @@ def _full_like(
     return creation.full_like(array_of_nested_list(a), fill_value, dtype, order, shape=shape)
 
 
-def _arange(*args: Any, **options: Any) -> Tracer:
+def _traced_arange(*args: Any, **options: Any) -> Tracer:
     named = [options.pop(name, None) for name in ("start", "stop", "step")]
     start, stop, step = (*args[:3], *named[len(args[:3]) :])
     dtype = options.pop("dtype", args[3] if len(args) > 3 else None)
@@ -155,13 +157,13 @@ def _arange(*args: Any, **options: Any) -> Tracer:
     return creation.arange(start, stop, 1 if step is None else step, dtype=dtype)
 
 
-def _linspace(start: Any, stop: Any, num: Any = 50, *args: Any, **options: Any) -> Any:
+def _traced_linspace(start: Any, stop: Any, num: Any = 50, *args: Any, **options: Any) -> Any:
     options.pop("device", None)
     start, stop = (array_of_nested_list(x) if isinstance(x, (list, tuple)) else x for x in (start, stop))
     return creation.linspace(start, stop, num, *args, **options)
 
 
-def _eye(
+def _traced_eye(
     N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: Any = "C", *, device: Any = None, like: Any = None
 ) -> Tracer:
     found = creation.eye(N, M, k=k, dtype=dtype)
@@ -169,40 +171,40 @@ def _eye(
     return found
 
 
-def _isscalar(element: Any) -> bool:
+def _traced_isscalar(element: Any) -> bool:
     if isinstance(element, Tracer):
         return isinstance(element, np.generic)
     return bool(np.isscalar(element))
 
 
-def _shape(a: Any) -> tuple[int, ...]:
+def _traced_shape(a: Any) -> tuple[int, ...]:
     return array_of_nested_list(a).shape if is_traced(a) else np.shape(a)
 
 
-def _ndim(a: Any) -> int:
-    return len(_shape(a))
+def _traced_ndim(a: Any) -> int:
+    return len(_traced_shape(a))
 
 
-def _size(a: Any, axis: Any = None) -> int:
+def _traced_size(a: Any, axis: Any = None) -> int:
     found = array_of_nested_list(a)
     return found.size if axis is None else found.shape[axis]
 
 
-def _grid(dense: bool) -> Callable[[Any], Any]:
+def _open_or_dense_grid_function(dense: bool) -> Callable[[Any], Any]:
     """`np.mgrid[...]` and `np.ogrid[...]`."""
 
-    def function(key: Any) -> Any:
+    def grid_of_key(key: Any) -> Any:
         if not isinstance(key, tuple):
-            return _range(key)
-        axes = [_range(k) for k in key]
+            return _range_of_grid_slice(key)
+        axes = [_range_of_grid_slice(k) for k in key]
         dtype = np.result_type(*(a.dtype for a in axes))
         grids = creation.meshgrid(*(cast(a, dtype, copy=False) for a in axes), sparse=not dense, indexing="ij")
         return stack(grids) if dense else tuple(grids)
 
-    return function
+    return grid_of_key
 
 
-def _range(key: slice) -> Tracer:
+def _range_of_grid_slice(key: slice) -> Tracer:
     start = 0 if key.start is None else key.start
     step = 1 if key.step is None else key.step
     if isinstance(step, complex):  # so many points, the last one included
@@ -210,18 +212,20 @@ def _range(key: slice) -> Tracer:
     return creation.arange(start, key.stop, step)
 
 
-def _row(key: Any) -> Any:
+def _concatenate_row_key(key: Any) -> Any:
     """`np.r_[...]` of arrays, numbers and ranges, along the first axis."""
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries) or any(isinstance(e, str) for e in entries):
         return numpy_result_as_constant(np.r_[key])
-    parts = [_range(e) if isinstance(e, slice) else e for e in entries]
-    return concatenate([atleast_1d(p) for p in _of_one_dtype(parts)])
+    parts = [_range_of_grid_slice(e) if isinstance(e, slice) else e for e in entries]
+    return concatenate([atleast_1d(p) for p in _grid_entries_of_one_dtype(parts)])
 
 
-def _of_one_dtype(entries: list[Any]) -> list[Tracer]:
+def _grid_entries_of_one_dtype(entries: list[Any]) -> list[Tracer]:
     """Arrays, in the dtype that they have together: a Python number among them takes it, or does not fit."""
-    parts, dtype = choices(*(array_of_nested_list(e) if isinstance(e, (list, tuple)) else e for e in entries))
+    parts, dtype = select_choices_in_one_dtype(
+        *(array_of_nested_list(e) if isinstance(e, (list, tuple)) else e for e in entries)
+    )
     trace = trace_of_operands(*parts)
     return [
         p if type(p) is Tracer else new_traced_array(convert_for_element(trace, e, dtype))
@@ -229,62 +233,62 @@ def _of_one_dtype(entries: list[Any]) -> list[Tracer]:
     ]
 
 
-def _column(key: Any) -> Any:
+def _concatenate_column_key(key: Any) -> Any:
     """`np.c_[...]`: arrays as columns."""
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries):
         return numpy_result_as_constant(np.c_[key])
-    parts = _of_one_dtype([_range(e) if isinstance(e, slice) else e for e in entries])
+    parts = _grid_entries_of_one_dtype([_range_of_grid_slice(e) if isinstance(e, slice) else e for e in entries])
     return concatenate([reshape(p, (p.size, 1)) if p.ndim < 2 else p for p in parts], -1)
 
 
-def _refused(kind: type) -> Callable[..., Any]:
+def _class_that_needs_values(kind: type) -> Callable[..., Any]:
     """A class of NumPy's that looks at values: where a trace may be split it does."""
 
-    def function(*args: Any, **options: Any) -> Any:
+    def refuse_class_on_tracers(*args: Any, **options: Any) -> Any:
         trace = current_trace()
         if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
             raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}", needs_values=True)
         return kind(*args, **options)
 
-    return function
+    return refuse_class_on_tracers
 
 
 TRACED_CREATION: dict[Any, Callable[..., Any]] = {
-    np.array: _array,
+    np.array: _traced_array_function,
     np.asarray: traced_array,
     np.asanyarray: traced_array,
-    np.ascontiguousarray: _ascontiguousarray,
-    np.asfortranarray: _asfortranarray,
-    np.require: _require,
-    np.copy: _copy,
-    np.fromiter: _fromiter,
-    np.zeros: _filled(creation.zeros),
-    np.ones: _filled(creation.ones),
-    np.empty: _filled(creation.empty),
-    np.full: _full,
-    np.zeros_like: _like(creation.zeros_like),
-    np.ones_like: _like(creation.ones_like),
-    np.empty_like: _like(creation.empty_like),
-    np.full_like: _full_like,
-    np.arange: _arange,
-    np.linspace: _linspace,
-    np.eye: _eye,
+    np.ascontiguousarray: _traced_ascontiguousarray,
+    np.asfortranarray: _traced_asfortranarray,
+    np.require: _traced_require,
+    np.copy: _traced_copy_function,
+    np.fromiter: _traced_fromiter,
+    np.zeros: _filled_array_function(creation.zeros),
+    np.ones: _filled_array_function(creation.ones),
+    np.empty: _filled_array_function(creation.empty),
+    np.full: _traced_full,
+    np.zeros_like: _filled_array_like_function(creation.zeros_like),
+    np.ones_like: _filled_array_like_function(creation.ones_like),
+    np.empty_like: _filled_array_like_function(creation.empty_like),
+    np.full_like: _traced_full_like,
+    np.arange: _traced_arange,
+    np.linspace: _traced_linspace,
+    np.eye: _traced_eye,
     np.identity: manipulation.identity,
     np.indices: manipulation.indices,
     np.tri: manipulation.tri,
     np.fromfunction: manipulation.fromfunction,
-    np.isscalar: _isscalar,
-    np.shape: _shape,
-    np.ndim: _ndim,
-    np.size: _size,
+    np.isscalar: _traced_isscalar,
+    np.shape: _traced_shape,
+    np.ndim: _traced_ndim,
+    np.size: _traced_size,
 }
 # objects and classes of NumPy's that work alike
 TRACED_OBJECTS: dict[Any, Callable[..., Any]] = {
-    np.mgrid: _grid(True),
-    np.ogrid: _grid(False),
-    np.r_: _row,
-    np.c_: _column,
-    np.nditer: _refused(np.nditer),
-    np.ndenumerate: _refused(np.ndenumerate),
+    np.mgrid: _open_or_dense_grid_function(True),
+    np.ogrid: _open_or_dense_grid_function(False),
+    np.r_: _concatenate_row_key,
+    np.c_: _concatenate_column_key,
+    np.nditer: _class_that_needs_values(np.nditer),
+    np.ndenumerate: _class_that_needs_values(np.ndenumerate),
 }

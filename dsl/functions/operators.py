@@ -17,17 +17,17 @@ from ..trace.number_kinds import result_kinds, with_other_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopSymbolBase, current_loop_recorder
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
-from .elementwise import check_output, operator_apply
+from .elementwise import apply_op_of_operator, check_output
 from .masked_values import MaskedSelection
 
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
-    def unary(self: Tracer) -> Any:
+    def apply_unary_operator(self: Tracer) -> Any:
         if (recorder := current_loop_recorder()) is not None:
             return recorder.operate(rows[0], (self,))
-        return _operate(rows[0], self)
+        return _apply_operator_row(rows[0], self)
 
-    def binary(self: Tracer, other: Any, modulus: Any = None) -> Any:
+    def apply_binary_operator(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
@@ -37,32 +37,32 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         if recorder is not None:
             made = tuple(recorder.operate(row, args) for row in rows)
             return made if len(made) > 1 else made[0]
-        results = tuple(_operate(row, *args) for row in rows)
+        results = tuple(_apply_operator_row(row, *args) for row in rows)
         return results if len(results) > 1 else results[0]
 
-    function = unary if arity == 1 else binary
+    function = apply_unary_operator if arity == 1 else apply_binary_operator
     function.__name__ = name
     return function
 
 
-def _operate(row: str, *args: Any) -> Any:
+def _apply_operator_row(row: str, *args: Any) -> Any:
     """What the operator of a row gives."""
     if not any(type(x) is Tracer and x._held.others for x in args):
-        return _like_numbers(args, operator_apply(row, *args))
-    plain = tuple(_of_one_kind(x) for x in args)
-    found = _like_numbers(plain, operator_apply(row, *plain))
+        return _promoting_like_python_numbers(args, apply_op_of_operator(row, *args))
+    plain = tuple(_operand_of_one_dtype(x) for x in args)
+    found = _promoting_like_python_numbers(plain, apply_op_of_operator(row, *plain))
     value = with_other_kinds(found._value, result_kinds(row, [to_graph_operand(x) for x in args], None, True))
     return Tracer(found._trace, value, found._owner)
 
 
-def _of_one_kind(x: Any) -> Any:
+def _operand_of_one_dtype(x: Any) -> Any:
     """A number as what it is held as alone."""
     if type(x) is not Tracer or not x._held.others:
         return x
     return Tracer(x._trace, Value(x._held.number, x._held.type, x._held.weak), x._owner)
 
 
-def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
+def _promoting_like_python_numbers(args: tuple[Any, ...], result: Any) -> Any:
     """What operators make of loop counters and Python numbers promotes like a Python number."""
     for x in args:
         if type(x) not in _NUMBERS and (type(x) is not Tracer or x._held.weak is None):
@@ -74,7 +74,7 @@ def _like_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
-    def inplace(self: Any, other: Any) -> Any:
+    def apply_inplace_operator(self: Any, other: Any) -> Any:
         if (recorder := current_loop_recorder()) is not None:
             lifted = recorder.lift(self)
             found = recorder.update_in_place(lifted, row, other)
@@ -82,14 +82,14 @@ def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
         if type(self) is Tracer and self._owner != SCALAR:
             check_output(row, (self, other), self)
         if type(self) is Tracer and self._owner == SCALAR:  # its name is bound anew
-            return _operate(row, self, other)
-        result = operator_apply(row, self, other)
+            return _apply_operator_row(row, self, other)
+        result = apply_op_of_operator(row, self, other)
         if type(self) is MaskedSelection:
             return self.assign(result)
         return assign_array(self, result)
 
-    inplace.__name__ = name
-    return inplace
+    apply_inplace_operator.__name__ = name
+    return apply_inplace_operator
 
 
 def _number_operator(
@@ -99,8 +99,8 @@ def _number_operator(
     on_arrays = _array_operator(name, rows, arity, reflected)
     function = divmod if python == "__divmod__" else getattr(operator, python)
 
-    def host(self: TracedNumber, *others: Any) -> Any:
-        if any(type(other) not in _NUMBERS and not _is_pythons(other) for other in others):
+    def apply_host_operator(self: TracedNumber, *others: Any) -> Any:
+        if any(type(other) not in _NUMBERS and not _is_subclass_of_python_number(other) for other in others):
             return on_arrays(self, *others)
         operands = (*others, self) if reflected else (self, *others)
         for o in operands:
@@ -120,11 +120,11 @@ def _number_operator(
             )
         return TracedNumber(self._trace, result, number, sources)
 
-    host.__name__ = name
-    return host
+    apply_host_operator.__name__ = name
+    return apply_host_operator
 
 
-def _is_pythons(x: Any) -> bool:
+def _is_subclass_of_python_number(x: Any) -> bool:
     """Whether it is a number of a subclass of Python's, such as an IntEnum."""
     return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, LoopSymbolBase))
 
@@ -133,7 +133,7 @@ _WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 
 
-def _install_operators() -> None:
+def _install_tracer_operators() -> None:
     """Gives both stand-ins the Python methods that the rows of the table answer."""
     rows: dict[str, tuple[str, ...]] = {
         row.operator: (row.name,) for row in OPS.values() if row.operator and row.kind == "map"
@@ -153,19 +153,19 @@ def _install_operators() -> None:
                 for stand_in in (Tracer, MaskedSelection):
                     setattr(stand_in, f"__i{stem}__", _inplace_operator(f"__i{stem}__", parts[0]))
     for stand_in in (Tracer, MaskedSelection):
-        setattr(stand_in, "__imatmul__", _inplace_matmul)  # noqa: B010
+        setattr(stand_in, "__imatmul__", _inplace_matmul_operator)  # noqa: B010
     for kind in (Tracer, TracedNumber, MaskedSelection):
-        setattr(kind, "__matmul__", lambda self, other: _matmul(self, other, self, other))  # noqa: B010
-        setattr(kind, "__rmatmul__", lambda self, other: _matmul(self, other, other, self))  # noqa: B010
+        setattr(kind, "__matmul__", lambda self, other: _matmul_operator(self, other, self, other))  # noqa: B010
+        setattr(kind, "__rmatmul__", lambda self, other: _matmul_operator(self, other, other, self))  # noqa: B010
 
 
-def _matmul(self: Any, other: Any, left: Any, right: Any) -> Any:
-    if _is_number(self) and _is_number(other):
+def _matmul_operator(self: Any, other: Any, left: Any, right: Any) -> Any:
+    if _is_number_to_python(self) and _is_number_to_python(other):
         return NotImplemented
     return call_function(np.matmul, (left, right), {})
 
 
-def _inplace_matmul(self: Any, other: Any) -> Any:
+def _inplace_matmul_operator(self: Any, other: Any) -> Any:
     """`self @= other`, which makes no axis and loses none. Raises ShapeError."""
     axes = other.ndim if hasattr(other, "ndim") else np.ndim(other)  # np.ndim alone would ask for a mask's value
     if not self.ndim or axes < 2:
@@ -176,9 +176,9 @@ def _inplace_matmul(self: Any, other: Any) -> Any:
     return assign_array(self, call_function(np.matmul, (self, other), {}))
 
 
-def _is_number(x: Any) -> bool:
+def _is_number_to_python(x: Any) -> bool:
     """Whether it is one to Python, which an array of no axes is not."""
     return type(x) in _NUMBERS or isinstance(x, np.generic)
 
 
-_install_operators()
+_install_tracer_operators()

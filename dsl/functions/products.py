@@ -13,7 +13,7 @@ from ..trace.dispatch import implements
 from ..trace.memory_layout import resolve_memory_layout
 from ..trace.operands import new_traced_result, to_axes, to_axis, to_traced_array, trace_of_operands
 from ..trace.tracer import SCALAR, Tracer
-from .elementwise import apply, assign_all
+from .elementwise import apply, assign_to_outputs
 from .reductions import reduce, sum
 from .views import expand_dims, moveaxis, ravel, reshape, swapaxes, transpose
 
@@ -44,7 +44,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
         return new_traced_result(result._value, a, b)
     own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
     fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
-    return assign_all(out, result, casting) if fits else assign_array(out, result, casting)
+    return assign_to_outputs(out, result, casting) if fits else assign_array(out, result, casting)
 
 
 # A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of

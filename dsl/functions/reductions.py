@@ -58,7 +58,7 @@ def reduce(
         stand_in = neutral if neutral is not None else initial
         if not _is_option_given(stand_in):
             raise ShapeError(f"{op} with where= has no identity; pass initial=")
-        x = apply("where", fitting_mask(where, x.shape), x, _in_dtype(stand_in, x))
+        x = apply("where", fitting_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
     builder = x._trace.builder
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     combiner = COMBINERS[op]
@@ -66,14 +66,14 @@ def reduce(
         x, axes = reshape(x, (1,)), (0,)
     if neutral is None and _is_option_given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
-        result = broadcast_to(_in_dtype(initial, x), shape)
+        result = broadcast_to(_scalar_in_array_dtype(initial, x), shape)
     else:
         wanted = None if dtype is None else checked_dtype(dtype)
         result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if op == "sum" and not axes and result.dtype.kind in "fc":
             result = apply("add", result, 0)  # NumPy begins with 0.0
         if _is_option_given(initial):
-            result = apply(combiner.ufunc.__name__, result, _in_dtype(initial, result))
+            result = apply(combiner.ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
         result = new_traced_array(builder.reshape(result._value, kept), result)
     if combiner.carries_index:
@@ -81,7 +81,7 @@ def reduce(
     return result if out is None else assign_array(out, result)
 
 
-def _in_dtype(number: Any, like: Tracer) -> Tracer:
+def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     if isinstance(number, (list, tuple)) or getattr(number, "ndim", False):
         raise ShapeError("setting an array element with a sequence: initial= is one number")
     return new_traced_result(convert_for_element(like._trace, number, like.dtype), like)
@@ -158,7 +158,7 @@ def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer
     return sum(apply("not_equal", a, 0), axis, np.intp, None, keepdims)
 
 
-def _count(x: Tracer, axes: tuple[int, ...], keepdims: Any, where: Any) -> Any:
+def _reduced_element_count(x: Tracer, axes: tuple[int, ...], keepdims: Any, where: Any) -> Any:
     """How many elements each result is made of: an int, or with `where` an array."""
     if where is NO_VALUE or where is True:
         return math.prod(x.shape[i] for i in axes)
@@ -172,15 +172,15 @@ def mean(
     """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
     x = to_traced_array(a)
     axes = to_axes(axes_without_booleans(axis), x.ndim)
-    wanted = _summed_in(x, dtype)
+    wanted = _accumulation_dtype_of_mean(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
-    result = _divide_total_by_count(total, _count(x, axes, keepdims, where))
+    result = _divide_total_by_count(total, _reduced_element_count(x, axes, keepdims, where))
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign_array(out, result)
 
 
-def _summed_in(x: Tracer, dtype: Any) -> Any:
+def _accumulation_dtype_of_mean(x: Tracer, dtype: Any) -> Any:
     """The dtype that a mean or variance of `x` is summed in."""
     if dtype is not None:
         return checked_dtype(dtype)
@@ -222,27 +222,29 @@ def var(
     """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
     x = to_traced_array(a)
     axes = to_axes(axes_without_booleans(axis), x.ndim)
-    wanted = _summed_in(x, dtype)
+    wanted = _accumulation_dtype_of_mean(x, dtype)
     less = subtracted_count(ddof, correction)
     if _is_option_given(mean):
         centre = to_traced_array(mean)
     else:
-        centre = _divide_total_by_count(sum(x, axes, wanted, None, True, where=where), _count(x, axes, True, where))
+        centre = _divide_total_by_count(
+            sum(x, axes, wanted, None, True, where=where), _reduced_element_count(x, axes, True, where)
+        )
     off = apply("subtract", x, centre)
     squares = squared_magnitude(off) if dtype_kind(off.dtype) == "c" else apply("multiply", off, off)
     total = sum(squares, axes, dtype, None, keepdims, where=where)
-    count = _count(x, axes, keepdims, where)
+    count = _reduced_element_count(x, axes, keepdims, where)
     if isinstance(count, Tracer):
         divisor: Any = apply("maximum", apply("subtract", count, less), 0)
     else:
-        divisor = _at_least_zero(count - less)
+        divisor = _count_at_least_zero(count - less)
     result = _divide_total_by_count(total, divisor)
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
     return result if out is None else assign_array(out, result)
 
 
-def _at_least_zero(n: Any) -> Any:
+def _count_at_least_zero(n: Any) -> Any:
     return n if n > 0 else 0
 
 
@@ -250,11 +252,13 @@ def root_of_variance(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     """A standard deviation, from the variance that it is the root of."""
 
     @functools.wraps(variance)
-    def function(a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any) -> Tracer:
+    def standard_deviation(
+        a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any
+    ) -> Tracer:
         result = root_of_squares(variance(a, axis, dtype, None, *rest, **options))
         return result if out is None else assign_array(out, result)
 
-    return function
+    return standard_deviation
 
 
 std = implements(np.std, method="std")(root_of_variance(var))
@@ -262,13 +266,17 @@ std = implements(np.std, method="std")(root_of_variance(var))
 
 def replace_nans(a: Any, stand_in: Any) -> Tracer:
     x = to_traced_array(a)
-    return x if dtype_kind(x.dtype) not in "fc" else apply("where", apply("isnan", x), _in_dtype(stand_in, x), x)
+    return (
+        x
+        if dtype_kind(x.dtype) not in "fc"
+        else apply("where", apply("isnan", x), _scalar_in_array_dtype(stand_in, x), x)
+    )
 
 
-def _skipping(reduction: Any, stand_in: Any) -> Any:
+def _reduction_that_skips_nan(reduction: Any, stand_in: Any) -> Any:
     """A sum or product for which NaN counts as `stand_in`."""
 
-    def function(
+    def reduce_without_nan(
         a: Any,
         axis: Axes = None,
         dtype: Any = None,
@@ -279,11 +287,11 @@ def _skipping(reduction: Any, stand_in: Any) -> Any:
     ) -> Tracer:
         return reduction(replace_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
 
-    return function
+    return reduce_without_nan
 
 
-nansum = implements(np.nansum)(_skipping(sum, 0))
-nanprod = implements(np.nanprod)(_skipping(prod, 1))
+nansum = implements(np.nansum)(_reduction_that_skips_nan(sum, 0))
+nanprod = implements(np.nanprod)(_reduction_that_skips_nan(prod, 1))
 
 
 def squared_magnitude(a: Tracer) -> Tracer:

@@ -23,8 +23,8 @@ from ..trace.operands import (
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
-from .elementwise import choices as common
-from .gather import check_assigned_axis_not_empty, looked_up, true_places
+from .elementwise import select_choices_in_one_dtype as common
+from .gather import check_assigned_axis_not_empty, gather_elements_of_axes, indices_of_known_mask
 from .host_calls import assign_to_converted_out, host_call, host_call_of_one_result, require_out_to_convert
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
@@ -46,7 +46,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         numbers = convert_known_value(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         shape = (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])
         require_out_to_convert(out, shape, x.dtype)
-        chosen = getitem(x, (*head, _in_range(numbers.ravel().tolist(), n, mode)))
+        chosen = getitem(x, (*head, _known_indices_brought_in_range(numbers.ravel().tolist(), n, mode)))
         return assign_to_converted_out(reshape(chosen, shape), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
         indices = new_traced_result(convert_for_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
@@ -54,13 +54,15 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if not np.can_cast(index.dtype, np.intp, "same_kind"):
         raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
     shape = (*x.shape[:at], *index.shape, *x.shape[at + 1 :])
-    value = _placed(index, n, mode)._value
+    value = _traced_indices_in_range(index, n, mode)._value
     value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
     rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
-    return assign_to_converted_out(new_traced_result(looked_up(x, [value], [at], rest, shape, mode == "raise"), x), out)
+    return assign_to_converted_out(
+        new_traced_result(gather_elements_of_axes(x, [value], [at], rest, shape, mode == "raise"), x), out
+    )
 
 
-def _placed(index: Tracer, n: int, mode: str) -> Tracer:
+def _traced_indices_in_range(index: Tracer, n: int, mode: str) -> Tracer:
     """The indices of an axis of length n as NumPy's mode `wrap` or `clip` brings them into range."""
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
@@ -70,7 +72,7 @@ def _placed(index: Tracer, n: int, mode: str) -> Tracer:
     return apply("remainder", wide, n) if mode == "wrap" else apply("clip", wide, 0, n - 1)
 
 
-def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
+def _known_indices_brought_in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
     if mode == "wrap":
         return [i % n for i in numbers]
     if mode == "clip":
@@ -81,7 +83,7 @@ def _in_range(numbers: Sequence[int], n: int, mode: str) -> list[int]:
     return [i % n for i in numbers]
 
 
-def _along(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
+def _array_and_indices_along_axis(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
     if axis is None:
         x, axis = ravel(x), 0
     at = to_axis(axis, x.ndim)
@@ -100,13 +102,13 @@ def _indices_along_axis(indices: Any, ndim: int) -> Tracer:
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
-    x, index, at = _along(to_traced_array(arr), indices, axis)
+    x, index, at = _array_and_indices_along_axis(to_traced_array(arr), indices, axis)
     rest = [s.shape[:at] + s.shape[at + 1 :] for s in (x, index)]
     shape = list(x._trace.builder.broadcast_shapes("take_along_axis", rest))
     shape.insert(at, index.shape[at])
     wide = broadcast_to(x, (*shape[:at], x.shape[at], *shape[at + 1 :]))
     others = [i for i in range(x.ndim) if i != at]
-    return new_traced_array(looked_up(wide, [index._value], [at], others, tuple(shape), True), x)
+    return new_traced_array(gather_elements_of_axes(wide, [index._value], [at], others, tuple(shape), True), x)
 
 
 @implements(np.put_along_axis)
@@ -115,27 +117,34 @@ def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> 
     where = None if axis is None else to_axis(axis, arr.ndim)
     check_assigned_axis_not_empty(arr, 0 not in index.shape)
     new = host_call_of_one_result(
-        "put_along_axis", [arr, index, _elements(values, arr)], arr.shape, dtypes=[arr.dtype], axis=where
+        "put_along_axis",
+        [arr, index, _assigned_values_in_dtype(values, arr)],
+        arr.shape,
+        dtypes=[arr.dtype],
+        axis=where,
     )
     assign_array(arr, new)
 
 
 @implements(np.put, method=True)
 def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
-    _array(a, "put")
+    _require_traced_target(a, "put")
     if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
         ind = new_traced_result(convert_for_element(a._trace, ind, np.dtype(np.intp)), a)
     check_assigned_axis_not_empty(a, to_traced_array(ind).size > 0)
-    assign_array(a, host_call_of_one_result("put", [a, ind, _elements(v, a)], a.shape, dtypes=[a.dtype], mode=mode))
+    assign_array(
+        a,
+        host_call_of_one_result("put", [a, ind, _assigned_values_in_dtype(v, a)], a.shape, dtypes=[a.dtype], mode=mode),
+    )
 
 
 @implements(np.place)
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """One value after the other, and again from the first, where the mask holds."""
-    _array(arr, "place")
+    _require_traced_target(arr, "place")
     if to_traced_array(mask).size != arr.size:
         raise ShapeError("place: mask and data must be the same size")
-    values = ravel(_safely(vals, arr, "place"))
+    values = ravel(_inserted_values_in_dtype(vals, arr, "place"))
     assign_array(arr, host_call_of_one_result("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
 
 
@@ -182,7 +191,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     mask = cast(to_traced_array(condition), np.bool_, copy=False)
     if mask.ndim != 1:
         raise ShapeError("condition must be a 1-d array")
-    places = true_places(mask)
+    places = indices_of_known_mask(mask)
     if places is None:
         raise UnsupportedError(
             "np.compress with an array as condition gives a shape that depends on data; write np.where(condition, a, "
@@ -214,31 +223,31 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
             raise DTypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not {condition.dtype}")
-    result: Any = _as(default, wanted)
+    result: Any = _cast_wrapped_to_dtype(default, wanted)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        result = apply("where", condition, _as(choice, wanted), result)
+        result = apply("where", condition, _cast_wrapped_to_dtype(choice, wanted), result)
     return result  # type: ignore[no-any-return]
 
 
-def _as(x: Any, dtype: np.dtype[Any]) -> Tracer:
+def _cast_wrapped_to_dtype(x: Any, dtype: np.dtype[Any]) -> Tracer:
     return cast(to_traced_array(wrap_integer_to_dtype(x, dtype)), dtype, copy=False)
 
 
-def _array(x: Any, name: str) -> None:
+def _require_traced_target(x: Any, name: str) -> None:
     if not isinstance(x, Tracer) or x._owner == SCALAR:
         raise DTypeError(f"np.{name} changes its first argument, which must be an array")
 
 
-def _elements(x: Any, like: Tracer) -> Tracer:
+def _assigned_values_in_dtype(x: Any, like: Tracer) -> Tracer:
     """What is assigned to elements of an array, in its dtype."""
     return new_traced_result(convert_for_element(like._trace, x, like.dtype, AS_ARRAY), like)
 
 
-def _safely(x: Any, like: Tracer, name: str) -> Tracer:
+def _inserted_values_in_dtype(x: Any, like: Tracer, name: str) -> Tracer:
     """What is put among elements of an array, for which an array must not lose anything; numbers and lists may."""
     if isinstance(x, np.ndarray) and not np.can_cast(x.dtype, like.dtype):
         raise DTypeError(f"{name} cannot cast {x.dtype} to {like.dtype} safely; write values.astype(a.dtype)")
-    return _elements(x, like)
+    return _assigned_values_in_dtype(x, like)
 
 
 @implements(np.piecewise)
@@ -263,15 +272,15 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         raise ShapeError(
             f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected"
         )
-    result = _as(np.zeros((), a.dtype)[()], a.dtype)
+    result = _cast_wrapped_to_dtype(np.zeros((), a.dtype)[()], a.dtype)
     result = broadcast_to(result, a.shape)
     for mask, function in zip(masks, funclist, strict=True):
-        value = _elementwise(function, a, *args, **kw) if callable(function) else function
-        result = apply("where", mask, _elements(value, a), result)
+        value = _call_piecewise_function(function, a, *args, **kw) if callable(function) else function
+        result = apply("where", mask, _assigned_values_in_dtype(value, a), result)
     return result
 
 
-def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any) -> Any:
+def _call_piecewise_function(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any) -> Any:
     """function(x, ...). Raises UnsupportedError where an element of the result needs more than its own element of x."""
     builder = x._trace.builder
     start = len(builder.nodes)
@@ -300,31 +309,31 @@ def _elementwise(function: Callable[..., Any], x: Tracer, *args: Any, **kw: Any)
 
 @implements(np.putmask)
 def putmask(a: Tracer, mask: Any, values: Any) -> None:
-    _array(a, "putmask")
+    _require_traced_target(a, "putmask")
     condition = apply("not_equal", np.asarray(mask) if type(mask) is int else mask, False)
     if condition.size != a.size:
         raise ShapeError(f"putmask: a mask of shape {condition.shape} does not fit an array of shape {a.shape}")
     condition = reshape(condition, a.shape)
-    value = _safely(values, a, "putmask")
+    value = _inserted_values_in_dtype(values, a, "putmask")
     if not value.size:
         assign_array(a, a)  # which NumPy refuses of read-only memory too
         return
     if value.size != 1 and value.shape != a.shape:  # they are repeated
         place = apply("remainder", new_traced_result(a._trace.builder.index((a.size,), 0), a), value.size)
-        value = new_traced_result(looked_up(ravel(value), [place._value], [0], [], (a.size,), False), a)
+        value = new_traced_result(gather_elements_of_axes(ravel(value), [place._value], [0], [], (a.size,), False), a)
     wide = reshape(value, () if value.size == 1 else a.shape)
-    store_elements(a, apply("where", condition, _as(wide, a.dtype), a))
+    store_elements(a, apply("where", condition, _cast_wrapped_to_dtype(wide, a.dtype), a))
 
 
 @implements(np.fill_diagonal)
 def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
     if to_traced_array(a).ndim < 2:
         raise ShapeError("array must be at least 2-d")
-    value = _elements(val, a)
+    value = _assigned_values_in_dtype(val, a)
     if value.size != 1 or wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is supported of matrices with one value; assign with np.where instead")
     builder = a._trace.builder
     on = apply(
         "equal", new_traced_result(builder.index(a.shape, 0), a), new_traced_result(builder.index(a.shape, 1), a)
     )
-    store_elements(a, apply("where", on, _as(reshape(value, ()), a.dtype), a))
+    store_elements(a, apply("where", on, _cast_wrapped_to_dtype(reshape(value, ()), a.dtype), a))

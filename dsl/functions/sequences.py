@@ -22,26 +22,30 @@ from .views import cast
 def array_of_nested_list(x: Any, dtype: Any = None) -> Tracer:
     """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
     parts = _traced_parts_of_list(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
-    return parts if isinstance(parts, Tracer) else _joined(parts, reduce(np.promote_types, _dtypes(parts)))
+    return (
+        parts
+        if isinstance(parts, Tracer)
+        else _stack_nested_parts(parts, reduce(np.promote_types, _dtypes_of_nested_elements(parts)))
+    )
 
 
-def _joined(parts: Any, dtype: np.dtype[Any]) -> Tracer:
+def _stack_nested_parts(parts: Any, dtype: np.dtype[Any]) -> Tracer:
     if isinstance(parts, Tracer):
         return parts
-    rows = [_joined(p, dtype) for p in parts]
+    rows = [_stack_nested_parts(p, dtype) for p in parts]
     if len({r.shape for r in rows}) > 1:
         shapes = ", ".join(str(r.shape) for r in rows)
         raise ShapeError(f"a list of values of shapes {shapes} is no array; give them one shape, or pad them")
     return stack(rows, dtype=dtype)
 
 
-def _dtypes(parts: Any) -> Iterator[np.dtype[Any]]:
+def _dtypes_of_nested_elements(parts: Any) -> Iterator[np.dtype[Any]]:
     """Those of all elements in order: NumPy promotes the first two, then what they give and the third."""
     if isinstance(parts, Tracer):
         yield parts.dtype
     else:
         for part in parts:
-            yield from _dtypes(part)
+            yield from _dtypes_of_nested_elements(part)
 
 
 def _traced_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
@@ -57,7 +61,7 @@ def _traced_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
         if dtype is None:
             return to_traced_array(x)  # in a kernel's text, not in memory
         return to_traced_array(convert_known_value(x, dtype, way)[()])
-    if type(x) is not np.ndarray and type(found := _as_array(x)) is Tracer:
+    if type(x) is not np.ndarray and type(found := _traced_array_of_user_object(x)) is Tracer:
         return _traced_parts_of_list(found, dtype, way)
     array = np.asarray(x) if dtype is None else convert_known_value(x, dtype)
     checked_dtype(array.dtype)
@@ -65,7 +69,7 @@ def _traced_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
     return Tracer(trace, trace.capture_constant(array))
 
 
-def _as_array(x: Any) -> Any:
+def _traced_array_of_user_object(x: Any) -> Any:
     """What the `__array__` of an object of the user's gives, if it is traced."""
     kind = type(x)
     return x.__array__() if is_proxy_class(kind) and hasattr(kind, "__array__") else None

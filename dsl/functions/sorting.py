@@ -20,12 +20,12 @@ from .statistics import nanmean
 from .views import flip, ravel, reshape
 
 
-def _plain_order(order: Any) -> None:
+def _refuse_field_order(order: Any) -> None:
     if order is not None:
         raise UnsupportedError("order= is for arrays with fields, which cannot be traced; sort by np.argsort(field)")
 
 
-def _along(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
+def _array_and_sort_axis(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
     """The array (flat where axis is None, or where it has fewer than `least` axes) and the axis."""
     x = to_traced_array(a)
     if axis is None:
@@ -56,9 +56,9 @@ def sort(
     descending: bool = False,
 ) -> Tracer:
     """The values in order; descending (which NumPy has not) is the Array API's."""
-    _plain_order(order)
+    _refuse_field_order(order)
     way = _sorting_kind_checked("sort", kind=kind, stable=None if stable is None else bool(stable))
-    x, at = _along(a, axis)
+    x, at = _array_and_sort_axis(a, axis)
     result = host_call_of_one_result("sort", [x], x.shape, dtypes=[x.dtype], axis=at, **way)
     return flip(result, at) if descending else result
 
@@ -81,9 +81,9 @@ def argsort(
     descending: bool = False,
 ) -> Tracer:
     """Where the values in order come from; descending (which NumPy has not) is the Array API's."""
-    _plain_order(order)
+    _refuse_field_order(order)
     way = _sorting_kind_checked("argsort", kind=kind, stable=None if stable is None else bool(stable))
-    x, at = _along(a, axis, 1)
+    x, at = _array_and_sort_axis(a, axis, 1)
     if not descending:
         return host_call_of_one_result("argsort", [x], x.shape, dtypes=[np.intp], axis=at, **way)
     places = argsort(flip(x, at), at, kind, stable=stable)  # turned twice, so that equal values keep their order
@@ -132,7 +132,7 @@ def sorted_places(
     return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind, order, stable=stable), at)
 
 
-def _kth_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
+def _partition_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
     """The places that are to be right; in an empty array any are. Raises DTypeError, ShapeError."""
     wanted = (
         kth._known_scalar("cannot be a kth", "pass it as a Python int")
@@ -155,10 +155,12 @@ def _kth_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
 
 @implements(np.partition)
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
-    _plain_order(order)
+    _refuse_field_order(order)
     _sorting_kind_checked("partition", kth=(0,), kind=kind)
-    x, at = _along(a, axis)
-    return host_call_of_one_result("partition", [x], x.shape, dtypes=[x.dtype], kth=_kth_positions(kth, x, at), axis=at)
+    x, at = _array_and_sort_axis(a, axis)
+    return host_call_of_one_result(
+        "partition", [x], x.shape, dtypes=[x.dtype], kth=_partition_positions(kth, x, at), axis=at
+    )
 
 
 @implements(method="partition")
@@ -168,11 +170,11 @@ def _partition_in_place(a: Tracer, kth: Any, axis: int = -1, kind: Any = "intros
 
 @implements(np.argpartition, method=True)
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
-    _plain_order(order)
+    _refuse_field_order(order)
     _sorting_kind_checked("argpartition", kth=(0,), kind=kind)
-    x, at = _along(a, axis, 1)
+    x, at = _array_and_sort_axis(a, axis, 1)
     return host_call_of_one_result(
-        "argpartition", [x], x.shape, dtypes=[np.intp], kth=_kth_positions(kth, x, at), axis=at
+        "argpartition", [x], x.shape, dtypes=[np.intp], kth=_partition_positions(kth, x, at), axis=at
     )
 
 
@@ -217,30 +219,30 @@ def isin(
 # medians and quantiles
 
 
-def _reduced(x: Tracer, axis: Axes, keepdims: bool) -> tuple[tuple[int, ...], Any]:
+def _reduced_shape_and_axes(x: Tracer, axis: Axes, keepdims: bool) -> tuple[tuple[int, ...], Any]:
     """The shape without the axes (or with 1 for each), and the axes as an option."""
     axes = to_axes(axis, x.ndim)
     kept = [(i, n) for i, n in enumerate(x.shape) if keepdims or i not in axes]
     return tuple(1 if i in axes else n for i, n in kept), None if axis is None else axes
 
 
-def _median(name: str) -> Any:
-    def function(
+def _median_function(name: str) -> Any:
+    def median_along_axes(
         a: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
     ) -> Tracer:
         x = to_traced_array(a)
-        shape, axes = _reduced(x, axis, keepdims is True)
+        shape, axes = _reduced_shape_and_axes(x, axis, keepdims is True)
         return host_call_of_one_result(name, [x], shape, out, axis=axes, keepdims=keepdims is True)
 
-    return function
+    return median_along_axes
 
 
-median = implements(np.median)(_median("median"))
-nanmedian = implements(np.nanmedian)(_median("nanmedian"))
+median = implements(np.median)(_median_function("median"))
+nanmedian = implements(np.nanmedian)(_median_function("nanmedian"))
 
 
-def _quantile(name: str) -> Any:
-    def function(
+def _quantile_function(name: str) -> Any:
+    def quantile_along_axes(
         a: Any,
         q: Any,
         axis: Axes = None,
@@ -254,7 +256,7 @@ def _quantile(name: str) -> Any:
         x = to_traced_array(a)
         if name.startswith("nan") and not x.size:  # then NumPy looks at no `q`
             return assign_to_out(nanmean(x, axis, keepdims=keepdims is True), out)
-        shape, axes = _reduced(x, axis, keepdims is True)
+        shape, axes = _reduced_shape_and_axes(x, axis, keepdims is True)
         options: dict[str, Any] = {"axis": axes, "method": method, "keepdims": keepdims is True}
         arrays, names = [x], []
         asked = _requested_quantiles(q)
@@ -274,13 +276,13 @@ def _quantile(name: str) -> Any:
             raise UnsupportedError(f"{error}; the values of q decide which error NumPy raises") from None
         one = not asked.ndim if isinstance(asked, Tracer) else strict or type(asked) is bool
         if one and out is None and (name.startswith("nan") or axes is None or len(axes) == x.ndim):
-            _check_dtype(name, x.dtype, result.dtype)
+            _check_quantile_dtype(name, x.dtype, result.dtype)
         return assign_to_out(reshape(result, shape) if strict else result, out)
 
-    return function
+    return quantile_along_axes
 
 
-def _check_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None:
+def _check_quantile_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None:
     """Raises UnsupportedError where NumPy's result is of the array's dtype if there are NaN, and else of another."""
     if result != given and dtype_kind(given) == "f":
         text = f"np.{name} of {given} by a number with a dtype gives {result}, but {given} where it finds NaN"
@@ -294,18 +296,18 @@ def _requested_quantiles(q: Any) -> Any:
         if wanted.dtype not in (np.float64, np.int64) or wanted.ndim == 0:
             return wanted
         found = constant_value(wanted._trace, wanted._value)
-        return wanted if found is None else _tuples(found.tolist())
+        return wanted if found is None else _nested_lists_as_tuples(found.tolist())
     q = require_known_option(q)
     if isinstance(q, np.generic) and q.dtype != np.float64:
         return to_traced_array(q)
-    return np.float64(q) if isinstance(q, np.generic) else _tuples(q)
+    return np.float64(q) if isinstance(q, np.generic) else _nested_lists_as_tuples(q)
 
 
-def _tuples(q: Any) -> Any:
-    return tuple(map(_tuples, q)) if isinstance(q, (list, tuple)) else q
+def _nested_lists_as_tuples(q: Any) -> Any:
+    return tuple(map(_nested_lists_as_tuples, q)) if isinstance(q, (list, tuple)) else q
 
 
-quantile = implements(np.quantile)(_quantile("quantile"))
-nanquantile = implements(np.nanquantile)(_quantile("nanquantile"))
-percentile = implements(np.percentile)(_quantile("percentile"))
-nanpercentile = implements(np.nanpercentile)(_quantile("nanpercentile"))
+quantile = implements(np.quantile)(_quantile_function("quantile"))
+nanquantile = implements(np.nanquantile)(_quantile_function("nanquantile"))
+percentile = implements(np.percentile)(_quantile_function("percentile"))
+nanpercentile = implements(np.nanpercentile)(_quantile_function("nanpercentile"))

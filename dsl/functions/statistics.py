@@ -60,7 +60,7 @@ def cov(
     dtype: Any = None,
 ) -> Tracer:
     """Covariances of the rows, as NumPy: products of the rows less their (weighted) means."""
-    less = _ddof(ddof)
+    less = _checked_ddof(ddof)
     arrays = [to_traced_array(a) for a in (m, y) if a is not None]
     if any(a.ndim > 2 for a in arrays):
         raise ShapeError("m and y have more than 2 dimensions")
@@ -68,7 +68,7 @@ def cov(
     rows = [_observation_rows(a, rowvar, i == 1, wanted) for i, a in enumerate(arrays)]
     x = rows[0] if len(rows) == 1 else concatenate(rows)
     less = (0 if bias else 1) if less is None else less
-    weights = _weights(fweights, aweights, x.shape[1])
+    weights = _covariance_weights(fweights, aweights, x.shape[1])
     if weights is None:
         centre, factor = mean(x, 1, keepdims=True), to_traced_array(_reciprocal_of_count(x.shape[1], less))
         left = apply("subtract", x, centre)
@@ -91,7 +91,7 @@ def cov(
     return squeeze(apply("multiply", product, cast(factor, np.result_type(product.real.dtype))))
 
 
-def _ddof(ddof: Any) -> Any:
+def _checked_ddof(ddof: Any) -> Any:
     """A whole number of any type. Raises what NumPy raises, as ours."""
     less = require_known_scalar(ddof)
     try:
@@ -120,7 +120,7 @@ def _observation_rows(a: Tracer, rowvar: bool, second: bool, dtype: Any) -> Trac
     return transpose(x) if turn else x
 
 
-def _weights(fweights: Any, aweights: Any, n: int) -> Tracer | None:
+def _covariance_weights(fweights: Any, aweights: Any, n: int) -> Tracer | None:
     found: Tracer | None = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
@@ -196,10 +196,10 @@ def nanvar(
 implements(np.nanstd)(root_of_variance(nanvar))
 
 
-def _nan_extreme(op: str, stand_in: float) -> Any:
+def _extreme_function_that_skips_nan(op: str, stand_in: float) -> Any:
     """min or max that skips NaN; NaN where there is nothing else."""
 
-    def function(
+    def extreme_without_nan(
         a: Any,
         axis: Axes = None,
         out: Any = None,
@@ -225,15 +225,15 @@ def _nan_extreme(op: str, stand_in: float) -> Any:
         others = apply("where", empty, x.dtype.type(np.nan), reduce_by(op, values, axis, **plain | {"initial": number}))
         return assign_to_out(apply("where", apply("isnan", found), others, found), out)  # an initial NaN is skipped too
 
-    return function
+    return extreme_without_nan
 
 
-nanmin = implements(np.nanmin)(_nan_extreme("min", float("inf")))
-nanmax = implements(np.nanmax)(_nan_extreme("max", float("-inf")))
+nanmin = implements(np.nanmin)(_extreme_function_that_skips_nan("min", float("inf")))
+nanmax = implements(np.nanmax)(_extreme_function_that_skips_nan("max", float("-inf")))
 
 
-def _nan_arg(name: str) -> Any:
-    def function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
+def _arg_function_that_skips_nan(name: str) -> Any:
+    def arg_extreme_without_nan(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
         """On the host, which raises where all are NaN."""
         x = to_traced_array(a)
         at = None if axis is None else to_axis(axis, x.ndim)
@@ -242,11 +242,11 @@ def _nan_arg(name: str) -> Any:
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
         return host_call_of_one_result(name, [x], shape, out, dtypes=[np.intp], axis=at, keepdims=keep or None)
 
-    return function
+    return arg_extreme_without_nan
 
 
-nanargmin = implements(np.nanargmin)(_nan_arg("nanargmin"))
-nanargmax = implements(np.nanargmax)(_nan_arg("nanargmax"))
+nanargmin = implements(np.nanargmin)(_arg_function_that_skips_nan("nanargmin"))
+nanargmax = implements(np.nanargmax)(_arg_function_that_skips_nan("nanargmax"))
 
 
 # whole arrays compared

@@ -10,7 +10,7 @@ from ...runtime.interpret.topk import numpy_topk as top_places
 from ..core.errors import ShapeError
 from ..core.spec import to_index
 from ..trace.operands import new_traced_array, to_axis, to_traced_array
-from .gather import looked_up
+from .gather import gather_elements_of_axes
 from .host_calls import host_call_of_one_result
 
 
@@ -25,7 +25,7 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
     shape = tuple(count if i == at else n for i, n in enumerate(a.shape))
     places = host_call_of_one_result("topk", [a], shape, dtypes=[np.intp], k=count, axis=at, largest=bool(largest))
     others = [i for i in range(a.ndim) if i != at]
-    return new_traced_array(looked_up(a, [places._value], [at], others, places.shape, False), a), places
+    return new_traced_array(gather_elements_of_axes(a, [places._value], [at], others, places.shape, False), a), places
 
 
 def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:

@@ -37,14 +37,14 @@ def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
         truth = call_ufunc(
             ufunc, rest, new_traced_result(convert_for_element(rest._trace, given["initial"], rest.dtype))
         )
-        return assign_to_out(truth, _first(out))
+        return assign_to_out(truth, _single_out_argument(out))
     if reduction is None:
         return general_reduce(ufunc, array, axis, dtype, out, **given)
     if dtype is not None and ufunc in (np.add, np.multiply):
         given["dtype"] = dtype
     elif dtype is not None:
         array = METHODS["astype"](to_traced_array(array), dtype)
-    return reduction(array, axis, out=_first(out), **given)
+    return reduction(array, axis, out=_single_out_argument(out), **given)
 
 
 def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
@@ -53,11 +53,11 @@ def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
     return call_ufunc(ufunc, METHODS["reshape"](x, x.shape + (1,) * y.ndim), y, **options)
 
 
-def _first(out: Any) -> Any:
+def _single_out_argument(out: Any) -> Any:
     return out[0] if isinstance(out, tuple) else out
 
 
-def _axis_of(x: Tracer, axis: Any, what: str) -> int:
+def _ufunc_method_axis(x: Tracer, axis: Any, what: str) -> int:
     """The axis that NumPy counts along. Raises AxisError, DTypeError."""
     at = axes_without_booleans(axis)
     if not x.ndim and at in (0, -1):
@@ -68,9 +68,11 @@ def _axis_of(x: Tracer, axis: Any, what: str) -> int:
 def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tracer:
     """`ufunc.accumulate(array, axis=0)`: as many results as elements."""
     x = to_traced_array(array)
-    at = _axis_of(x, axis, "accumulate")
+    at = _ufunc_method_axis(x, axis, "accumulate")
     wanted = None if dtype is None else checked_dtype(dtype)
-    return host_call_of_one_result("accumulate", [x], x.shape, _first(out), ufunc=ufunc.__name__, axis=at, dtype=wanted)
+    return host_call_of_one_result(
+        "accumulate", [x], x.shape, _single_out_argument(out), ufunc=ufunc.__name__, axis=at, dtype=wanted
+    )
 
 
 def reduceat_ufunc(
@@ -78,12 +80,12 @@ def reduceat_ufunc(
 ) -> Tracer:
     """`ufunc.reduceat(array, indices, axis=0)`: one result for each index."""
     x, at = to_traced_array(array), to_traced_array(indices)
-    where = _axis_of(x, axis, "reduceat")
+    where = _ufunc_method_axis(x, axis, "reduceat")
     shape = (*x.shape[:where], at.size, *x.shape[where + 1 :])
     tiny = [(2,) * x.ndim, (2,)]
     wanted = None if dtype is None else checked_dtype(dtype)
     return host_call_of_one_result(
-        "reduceat", [x, at], shape, _first(out), tiny=tiny, ufunc=ufunc.__name__, axis=where, dtype=wanted
+        "reduceat", [x, at], shape, _single_out_argument(out), tiny=tiny, ufunc=ufunc.__name__, axis=where, dtype=wanted
     )
 
 
@@ -145,7 +147,9 @@ def general_reduce(
     arrays = [x] if mask is None else [x, mask]
     if dtype is not None:
         options["dtype"] = checked_dtype(dtype)
-    return host_call_of_one_result("ufunc_reduce", arrays, shape, _first(out), ufunc=ufunc.__name__, **options)
+    return host_call_of_one_result(
+        "ufunc_reduce", arrays, shape, _single_out_argument(out), ufunc=ufunc.__name__, **options
+    )
 
 
 UFUNCS["reduce"] = reduce_ufunc

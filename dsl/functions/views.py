@@ -44,7 +44,11 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
         return transpose(reshape(transpose(x), to_traced_shape(shape)[::-1], copy=copy))
     step = ReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
-    if copy is False and not step.is_view_of(x._held.type) and step.numpy_view(_laid_out(x, "copy=False")) is None:
+    if (
+        copy is False
+        and not step.is_view_of(x._held.type)
+        and step.numpy_view(_stand_in_with_memory_layout(x, "copy=False")) is None
+    ):
         raise ShapeError("unable to avoid creating a copy while reshaping; leave copy=False out")
     found = view_of_tracer(x, step)
     return new_traced_array(found._value, x) if copy else found
@@ -66,11 +70,11 @@ def memory_order(x: Tracer, order: str | None) -> str:
         return order or "C"
     if sum(n != 1 for n in x.shape) < 2:
         return "C"
-    found = _laid_out(x, f"order={order!r}").flags
+    found = _stand_in_with_memory_layout(x, f"order={order!r}").flags
     return "F" if found.f_contiguous and not found.c_contiguous else "C"
 
 
-def _laid_out(x: Tracer, asked: str) -> Any:
+def _stand_in_with_memory_layout(x: Tracer, asked: str) -> Any:
     """What stands for the array, as it lies in memory. Raises UnsupportedError where that is not known."""
     found = resolve_memory_layout(memory_layout_of(x), x._held.type)
     if found is None:
@@ -102,17 +106,17 @@ def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None 
 @implements(np.ravel, method=True)
 def ravel(a: Any, order: str = "C") -> Tracer:
     order = checked_order(order) or "C"
-    x = _by_memory(to_traced_array(a)) if order == "K" else to_traced_array(a)
+    x = _axes_in_memory_order(to_traced_array(a)) if order == "K" else to_traced_array(a)
     if order in ("F", "A") and memory_order(x, order) == "F":
         x = transpose(x)
     return view_of_tracer(x, ContiguousView("C"), ReshapeView((x.size,), True))
 
 
-def _by_memory(x: Tracer) -> Tracer:
+def _axes_in_memory_order(x: Tracer) -> Tracer:
     """The axes in the order of memory, the outermost first."""
     if sum(n != 1 for n in x.shape) < 2:
         return x
-    strides = _laid_out(x, "order='K'").strides
+    strides = _stand_in_with_memory_layout(x, "order='K'").strides
     if 0 in [s for s, n in zip(strides, x.shape, strict=True) if n != 1]:
         raise UnsupportedError("order='K' of an array whose elements share memory is not supported; write 'C' or 'F'")
     return transpose(x, sorted(range(x.ndim), key=lambda i: -abs(strides[i])))
@@ -246,15 +250,15 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
 
 @implements(np.atleast_1d)
 def atleast_1d(*arys: Any) -> Any:
-    return _each(arys, lambda x: x if x.ndim else reshape(x, (1,)))
+    return _apply_to_each_array(arys, lambda x: x if x.ndim else reshape(x, (1,)))
 
 
 @implements(np.atleast_2d)
 def atleast_2d(*arys: Any) -> Any:
-    return _each(arys, lambda x: x if x.ndim >= 2 else reshape(x, (1, *x.shape) if x.ndim else (1, 1)))
+    return _apply_to_each_array(arys, lambda x: x if x.ndim >= 2 else reshape(x, (1, *x.shape) if x.ndim else (1, 1)))
 
 
-def _each(arrays: tuple[Any, ...], change: Any) -> Any:
+def _apply_to_each_array(arrays: tuple[Any, ...], change: Any) -> Any:
     found = tuple(change(to_traced_array(a)) for a in arrays)
     return found[0] if len(found) == 1 else found
 
@@ -309,10 +313,10 @@ def size(a: Any, axis: Axes = None) -> int:
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    return np.result_type(*(_promoted(a) for a in arrays_and_dtypes))
+    return np.result_type(*(_promotion_dtype_or_type(a) for a in arrays_and_dtypes))
 
 
-def _promoted(a: Any) -> Any:
+def _promotion_dtype_or_type(a: Any) -> Any:
     value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
     if isinstance(value, Value):
         return value.weak(0) if value.weak is not None else value.dtype

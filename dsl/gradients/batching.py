@@ -17,7 +17,7 @@ from ..core.pytree import unflatten
 from ..jit.kernel_graph import KernelGraph
 from ..trace.operands import new_traced_result
 from ..trace.trace import Trace
-from .derived import derived
+from .derived import derived_kernel_graph
 from .gradients import grad, has_derivative, jvp
 from .options import Chosen, Place, choose_arguments, reverse_options, tracing_for
 from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace_region
@@ -44,7 +44,7 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         if axis is not None and not isinstance(axis, (int, np.integer)):
             raise ArgumentsError(f"in_axes={in_axes!r} of vmap: write a number or None, or a tuple of them")
 
-    def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def batch_over_mapped_axis(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         every = wanted if isinstance(wanted, tuple) else (wanted,) * len(args)
         behind = [a for a in args[len(every) :] if a is not None]  # not left out with a default of None
         if len(every) > len(args) or behind:
@@ -61,7 +61,7 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         outputs = [_with_first_axis_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
         return region.result(outputs)
 
-    return derived("vmap", function, body, (wanted, int(out_axes)))
+    return derived_kernel_graph("vmap", function, batch_over_mapped_axis, (wanted, int(out_axes)))
 
 
 def _with_first_axis_moved(trace: Trace, value: Value, axis: int) -> Value:
@@ -104,7 +104,7 @@ def jacobian(
     chosen = choose_arguments("jacobian", argnums, argnames)
     reverse = reverse_options("jacobian", save, ieee)
 
-    def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def differentiate_jacobian(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         with tracing_for(reverse):
             region = trace_region("jacobian", function, args, options, chosen.places(function, args, options))
         tree, leaves = region.result_and_aux("jacobian") if has_aux else (region.tree, region.leaves)
@@ -112,7 +112,7 @@ def jacobian(
         types = [region.graph.nodes[region.graph.outputs[i]].type for i in outputs]
         if len(outputs) != len(leaves) or not all(has_derivative(t.dtype) for t in types):
             raise DTypeError("jacobian is of functions that return floats alone; return those")
-        _check_complex([v.dtype for v in region.values], [t.dtype for t in types], holomorphic, mode)
+        _check_complex_jacobian([v.dtype for v in region.values], [t.dtype for t in types], holomorphic, mode)
         inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
         only = any(t.dtype.kind == "c" for t in types) and not holomorphic
         forward = mode == "forward" or (mode == "auto" and (only or inside < outside))
@@ -127,10 +127,12 @@ def jacobian(
             return found
         return found, region.result(region.inlined(trace_in_progress("jacobian"), region.graph))[1]
 
-    return derived("jacobian", function, body, (chosen, mode, has_aux, holomorphic, reverse))
+    return derived_kernel_graph(
+        "jacobian", function, differentiate_jacobian, (chosen, mode, has_aux, holomorphic, reverse)
+    )
 
 
-def _check_complex(given: Sequence[Any], results: Sequence[Any], holomorphic: bool, mode: str) -> None:
+def _check_complex_jacobian(given: Sequence[Any], results: Sequence[Any], holomorphic: bool, mode: str) -> None:
     """Raises DTypeError for a Jacobian of complex numbers that is none."""
     if holomorphic:
         if any(d.kind != "c" for d in (*given, *results)):
@@ -150,7 +152,7 @@ def _jacobian_by_cotangents(
     for output in outputs:
         graph = derive_reverse(region.graph, range(len(region.values)), [output], options)
         type = region.graph.nodes[region.graph.outputs[output]].type
-        made = _in_all_directions(trace, region, graph, [type])
+        made = _derivatives_in_all_directions(trace, region, graph, [type])
         made = [trace.builder.map("conjugate", v) for v in made] if holomorphic else made
         found.append([trace.builder.reshape(v, (*type.shape, *v.shape[1:])) for v in made])
     return found
@@ -161,13 +163,15 @@ def _jacobian_by_tangents(region: DifferentiatedRegion, outputs: Sequence[int]) 
     trace = trace_in_progress("jacobian")
     columns = []
     for i, value in enumerate(region.values):
-        made = _in_all_directions(trace, region, derive_forward(region.graph, [i], outputs), [value.type])
+        made = _derivatives_in_all_directions(trace, region, derive_forward(region.graph, [i], outputs), [value.type])
         turned = [trace.builder.permute(v, (*range(1, len(v.shape)), 0)) for v in made]
         columns.append([trace.builder.reshape(v, (*v.shape[:-1], *value.shape)) for v in turned])
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _in_all_directions(trace: Trace, region: DifferentiatedRegion, graph: Graph, types: Sequence[Any]) -> list[Value]:
+def _derivatives_in_all_directions(
+    trace: Trace, region: DifferentiatedRegion, graph: Graph, types: Sequence[Any]
+) -> list[Value]:
     """The derived outputs for each unit direction of one more input, in rows."""
     (type,) = types
     size, builder = math.prod(type.shape), trace.builder

@@ -22,7 +22,7 @@ from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import Tracer
-from .options import options_around
+from .options import reverse_options_of_outer_gradient
 from .region import copies_of_argument, trace_region
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ def stop_gradient(x: Any) -> Any:
     leaves: list[Any] = []
     tree = flatten(x, leaves)
     return unflatten(
-        tree, [_stopped(leaf) if isinstance(leaf, (NumpyProtocols, np.ndarray)) else leaf for leaf in leaves]
+        tree,
+        [_leaf_without_gradient(leaf) if isinstance(leaf, (NumpyProtocols, np.ndarray)) else leaf for leaf in leaves],
     )
 
 
-def _stopped(leaf: Any) -> Any:
+def _leaf_without_gradient(leaf: Any) -> Any:
     value = to_traced_array(leaf)._value
     trace = current_trace()
     assert trace is not None
@@ -76,7 +77,7 @@ class _CustomDerivative(PicklableFunction, Generic[P, R]):
         if trace is None:
             return self.function(*args, **options)
         if not trace.deriving:
-            return _lifted(trace, self.function)(*args, **options)  # type: ignore[no-any-return]
+            return _rule_in_environment(trace, self.function)(*args, **options)  # type: ignore[no-any-return]
         name = getattr(self.function, "__name__", "the function")
         if not self._rules:
             rule = "defvjp(forward, backward)" if self._kind == "custom_vjp" else "defjvp(rule)"
@@ -86,10 +87,10 @@ class _CustomDerivative(PicklableFunction, Generic[P, R]):
             bound.apply_defaults()
             if bound.kwargs:
                 raise ArgumentsError(f"{name} has a derivative of its own, and takes its arguments by position")
-            return self._derived(trace, name, bound.args)  # type: ignore[no-any-return]
-        return self._derived(trace, name, args)  # type: ignore[no-any-return]
+            return self._trace_with_custom_derivative(trace, name, bound.args)  # type: ignore[no-any-return]
+        return self._trace_with_custom_derivative(trace, name, args)  # type: ignore[no-any-return]
 
-    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+    def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
         raise NotImplementedError
 
 
@@ -104,17 +105,17 @@ class CustomVJP(_CustomDerivative[P, R]):
         self._rules = (forward, backward)
         return self
 
-    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
-        forward, backward = (_lifted(trace, rule) for rule in self._rules)
-        with _rule_inside(trace):
+    def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        forward, backward = (_rule_in_environment(trace, rule) for rule in self._rules)
+        with _trace_derivative_rule(trace):
             pair = forward(*args)
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the forward function of {name} returns {type(pair).__name__}; return (result, kept)")
         part = _FlattenedCall(args, pair[0])
         first = len(trace.builder.nodes)
-        stand_ins = [_stand_in(trace, v) for v in part.moving_results]
-        with _rule_inside(trace):
-            found = backward(pair[1], part.like_result([_held_value(v) for v in stand_ins]))
+        stand_ins = [_placeholder_like_value(trace, v) for v in part.moving_results]
+        with _trace_derivative_rule(trace):
+            found = backward(pair[1], part.like_result([_tracer_of_value(v) for v in stand_ins]))
         if not isinstance(found, (tuple, list)) or len(found) != len(args):
             what = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
             raise ArgumentsError(
@@ -137,13 +138,13 @@ class CustomJVP(_CustomDerivative[P, R]):
         self._rules = (rule,)
         return self
 
-    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
-        rule = _lifted(trace, self._rules[0])
+    def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        rule = _rule_in_environment(trace, self._rules[0])
         given = _FlattenedCall(args, ())
         first = len(trace.builder.nodes)
-        stand_ins = [_stand_in(trace, v) for v in given.inputs]
-        with _rule_inside(trace):
-            pair = rule(args, given.like_arguments([_held_value(v) for v in stand_ins]))
+        stand_ins = [_placeholder_like_value(trace, v) for v in given.inputs]
+        with _trace_derivative_rule(trace):
+            pair = rule(args, given.like_arguments([_tracer_of_value(v) for v in stand_ins]))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the rule of {name} returns {type(pair).__name__}; return (result, its tangent)")
         part = _FlattenedCall(args, pair[0])
@@ -164,13 +165,13 @@ class Checkpoint(_CustomDerivative[P, R]):
         super().__init__(function)
         self._rules = (function,)
 
-    def _derived(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
-        function = _lifted(trace, self.function)
+    def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
+        function = _rule_in_environment(trace, self.function)
         kept = tuple(copies_of_argument(trace, a) for a in args)  # it may assign to them
         part = _FlattenedCall(kept, function(*args))
         _check_assigned_arguments(name, args, kept)
         first, builder = len(trace.builder.nodes), trace.builder
-        stand_ins = [_stand_in(trace, v) for v in part.moving_results]
+        stand_ins = [_placeholder_like_value(trace, v) for v in part.moving_results]
         if not stand_ins or not part.inputs:
             return unflatten(part.tree, [new_traced_result(v) for v in part.results])
         after = builder.slice(builder.reshape(stand_ins[0], (-1,)), (0,), (1,), (1,))
@@ -184,10 +185,12 @@ class Checkpoint(_CustomDerivative[P, R]):
             )
             for (tree, values), leaves in zip(part.trees, part.leaves, strict=True)
         )
-        with _rule_inside(trace):
+        with _trace_derivative_rule(trace):
             region = trace_region(name, function, again, {}, range(len(args)), skips=True)
         count = len(region.graph.outputs)
-        graph = derive_reverse(region.graph, range(len(region.values)), part.moving_places, options_around())
+        graph = derive_reverse(
+            region.graph, range(len(region.values)), part.moving_places, reverse_options_of_outer_gradient()
+        )
         (cut,) = cut_body_graphs(builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first)
         control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
@@ -233,7 +236,7 @@ def custom_jvp(function: Callable[P, R]) -> CustomJVP[P, R]:
 
 
 @contextmanager
-def _rule_inside(trace: Trace) -> Iterator[None]:
+def _trace_derivative_rule(trace: Trace) -> Iterator[None]:
     """While a rule is traced, which counts as one derivative made: the function that calls itself there is the function
     where no further one is wanted. Arrays from outside of it cannot be assigned to."""
     trace.depth += 1
@@ -245,11 +248,11 @@ def _rule_inside(trace: Trace) -> Iterator[None]:
         trace.deriving += 1
 
 
-def _lifted(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
+def _rule_in_environment(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
     return function if trace.world is None else trace.world.proxy_of(function)
 
 
-def _stand_in(trace: Trace, like: Value) -> Value:
+def _placeholder_like_value(trace: Trace, like: Value) -> Value:
     return trace.builder.add("placeholder", (), like.type, (("id", len(trace.builder.nodes)),))
 
 
@@ -270,7 +273,7 @@ def _check_assigned_arguments(name: str, args: Any, kept: Any) -> None:
             )
 
 
-def _held_value(value: Value) -> Tracer:
+def _tracer_of_value(value: Value) -> Tracer:
     return new_traced_result(value)
 
 
@@ -299,7 +302,7 @@ class _FlattenedCall:
         for arg in args:
             leaves: list[Any] = []
             tree = flatten(arg, leaves)
-            self.trees.append((tree, [_value_of(leaf) for leaf in leaves]))
+            self.trees.append((tree, [_differentiable_leaf_value(leaf) for leaf in leaves]))
             self.leaves.append(leaves)
         self.inputs = [v for _, values in self.trees for v in values if v is not None]
         found: list[Any] = []
@@ -352,7 +355,7 @@ class _FlattenedCall:
         return unflatten(self.tree, [new_traced_result(v) for v in made])
 
 
-def _value_of(leaf: Any) -> Value | None:
+def _differentiable_leaf_value(leaf: Any) -> Value | None:
     """A leaf of an argument that has a derivative."""
     if leaf is None or isinstance(leaf, (str, bool, int)) or (callable(leaf) and not isinstance(leaf, NumpyProtocols)):
         return None

@@ -33,7 +33,9 @@ def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[s
     return undecorated(function), {}
 
 
-def derived(what: str, function: Callable[P, Any], body: Body, key: Hashable, like: bool = True) -> KernelGraph[P, Any]:
+def derived_kernel_graph(
+    what: str, function: Callable[P, Any], body: Body, key: Hashable, like: bool = True
+) -> KernelGraph[P, Any]:
     """What `body(function, args, options)` does in a trace, as a decorated function.
 
     key: what tells bodies of one function apart: the same function and key give the same object, whose compiled plans

@@ -17,7 +17,7 @@ from ..core.pytree import flatten, unflatten
 from ..jit.kernel_graph import KernelGraph
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import current_trace
-from .derived import derived, plain_function
+from .derived import derived_kernel_graph, plain_function
 from .options import Chosen, choose_arguments, reverse_options, tracing_for
 from .region import DifferentiatedRegion, RegionOutput, copies_of_argument, trace_in_progress, trace_region
 
@@ -52,7 +52,7 @@ def grad(
     >>> kg.grad(lambda x: (x**2).sum())(np.array([1.0, 2.0])).tolist()
     [2.0, 4.0]
     """
-    return _gradient("grad", function, argnums, argnames, has_aux, holomorphic, save, ieee)
+    return _make_gradient_function("grad", function, argnums, argnames, has_aux, holomorphic, save, ieee)
 
 
 def value_and_grad(
@@ -71,10 +71,10 @@ def value_and_grad(
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
-    return _gradient("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save, ieee)
+    return _make_gradient_function("value_and_grad", function, argnums, argnames, has_aux, holomorphic, save, ieee)
 
 
-def _gradient(
+def _make_gradient_function(
     what: str,
     function: Callable[P, Any],
     argnums: Chosen,
@@ -87,7 +87,7 @@ def _gradient(
     reverse = reverse_options(what, save, ieee)
     chosen = choose_arguments(what, argnums, argnames)
 
-    def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def differentiate_in_reverse(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         with tracing_for(reverse):
             region = trace_region(what, function, args, options, chosen.places(function, args, options))
         loss = _loss_output(what, region, has_aux, holomorphic)
@@ -105,7 +105,7 @@ def _gradient(
             return value, result
         return (result, value[1]) if has_aux else result
 
-    return derived(what, function, body, (chosen, has_aux, holomorphic, reverse))
+    return derived_kernel_graph(what, function, differentiate_in_reverse, (chosen, has_aux, holomorphic, reverse))
 
 
 def _loss_output(what: str, region: DifferentiatedRegion, has_aux: bool, holomorphic: bool) -> int:
@@ -157,16 +157,18 @@ def vjp(
     reverse = reverse_options("vjp", save, ieee)
     if current_trace() is None:
         args = _arguments_as_they_are_now(args)
-        value = derived("vjp", function, _value_of, "value", like=False)(*args)
-        pulling = derived("vjp", function, _pull_back(has_aux, reverse), ("pull", has_aux, reverse), like=False)
+        value = derived_kernel_graph("vjp", function, _call_traced_function, "value", like=False)(*args)
+        pulling = derived_kernel_graph(
+            "vjp", function, _pull_back_function(has_aux, reverse), ("pull", has_aux, reverse), like=False
+        )
 
-        def pull_again(cotangent: Any) -> Any:
+        def pull_back_again(cotangent: Any) -> Any:
             return pulling(args, cotangent)
 
-        return _with_aux("vjp", value, pull_again) if has_aux else (value, pull_again)
+        return _result_product_and_aux("vjp", value, pull_back_again) if has_aux else (value, pull_back_again)
     plain = plain_function("vjp", function)[0]
-    value, pull = _vjp(plain, args, has_aux, reverse)
-    return _with_aux("vjp", value, pull) if has_aux else (value, pull)
+    value, pull = _vjp_in_trace(plain, args, has_aux, reverse)
+    return _result_product_and_aux("vjp", value, pull) if has_aux else (value, pull)
 
 
 def _arguments_as_they_are_now(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -180,28 +182,28 @@ def _arguments_as_they_are_now(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return found
 
 
-def _with_aux(what: str, value: Any, product: Callable[..., Any]) -> tuple[Any, Callable[..., Any], Any]:
+def _result_product_and_aux(what: str, value: Any, product: Callable[..., Any]) -> tuple[Any, Callable[..., Any], Any]:
     """(result, product, others) of a function's (result, others). Raises ArgumentsError."""
     if type(value) is not tuple or len(value) != 2:
         raise ArgumentsError(f"with has_aux=True {what} needs a function that returns (result, others)")
     return value[0], product, value[1]
 
 
-def _value_of(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_traced_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     trace = trace_in_progress("vjp")
     function = function if trace.world is None else trace.world.proxy_of(function)
     return function(*(copies_of_argument(trace, a) for a in args), **options)
 
 
-def _pull_back(has_aux: bool, reverse: ReverseOptions) -> Any:
-    def body(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _pull_back_function(has_aux: bool, reverse: ReverseOptions) -> Any:
+    def pull_back_in_trace(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         given, cotangent = args
-        return _vjp(function, given, has_aux, reverse)[1](cotangent)
+        return _vjp_in_trace(function, given, has_aux, reverse)[1](cotangent)
 
-    return body
+    return pull_back_in_trace
 
 
-def _vjp(
+def _vjp_in_trace(
     function: Callable[..., Any], args: Sequence[Any], has_aux: bool, reverse: ReverseOptions
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The value, and what pulls cotangents back, in a trace."""
@@ -209,13 +211,13 @@ def _vjp(
         region = trace_region("vjp", function, args, {}, range(len(args)), skips=True)
     graph, count = region.graph, len(region.graph.outputs)
     tree, leaves = region.result_and_aux("vjp") if has_aux else (region.tree, region.leaves)
-    seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
+    seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_output_tangent(graph, x.number)]
     derived_graph = derive_reverse(graph, range(len(region.values)), seeded, reverse)
     trace = trace_in_progress("vjp")
     zero = [trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape) for t in _types_of_outputs(graph, seeded)]
     value = region.result(region.inlined(trace, derived_graph, zero)[:count])
 
-    def pull(cotangent: Any) -> Any:
+    def pull_back_cotangent(cotangent: Any) -> Any:
         given: list[Any] = []
         if flatten(cotangent, given, results=True) != tree:
             raise ArgumentsError(f"the cotangent is of another structure than the result, which is {tree}")
@@ -223,7 +225,7 @@ def _vjp(
         found = region.inlined(trace_in_progress("vjp"), derived_graph, [s for s in seeds if s is not None])[count:]
         return tuple(region.like_arguments([new_traced_result(v) for v in found]))
 
-    return value, pull
+    return value, pull_back_cotangent
 
 
 def _types_of_outputs(graph: Any, outputs: Sequence[int]) -> list[Any]:
@@ -235,13 +237,13 @@ def has_derivative(dtype: np.dtype[Any]) -> bool:
     return dtype_kind(dtype) in "fc"
 
 
-def _has_tangent(graph: Any, output: int) -> bool:
+def _has_output_tangent(graph: Any, output: int) -> bool:
     return has_derivative(graph.nodes[graph.outputs[output]].type.dtype)
 
 
 def _cotangent_of_leaf(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
     """A cotangent of one leaf of the result, of its type. Raises ShapeError, DTypeError."""
-    if type(leaf) is not RegionOutput or not _has_tangent(graph, leaf.number):
+    if type(leaf) is not RegionOutput or not _has_output_tangent(graph, leaf.number):
         return None
     (wanted,) = _types_of_outputs(graph, [leaf.number])
     return _cotangent_of_type(what, given, wanted)
@@ -273,15 +275,17 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     if len(primals) != len(tangents):
         raise ArgumentsError(f"jvp: {len(primals)} arguments and {len(tangents)} tangents; pass one for each")
     if current_trace() is None:
-        return derived("jvp", function, _push_forward(has_aux), has_aux, like=False)(tuple(primals), tuple(tangents))
-    return _jvp(plain_function("jvp", function)[0], primals, tangents, has_aux)
+        return derived_kernel_graph("jvp", function, _push_forward_function(has_aux), has_aux, like=False)(
+            tuple(primals), tuple(tangents)
+        )
+    return _jvp_in_trace(plain_function("jvp", function)[0], primals, tangents, has_aux)
 
 
-def _push_forward(has_aux: bool) -> Any:
-    return lambda function, args, options: _jvp(function, args[0], args[1], has_aux)
+def _push_forward_function(has_aux: bool) -> Any:
+    return lambda function, args, options: _jvp_in_trace(function, args[0], args[1], has_aux)
 
 
-def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any:
+def _jvp_in_trace(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any:
     chosen = [i for i, t in enumerate(tangents) if t is not None]
     region = trace_region("jvp", function, primals, {}, chosen, skips=True)
     graph, count = region.graph, len(region.graph.outputs)
@@ -294,11 +298,11 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     moving = [i for i, t in enumerate(given) if t is not None]
     pushed = [_cotangent_of_type("tangent", given[i], region.values[i].type) for i in moving]
     tree, leaves = region.result_and_aux("jvp") if has_aux else (region.tree, region.leaves)
-    wanted = [x.number for x in leaves if type(x) is RegionOutput and _has_tangent(graph, x.number)]
+    wanted = [x.number for x in leaves if type(x) is RegionOutput and _has_output_tangent(graph, x.number)]
     outputs = region.inlined(trace_in_progress("jvp"), derive_forward(graph, moving, wanted), pushed)
     found = iter(outputs[count:])
     result = [
-        new_traced_result(next(found)) if type(x) is RegionOutput and _has_tangent(graph, x.number) else None
+        new_traced_result(next(found)) if type(x) is RegionOutput and _has_output_tangent(graph, x.number) else None
         for x in leaves
     ]
     value, tangent = region.result(outputs[:count]), unflatten(tree, result)
@@ -317,11 +321,15 @@ def linearize(function: Callable[..., Any], *args: Any, has_aux: bool = False) -
     """
     args = _arguments_as_they_are_now(args)
     if current_trace() is None:
-        value = derived("linearize", function, _value_of, "value", like=False)(*args)
+        value = derived_kernel_graph("linearize", function, _call_traced_function, "value", like=False)(*args)
     else:
-        value = _value_of(plain_function("linearize", function)[0], args, {})
+        value = _call_traced_function(plain_function("linearize", function)[0], args, {})
 
-    def push(*tangents: Any) -> Any:
+    def push_forward_tangents(*tangents: Any) -> Any:
         return jvp(function, args, tangents, has_aux=has_aux)[1]
 
-    return _with_aux("linearize", value, push) if has_aux else (value, push)
+    return (
+        _result_product_and_aux("linearize", value, push_forward_tangents)
+        if has_aux
+        else (value, push_forward_tangents)
+    )

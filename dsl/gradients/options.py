@@ -93,7 +93,7 @@ def reverse_options(what: str, save: int | str, ieee: bool) -> ReverseOptions:
 _AROUND: ContextVar[ReverseOptions] = ContextVar("reverse_options", default=ReverseOptions())  # noqa: B039
 
 
-def options_around() -> ReverseOptions:
+def reverse_options_of_outer_gradient() -> ReverseOptions:
     """The options of the reverse mode that the function in progress is traced for."""
     return _AROUND.get()
 

@@ -103,18 +103,21 @@ def trace_region(
     stand_ins: list[Value] = []
     trees: list[tuple[Tree, tuple[bool, ...]]] = []
     found: dict[Place, Any] = {}
-    with derived_inside(trace):
+    with trace_nested_derivative(trace):
         for place in chosen:
             leaves: list[Any] = []
             tree = flatten(_differentiated_argument(what, args, options, place), leaves)
             axis = None if axes is None else axes[place]
-            arrays = tuple(_is_chosen(what, place, leaf, skips) if axis is None else _is_array(leaf) for leaf in leaves)
+            arrays = tuple(
+                _is_differentiated_leaf(what, place, leaf, skips) if axis is None else _is_array_or_number_leaf(leaf)
+                for leaf in leaves
+            )
             trees.append((tree, arrays))
             for i, leaf in enumerate(leaves):
                 if not arrays[i]:
                     leaves[i] = _own_copy_of_leaf(trace, leaf)
                     continue
-                value = _weak_value(leaf)
+                value = _weakly_typed_leaf_value(leaf)
                 if axis is not None:
                     value, row = _with_batch_axis_first(trace, what, place, value, axis)
                     values.append(value)
@@ -123,8 +126,8 @@ def trace_region(
                     values.append(Value(value.number, value.type))
                 stand_ins.append(trace.builder.add("placeholder", (), value.type, (("id", len(trace.builder.nodes)),)))
                 held = Value(stand_ins[-1].number, value.type, value.weak)
-                layout = _layout_of(leaf) if axis is None else None
-                scalar = value.shape == () and (axis is not None or _is_scalar(leaf))
+                layout = _memory_layout_of_leaf(leaf) if axis is None else None
+                scalar = value.shape == () and (axis is not None or _is_number_leaf(leaf))
                 leaves[i] = Tracer(trace, held, SCALAR if scalar else None, layout=layout)
             found[place] = unflatten(tree, leaves)
         given = [found[i] if i in found else copies_of_argument(trace, a) for i, a in enumerate(args)]
@@ -155,7 +158,7 @@ def trace_in_progress(what: str) -> Trace:
 
 
 @contextmanager
-def derived_inside(trace: Trace) -> Iterator[None]:
+def trace_nested_derivative(trace: Trace) -> Iterator[None]:
     """While a function that is differentiated is traced: arrays from outside of it cannot be assigned to."""
     trace.depth += 1
     trace.deriving += 1
@@ -176,11 +179,11 @@ def _differentiated_argument(what: str, args: Sequence[Any], options: dict[str, 
     return args[place]
 
 
-def _is_chosen(what: str, place: Place, leaf: Any, skips: bool) -> bool:
+def _is_differentiated_leaf(what: str, place: Place, leaf: Any, skips: bool) -> bool:
     """Whether a leaf of a chosen argument has a derivative. Raises DTypeError where it should have one."""
     if leaf is None or isinstance(leaf, str) or (callable(leaf) and not isinstance(leaf, Tracer)):
         return False
-    value = _weak_value(leaf)
+    value = _weakly_typed_leaf_value(leaf)
     if dtype_kind(value.dtype) in "fc":
         return True
     if skips:
@@ -192,7 +195,7 @@ def _is_chosen(what: str, place: Place, leaf: Any, skips: bool) -> bool:
     )
 
 
-def _weak_value(leaf: Any) -> Value:
+def _weakly_typed_leaf_value(leaf: Any) -> Value:
     """A leaf as a node; a Python number keeps how it promotes."""
     found = to_graph_operand(leaf)
     if isinstance(found, Value):
@@ -211,11 +214,11 @@ def copies_of_argument(trace: Trace, given: Any) -> Any:
 
 def _own_copy_of_leaf(trace: Trace, leaf: Any) -> Any:
     if isinstance(leaf, Tracer) and leaf._owner != SCALAR:
-        return Tracer(trace, leaf._value, None, layout=_layout_of(leaf))
+        return Tracer(trace, leaf._value, None, layout=_memory_layout_of_leaf(leaf))
     return leaf
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array_or_number_leaf(leaf: Any) -> bool:
     return isinstance(leaf, (Tracer, TracedNumber, np.ndarray, np.generic, Array, int, float, complex))
 
 
@@ -232,10 +235,10 @@ def _with_batch_axis_first(trace: Trace, what: str, place: Place, value: Value, 
     return moved, ArrayType(moved.shape[1:], moved.dtype)
 
 
-def _is_scalar(leaf: Any) -> bool:
+def _is_number_leaf(leaf: Any) -> bool:
     """Whether a leaf of shape () is a number, and not an array of no axis."""
     return leaf._owner == SCALAR if isinstance(leaf, Tracer) else True
 
 
-def _layout_of(leaf: Any) -> MemoryLayout | None:
+def _memory_layout_of_leaf(leaf: Any) -> MemoryLayout | None:
     return memory_layout_of(leaf) if isinstance(leaf, Tracer) else None

@@ -90,7 +90,7 @@ class ExportedMemory:
     def drop(self, token: object) -> None:
         """A holder lets go."""
         stream = self._holders.pop(token)
-        self._past += [stream.record() for stream in self._streams([stream])]
+        self._past += [stream.record() for stream in self._streams_of_holders([stream])]
 
     @property
     def is_held(self) -> bool:
@@ -98,9 +98,9 @@ class ExportedMemory:
         return bool(self._holders or self._past)
 
     def streams(self) -> Sequence[Any]:
-        return [*self._streams(self._holders.values()), *map(EventStream, self._past)]
+        return [*self._streams_of_holders(self._holders.values()), *map(EventStream, self._past)]
 
-    def _streams(self, holders: Any) -> list[Any]:
+    def _streams_of_holders(self, holders: Any) -> list[Any]:
         found = {stream.handle: stream for stream in holders if stream is not None}
         if None in holders:
             found |= {stream.handle: stream for stream in library_streams(self._device)}
@@ -109,7 +109,7 @@ class ExportedMemory:
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
             return
-        events = [*self._past, *(stream.record() for stream in self._streams(self._holders.values()))]
+        events = [*self._past, *(stream.record() for stream in self._streams_of_holders(self._holders.values()))]
         if events:
             track_memory(tuple(events), (self.inner,))
 
@@ -234,7 +234,7 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     try:
         if hasattr(value, "__dlpack__"):
             side = stream or device.handshake_stream  # type: ignore[attr-defined]
-            owner = _request_capsule(value, device, side.handle)
+            owner = _request_dlpack_capsule(value, device, side.handle)
             tensor = dlpack.read_capsule(owner)
             if 0 not in tensor.shape and hasattr(value, "data_ptr") and not has_torch_storage(value):
                 raise BufferError("its storage was resized to nothing")
@@ -255,7 +255,7 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     return SharedArray(memory, spec, device, event)
 
 
-def _request_capsule(value: Any, device: Device, handle: int) -> Any:
+def _request_dlpack_capsule(value: Any, device: Device, handle: int) -> Any:
     device.make_current()  # PyTorch hands over tensors of the current GPU only
     try:
         return value.__dlpack__(stream=handle, max_version=dlpack.VERSION)

@@ -133,7 +133,7 @@ def _delete_managed_tensor(address: int) -> None:
         found[3]()
 
 
-def _destroy_capsule(capsule: int) -> None:
+def _destroy_dlpack_capsule(capsule: int) -> None:
     """Of a capsule; one that nobody took still has its name."""
     for name in _KINDS:
         if _is_valid_of(capsule, name):
@@ -141,4 +141,4 @@ def _destroy_capsule(capsule: int) -> None:
 
 
 _deleter = ctypes.CFUNCTYPE(None, c_void_p)(_delete_managed_tensor)
-_destructor = ctypes.PYFUNCTYPE(None, c_void_p)(_destroy_capsule)
+_destructor = ctypes.PYFUNCTYPE(None, c_void_p)(_destroy_dlpack_capsule)

@@ -67,36 +67,36 @@ def register_foreign_type(kind: type) -> None:
     """A type has been met."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and kind is torch.Tensor:
-        VIEWS[kind] = _torch_view(torch)
+        VIEWS[kind] = _torch_tensor_importer(torch)
     elif cupy is not None and kind is cupy.ndarray:
-        VIEWS[kind] = _cupy_view(cupy)
+        VIEWS[kind] = _cupy_array_importer(cupy)
     elif kind.__module__.startswith("jaxlib.") and kind.__name__ == "ArrayImpl":
-        VIEWS[kind] = _jax_view
+        VIEWS[kind] = _import_jax_array
 
 
-def _torch_view(torch: Any) -> View:
+def _torch_tensor_importer(torch: Any) -> View:
     gpus: dict[int, View] = {}
 
-    def on_cpu(tensor: Any) -> Leaf | None:
+    def import_cpu_tensor(tensor: Any) -> Leaf | None:
         """Not by `tensor.numpy()`, after which the tensor's memory could not be resized any more."""
         if not tensor.is_cpu or tensor.is_neg() or not has_torch_storage(tensor):
             return None
         return bfloat16_from_foreign(tensor) if tensor.dtype is torch.bfloat16 else np.from_dlpack(tensor)
 
-    def view(tensor: Any) -> Leaf | None:
+    def import_torch_tensor(tensor: Any) -> Leaf | None:
         if not tensor.is_cuda:
-            return on_cpu(tensor)
+            return import_cpu_tensor(tensor)
         index = tensor.get_device()
         if index not in gpus:
-            gpus[index] = _torch_view_on_gpu(torch, index, on_cpu)
+            gpus[index] = _torch_gpu_tensor_importer(torch, index, import_cpu_tensor)
             if torch.cuda.device_count() == 1:
                 VIEWS[type(tensor)] = gpus[index]
         return gpus[index](tensor) if torch.cuda.current_device() == index else None
 
-    return view
+    return import_torch_tensor
 
 
-def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
+def _torch_gpu_tensor_importer(torch: Any, index: int, elsewhere: View) -> View:
     """Of tensors on one GPU, and elsewhere. Those that gradients, vmap and the like trace have no memory, nor have
     sparse ones: there `data_ptr` raises."""
     dtypes = {getattr(torch, name): name for name in _TORCH if hasattr(torch, name)}
@@ -105,7 +105,7 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
     handle = partial(torch._C._cuda_getCurrentRawStream, index)
     producer = MemoryProducer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
 
-    def view(tensor: Any) -> Leaf | None:
+    def import_gpu_tensor(tensor: Any) -> Leaf | None:
         if not tensor.is_cuda:
             return elsewhere(tensor)
         if tensor.requires_grad or tensor.is_neg():
@@ -116,7 +116,7 @@ def _torch_view_on_gpu(torch: Any, index: int, elsewhere: View) -> View:
             return None
         return Array(ImportedMemory(place, nbytes, 0, tensor, False, producer), spec, device)
 
-    return view
+    return import_gpu_tensor
 
 
 _TORCH = (
@@ -125,29 +125,32 @@ _TORCH = (
 )
 
 
-def _cupy_view(cupy: Any) -> View:
+def _cupy_array_importer(cupy: Any) -> View:
     on_gpu: dict[int, tuple[Any, MemoryProducer]] = {}
     layouts = _ImportLayouts(dtype_of, lambda strides, itemsize: strides)
     is_only = cupy.cuda.runtime.getDeviceCount() == 1
 
-    def producer_on(index: int) -> tuple[Any, MemoryProducer]:
-        def handle() -> int:
+    def cupy_producer_on_gpu(index: int) -> tuple[Any, MemoryProducer]:
+        def cupy_stream_handle() -> int:
             return int(cupy.cuda.get_current_stream().ptr)
 
         device: Any = open_device(("cuda", index))
-        on_gpu[index] = device, MemoryProducer(lambda: (device.foreign_stream(handle() or LEGACY),), handle)
+        on_gpu[index] = (
+            device,
+            MemoryProducer(lambda: (device.foreign_stream(cupy_stream_handle() or LEGACY),), cupy_stream_handle),
+        )
         return on_gpu[index]
 
-    def view(array: Any) -> Array | None:
+    def import_cupy_array(array: Any) -> Array | None:
         data, strides = array.data, array.strides
         index, place = data.device_id, data.ptr
         spec, nbytes, _ = layouts[array.dtype, array.shape, strides, not place & 15]
         if not place or (strides and min(strides) < 0) or not (is_only or cupy.cuda.Device().id == index):
             return None
-        device, producer = on_gpu.get(index) or producer_on(index)
+        device, producer = on_gpu.get(index) or cupy_producer_on_gpu(index)
         return Array(ImportedMemory(place, nbytes, 0, array, False, producer), spec, device)
 
-    return view
+    return import_cupy_array
 
 
 class _ImportLayouts(dict[tuple[Any, Any, Any, bool], tuple[Spec, int, bool]]):
@@ -168,7 +171,7 @@ class _ImportLayouts(dict[tuple[Any, Any, Any, bool], tuple[Spec, int, bool]]):
         return found
 
 
-def _jax_view(array: Any) -> Leaf | None:
+def _import_jax_array(array: Any) -> Leaf | None:
     """Read-only, and on the CPU without a copy."""
     # Asking a deleted array for its platform ends the process, in jaxlib 0.10.
     return None if array.is_deleted() or array.platform() != "cpu" else np.asarray(array)

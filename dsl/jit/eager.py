@@ -48,8 +48,8 @@ def run_eagerly(function: Callable[..., Any], args: tuple[Any, ...], options: di
         and device_of_arguments(*args) is not None
     ):
         try:
-            result = _compiled(function, device, tuple(options))(*args, *options.values())
-            return _marked(*result) if _may_view(function) else result
+            result = _compile_for_eager_call(function, device, tuple(options))(*args, *options.values())
+            return _view_marked_as_part(*result) if _may_return_view(function) else result
         except (UnsupportedError, TraceError):  # shapes that depend on data, functions without a kernel
             pass
     place = place_of_out(function)
@@ -79,27 +79,27 @@ def place_of_out(function: Callable[..., Any]) -> int | None:
 _COMPILED: dict[Any, Any] = {}
 
 
-def _compiled(function: Callable[..., Any], device: Device, names: tuple[str, ...]) -> Callable[..., Any]:
+def _compile_for_eager_call(function: Callable[..., Any], device: Device, names: tuple[str, ...]) -> Callable[..., Any]:
     """The function decorated for a device that NumPy cannot compute on; the last arguments are those with names."""
     key = (function, device.kind, device.index, names)
     found = _COMPILED.get(key)
     if found is None:
         from .kernel_graph import KernelGraph
 
-        def one(*args: Any) -> Any:
+        def call_with_named_arguments(*args: Any) -> Any:
             first = len(args) - len(names)
             result = function(*args[:first], **dict(zip(names, args[first:], strict=True)))
-            return (result, _mark_view_results(result, args)) if _may_view(function) else result
+            return (result, _mark_view_results(result, args)) if _may_return_view(function) else result
 
-        one.__name__ = getattr(function, "__name__", "operation")
-        found = _COMPILED[key] = KernelGraph(one, device=name_of(device), untraceable="refuse")
+        call_with_named_arguments.__name__ = getattr(function, "__name__", "operation")
+        found = _COMPILED[key] = KernelGraph(call_with_named_arguments, device=name_of(device), untraceable="refuse")
     return found
 
 
 _VIEWING = frozenset(name.rpartition(".")[2] for name in VIEWS.split())
 
 
-def _may_view(function: Callable[..., Any]) -> bool:
+def _may_return_view(function: Callable[..., Any]) -> bool:
     return getattr(function, "__name__", "") in _VIEWING
 
 
@@ -109,7 +109,7 @@ def _mark_view_results(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
     return tuple(any(settled_root_of_view(x) is a for a in given) for x in arrays_among_arguments(result, Tracer))
 
 
-def _marked(result: Any, views: tuple[bool, ...]) -> Any:
+def _view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
     """The result, where what would be a view is a part of another array, which is not written to."""
     for x, is_view in zip(arrays_among_arguments(result, Array), views, strict=False):
         if is_view:
@@ -143,48 +143,48 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
             f"'Array' object has no attribute {name!r}; write {'x.item()' if has else 'np.asarray(x)'}.{name}"
         )
 
-    def method(*args: Any, **options: Any) -> Any:
+    def call_array_method(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:
             return METHODS[name](to_traced_array(array), *args, **options)
-        return run_eagerly(_METHOD_CALLS.setdefault(name, _call_method(name)), (array, *args), options)
+        return run_eagerly(_METHOD_CALLS.setdefault(name, _method_caller(name)), (array, *args), options)
 
-    method.__name__ = name
-    return method
+    call_array_method.__name__ = name
+    return call_array_method
 
 
 _METHOD_CALLS: dict[str, Callable[..., Any]] = {}
 
 
-def _call_method(name: str) -> Callable[..., Any]:
-    def call(x: Any, *args: Any, **options: Any) -> Any:
+def _method_caller(name: str) -> Callable[..., Any]:
+    def call_method_by_name(x: Any, *args: Any, **options: Any) -> Any:
         return getattr(x, name)(*args, **options)
 
-    call.__name__ = name
+    call_method_by_name.__name__ = name
     if name in ("fill", "partition", "put", "sort"):
-        CHANGING.add(call)
+        CHANGING.add(call_method_by_name)
     elif hasattr(np, name):  # which has the same arguments after the array
-        call.__wrapped__ = getattr(np, name)  # type: ignore[attr-defined]
-    return call
+        call_method_by_name.__wrapped__ = getattr(np, name)  # type: ignore[attr-defined]
+    return call_method_by_name
 
 
-def _install_operators() -> None:
+def _install_array_operators() -> None:
     """Gives `kg.Array` the Python operators that the rows of the table answer."""
     named = {row.operator: row.numpy for row in OPS.values() if row.operator} | {"__divmod__": np.divmod}
     for python, ufunc in named.items():
         stem = python.strip("_")
-        setattr(Array, python, _operator(python, ufunc, False))
+        setattr(Array, python, _eager_array_operator(python, ufunc, False))
         if getattr(ufunc, "nin", 1) == 2 and (stem == "matmul" or hasattr(int, f"__r{stem}__")):
-            setattr(Array, f"__r{stem}__", _operator(f"__r{stem}__", ufunc, True))
+            setattr(Array, f"__r{stem}__", _eager_array_operator(f"__r{stem}__", ufunc, True))
 
 
-def _operator(name: str, ufunc: Any, reflected: bool) -> Callable[..., Any]:
-    def function(self: Array, *others: Any) -> Any:
+def _eager_array_operator(name: str, ufunc: Any, reflected: bool) -> Callable[..., Any]:
+    def run_operator_eagerly(self: Array, *others: Any) -> Any:
         if any(getattr(other, "__array_ufunc__", 0) is None for other in others):
             return NotImplemented
         return run_ufunc(ufunc, "__call__", (*others, self) if reflected else (self, *others), {})
 
-    function.__name__ = name
-    return function
+    run_operator_eagerly.__name__ = name
+    return run_operator_eagerly
 
 
 def restore(values: np.ndarray[Any, Any], device: str) -> Array:
@@ -244,5 +244,5 @@ class _EagerOperations:
         return cuda_array_interface(array)
 
 
-_install_operators()
+_install_array_operators()
 Array.operations = _EagerOperations()

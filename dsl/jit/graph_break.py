@@ -94,7 +94,7 @@ class ValueReader:
 
     def read(self, trace: Trace, value: Value) -> Host:
         """The value of a node that arrays of the call decide."""
-        found = self.answer(trace, self._part(trace, [value], None))
+        found = self.answer(trace, self._segment_before_value(trace, [value], None))
         assert not isinstance(found, HostResult)
         trace.values[value.number] = found
         return found
@@ -102,7 +102,7 @@ class ValueReader:
     def call(self, trace: Trace, values: Sequence[Value], function: Python) -> Any:
         """What a Python function makes of the values of nodes; the arrays in it are traced. Only their types, and what
         else there is in it, decide how the trace goes on."""
-        made = self.answer(trace, self._part(trace, values, function))
+        made = self.answer(trace, self._segment_before_value(trace, values, function))
         assert isinstance(made, HostResult)
         leaves = []
         for x in made.leaves:
@@ -117,9 +117,9 @@ class ValueReader:
     def answer(self, trace: Trace, part: Segment) -> Answer:
         raise GraphBreak(part)
 
-    def _part(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
+    def _segment_before_value(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
         """What gives the values, and all that lives on and is worth keeping."""
-        living = {_behind_reshapes(trace, number) for number in trace.living_nodes()}
+        living = {_source_of_reshapes(trace, number) for number in trace.living_nodes()}
         lasting = sorted(number for number in living if _is_worth_keeping(trace, self.known, number))
         places = {v.number: i for i, v in reversed([*enumerate(values)])}
         new = [n for n in lasting if n not in self.known and n not in places]
@@ -142,7 +142,7 @@ def outputs_to_read(trace: Trace, outputs: list[Value]) -> Watched:
     return tuple(found)
 
 
-def _behind_reshapes(trace: Trace, number: int) -> int:
+def _source_of_reshapes(trace: Trace, number: int) -> int:
     """What a reshape is one of: another reshape of it, in a later part, is made of that."""
     nodes = trace.builder.nodes
     while nodes[number].op == "reshape":

@@ -32,28 +32,28 @@ from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArgu
 from ..environment.guards import GuardSet
 from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_owner
 from ..interop.fast_import import import_arguments
-from ..state.reader import nested_reader
+from ..state.reader import compile_nested_argument_reader
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken
+from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken_by_fast_path
 from .methods import BoundKernelGraph, undecorated
-from .options import KernelGraphKeywords, checked
+from .options import KernelGraphKeywords, checked_kernel_graph_options
 from .pickling import PicklableFunction
 from .segments import SegmentedCall
 from .signature import (
     LEAF_TYPES,
     FunctionParameters,
     add_nested_leaves,
+    cache_key_of_leaf,
     check_function,
+    flatten_call_arguments,
     is_number,
-    key_of,
-    number_of,
     open_arguments,
+    python_number_of_leaf,
     quick_key,
-    take_apart,
     to_leaf,
     to_opened_leaf,
 )
-from .specializations import ON_MESH, SEVERAL, CallInspection, CompiledProgram, Specializations, values_of
+from .specializations import ON_MESH, SEVERAL, CallInspection, CompiledProgram, Specializations, static_values_of_leaves
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedArgument, TracedFunction
 
@@ -72,17 +72,17 @@ else:
 
     P, R = ParamSpec("P"), TypeVar("R")
 
-VIEW = "..view.views"  # what draws stands above this folder, and is loaded when somebody looks
+VIEW = "..inspection.views"  # what draws stands above this folder, and is loaded when somebody looks
 
 
-def _view() -> Any:
+def _report_module() -> Any:
     return import_module(VIEW, __package__)
 
 
-def _tell_notebook() -> None:
+def _show_stages_in_notebook() -> None:
     """A notebook, if one runs, is to show what stages give as pictures."""
     if "IPython" in sys.modules:
-        _view().show_in_notebooks()
+        _report_module().show_in_notebooks()
 
 
 SHOWN = 8  # lines of a plan over several devices
@@ -104,7 +104,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         function = undecorated(function)
         check_function(function)
         self._given: Mapping[str, Any] = dict(options)
-        self._options = checked(**options)
+        self._options = checked_kernel_graph_options(**options)
         self._parameters = FunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
@@ -114,7 +114,9 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         self._is_method = False
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
-        self._latest = Launcher(not_taken, "", GuardSet(()))  # of the calls that took the fast path, and its `fast`
+        self._latest = Launcher(
+            not_taken_by_fast_path, "", GuardSet(())
+        )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._opens = False  # whether it changes what arguments hold, which then are opened
         self._recent: deque[Fast] = deque(maxlen=RECENT)  # the fast ways of the latest calls with opened arguments
@@ -153,11 +155,11 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
     def _call_elsewhere(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
         if self._options.place is None:
-            return self._on((other.there.kind, other.there.index))(*args, **options)
+            return self._specialized_for_device((other.there.kind, other.there.index))(*args, **options)
         there, here = name_of(other.there), name_of(other.here)
         raise ArgumentsError(f"{self._name} runs on {here}, and an argument is on {there}; write x.to_device({here!r})")
 
-    def _on(self, place: tuple[str, int]) -> KernelGraph:
+    def _specialized_for_device(self, place: tuple[str, int]) -> KernelGraph:
         """The same function on a device, for one that names none."""
         found = self._elsewhere.get(place)
         if found is None:
@@ -174,16 +176,16 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
     def _call(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """fast: what has not taken the arguments, if anything."""
         if context.device is not None and self._options.place is None:
-            return self._on(context.device)(*args, **options)
+            return self._specialized_for_device(context.device)(*args, **options)
         if settings.disable:
             return self._call_uncompiled(args, options)
         if options or (len(args) != self._arity and (len(args) < self._arity or not self._variadic)):
             args, options = self._parameters.bind(args, options)
             fast = None
         if settings.verify:
-            self._call_with_properties(self._verify, args, options)
+            self._call_with_properties(self._verify_trace_of_call, args, options)
         if self._opens:
-            return self._call_opened(args, options, fast)
+            return self._call_with_opened_arguments(args, options, fast)
         if self._arity >= 0:
             result = self._call_by_key(args, fast)
             if result is not NOT_TAKEN:
@@ -199,13 +201,13 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         except NeedOpenedArguments:
             self._opens = True
         except NeedCachedProperty as need:
-            with need.computed((args, options), self._leaves(args, options)[0]):
+            with need.computed((args, options), self._leaves_of_arguments(args, options)[0]):
                 return self._call_with_properties(ask, args, options)
         return self._call_with_properties(ask, args, options)
 
-    def _verify(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def _verify_trace_of_call(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         try:
-            self._versions.verify(*self._leaves(args, options))
+            self._versions.verify(*self._leaves_of_arguments(args, options))
         except Refusal as error:
             if not error.needs_values:
                 raise
@@ -218,14 +220,14 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         key: Hashable = quick_key(args, places)
         plain, tree = key is not None, None
         if not plain:
-            found = self._opened(args, places)
+            found = self._key_of_opened_arguments(args, places)
             if found is None:
                 return NOT_TAKEN
             key, leaves, producer, tree = found
             plain = tree is None
         entry = self._entries.get(key)
         if type(entry) is tuple:
-            entry = self._entries.get((key, values_of(leaves, entry)))
+            entry = self._entries.get((key, static_values_of_leaves(leaves, entry)))
             plain, tree = False, None  # values are part of the key
         if entry is None:
             return NOT_TAKEN
@@ -238,9 +240,9 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
                 if plain:
                     self._fast, self._latest = entry.fast, entry
                 elif tree and not entry.assigned:
-                    self._open_fast(tree, entry, leaves)
+                    self._install_fast_path(tree, entry, leaves)
                 if entry.assigned and leaves is not args:
-                    result = self._write_back(self._given_leaves(args), leaves, entry, result, {})
+                    result = self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {})
                 return result
         if producer is not None:
             caller = caller or producer.streams()
@@ -256,10 +258,10 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         except Respecialise:
             return NOT_TAKEN
         if entry.assigned and leaves is not args:
-            return self._write_back(self._given_leaves(args), leaves, entry, result, {})
+            return self._write_back_to_arguments(self._leaves_as_given(args), leaves, entry, result, {})
         return result
 
-    def _opened(
+    def _key_of_opened_arguments(
         self, args: tuple[Any, ...], places: list[int]
     ) -> tuple[Hashable, Sequence[Any], Any, Tree | Literal[False] | None] | None:
         """The key of arguments among which are lists, tuples, dicts and arrays of other libraries; their leaves; who
@@ -283,10 +285,10 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            tree = self._shapes[shaped] = take_apart(self._parameters, args, {}, self._is_method)[0]
+            tree = self._shapes[shaped] = flatten_call_arguments(self._parameters, args, {}, self._is_method)[0]
         return (tree, flat), *found, tree if found[0] is leaves else False
 
-    def _call_opened(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
+    def _call_with_opened_arguments(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
         """A call of a function that changes what its arguments hold."""
         if not (options or settings.special or context.busy):
             for way in self._recent:
@@ -297,7 +299,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def _call_in_full(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Any call whose arguments are bound: taken apart, looked up, and compiled if need be."""
-        tree, leaves, given, holders = self._taken_apart(args, options)
+        tree, leaves, given, holders = self._flatten_arguments(args, options)
         if any(type(leaf) is Spec for leaf in leaves):
             raise ArgumentsError(f"a spec holds no values; write {self._name}.compile(...) to warm up")
         shared = {
@@ -320,19 +322,19 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         with within or nullcontext():
             behind = [*holders, given] if self._opens else ()
             try:
-                entry, result = self._launch(tree, leaves, caller, (), behind)
+                entry, result = self._launch_compiled_call(tree, leaves, caller, (), behind)
             except Respecialise:
                 numbers = tuple(i for i, leaf in enumerate(leaves) if is_number(leaf))
-                entry, result = self._launch(tree, leaves, caller, numbers, behind)
+                entry, result = self._launch_compiled_call(tree, leaves, caller, numbers, behind)
             if entry.assigned:
-                result = self._write_back(given, leaves, entry, result, shared)
-            if self._opens and not options and entry.fast is not not_taken:
-                self._open_fast(tree, entry, leaves)
+                result = self._write_back_to_arguments(given, leaves, entry, result, shared)
+            if self._opens and not options and entry.fast is not not_taken_by_fast_path:
+                self._install_fast_path(tree, entry, leaves)
             if type(result) is FailedCall:
                 raise result.error
             return result
 
-    def _launch(
+    def _launch_compiled_call(
         self, tree: Tree, leaves: Sequence[Any], caller: Sequence[Any], known: tuple[int, ...], behind: Sequence[Any]
     ) -> tuple[Launcher, Any]:
         """What runs a call, compiled if need be, and what it gives.
@@ -340,20 +342,20 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         caller: the streams that it is forked from and joined to. known: the numbers to take by value. behind: of opened
         arguments the holders, and the leaves as they were given."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
-        entry = self._versions.entry(self._key(tree, leaves), tree, leaves, known)
+        entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
         return entry, entry.run([*leaves, *behind] if behind else leaves, places, caller)
 
-    def _open_fast(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
+    def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""
         if entry.opened is None or entry.opened[0] is not entry.fast:
-            values = {i: number_of(leaves[i]) for i in entry.by_value}
-            entry.opened = entry.fast, nested_reader(tree, entry.fast, values, NOT_TAKEN, self._opens)
+            values = {i: python_number_of_leaf(leaves[i]) for i in entry.by_value}
+            entry.opened = entry.fast, compile_nested_argument_reader(tree, entry.fast, values, NOT_TAKEN, self._opens)
             if self._opens and entry.opened[1] is not None:
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
             self._fast, self._latest = entry.opened[1], entry
 
-    def _write_back(
+    def _write_back_to_arguments(
         self,
         given: Sequence[Any],
         leaves: Sequence[Any],
@@ -373,27 +375,27 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])
 
-    def _leaves(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
-        return self._taken_apart(args, options)[:2]
+    def _leaves_of_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Tree, list[Any]]:
+        return self._flatten_arguments(args, options)[:2]
 
-    def _taken_apart(
+    def _flatten_arguments(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[Any]]:
         """The structure of the arguments, their leaves, those as they are given, and, of opened ones, the holders."""
         if self._opens:
             tree, given, holders = open_arguments(self._parameters, args, options)
             return tree, [to_opened_leaf(leaf) for leaf in given], given, holders
-        tree, given = take_apart(self._parameters, args, options, self._is_method)
+        tree, given = flatten_call_arguments(self._parameters, args, options, self._is_method)
         return tree, [leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf) for leaf in given], given, []
 
-    def _given_leaves(self, args: tuple[Any, ...]) -> list[Any]:
-        return take_apart(self._parameters, args, {}, self._is_method)[1]
+    def _leaves_as_given(self, args: tuple[Any, ...]) -> list[Any]:
+        return flatten_call_arguments(self._parameters, args, {}, self._is_method)[1]
 
-    def _key(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
-        flat = tuple(part for leaf in leaves for part in key_of(leaf))
-        return flat if tree.kind is tuple and self._is_plain(tree, leaves) else (tree, flat)
+    def _cache_key_of_leaves(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
+        flat = tuple(part for leaf in leaves for part in cache_key_of_leaf(leaf))
+        return flat if tree.kind is tuple and self._is_quick_key_enough(tree, leaves) else (tree, flat)
 
-    def _is_plain(self, tree: Tree, leaves: Sequence[Any]) -> bool:
+    def _is_quick_key_enough(self, tree: Tree, leaves: Sequence[Any]) -> bool:
         """Whether `__call__` would make the same key without taking the arguments apart."""
         positional, named = tree.children
         fits = len(leaves) >= self._arity if self._variadic else len(leaves) == self._arity
@@ -402,77 +404,79 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
     def _call_uncompiled(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The function itself on NumPy arrays, its results in `kg.Array`s."""
 
-        def as_numpy(value: Any) -> Any:  # the user's own containers, which may be written to, where they do
+        def argument_as_numpy(value: Any) -> Any:  # the user's own containers, which may be written to, where they do
             leaves: list[Any] = []
             tree = flatten(value, leaves)
             ours = any(isinstance(leaf, Array) for leaf in leaves)
             return unflatten(tree, [to_numpy_arrays(leaf) for leaf in leaves]) if ours else value
 
-        result = self._function(*map(as_numpy, args), **{name: as_numpy(x) for name, x in options.items()})
+        result = self._function(
+            *map(argument_as_numpy, args), **{name: argument_as_numpy(x) for name, x in options.items()}
+        )
         out: list[Any] = []
         tree = flatten(result, out, results=True)
         return unflatten(tree, [to_kernelgraph_arrays(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking
 
-    def _looked_at(
+    def _trace_for_inspection(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[TracedFunction, list[TracedArgument], list[Any]]:
-        return self._trace_for(args, options)[:3]
+        return self._trace_of_call(args, options)[:3]
 
-    def _trace_for(
+    def _trace_of_call(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[TracedFunction, list[TracedArgument], list[Any], Tree]:
         """The trace of a call; its arguments as that saw them, their leaves and structure."""
 
-        def look(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            tree, leaves = self._leaves(args, options)
+        def trace_call_arguments(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            tree, leaves = self._leaves_of_arguments(args, options)
             with self._versions.lock:
                 captured, arguments, _ = self._versions.trace(tree, leaves, frozenset())
             return captured, arguments, leaves, tree
 
         try:
             found: tuple[TracedFunction, list[TracedArgument], list[Any], Tree]
-            found = self._call_with_properties(look, *self._parameters.bind(args, options))
+            found = self._call_with_properties(trace_call_arguments, *self._parameters.bind(args, options))
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         return found
 
     def _compiled_for(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledProgram:
-        captured, _, leaves = self._looked_at(args, options)
+        captured, _, leaves = self._trace_for_inspection(args, options)
         return self._versions.compiled(captured, leaves)
 
     def graph(self, *args: Any, **options: Any) -> Graph:
         """What a call computes: one node for each array, with its type and the line that made it."""
-        _tell_notebook()
-        return self._looked_at(args, options)[0].graph
+        _show_stages_in_notebook()
+        return self._trace_for_inspection(args, options)[0].graph
 
     def program(self, *args: Any, **options: Any) -> Program:
         """The tasks of a call, after fusion: one for each launch. Of a function that is split, those of the first part;
         so do `graph`, `plan` and `source`."""
-        _tell_notebook()
+        _show_stages_in_notebook()
         return self._compiled_for(args, options).program
 
     def plan(self, *args: Any, **options: Any) -> Plan:
         """The tasks of a call on streams, the waits between them, and where their buffers lie."""
-        _tell_notebook()
+        _show_stages_in_notebook()
         return self._compiled_for(args, options).plan
 
     def device_plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
         """The plans of a call's parts on its devices, and the copies between them."""
-        captured, _, leaves = self._looked_at(args, options)
+        captured, _, leaves = self._trace_for_inspection(args, options)
         found: MultiDevicePlan = import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)
         return found
 
     def source(self, *args: Any, **options: Any) -> str:
         """The text of every kernel of a call, each below the tasks that launch it and the user's lines."""
-        text: str = _view().source(self.plan(*args, **options))
+        text: str = _report_module().kernel_source_text(self.plan(*args, **options))
         return text
 
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
         try:
-            text: str = _view().explain(self, args, options, verbose)
+            text: str = _report_module().explanation_text(self, args, options, verbose)
         except Refusal as error:
             if not error.needs_values or not self._versions.may_run_in_numpy:
                 raise
@@ -485,7 +489,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def lines_of_devices(self, args: tuple[Any, ...], options: dict[str, Any]) -> list[str]:
         """The plan of a call over several devices, as text; nothing for one that runs on one."""
-        captured, _, leaves = self._looked_at(args, options)
+        captured, _, leaves = self._trace_for_inspection(args, options)
         if not self._versions.runs_on_several(captured):
             return []
         return str(import_module(SEVERAL, __package__).device_plan(self._versions, captured, leaves)).splitlines()
@@ -504,7 +508,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         `f.report(x, "page.html")`. calls: how many are made and measured, with these arguments: 3, but none where
         arguments are assigned to, or stand for arrays (`kg.spec`). source: whether the page shows the function's text.
         """
-        made: Report = _view().report(self, args, options, path, calls, source)
+        made: Report = _report_module().report_of_call(self, args, options, path, calls, source)
         return made
 
     def show(self, *args: Any, **options: Any) -> Report | None:
@@ -514,17 +518,17 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def changes_arguments(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether a call assigns to arguments, or to what they hold."""
-        captured = self._looked_at(args, options)[0]
+        captured = self._trace_for_inspection(args, options)[0]
         return bool(captured.assigned) or captured.state is not None
 
     def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CallInspection:
         """All that becomes of a call."""
-        captured, arguments, leaves, tree = self._trace_for(args, options)
+        captured, arguments, leaves, tree = self._trace_of_call(args, options)
         versions = self._versions
         layouts, gpu = versions.layouts(captured, leaves), gpu_at(versions.place)
         segments: list[str] = []
         if captured.line:
-            key = self._key(*self._leaves(*self._parameters.bind(args, options)))
+            key = self._cache_key_of_leaves(*self._leaves_of_arguments(*self._parameters.bind(args, options)))
             entry = versions.known(key, leaves, ())
             segments += (
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
@@ -537,12 +541,12 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def why(self) -> str:
         """What was traced and compiled so far, for whom, how long that took, and what was different."""
-        text: str = _view().why(self._name, self._versions.log)
+        text: str = _report_module().why_text(self._name, self._versions.log)
         return text
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:
         """Trace and compile for these arguments without running them."""
-        captured, _, leaves = self._looked_at(args, options)
+        captured, _, leaves = self._trace_for_inspection(args, options)
         self._versions.ready(captured, leaves)
         return self
 
@@ -609,6 +613,6 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
         made = import_module(ON_MESH, __package__).MeshFunction
         return made(function, **options) if function is not None else lambda f: made(f, **options)
     if function is None:
-        checked(**options)  # at the line that gives them
+        checked_kernel_graph_options(**options)  # at the line that gives them
         return lambda f: KernelGraph(f, **options)
     return KernelGraph(function, **options)

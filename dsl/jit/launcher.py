@@ -35,10 +35,16 @@ from ..core.host_scalars import Respecialise, lines_of
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
-from ..state.writes import old_value, watched_objects, writes_of
-from .signature import GENERICS, IdentityKey, StaticArgument, low_offset
+from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
+from .signature import GENERICS, IdentityKey, StaticArgument, lowest_byte_offset
 from .traced_function import TracedFunction
-from .write_back import assign, is_assignable_at_a_look, may_assign, overlaps_itself, refuse_change
+from .write_back import (
+    assign_to_callers_array,
+    is_assignable_at_a_look,
+    may_assign,
+    overlaps_itself,
+    refuse_change_while_tracing,
+)
 
 Run = Callable[..., Any]
 Execute = Callable[..., tuple[Event, ...]]
@@ -46,7 +52,7 @@ Fast = Callable[..., Any]
 NOT_TAKEN: Any = object()
 
 
-def not_taken(leaves: Sequence[Any], caller: int = 0) -> Any:
+def not_taken_by_fast_path(leaves: Sequence[Any], caller: int = 0) -> Any:
     """The fast path of what has none."""
     return NOT_TAKEN
 
@@ -62,7 +68,7 @@ class Launcher:
     __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used")
 
     def __init__(
-        self, run: Run, text: str, guards: GuardSet, assigned: tuple[int, ...] = (), fast: Fast = not_taken
+        self, run: Run, text: str, guards: GuardSet, assigned: tuple[int, ...] = (), fast: Fast = not_taken_by_fast_path
     ) -> None:
         self.run = run
         self.fast = fast
@@ -84,11 +90,11 @@ class FailedCall:
 def failing_launcher(entry: Launcher, error: Exception) -> Launcher:
     """What runs a call up to an error."""
 
-    def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> FailedCall:
+    def run_and_fail(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> FailedCall:
         entry.run(leaves, places, caller)
         return FailedCall(error)
 
-    return Launcher(run, entry.text, entry.guards, entry.assigned)
+    return Launcher(run_and_fail, entry.text, entry.guards, entry.assigned)
 
 
 def generate_launcher(
@@ -106,7 +112,7 @@ def generate_launcher(
     writer = _LauncherWriter(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
     rows = captured.guards.rows
-    watched = {row: words for row in rows if writer.on_cpu and (words := _words_of(row))}
+    watched = {row: words for row in rows if writer.on_cpu and (words := _memory_words_of_guard(row))}
     checks, guarded = guard_expressions([row for row in rows if row not in watched])
     start = None
     if directly is not None and writer.is_direct():
@@ -139,23 +145,23 @@ def generate_launcher(
         "ready": array_ready_on_device,
         "address": address,
         "asarray": np.asarray,
-        "assign": assign,
+        "assign": assign_to_callers_array,
         "make_room": free_memory_in_flight,
         "is_free": is_assignable_at_a_look,
         "may_assign": may_assign,
-        "refuse_change": refuse_change,
+        "refuse_change": refuse_change_while_tracing,
         "ndarray": np.ndarray,
-        "upload": _uploader(device),
-        "too_large": partial(too_large, plan, device),
+        "upload": _array_uploader(device),
+        "too_large": partial(out_of_memory_error, plan, device),
         "unflatten": unflatten,
         **writer.constants,
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
-    return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken))
+    return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken_by_fast_path))
 
 
-def _words_of(row: Guard) -> Words | None:
+def _memory_words_of_guard(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
     return (
         None if row.native_aspect is None else memory_words_of_object_aspect(row.native_aspect, row.holder, row.value)
@@ -198,9 +204,9 @@ class _LauncherWriter:
     def lines(self) -> Iterator[str]:
         program = self.plan.program
         for leaf, _ in self.captured.assigned:
-            overlaps = ", True" if self._overlaps(leaf) else ""
-            yield f"may_assign(leaves[{leaf}], {self._others(leaf)}{overlaps})"
-        if met := self._changes_allowed():
+            overlaps = ", True" if self._overlap_test_of_leaf(leaf) else ""
+            yield f"may_assign(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}{overlaps})"
+        if met := self._test_of_changed_holders():
             yield f"if {met}: refuse_change()"
         if self.uses_host:
             yield "try: numbers = host(leaves)"
@@ -209,7 +215,7 @@ class _LauncherWriter:
         kept: list[str] = []
         collects = bool(self.device_arrays or not self.on_cpu)
         yield "after = []" if collects else "after = [] if caller else ()"
-        places = list(self._places(memories, kept))
+        places = list(self._lines_that_place_buffers(memories, kept))
         made = dict.fromkeys(line.split(" = ")[0] for line in places if _ALLOCATES.search(line))
         if made:
             yield "try:"
@@ -221,7 +227,7 @@ class _LauncherWriter:
             yield "    return run(leaves, places, caller)"
         yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "0"  # which holds empty arrays
-        yield f"events = execute([{', '.join(memories)}], {arena}, {self._scalars()}, after)"
+        yield f"events = execute([{', '.join(memories)}], {arena}, {self._plan_scalar_expressions()}, after)"
         held = [array.nbytes for array in (*(self.leaves[i] for i in self.arrays), *self.captured.arrays)]
         held += [self.plan.arena_bytes, *(spec.nbytes for spec in self.specs)]
         for number, spec in enumerate(self.specs):
@@ -241,12 +247,12 @@ class _LauncherWriter:
             yield f"assign(leaves[{leaf}], r{output})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
-            yield from self._state_lines("given")
+            yield from self._lines_that_store_state("given")
         for which, watcher in self.captured.watched:
             yield f"{self.constant(watcher)}(({''.join(f'r{i}, ' for i in which)}))"
-        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
-    def _state_lines(self, given: str) -> Iterator[str]:
+    def _lines_that_store_state(self, given: str) -> Iterator[str]:
         """What the call does to what its arguments hold. given: what names the leaves as the caller has them."""
         state = self.state
         assert state is not None
@@ -254,33 +260,37 @@ class _LauncherWriter:
         for number in sorted(state.shared):
             yield f"r{number}._part = True"
         for i, (tree, places) in enumerate(state.made):
-            yield f"n{i} = {self._result(tree, iter(places))}"
+            yield f"n{i} = {self._result_expression(tree, iter(places))}"
         writes: list[str] = []
         for change in state.changes:
             holder = f"leaves[{self.count + change.holder}]"
-            writes += writes_of(change, state.holders[change.holder], f"o{change.holder}", self.constant)
+            writes += source_lines_of_state_change(
+                change, state.holders[change.holder], f"o{change.holder}", self.constant
+            )
             yield f"o{change.holder} = {holder}"
             for i, (_, tree, places) in enumerate(change.put):
                 if places[0][0] == "old":
-                    value = old_value(state.holders[change.holder], f"o{change.holder}", places[0][1], self.constant)
+                    value = old_value_expression(
+                        state.holders[change.holder], f"o{change.holder}", places[0][1], self.constant
+                    )
                 else:
-                    value = self._result(tree, iter(places))
+                    value = self._result_expression(tree, iter(places))
                 yield f"o{change.holder}_{i} = {value}"
         yield from writes
 
-    def _changes_allowed(self) -> str:
+    def _test_of_changed_holders(self) -> str:
         """Whether no holder that changes is what the trace has read by another way; empty where there is none."""
         changes = () if self.state is None else self.state.changes
         if not changes:
             return ""
-        watched = self.constant(watched_objects(self.captured.guards))
+        watched = self.constant(objects_watched_by_guards(self.captured.guards))
         return " or ".join(f"id(leaves[{self.count + c.holder}]) in {watched}" for c in changes)
 
-    def _overlaps(self, leaf: int) -> bool:
+    def _overlap_test_of_leaf(self, leaf: int) -> bool:
         """`overlaps_itself` of all leaves of the same key."""
         return type(self.leaves[leaf]) is np.ndarray and overlaps_itself(self.leaves[leaf])
 
-    def _others(self, leaf: int) -> str:
+    def _arrays_beside_assigned_leaf(self, leaf: int) -> str:
         """The arrays beside one that is assigned to."""
         names = [f"leaves[{i}]" for i in self.arrays if i != leaf] + [*map(self.constant, self.captured.arrays)]
         return f"({''.join(f'{name}, ' for name in names)})"
@@ -292,7 +302,7 @@ class _LauncherWriter:
         targets = [leaf for leaf, _ in captured.assigned]
         if captured.watched or (self.state is not None and self.state.shared):
             return False
-        if not all(type(self.leaves[t]) is np.ndarray and not self._overlaps(t) for t in targets):
+        if not all(type(self.leaves[t]) is np.ndarray and not self._overlap_test_of_leaf(t) for t in targets):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
@@ -300,9 +310,9 @@ class _LauncherWriter:
             alone = not (targets or others or captured.arrays or self.uses_host)
             return arrays == {Array} and alone and bool(self.specs)
         plain = arrays <= {np.ndarray, Array, *GENERICS} and all(map(is_kernel_readable, captured.arrays))
-        return plain and all(map(self._test_of, others))
+        return plain and all(map(self._type_test_of_leaf, others))
 
-    def _test_of(self, leaf: Any) -> str:
+    def _type_test_of_leaf(self, leaf: Any) -> str:
         """An expression that is true of leaves of the same key as this one, which is no array; empty: there is none."""
         value = leaf.value if type(leaf) is StaticArgument else leaf
         if value is None or type(value) is bool:
@@ -326,7 +336,7 @@ class _LauncherWriter:
     def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
         """checks: what has to be true of the surroundings. NumPy arrays are looked at by `start`."""
         yield f"if len(leaves) != {self.count + len(self.holders)}: return NOT_TAKEN"
-        if met := self._changes_allowed():
+        if met := self._test_of_changed_holders():
             yield f"if {met}: return NOT_TAKEN"
         if not self.on_cpu:
             yield "after = ()"
@@ -343,17 +353,17 @@ class _LauncherWriter:
             a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
             yield f"{a} = leaves[{leaf}]"
             yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
-            yield from self._values_of(a)
+            yield from self._lines_that_take_array_memory(a)
             given.append(a)
         for leaf, value in enumerate(self.leaves[: self.count]):
             if leaf not in self.arrays:
-                yield f"if not ({self._test_of(value).format(f'leaves[{leaf}]')}): return NOT_TAKEN"
+                yield f"if not ({self._type_test_of_leaf(value).format(f'leaves[{leaf}]')}): return NOT_TAKEN"
         if checks:
             yield "try:"
             yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
             yield "except Exception: return NOT_TAKEN"
         for leaf, _ in self.captured.assigned:
-            yield f"if not is_free(leaves[{leaf}], {self._others(leaf)}): return NOT_TAKEN"
+            yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
         if not self.on_cpu:
             yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
@@ -372,7 +382,7 @@ class _LauncherWriter:
             yield from (f"    {statement}" for statement in numbers)
             yield "except Exception: return NOT_TAKEN"
         self.numbers = self.names
-        yield from self._start([*given, *made], sum(sizes))
+        yield from self._lines_that_start_plan([*given, *made], sum(sizes))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         event = "" if self.on_cpu else ", e"
@@ -382,10 +392,10 @@ class _LauncherWriter:
             shape, dtype = map(self.constant, (self.specs[number].shape, self.specs[number].dtype))
             yield f"leaves[{leaf}][...] = ndarray({shape}, {dtype}, m{number})"
         if self.state is not None:
-            yield from self._state_lines("leaves")
-        yield f"return {self._result(self.captured.tree, iter(self.captured.results))}"
+            yield from self._lines_that_store_state("leaves")
+        yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
-    def _values_of(self, a: str) -> Iterator[str]:
+    def _lines_that_take_array_memory(self, a: str) -> Iterator[str]:
         """An array's memory in its place. On the CPU its values have to be there; elsewhere they are waited for."""
         if self.on_cpu:
             yield f"if {a}._event is not None: return NOT_TAKEN"
@@ -396,7 +406,7 @@ class _LauncherWriter:
             yield "if e is not None and (not e.done or e.error is not None): after += (e,)"
             yield f"{a} = {a}._memory"
 
-    def _start(self, memories: Sequence[str], made: int) -> Iterator[str]:
+    def _lines_that_start_plan(self, memories: Sequence[str], made: int) -> Iterator[str]:
         """made: the bytes that the call has allocated."""
         if self.on_cpu:
             yield f"if not start({', '.join(memories)}): return NOT_TAKEN"
@@ -405,7 +415,7 @@ class _LauncherWriter:
         yield "if e is None: return NOT_TAKEN"
         yield f"track((e,), ({', '.join(memories)},), {made + sum(self.leaves[leaf].nbytes for leaf in self.arrays)})"
 
-    def _places(self, memories: list[str], kept: list[str]) -> Iterator[str]:
+    def _lines_that_place_buffers(self, memories: list[str], kept: list[str]) -> Iterator[str]:
         """Lines that find or make each buffer's memory; its address goes to `memories`, what to hold to `kept`."""
         program = self.plan.program
         for leaf, buffer in zip(self.arrays, program.inputs, strict=False):
@@ -419,7 +429,7 @@ class _LauncherWriter:
                 yield f"a{leaf} = asarray(leaves[{leaf}])"
                 memories[buffer] = f"address(a{leaf})"
             elif self.on_cpu:
-                low = low_offset(self.leaves[leaf].shape, self.leaves[leaf].strides)
+                low = lowest_byte_offset(self.leaves[leaf].shape, self.leaves[leaf].strides)
                 memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
             else:
                 yield f"a{leaf} = upload(leaves[{leaf}], {buffer}, after)"
@@ -429,7 +439,7 @@ class _LauncherWriter:
             buffer = program.inputs[len(self.arrays) + number]
             name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
-                low = low_offset(array.shape, array.strides)
+                low = lowest_byte_offset(array.shape, array.strides)
                 memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
             elif self.on_cpu:
                 yield f"b{number} = readable({name})"
@@ -447,12 +457,12 @@ class _LauncherWriter:
             yield f"arena = allocate({self.plan.arena_bytes})"
             kept.append("arena")
 
-    def _scalars(self) -> str:
+    def _plan_scalar_expressions(self) -> str:
         """Those of the plan; behind them are numbers that the call gives."""
         count = len(self.captured.graph.numbers)
         return "()" if not count else f"numbers[:{count}]" if self.gives_numbers else "numbers"
 
-    def _result(self, tree: Tree, results: Iterator[tuple[str, Any]]) -> str:
+    def _result_expression(self, tree: Tree, results: Iterator[tuple[str, Any]]) -> str:
         """An expression for the returned structure."""
         if tree == LEAF:
             kind, x = next(results)
@@ -465,7 +475,7 @@ class _LauncherWriter:
             if kind == "number":
                 return str(self.numbers[x])
             return _RESULTS[kind].format(self.constant(x) if kind in ("static", "fresh") else x, given=self.given)
-        parts = [self._result(child, results) for child in tree.children]
+        parts = [self._result_expression(child, results) for child in tree.children]
         if tree.kind is tuple:
             return f"({''.join(f'{p}, ' for p in parts)})"
         if tree.kind is list:
@@ -478,7 +488,7 @@ def _buffer_from_array(buffer: int, array: Any) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
         return DirectArgument(buffer)
     array = np.asarray(array)
-    return DirectArgument(buffer, array, low_offset(array.shape, array.strides))
+    return DirectArgument(buffer, array, lowest_byte_offset(array.shape, array.strides))
 
 
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")
@@ -540,19 +550,19 @@ def array_ready_on_device(array: Array, device: Device, buffer: int, after: list
     return array
 
 
-def _uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
+def _array_uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
     """Copies a NumPy array to memory of the device, which `buffer` then is."""
 
-    def upload(given: Any, buffer: int, after: list[tuple[int, Event]]) -> Any:
+    def upload_array(given: Any, buffer: int, after: list[tuple[int, Event]]) -> Any:
         array = np.asarray(given)
         memory = device.allocate(max(1, array.nbytes))
         after.append((buffer, device.upload(np.ascontiguousarray(array).reshape(array.shape), memory)))
         return memory
 
-    return upload
+    return upload_array
 
 
-def layout_of(leaf: Any, in_place: bool) -> MemoryLayout:
+def layout_of_argument(leaf: Any, in_place: bool) -> MemoryLayout:
     """How an array argument lies in the memory that the kernels read. in_place: NumPy's memory itself."""
     if isinstance(leaf, np.ndarray) and not is_kernel_readable(leaf):
         return MemoryLayout(spec_of(ArrayType(leaf.shape, native_byte_order(leaf.dtype))).strides, False)
@@ -566,7 +576,7 @@ def layout_of(leaf: Any, in_place: bool) -> MemoryLayout:
     return MemoryLayout(spec.strides, spec.aligned)
 
 
-def too_large(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
+def out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
     """Names the peak of a call, the memory mode in use, and what `memory="small"` would need."""
     mode = plan.report.memory if plan.report is not None else "balanced"
     peak, outputs = plan.peak_bytes, plan.peak_bytes - plan.arena_bytes

@@ -47,14 +47,14 @@ class KernelGraphKeywords(TypedDict, total=False):
     out_axes: Any
 
 
-def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
+def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Options:
     """The options of `kernel_graph`. Raises OptionError."""
     for name in given:
         if name not in KernelGraphKeywords.__annotations__:
             raise OptionError(
                 f"kernel_graph has no option {name!r}; there are {', '.join(KernelGraphKeywords.__annotations__)}"
             )
-    devices = _devices(given.get("device"))
+    devices = _device_ids_of_option(given.get("device"))
     memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "warn")
     static_argnames = given.get("static_argnames", ())
     try:
@@ -70,11 +70,14 @@ def checked(**given: Unpack[KernelGraphKeywords]) -> Options:
     static = (static_argnames,) if isinstance(static_argnames, str) else static_argnames
     if not isinstance(static, Collection) or not all(isinstance(name, str) for name in static):
         raise OptionError(f"static_argnames={static!r}: write a name, or a tuple of names")
-    fastmath, tf32 = _flag("fastmath", given.get("fastmath", False)), _flag("tf32", given.get("tf32", False))
+    fastmath, tf32 = (
+        _checked_bool_option("fastmath", given.get("fastmath", False)),
+        _checked_bool_option("tf32", given.get("tf32", False)),
+    )
     return Options(devices, streams, memory, tuple(static), fastmath, tf32, untraceable)
 
 
-def _devices(given: Any) -> tuple[tuple[str, int], ...]:
+def _device_ids_of_option(given: Any) -> tuple[tuple[str, int], ...]:
     """One device, several of one kind, or none."""
     names = given if isinstance(given, (tuple, list)) else (given,)
     places = tuple(place for name in names if (place := parse_device_name(name)) is not None)
@@ -87,7 +90,7 @@ def _devices(given: Any) -> tuple[tuple[str, int], ...]:
     return places
 
 
-def _flag(name: str, value: object) -> bool:
+def _checked_bool_option(name: str, value: object) -> bool:
     if value not in (True, False):
         raise OptionError(f"{name}={value!r} is neither True nor False")
     return bool(value)

@@ -31,7 +31,7 @@ class PicklableFunction:
         if type(function) is not FunctionType or protocol < 4:  # names with dots came with protocol 4
             return str(getattr(function, "__qualname__", self))
         if "_mark" not in vars(self):
-            self._mark = _function_by_name(_nothing.__code__, function, "_mark", {})
+            self._mark = _function_by_name(_code_of_pickle_marks.__code__, function, "_mark", {})
             self._copy = _function_by_name(function.__code__, function, "_copy", function.__globals__)
             self._copy.__defaults__, self._copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
             self._copy.__doc__, self._copy.__annotations__ = function.__doc__, function.__annotations__
@@ -46,7 +46,7 @@ class PicklableFunction:
             self.__init__(function, **options)  # type: ignore[misc]
 
 
-def _nothing() -> None:
+def _code_of_pickle_marks() -> None:
     """The code of marks."""
 
 

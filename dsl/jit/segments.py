@@ -76,16 +76,16 @@ class SegmentTrees:
 
     def make_room(self, path: Sequence[Segment]) -> None:
         """What was not used lately makes room, but for a call that has come so far."""
-        if self._used() < self._limit:
+        if self._used_share_of_room() < self._limit:
             return
         before = 0
-        while self._used() >= 1 and before != (before := sum(e.parts for e in self._entries)):
+        while self._used_share_of_room() >= 1 and before != (before := sum(e.parts for e in self._entries)):
             times = sorted(part.last for e in self._entries for part in e.tree())
             for entry in self._entries:
                 entry.thin(path, times[len(times) // 2])
-        self._limit = max(1, 2 * self._used())  # a call may be longer than what is kept
+        self._limit = max(1, 2 * self._used_share_of_room())  # a call may be longer than what is kept
 
-    def _used(self) -> float:
+    def _used_share_of_room(self) -> float:
         """Of the room that there is."""
         return max(sum(e.plans for e in self._entries) / self.bound, sum(e.parts for e in self._entries) / MANY_PARTS)
 
@@ -110,7 +110,7 @@ class SegmentedCall(Launcher):
     ) -> None:
         """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete. trees:
         all those of the function, this one from now on among them."""
-        super().__init__(self._run, "", GuardSet(()))
+        super().__init__(self._run_segments, "", GuardSet(()))
         self._name, self._make, self._trace, self.finish, self._lock = name, make, trace, finish, lock
         self._guards: dict[Hashable, Guard] = {}
         self._cache: dict[Hashable, Launcher] = {}
@@ -121,23 +121,23 @@ class SegmentedCall(Launcher):
         trees.add(self)
         self.watch(guards.rows)
 
-    def _run(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+    def _run_segments(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
         if any(stream.capturing for stream in caller):
             raise ArgumentsError(f"{self._name} reads values of arrays, which a graph in the making does not have yet")
         part = self.root
         kept: list[Array] = []
         path: list[tuple[Segment, Answer]] = []
         while part is not None:
-            found = self._step(part, leaves, kept, places, caller)
+            found = self._run_one_segment(part, leaves, kept, places, caller)
             if not part.line:
                 return found
             answer, kept = found
             path.append((part, answer))
-            part = part.children.get(_answer_key(answer))
+            part = part.children.get(_key_of_host_answer(answer))
         with self._lock:
-            return self._grow(leaves, places, path, kept, caller)
+            return self._trace_next_segment(leaves, places, path, kept, caller)
 
-    def _step(
+    def _run_one_segment(
         self, part: Segment, leaves: Sequence[Any], kept: Sequence[Array], places: Sequence[int], caller: Sequence[Any]
     ) -> Any:
         """The call's result, or the answer to what is asked and what is kept."""
@@ -158,7 +158,7 @@ class SegmentedCall(Launcher):
         part.seconds += time.perf_counter() - start
         return answer, lasting
 
-    def _grow(
+    def _trace_next_segment(
         self,
         leaves: Sequence[Any],
         places: Sequence[int],
@@ -172,17 +172,17 @@ class SegmentedCall(Launcher):
         passed = [part for part, _ in path]
         error: Exception | None = None
 
-        def run(part: Segment) -> Any:
+        def run_new_segment(part: Segment) -> Any:
             nonlocal last, held
             assert part.captured is not None
             self.watch(part.captured.guards.rows)
             self._trees.make_room(passed)
-            part.entry = self._entry(part.captured, [*leaves, *held])
+            part.entry = self._launcher_of_segment(part.captured, [*leaves, *held])
             if error is not None:
                 part.entry = failing_launcher(part.entry, error)
-            self._attach(part, last)
+            self._attach_segment(part, last)
             passed.append(part)
-            found = self._step(part, leaves, held, places, caller)
+            found = self._run_one_segment(part, leaves, held, places, caller)
             if not part.line:
                 return found
             answer, held = found
@@ -190,19 +190,19 @@ class SegmentedCall(Launcher):
             return answer
 
         try:
-            final = self._trace(LiveTrace(self, path, run))
+            final = self._trace(LiveTrace(self, path, run_new_segment))
         except ReplayMismatch:
-            self._forget()
-            return self._grow(leaves, places, [], [], caller)
+            self._forget_segments()
+            return self._trace_next_segment(leaves, places, [], [], caller)
         except UnfinishedFunction as unfinished:
             final, error = unfinished.captured, unfinished.error
         if isinstance(final, frozenset):
             raise Respecialise  # from now on with its numbers known
         part = Segment()
         part.captured = final
-        return run(part)
+        return run_new_segment(part)
 
-    def _forget(self) -> None:
+    def _forget_segments(self) -> None:
         self.root, self.parts, self.plans = None, 0, 0
         self._cache.clear()
 
@@ -227,13 +227,13 @@ class SegmentedCall(Launcher):
         self.parts, self.plans = len(kept), len(plans)
         self._cache = {k: e for k, e in self._cache.items() if id(e) in plans}
 
-    def _attach(self, part: Segment, last: tuple[Segment, Answer] | None) -> None:
+    def _attach_segment(self, part: Segment, last: tuple[Segment, Answer] | None) -> None:
         self.parts += 1
         if last is None:
             self.root = part
             return
         above, answer = last
-        above.children[_answer_key(answer)] = part
+        above.children[_key_of_host_answer(answer)] = part
         if len(above.children) > MANY_VALUES and above.line not in self._warned:
             self._warned.add(above.line)
             warn_user(
@@ -241,7 +241,7 @@ class SegmentedCall(Launcher):
                 "a comparison, so that few values decide"
             )
 
-    def _entry(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
+    def _launcher_of_segment(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a part; the parts of a loop share one. Raises PlanError for what is not of the types that the part
         was traced for."""
         for feed, number in zip(captured.feeds, captured.graph.inputs, strict=False):
@@ -285,7 +285,7 @@ class SegmentedCall(Launcher):
         yield f"{len(parts)} parts so far, split at {len(found)} lines"
         for line, parts in found.items():
             reads, seconds = sum(p.reads for p in parts), sum(p.seconds for p in parts)
-            values = Counter(_shown_answer(key) for p in parts for key in p.children)
+            values = Counter(_text_of_host_answer(key) for p in parts for key in p.children)
             shown = ", ".join(f"{v} in {n}" for v, n in values.most_common(MANY_VALUES))
             more = ", ..." if len(values) > MANY_VALUES else ""
             mean = f"{seconds / reads * 1e6:.0f} us each" if reads else "not run"
@@ -305,13 +305,13 @@ def _python_result_on_device(result: Any, device: Device) -> tuple[HostResult, l
     return HostResult(tree, tuple(leaves)), arrays
 
 
-def _answer_key(answer: Answer) -> Hashable:
+def _key_of_host_answer(answer: Answer) -> Hashable:
     if isinstance(answer, HostResult):
         return answer.key
     return answer.dtype.str, answer.shape, answer.tobytes()
 
 
-def _shown_answer(key: Any) -> str:
+def _text_of_host_answer(key: Any) -> str:
     if isinstance(key[0], Tree):
         return "(" + ", ".join(str(x) if type(x) is ArrayType else x[1] for x in key[1]) + ")"
     dtype, shape, data = key

@@ -26,7 +26,7 @@ from ..environment.argument_properties import NeedOpenedArguments
 from ..interop.device_sharing import SharedArray, as_call_leaf, gpu_of, import_array
 from ..interop.fast_import import import_foreign_array, register_foreign_type
 from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
-from ..state.holders import OpenedKind, is_object_holder, open_value
+from ..state.holders import OpenedKind, is_object_holder, open_argument_value
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import TracedArgument
@@ -52,7 +52,7 @@ class FunctionParameters:
         self.is_ufunc = isinstance(function, np.ufunc)
         self._whole = function
         self._function: Any = getattr(function, "__func__", function)
-        self._read()
+        self._read_signature()
         kinds = inspect.Parameter
         parameters = list(self.signature.parameters.values())
         self.names = tuple(p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
@@ -72,7 +72,7 @@ class FunctionParameters:
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
         return f"{self.name}{inspect.Signature(bare)}"
 
-    def _read(self) -> None:
+    def _read_signature(self) -> None:
         """The function's signature, which has its defaults."""
         self.signature = inspect.signature(self._whole)
         parameters = self.signature.parameters.values()
@@ -80,7 +80,7 @@ class FunctionParameters:
         self._given = getattr(self._function, "__defaults__", None)
         self._keyword = dict(getattr(self._function, "__kwdefaults__", None) or {})
 
-    def _changed(self) -> bool:
+    def _defaults_have_changed(self) -> bool:
         """Whether the function's defaults are others than they were."""
         if getattr(self._function, "__defaults__", None) is not self._given:
             return True
@@ -89,8 +89,8 @@ class FunctionParameters:
 
     def bind(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, defaults included; by position where that is possible. Raises ArgumentsError."""
-        if self._changed():
-            self._read()
+        if self._defaults_have_changed():
+            self._read_signature()
         if self.simple and len(args) <= len(self.names):
             rest, used = [], 0
             for name in self.names[len(args) :]:
@@ -154,13 +154,13 @@ class IdentityKey:
         return isinstance(other, IdentityKey) and self.value is other.value
 
 
-def _has_hash(leaf: Any) -> bool:
+def _is_array_or_hashable(leaf: Any) -> bool:
     return (
         isinstance(leaf, (np.ndarray, Array)) or is_foreign_array(leaf) or getattr(leaf, "__hash__", None) is not None
     )
 
 
-def take_apart(
+def flatten_call_arguments(
     parameters: FunctionParameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
 ) -> tuple[Tree, list[Any]]:
     """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
@@ -182,15 +182,15 @@ def open_arguments(
     holders: list[Any] = []
     seen: dict[int, Tree] = {}
 
-    def part(name: str, value: Any) -> Tree:
+    def open_argument(name: str, value: Any) -> Tree:
         return (
             _argument_structure(name, value, parameters, given, False)
             if name in parameters.static
-            else open_value(value, given, holders, seen)
+            else open_argument_value(value, given, holders, seen)
         )
 
-    positional = tuple([part(name, value) for name, value in _arguments_by_name(parameters, args)])
-    keywords = tuple([part(name, value) for name, value in options.items()])
+    positional = tuple([open_argument(name, value) for name, value in _arguments_by_name(parameters, args)])
+    keywords = tuple([open_argument(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
     return Tree(OpenedKind, (), children), given, holders
 
@@ -199,7 +199,7 @@ def to_opened_leaf(value: Any) -> Any:
     """`to_leaf`, of what an argument may hold: what is no array or number is told apart by identity."""
     if type(value) in LEAF_TYPES:
         return value
-    if not _has_hash(value):
+    if not _is_array_or_hashable(value):
         return StaticArgument(IdentityKey(value))
     try:
         return to_leaf(value)
@@ -219,7 +219,9 @@ def _argument_structure(
         start = len(leaves)
         tree = flatten(value, leaves, objects)
         if objects:  # what has no hash among the attributes is told apart by identity
-            leaves[start:] = [leaf if _has_hash(leaf) else StaticArgument(IdentityKey(leaf)) for leaf in leaves[start:]]
+            leaves[start:] = [
+                leaf if _is_array_or_hashable(leaf) else StaticArgument(IdentityKey(leaf)) for leaf in leaves[start:]
+            ]
         return tree
     try:
         leaves.append(StaticArgument(value))
@@ -296,7 +298,8 @@ LEAF_TYPES = frozenset({Array, Spec, StaticArgument, int, float, complex})  # wh
 
 
 def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] | None:
-    """`key_of` all leaves at once, and the addresses of the NumPy arrays; None where a leaf needs `to_leaf` first."""
+    """`cache_key_of_leaf` all leaves at once, and the addresses of the NumPy arrays; None where a leaf needs `to_leaf`
+    first."""
     key: list[Any] = []
     for leaf in leaves:
         kind = type(leaf)
@@ -316,7 +319,8 @@ def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] 
 
 
 def add_nested_leaves(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: int = 0) -> bool:
-    """Add the leaves in arguments, and what tells how they are nested; False for what `take_apart` alone knows."""
+    """Add the leaves in arguments, and what tells how they are nested; False for what `flatten_call_arguments` alone
+    knows."""
     for value in values:
         kind = type(value)
         if kind not in _NESTED:
@@ -343,7 +347,7 @@ _NESTED = frozenset({list, tuple, dict})
 _DEEP = 8  # what contains itself is deeper
 
 
-def key_of(leaf: Any) -> tuple[Hashable, ...]:
+def cache_key_of_leaf(leaf: Any) -> tuple[Hashable, ...]:
     """The part of the key that a leaf (of `to_leaf`) stands for."""
     kind = type(leaf)
     if kind is np.ndarray:
@@ -364,17 +368,20 @@ def is_number(leaf: Any) -> bool:
 def argument_of(leaf: Any, known: bool) -> TracedArgument:
     """What the trace sees of a leaf. known: its value, or the layout of an array, is part of the key."""
     kind = type(leaf)
-    if known and (strides := strides_of(leaf)) is not None:
+    if known and (strides := byte_strides_of_leaf(leaf)) is not None:
         spec = spec_of(ArrayType(leaf.shape, leaf.dtype))
         return TracedArgument(spec, None, (spec, strides), strides=strides)
     if kind is StaticArgument:
         return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
     if known and kind is np.ndarray:  # an array, though its value is known
         return TracedArgument(
-            _spec_of_array(leaf), leaf.copy(), (_spec_of_array(leaf), StaticArgument(number_of(leaf))), strides=()
+            _spec_of_array(leaf),
+            leaf.copy(),
+            (_spec_of_array(leaf), StaticArgument(python_number_of_leaf(leaf))),
+            strides=(),
         )
     if known:
-        return TracedArgument(None, number_of(leaf), StaticArgument(number_of(leaf)), True)
+        return TracedArgument(None, python_number_of_leaf(leaf), StaticArgument(python_number_of_leaf(leaf)), True)
     if kind is np.ndarray:
         spec = _spec_of_array(leaf)
         return TracedArgument(spec, leaf, (spec,)) if leaf.ndim == 0 else TracedArgument(spec, None, spec)
@@ -389,7 +396,7 @@ def argument_of(leaf: Any, known: bool) -> TracedArgument:
     return TracedArgument(None, leaf, cast(Hashable, kind))
 
 
-def strides_of(leaf: Any) -> tuple[int, ...] | None:
+def byte_strides_of_leaf(leaf: Any) -> tuple[int, ...] | None:
     """In bytes, those of lengths of 1 left out, as NumPy does; None for what is no array of one axis or more."""
     if not isinstance(leaf, (np.ndarray, Array, Spec)) or not leaf.shape:
         return None
@@ -397,7 +404,7 @@ def strides_of(leaf: Any) -> tuple[int, ...] | None:
     return tuple(0 if n == 1 else s for n, s in zip(leaf.shape, strides, strict=True))
 
 
-def number_of(leaf: Any) -> Any:
+def python_number_of_leaf(leaf: Any) -> Any:
     """The value of a leaf that is a number, a NumPy scalar or a 0-d array."""
     return leaf[()] if type(leaf) is np.ndarray else leaf
 
@@ -406,7 +413,7 @@ def _spec_of_array(array: np.ndarray[Any, Any]) -> Spec:
     return spec_of(array_type_of(array))
 
 
-def low_offset(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def lowest_byte_offset(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Bytes from the first element to the lowest one; 0 or negative."""
     if 0 in shape:
         return 0

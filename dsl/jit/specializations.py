@@ -34,12 +34,12 @@ from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import ValueReader
-from .launcher import Launcher, Run, failing_launcher, generate_launcher, layout_of
+from .launcher import Launcher, Run, failing_launcher, generate_launcher, layout_of_argument
 from .options import Options
 from .segments import SegmentedCall, SegmentTrees
-from .signature import StaticArgument, argument_of, is_number, number_of, strides_of
-from .trace_check import check_same
-from .trace_function import UnfinishedFunction, finished_part, trace_function
+from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_leaf
+from .trace_check import check_traces_are_same
+from .trace_function import UnfinishedFunction, trace_function, traced_function_of_segment
 from .traced_function import SpecializationEvent, TracedArgument, TracedFunction
 
 
@@ -88,44 +88,44 @@ class CompiledProgram:
         trial = self.trial
         assert self.executable is not None
         if trial is None or trial.tuner.winner is not None:
-            return self._final(captured, device, leaves, arrays)
-        return self._on_trial(trial, captured, device, leaves, arrays)
+            return self._launcher_of_final_plan(captured, device, leaves, arrays)
+        return self._launcher_during_plan_trial(trial, captured, device, leaves, arrays)
 
-    def _final(
+    def _launcher_of_final_plan(
         self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> Launcher:
         assert self.executable is not None
         execute, direct = self.executable.run, self.executable.direct
         return generate_launcher(captured, self.plan, execute, device, leaves, arrays, direct)
 
-    def _on_trial(
+    def _launcher_during_plan_trial(
         self, trial: PlanTrial, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> Launcher:
         """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
         made: dict[tuple[int, bool], Run] = {}
 
-        def make(number: int, timed: bool, leaves: Sequence[Any]) -> Launcher:
+        def make_candidate_launcher(number: int, timed: bool, leaves: Sequence[Any]) -> Launcher:
             execute = trial.run_timed_candidate(number) if timed else trial.candidate_executable(number).run
             return generate_launcher(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
 
-        def run(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+        def run_next_candidate(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
             while True:
                 number, timed = (trial.current, False) if caller else trial.next_candidate()
                 if trial.tuner.winner is not None:
                     self.adopt()
-                    final = self._final(captured, device, leaves, arrays)
+                    final = self._launcher_of_final_plan(captured, device, leaves, arrays)
                     entry.run, entry.text, entry.fast = final.run, final.text, final.fast
                     return entry.run(leaves, places, caller)
                 if (number, timed) not in made:
-                    made[number, timed] = make(number, timed, leaves).run
+                    made[number, timed] = make_candidate_launcher(number, timed, leaves).run
                 try:
                     return made[number, timed](leaves, places, caller)
                 except OutOfMemory:
                     if not trial.drop(number, "out of memory"):
                         raise
 
-        entry = make(trial.current, False, leaves)
-        entry.run = run
+        entry = make_candidate_launcher(trial.current, False, leaves)
+        entry.run = run_next_candidate
         return entry
 
 
@@ -195,26 +195,31 @@ class Specializations:
         found = self.known(key, leaves, known)
         if found is None:
             with self.lock:
-                found = self.known(key, leaves, known) or self._new_entry(key, tree, leaves, known)
+                found = self.known(key, leaves, known) or self._trace_and_compile_launcher(key, tree, leaves, known)
         return found
 
     def known(self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...]) -> Launcher | None:
         """What runs a call, if it is there and still right."""
         found: Any = self.entries.get(key)
         if known or type(found) is tuple:
-            found = self.entries.get((key, values_of(leaves, known or found)))
+            found = self.entries.get((key, static_values_of_leaves(leaves, known or found)))
         return found if isinstance(found, Launcher) and found.guards.hold() else None
 
-    def _new_entry(self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]) -> Launcher:
+    def _trace_and_compile_launcher(
+        self, key: Hashable, tree: Tree, leaves: Sequence[Any], known: tuple[int, ...]
+    ) -> Launcher:
         begin_opening_device(self._place)
         try:
             captured, arguments, needed = self.trace(tree, leaves, frozenset(known))
         except NeedCachedProperty as need:  # so do the next calls, each with an argument that does not hold it
-            if all(strides_of(leaves[i]) is not None for i in need.known) and type(self.entries.get(key)) is not tuple:
+            if (
+                all(byte_strides_of_leaf(leaves[i]) is not None for i in need.known)
+                and type(self.entries.get(key)) is not tuple
+            ):
                 remember_in_bounded_cache(self.entries, key, Launcher(need.raise_again, "", need.guards))
             raise
         except UnfinishedFunction as unfinished:
-            return failing_launcher(self._made(unfinished.captured, leaves), unfinished.error)
+            return failing_launcher(self._make_launcher(unfinished.captured, leaves), unfinished.error)
         except Refusal as error:
             if not error.needs_values or not self.may_run_in_numpy:
                 raise
@@ -223,10 +228,14 @@ class Specializations:
             if self.options.untraceable == "warn":
                 warn_user(f"{self.name} {text}; if that is meant, decorate with untraceable='numpy'")
             entry = Launcher(InNumPy(error).raise_again, "", error.guards or GuardSet(()))
-            self._remember(key, leaves, known, error.known, entry)
+            self._remember_launcher(key, leaves, known, error.known, entry)
             return entry
-        entry = self._segmented(tree, arguments, captured) if captured.line else self._made(captured, leaves)
-        self._remember(key, leaves, known, needed, entry)
+        entry = (
+            self._make_segmented_launcher(tree, arguments, captured)
+            if captured.line
+            else self._make_launcher(captured, leaves)
+        )
+        self._remember_launcher(key, leaves, known, needed, entry)
         return entry
 
     @property
@@ -234,22 +243,22 @@ class Specializations:
         """Whether a call may run as it is written; a device that computes nothing has no values."""
         return self.options.untraceable in ("warn", "numpy") and len(self.options.devices) < 2 and self.device.computes
 
-    def _remember(
+    def _remember_launcher(
         self, key: Hashable, leaves: Sequence[Any], known: tuple[int, ...], needed: Iterable[int], entry: Launcher
     ) -> None:
         """needed: the leaves whose values the trace has asked for."""
-        by_value = [i for i in needed if strides_of(leaves[i]) is None]  # strides are part of every key
+        by_value = [i for i in needed if byte_strides_of_leaf(leaves[i]) is None]  # strides are part of every key
         entry.by_value = tuple(by_value)
         marker: Any = self.entries.get(key)
         if by_value and not known:
             marker = tuple(sorted({*by_value, *(marker if type(marker) is tuple else ())}))
             self.entries[key] = marker
         if known or type(marker) is tuple:
-            remember_in_bounded_cache(self.entries, (key, values_of(leaves, known or marker)), entry)
+            remember_in_bounded_cache(self.entries, (key, static_values_of_leaves(leaves, known or marker)), entry)
         else:
             remember_in_bounded_cache(self.entries, key, entry)
 
-    def _made(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
+    def _make_launcher(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace, or a part of one, for leaves like these."""
         if self.runs_on_several(captured):
             several: Launcher = import_module(SEVERAL, __package__).launcher(self, captured, leaves)
@@ -264,12 +273,14 @@ class Specializations:
         """What runs a trace on the first device."""
         return self.ready(captured, leaves).entry(captured, self.device, leaves, captured.feeds)
 
-    def _segmented(self, tree: Tree, arguments: Sequence[TracedArgument], first: TracedFunction) -> Launcher:
+    def _make_segmented_launcher(
+        self, tree: Tree, arguments: Sequence[TracedArgument], first: TracedFunction
+    ) -> Launcher:
         """What runs calls of these arguments in parts."""
         self.note(SpecializationEvent("split", f"split at {first.line}, and wherever else array values decide"))
         trace = functools.partial(trace_function, self.function, self.name, tree, arguments)
-        finish = functools.partial(finished_part, self.function)
-        return SegmentedCall(self.name, self._made, trace, finish, self.lock, first.guards, self._trees)
+        finish = functools.partial(traced_function_of_segment, self.function)
+        return SegmentedCall(self.name, self._make_launcher, trace, finish, self.lock, first.guards, self._trees)
 
     # traces
 
@@ -279,19 +290,19 @@ class Specializations:
         """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
         by their layout)."""
         if self.options.untraceable == "split":  # a later part might ask
-            known |= {i for i, leaf in enumerate(leaves) if strides_of(leaf) is not None}
+            known |= {i for i, leaf in enumerate(leaves) if byte_strides_of_leaf(leaf) is not None}
         while True:
             arguments = [argument_of(leaf, i in known) for i, leaf in enumerate(leaves)]
             key = (tree, tuple(a.key for a in arguments))
             found = self.traces.get(key)
             if isinstance(found, TracedFunction) and (changed := found.guards.failed()) is not None:
                 self.note(SpecializationEvent("traced again", f"traced again: {changed} has changed"))
-                self._count_changes(changed)
+                self._count_changed_guards(changed)
                 found = None
             if found is None:
                 began = time.perf_counter_ns()
                 try:
-                    found = self._captured(tree, arguments)
+                    found = self._trace_for_arguments(tree, arguments)
                 except (NeedCachedProperty, Refusal) as need:
                     need.known = known
                     raise
@@ -301,13 +312,13 @@ class Specializations:
                     self.note(
                         SpecializationEvent("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took)
                     )
-                    self._count_values(known, leaves)
+                    self._count_static_values(known, leaves)
             if isinstance(found, TracedFunction):
                 return found, arguments, known
             assert not found <= known, "what is known is asked for again, and would be without end"
             known |= found
 
-    def _captured(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
+    def _trace_for_arguments(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
         reader = ValueReader() if self.options.untraceable == "split" else None
         return trace_function(
             self.function, self.name, tree, arguments, reader, target_name=lambda: target_of_kind(self.kind)
@@ -322,8 +333,8 @@ class Specializations:
             except Exception:  # its numbers do not fit this trace: the call takes all of them by value
                 numbers = [i for i, leaf in enumerate(leaves) if is_number(leaf)]
                 captured, arguments, known = self.trace(tree, leaves, known | frozenset(numbers))
-            again = self._captured(tree, arguments)
-            check_same(self.name, captured, again)
+            again = self._trace_for_arguments(tree, arguments)
+            check_traces_are_same(self.name, captured, again)
 
     def note(self, event: SpecializationEvent) -> None:
         """Write it down; a program that has imported `logging` can read it there, from the logger `kernelgraph`."""
@@ -332,7 +343,7 @@ class Specializations:
         if logging is not None:
             logging.getLogger("kernelgraph").debug("%s: %s", self.name, event.text)
 
-    def _count_changes(self, changed: str) -> None:
+    def _count_changed_guards(self, changed: str) -> None:
         self._changes[changed] = self._changes.get(changed, 0) + 1
         if self._changes[changed] == MANY_CHANGES:
             warn_user(
@@ -340,9 +351,9 @@ class Specializations:
                 "again what differs; pass it as an argument"
             )
 
-    def _count_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
+    def _count_static_values(self, known: frozenset[int], leaves: Sequence[Any]) -> None:
         for leaf in known:
-            if strides_of(leaves[leaf]) is not None:
+            if byte_strides_of_leaf(leaves[leaf]) is not None:
                 continue
             values = self._values.setdefault(leaf, set())
             if len(values) > MANY_VALUES:
@@ -358,7 +369,9 @@ class Specializations:
 
     def layouts(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[MemoryLayout, ...]:
         in_place = DEVICES[self.kind].host_memory
-        return tuple(layout_of(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays))
+        return tuple(
+            layout_of_argument(array, in_place) for array in (*(leaves[i] for i in captured.feeds), *captured.arrays)
+        )
 
     def compiled(self, captured: TracedFunction, leaves: Sequence[Any]) -> CompiledProgram:
         """The program and the plan of a trace for leaves like these."""
@@ -440,9 +453,9 @@ def remember_in_bounded_cache(cache: dict[Hashable, Any], key: Hashable, value: 
     cache[key] = value
 
 
-def values_of(leaves: Sequence[Any], which: Sequence[int]) -> tuple[StaticArgument, ...]:
+def static_values_of_leaves(leaves: Sequence[Any], which: Sequence[int]) -> tuple[StaticArgument, ...]:
     """The values of some leaves, as part of a key."""
-    return tuple(StaticArgument(number_of(leaves[i])) for i in which)
+    return tuple(StaticArgument(python_number_of_leaf(leaves[i])) for i in which)
 
 
 def describe_argument(argument: TracedArgument) -> str:

@@ -22,24 +22,24 @@ ADVICE = (
 )
 
 
-def check_same(name: str, first: TracedFunction, again: TracedFunction | frozenset[int]) -> None:
+def check_traces_are_same(name: str, first: TracedFunction, again: TracedFunction | frozenset[int]) -> None:
     """Raises TraceError, at the line whose result differs, if the traces do."""
     if not isinstance(again, TracedFunction):
         raise TraceError(f"{name}, traced again, decides on the value of another number: {ADVICE}")
-    found = next(differences(first, again), None)
+    found = next(differences_between_traces(first, again), None)
     if found is not None:
         what, line = found
         raise TraceError(f"{name}, traced again, {what}: {ADVICE}", line or None)
 
 
-def differences(first: TracedFunction, again: TracedFunction) -> Iterator[tuple[str, str]]:
+def differences_between_traces(first: TracedFunction, again: TracedFunction) -> Iterator[tuple[str, str]]:
     """What differs, and the user's line where that is known."""
     before, after = first.graph, again.graph
     lines = zip_longest(before.lines, after.lines, fillvalue="")
     nodes = zip_longest(before.nodes, after.nodes)
     for (a, b), (old, new) in zip(nodes, lines, strict=True):
         if a != b:
-            yield f"computes {_node_text(b)} where it computed {_node_text(a)}", new or old
+            yield f"computes {_text_of_graph_node(b)} where it computed {_text_of_graph_node(a)}", new or old
     for x, y in zip(first.arrays, again.arrays, strict=False):
         if x is not y and (x.dtype != y.dtype or x.tobytes() != y.tobytes()):
             yield f"reads another {x.dtype} array of shape {x.shape}", ""
@@ -60,7 +60,7 @@ def _same_returned_object(a: Any, b: Any) -> bool:
     return told is object.__repr__ or callable(a) or repr(a) == repr(b)
 
 
-def _node_text(node: Node | None) -> str:
+def _text_of_graph_node(node: Node | None) -> str:
     if node is None:
         return "nothing"
     if node.op == "const":

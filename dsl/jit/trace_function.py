@@ -58,7 +58,7 @@ from ..trace.trace import (
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .graph_break import GraphBreak, Segment, ValueReader, outputs_to_read
-from .traced_function import TracedArgument, TracedFunction, Watched, no_numbers
+from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers
 
 NUMBERS = (int, float, complex)
 
@@ -100,7 +100,7 @@ def trace_function(
     if loops is not None:
         loops.recorded.clear()
     world = trace.world = environment_of(trace)
-    _watch_length(trace)
+    _watch_length_of_trace(trace)
     opened: OpenedArguments | None = None
     try:
         with (
@@ -108,11 +108,11 @@ def trace_function(
             paused_garbage_collection(),
             contextlib.nullcontext() if world is None else world.restore_if_trace_fails(),
         ):
-            leaves = [_stand_in(trace, i, a) for i, a in enumerate(arguments)]
+            leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
                     leaves[i] = world.guard_value(a.value, "an argument")
-            flat = tree.kind is not OpenedKind and _is_flat(tree)
+            flat = tree.kind is not OpenedKind and _are_all_arguments_leaves(tree)
             if world is not None and tree.kind is OpenedKind:
                 opened = OpenedArguments(world, tree, leaves)
                 trace.holders = opened.holders
@@ -150,7 +150,7 @@ def trace_function(
     except UndecidedValue:
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except TraceTooLong as long:
-        from ..turns.record import record_loop, repeat_loop
+        from ..recorded_loops.record import record_loop, repeat_loop
 
         together, record = long.rolls and not long.repeated, repeat_loop if long.repeated else record_loop
         again = RecordedLoops(record, together, long.few, long.repeated)
@@ -161,16 +161,16 @@ def trace_function(
         for site in loops.recorded if error.site is None else [error.site]:
             loops.unrolled[site] = error.reason
         if loops.whole and not loops.repeated:
-            from ..turns.record import repeat_loop
+            from ..recorded_loops.record import repeat_loop
 
             loops = RecordedLoops(repeat_loop, True, MANY_ITERATIONS, True)
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except GraphBreak as suspended:
         trace.check_refusals()
-        return finished_part(function, trace, suspended.part)
+        return traced_function_of_segment(function, trace, suspended.part)
     except (GraphError, UserError) as error:
         if _may_be_recorded(trace, reader, error):
-            from ..turns.record import record_loop
+            from ..recorded_loops.record import record_loop
 
             again = RecordedLoops(record_loop, False, 0)
             return trace_function(function, name, tree, arguments, reader, True, again, target_name)
@@ -183,16 +183,18 @@ def trace_function(
             if isinstance(found, Refusal):
                 found.guards = GuardSet([] if world is None else [*world.guards.values()])
             raise found from None
-        _check_order(trace, error)
-        raise (_after_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found) from None
+        _check_order_of_errors(trace, error)
+        raise (
+            _error_after_argument_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found
+        ) from None
     except Exception as error:
-        _check_order(trace, error)
+        _check_order_of_errors(trace, error)
         if (package := package_of(error.__traceback__)) is not None:
             add_note_once(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
-        if (whole := _after_writes(trace, function, error, opened)) is not error:
+        if (whole := _error_after_argument_writes(trace, function, error, opened)) is not error:
             raise whole from None
         raise
     finally:
@@ -227,12 +229,12 @@ def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception)
 _AS_NUMPY = (IndexingError, AxisError)  # which nothing raises that NumPy takes
 
 
-def _is_flat(tree: Tree) -> bool:
+def _are_all_arguments_leaves(tree: Tree) -> bool:
     """Whether all arguments are leaves."""
     return all(child == LEAF for part in tree.children for child in part.children)
 
 
-def _check_order(trace: Trace, error: Exception) -> None:
+def _check_order_of_errors(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where a call may raise another error before this one."""
     if trace.raised is not None:
         raise UnsupportedError(
@@ -242,7 +244,7 @@ def _check_order(trace: Trace, error: Exception) -> None:
         ) from error
 
 
-def _after_writes(
+def _error_after_argument_writes(
     trace: Trace, function: Callable[..., Any], error: Exception, opened: OpenedArguments | None
 ) -> BaseException:
     """The error, or Unfinished where the function has assigned to arguments before it."""
@@ -253,7 +255,7 @@ def _after_writes(
         return UnfinishedFunction(error, _finish_trace(trace, function, None, opened))
 
 
-def _records_nothing(*loop: Any) -> bool:
+def _record_no_loop(*loop: Any) -> bool:
     return False
 
 
@@ -264,26 +266,26 @@ def _may_be_recorded(trace: Trace, reader: ValueReader | None, error: Exception)
         return False
     if not isinstance(error, (TraceError, UnsupportedError)):
         return False
-    from ..turns.long_traces import runs_in_loop
+    from ..recorded_loops.long_traces import runs_in_loop
 
     return runs_in_loop(error.__traceback__)
 
 
-def _watch_length(trace: Trace) -> None:
+def _watch_length_of_trace(trace: Trace) -> None:
     """Sees to it that a trace that gets long is looked at: see `long_traces`."""
     if trace.world is None or trace.split is not None or not settings.roll:
         return
 
-    def look() -> None:
-        from ..turns.long_traces import check_length
+    def check_length_of_trace() -> None:
+        from ..recorded_loops.long_traces import check_trace_length
 
-        check_length(trace)
+        check_trace_length(trace)
 
     first = trace.loops_of is None or (trace.loops_of.repeated and not trace.loops_of.whole)
-    trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, look
+    trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, check_length_of_trace
 
 
-def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
+def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
     """What runs up to a split: its results are the value that is read, and what lives on."""
     assert part.cut is not None
     count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
@@ -292,7 +294,7 @@ def finished_part(function: Callable[..., Any], trace: Trace, part: Segment) -> 
     return _traced_function_of(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
 
 
-def _stand_in(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
+def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
     if argument.static:
         return argument.value
     if argument.spec is not None:
@@ -359,12 +361,12 @@ def _traced_function_of(
         nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
     names = [name for name, _ in whole.scalars]
-    checks = [*dict.fromkeys(trace.checks), *_scalar_checks(whole)]
+    checks = [*dict.fromkeys(trace.checks), *_type_and_size_checks_of_scalars(whole)]
     found = _places_behind_graph_inputs(len(names), results)
     if state is not None:
         state = state.with_places(partial(_places_behind_graph_inputs, len(names)))
     text = "" if trace.host is None else trace.host.text([*names, *numbers], checks)
-    host = no_numbers if trace.host is None else trace.host.function(text)
+    host = no_host_numbers if trace.host is None else trace.host.function(text)
     guards = [*guards_of_named_globals(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(
@@ -410,7 +412,7 @@ def _check_no_loop_values_left(graph: Graph) -> None:
             )
 
 
-def _scalar_checks(whole: Subgraph) -> list[str]:
+def _type_and_size_checks_of_scalars(whole: Subgraph) -> list[str]:
     """What a call's numbers must fulfil: the type that was traced, and a size that fits all their uses."""
     found = []
     graph = whole.graph

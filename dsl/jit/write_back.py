@@ -35,7 +35,7 @@ def may_assign(target: Any, others: Sequence[Any], overlaps: bool = False) -> No
         raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
 
 
-def refuse_change() -> None:
+def refuse_change_while_tracing() -> None:
     """Raises for a holder that the function changes, and reads by another name as well."""
     raise ArgumentsError(
         "the function changes an object, a dict or a list of its arguments that it also reads by another name (a "
@@ -70,7 +70,7 @@ def share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return True
 
 
-def assign(target: Any, new: Array) -> None:
+def assign_to_callers_array(target: Any, new: Array) -> None:
     """The caller's array becomes what the function made of it; a failure is raised before anything is written."""
     if type(target) is np.ndarray:
         np.copyto(target, new.numpy())

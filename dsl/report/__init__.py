@@ -1,4 +1,4 @@
-"""A report's data in; its page, its text and its drawings out. The page is one HTML file that asks for nothing else.
+"""A report's data in, its HTML page, remarks, comparisons and SVG drawings out; the page is one file.
 
 In reading order: report, comparison, page, svg, layered, remarks, text.
 """

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .page import page
-from .remarks import time_of
+from .page import html_page_of_reports
+from .remarks import task_microseconds
 from .report import Report
-from .svg import folded
-from .text import duration, shortened, size
+from .svg import html_details_element
+from .text import byte_count_as_text, duration_as_text, text_shortened_to
 
 SHOWN = 10  # lines of the user's that the text names
 
@@ -27,11 +27,11 @@ class Comparison:
 
     def __init__(self, first: Report, second: Report) -> None:
         self.reports = first, second
-        self.data = compared(first.data, second.data)
+        self.data = compared_report_data(first.data, second.data)
 
     def page(self) -> str:
         """One HTML file that needs nothing else, with both reports in it, as text."""
-        return page([*(report.data for report in self.reports), self.data])
+        return html_page_of_reports([*(report.data for report in self.reports), self.data])
 
     def save(self, path: Any) -> None:
         """Write the page, or, where the name ends in `.json`, the data."""
@@ -43,7 +43,9 @@ class Comparison:
         rows = [["", *data["names"]], *([name, str(a), str(b)] for name, a, b in data["facts"] if a != b)]
         moved = [row for row in data["lines"] if row["times"][0] != row["times"][1]][:SHOWN]
         for row in moved:
-            rows.append([f"{row['where']}  {shortened(row['text'], 50)}", *map(_time, row["times"])])
+            rows.append(
+                [f"{row['where']}  {text_shortened_to(row['text'], 50)}", *map(_duration_or_dash, row["times"])]
+            )
         widths = [max(len(row[k]) for row in rows) for k in range(3)]
         lines = ["  ".join([row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in (1, 2))]) for row in rows]
         return "\n".join([f"{data['function']['name']}; times are {data['basis']}", *lines])
@@ -51,7 +53,7 @@ class Comparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return folded("comparison", str(self))
+        return html_details_element("comparison", str(self))
 
 
 def compare(first: Report | str | Path, second: Report | str | Path, path: Any = None) -> Comparison:
@@ -65,21 +67,21 @@ def compare(first: Report | str | Path, second: Report | str | Path, path: Any =
     >>> [name for name, a, b in kg.compare(one, two).data["facts"] if a != b]
     ['arguments', 'predicted']
     """
-    found = Comparison(_report(first), _report(second))
+    found = Comparison(_loaded_report(first), _loaded_report(second))
     if path is not None:
         found.save(path)
     return found
 
 
-def _report(given: Report | str | Path) -> Report:
+def _loaded_report(given: Report | str | Path) -> Report:
     return given if isinstance(given, Report) else Report(json.loads(Path(given).read_text(encoding="utf-8")))
 
 
-def compared(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def compared_report_data(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """The facts, the lines and the tasks of two reports' data, joined; what differs most comes first."""
     both = first, second
     measured = all("measured" in data for data in both)
-    time: Callable[[dict[str, Any]], float] = time_of if measured else lambda task: float(task["cost"])
+    time: Callable[[dict[str, Any]], float] = task_microseconds if measured else lambda task: float(task["cost"])
     names = [data["function"]["name"] for data in both]
     return {
         "comparison": True,
@@ -100,8 +102,13 @@ def _facts_of_report(data: dict[str, Any]) -> tuple[Any, ...]:
     plan, memory = data["plan"], data["memory"]
     arguments = ", ".join(f"{a['name']} {a['type']}" for a in data["arguments"])
     tasks = sum("parent" not in task for task in data["tasks"])
-    measured = duration(data["measured"]) if "measured" in data else "-"
-    times = duration(data["predicted"]), measured, size(memory["arena"]), size(memory["bound"])
+    measured = duration_as_text(data["measured"]) if "measured" in data else "-"
+    times = (
+        duration_as_text(data["predicted"]),
+        measured,
+        byte_count_as_text(memory["arena"]),
+        byte_count_as_text(memory["bound"]),
+    )
     return data["device"]["name"], arguments, data["nodes"], tasks, plan["streams"], plan["waits"], *times
 
 
@@ -159,5 +166,5 @@ def _fusion_cuts(both: tuple[dict[str, Any], dict[str, Any]]) -> list[list[Any]]
     return [[rule, counts[0].count(rule), counts[1].count(rule)] for rule in dict.fromkeys(counts[0] + counts[1])]
 
 
-def _time(microseconds: float | None) -> str:
-    return "-" if microseconds is None else duration(microseconds)
+def _duration_or_dash(microseconds: float | None) -> str:
+    return "-" if microseconds is None else duration_as_text(microseconds)

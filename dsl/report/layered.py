@@ -12,7 +12,7 @@ from collections.abc import Sequence
 SWEEPS = 4
 
 
-def layered(above: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
+def layered_node_positions(above: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
     """x and layer of each node. above[i]: the nodes that node i takes, all of smaller numbers.
 
     >>> layered([[], [], [0, 1]])

@@ -17,7 +17,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 
 
-def page(every: Sequence[dict[str, Any]]) -> str:
+def html_page_of_reports(every: Sequence[dict[str, Any]]) -> str:
     """The page of the data of one report or several, of which it shows one at a time.
 
     >>> page([report.data]).startswith("<!doctype html>")  # doctest: +SKIP

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .text import duration, shortened, size
+from .text import byte_count_as_text, duration_as_text, text_shortened_to
 
 MOST = 5
 TINY = 20.0  # microseconds, below which launching is what takes the time
 Remark = tuple[float, str, list[int]]  # how much it matters, the sentence, the tasks that it is about
 
 
-def remarks(data: dict[str, Any]) -> list[dict[str, Any]]:
+def remarks_about_report(data: dict[str, Any]) -> list[dict[str, Any]]:
     """At most five, what matters most first: `text`, and the `tasks` to look at."""
     tasks = [task for task in data["tasks"] if "parent" not in task]
     found: list[Remark] = []
@@ -26,29 +26,33 @@ def remarks(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"text": text, "tasks": about} for _, text, about in kept[:MOST]]
 
 
-def time_of(task: dict[str, Any]) -> float:
+def task_microseconds(task: dict[str, Any]) -> float:
     """Microseconds as measured, else as predicted."""
     return float(task["cost"] if task["measured"] is None else task["measured"])
 
 
-def _line(data: dict[str, Any], path: int) -> str:
+def _user_line_of_path(data: dict[str, Any], path: int) -> str:
     file, line, *_ = data["paths"][path][-1]
     return f"{data['files'][file]['name'].rpartition('/')[2]}:{line}"
 
 
-def _heaviest(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_heaviest_task(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """One task takes most of the time."""
-    total = sum(map(time_of, tasks))
-    top = max(range(len(tasks)), key=lambda i: time_of(tasks[i]))
-    share = time_of(tasks[top]) / total if total else 0.0
+    total = sum(map(task_microseconds, tasks))
+    top = max(range(len(tasks)), key=lambda i: task_microseconds(tasks[i]))
+    share = task_microseconds(tasks[top]) / total if total else 0.0
     if len(tasks) > 2 and share > 0.3:
-        where = f" ({_line(data, tasks[top]['paths'][0])})" if tasks[top]["paths"] else ""
-        yield share, f"t{top}{where} takes {share:.0%} of all tasks' time, {duration(time_of(tasks[top]))}", [top]
+        where = f" ({_user_line_of_path(data, tasks[top]['paths'][0])})" if tasks[top]["paths"] else ""
+        yield (
+            share,
+            f"t{top}{where} takes {share:.0%} of all tasks' time, {duration_as_text(task_microseconds(tasks[top]))}",
+            [top],
+        )
 
 
-def _many_from_one_line(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_line_of_many_tasks(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """One line becomes many small kernels."""
-    total = sum(map(time_of, tasks))
+    total = sum(map(task_microseconds, tasks))
     lines: dict[tuple[int, int], set[int]] = {}
     for number, task in enumerate(tasks):
         inner = {tuple(data["paths"][path][-1][:2]) for path in task["paths"]}
@@ -56,7 +60,7 @@ def _many_from_one_line(data: dict[str, Any], tasks: list[dict[str, Any]]) -> It
             lines.setdefault(inner.pop(), set()).add(number)
     for (file, line), about in lines.items():
         if len(about) >= 8 and 0.2 * len(tasks) < len(about) < len(tasks):  # all of them would say nothing
-            share = sum(time_of(tasks[i]) for i in about) / total if total else 0.0
+            share = sum(task_microseconds(tasks[i]) for i in about) / total if total else 0.0
             name = data["files"][file]["name"].rpartition("/")[2]
             yield (
                 0.2 + len(about) / len(tasks) / 2,
@@ -65,22 +69,26 @@ def _many_from_one_line(data: dict[str, Any], tasks: list[dict[str, Any]]) -> It
             )
 
 
-def _wrong_predictions(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_wrong_predictions(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """Tasks that matter take far longer, or less, than predicted."""
     known = [i for i, task in enumerate(tasks) if task["measured"] is not None and task["cost"] > 0]
-    total = sum(time_of(tasks[i]) for i in known)
-    heavy = [i for i in sorted(known, key=lambda i: -time_of(tasks[i])) if time_of(tasks[i]) > max(0.04 * total, TINY)]
-    ratio = {i: time_of(tasks[i]) / tasks[i]["cost"] for i in heavy}
+    total = sum(task_microseconds(tasks[i]) for i in known)
+    heavy = [
+        i
+        for i in sorted(known, key=lambda i: -task_microseconds(tasks[i]))
+        if task_microseconds(tasks[i]) > max(0.04 * total, TINY)
+    ]
+    ratio = {i: task_microseconds(tasks[i]) / tasks[i]["cost"] for i in heavy}
     slow, fast = [i for i in heavy if ratio[i] > 3], [i for i in heavy if ratio[i] < 1 / 3]
     for about, words in ((slow, "times as long as predicted"), (fast, "times less than predicted")):
         if about:
             most = max(max(ratio[i], 1 / ratio[i]) for i in about)
             names = ", ".join(f"t{i}" for i in about[:4]) + (", ..." if len(about) > 4 else "")
-            share = sum(time_of(tasks[i]) for i in about) / total
+            share = sum(task_microseconds(tasks[i]) for i in about) / total
             yield 0.5 * share, f"{names} took up to {most:.1f} {words}, {share:.0%} of the time in all", about
 
 
-def _idle_streams(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_idle_streams(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """Streams that mostly wait: what runs side by side is little."""
     end = max(task["end"] for task in tasks)
     streams = data["plan"]["streams"]
@@ -94,7 +102,7 @@ def _idle_streams(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator
             )
 
 
-def _blocked_fusion(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_blocked_fusion(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """A limit, not the data, keeps kernels apart."""
     words = {
         "long rows": "a reduction is not fused with what follows it",
@@ -110,7 +118,7 @@ def _blocked_fusion(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterat
             yield 0.2 + 0.02 * len(cuts), f"{text}{times}: {cuts[0]['text']}", about
 
 
-def _wider_than_arguments(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_promotion_to_wide_dtypes(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """float64 where all arrays that came in are narrower."""
     given = " ".join(argument["type"] for argument in data["arguments"])
     drawn = next((p for p in data["passes"] if "types" in p), None)
@@ -118,39 +126,48 @@ def _wider_than_arguments(data: dict[str, Any], tasks: list[dict[str, Any]]) -> 
         return
     for i, kind in enumerate(drawn["types"]):
         if kind.startswith("float64[") and not kind.startswith("float64[]") and drawn["paths"][i]:
-            at = _line(data, drawn["paths"][i][0])
+            at = _user_line_of_path(data, drawn["paths"][i][0])
             yield 0.6, f"{at} computes in float64 ({kind}), though the arguments are narrower: twice the bytes", []
             return
 
 
-def _arena_above_bound(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remark_on_arena_above_bound(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     memory = data["memory"]
     if memory["bound"] and memory["arena"] > 1.05 * memory["bound"]:
         ratio = memory["arena"] / memory["bound"] - 1
-        yield 0.2, f"the arena is {ratio:.0%} above the least possible, {size(memory['bound'])}", []
+        yield 0.2, f"the arena is {ratio:.0%} above the least possible, {byte_count_as_text(memory['bound'])}", []
 
 
-def _far_from_the_limit(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
+def _remarks_on_tasks_far_from_limit(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """A kernel that matters is far from what memory and arithmetic allow."""
-    total = sum(map(time_of, tasks))
-    for i in sorted(range(len(tasks)), key=lambda i: -time_of(tasks[i]))[:5]:
+    total = sum(map(task_microseconds, tasks))
+    for i in sorted(range(len(tasks)), key=lambda i: -task_microseconds(tasks[i]))[:5]:
         task = tasks[i]
-        if task["kind"] != "kernel" or task["measured"] is None or time_of(task) < 0.1 * total or time_of(task) < TINY:
+        if (
+            task["kind"] != "kernel"
+            or task["measured"] is None
+            or task_microseconds(task) < 0.1 * total
+            or task_microseconds(task) < TINY
+        ):
             continue
         least = max(task["bytes"] / data["device"]["bandwidth"], task["flops"] / data["device"]["flops"])
-        if least < 0.15 * time_of(task):
-            share = least / time_of(task)
-            name = shortened(task["label"], 40)
-            yield 0.4 * time_of(task) / total, f"t{i} ({name}) runs at {share:.0%} of what the device allows", [i]
+        if least < 0.15 * task_microseconds(task):
+            share = least / task_microseconds(task)
+            name = text_shortened_to(task["label"], 40)
+            yield (
+                0.4 * task_microseconds(task) / total,
+                f"t{i} ({name}) runs at {share:.0%} of what the device allows",
+                [i],
+            )
 
 
 RULES = (
-    _heaviest,
-    _many_from_one_line,
-    _wrong_predictions,
-    _idle_streams,
-    _blocked_fusion,
-    _wider_than_arguments,
-    _arena_above_bound,
-    _far_from_the_limit,
+    _remark_on_heaviest_task,
+    _remark_on_line_of_many_tasks,
+    _remarks_on_wrong_predictions,
+    _remark_on_idle_streams,
+    _remarks_on_blocked_fusion,
+    _remarks_on_promotion_to_wide_dtypes,
+    _remark_on_arena_above_bound,
+    _remarks_on_tasks_far_from_limit,
 )

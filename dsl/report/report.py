@@ -11,9 +11,9 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from .page import page
-from .svg import MemoryBlock, TaskBar, folded, image, schedule_svg
-from .text import duration, size
+from .page import html_page_of_reports
+from .svg import MemoryBlock, TaskBar, html_details_element, schedule_svg, svg_as_image_element
+from .text import byte_count_as_text, duration_as_text
 
 LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
 
@@ -31,7 +31,7 @@ class Report:
 
     def page(self) -> str:
         """One HTML file that needs nothing else, as text."""
-        return page([self.data])
+        return html_page_of_reports([self.data])
 
     def json(self) -> str:
         """The data as JSON."""
@@ -47,7 +47,9 @@ class Report:
         Returns the file, which is yours to keep."""
         shell = sys.modules.get("IPython")
         if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
-            shell.display.display({"text/plain": str(self), "text/html": self._html(opened=True)}, raw=True)
+            shell.display.display(
+                {"text/plain": str(self), "text/html": self._html_for_notebook(opened=True)}, raw=True
+            )
             return None
         handle, name = tempfile.mkstemp(prefix=f"kernelgraph-{self.data['function']['name'][:40]}-", suffix=".html")
         os.close(handle)
@@ -60,22 +62,23 @@ class Report:
         data, memory = self.data, self.data["memory"]
         tasks = sum("parent" not in task for task in data["tasks"])
         arguments = ", ".join(f"{a['name']}: {a['type']}" for a in data["arguments"])
-        times = f"predicted {duration(data['predicted'])}"
+        times = f"predicted {duration_as_text(data['predicted'])}"
         if "measured" in data:
-            times += f", measured {duration(data['measured'])}"
+            times += f", measured {duration_as_text(data['measured'])}"
         lines = [
             f"{data['function']['name']}({arguments}) on {data['device']['name']}",
             f"{data['nodes']} nodes, {tasks} tasks on {data['plan']['streams']} streams; {times}",
-            f"arena {size(memory['arena'])}, of which {size(memory['bound'])} are the least possible",
+            f"arena {byte_count_as_text(memory['arena'])}, "
+            f"of which {byte_count_as_text(memory['bound'])} are the least possible",
         ]
         return "\n".join([*lines, *(f"- {remark['text']}" for remark in data["remarks"])])
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._html()}
+        return {"text/plain": str(self), "text/html": self._html_for_notebook()}
 
-    def _html(self, opened: bool = False) -> str:
+    def _html_for_notebook(self, opened: bool = False) -> str:
         """In a notebook: the text; a picture of the schedule and the memory, which stays where the notebook is not
         trusted; and the page in a frame of its own, folded unless `opened`."""
         data = self.data
@@ -87,7 +90,7 @@ class Report:
             if buffer["offset"] is not None and users:
                 start, end = min(task["start"] for task in users), max(task["end"] for task in users)
                 blocks.append(MemoryBlock(buffer["offset"], buffer["bytes"], start, end))
-        html = folded("report", str(self)) + image(schedule_svg(bars, blocks), str(self))
+        html = html_details_element("report", str(self)) + svg_as_image_element(schedule_svg(bars, blocks), str(self))
         whole = self.page()
         if len(whole) <= LARGEST_FRAME:
             source = base64.b64encode(whole.encode()).decode()

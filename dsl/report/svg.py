@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from .text import duration, shortened, size
+from .text import byte_count_as_text, duration_as_text, text_shortened_to
 
 WIDTH, LEFT, ROW, MEMORY = 860, 70, 18, 90
 MOST_HEIGHT = 20 * ROW  # of all streams: rows of more are lower, and have no text
@@ -56,41 +56,43 @@ def schedule_svg(bars: Sequence[TaskBar], blocks: Sequence[MemoryBlock] = ()) ->
     for bar in sorted(bars, key=lambda b: b.start - b.end)[:MOST_BARS]:
         x, w = LEFT + bar.start * across, max(0.5, (bar.end - bar.start) * across)
         y = bar.stream * row + row / 9
-        shapes.append(_box(x, y, w, row * 7 / 9))
+        shapes.append(_svg_rectangle_path(x, y, w, row * 7 / 9))
         if w > 40 and row == ROW:
-            text = escape(shortened(bar.name, int(w / 7)))
+            text = escape(text_shortened_to(bar.name, int(w / 7)))
             names.append(f'<text x="{x + 3:.1f}" y="{y + 11:.0f}" fill="#fff">{text}</text>')
     parts += [f'<path fill="#3b74c4" d="{"".join(shapes)}"/>', *names[:MOST_NAMES]]
     parts.append(f'<text x="{LEFT}" y="{below:.0f}" fill="#68707a">0</text>')
-    parts.append(f'<text x="{WIDTH - 8}" y="{below:.0f}" fill="#68707a" text-anchor="end">{duration(end)}</text>')
+    parts.append(
+        f'<text x="{WIDTH - 8}" y="{below:.0f}" fill="#68707a" text-anchor="end">{duration_as_text(end)}</text>'
+    )
     arena = max((block.offset + block.nbytes for block in blocks), default=0)
     if arena:
         top = below + 10
-        parts.append(f'<text x="4" y="{top + 10:.0f}" fill="#68707a">{size(arena)}</text>')
+        parts.append(f'<text x="4" y="{top + 10:.0f}" fill="#68707a">{byte_count_as_text(arena)}</text>')
         colours: list[list[str]] = [[] for _ in FILLS]
         for i, block in enumerate(sorted(blocks, key=lambda b: -b.nbytes)[:MOST_BARS]):
             x, w = LEFT + block.start * across, max(0.5, (block.end - block.start) * across)
             h = max(0.5, block.nbytes / arena * MEMORY - 0.5)
             at = top + MEMORY * (1 - (block.offset + block.nbytes) / arena)
-            colours[i % len(FILLS)].append(_box(x, at, w, h))
+            colours[i % len(FILLS)].append(_svg_rectangle_path(x, at, w, h))
         for fill, boxes in zip(FILLS, colours, strict=True):
             if boxes:
                 parts.append(f'<path fill="{fill}" opacity=".75" d="{"".join(boxes)}"/>')
     return "".join([*parts, "</svg>"])
 
 
-def _box(x: float, y: float, w: float, h: float) -> str:
+def _svg_rectangle_path(x: float, y: float, w: float, h: float) -> str:
     """A rectangle, in the letters of a path: a quarter of an element of its own."""
     x_, y_, w_, h_ = (f"{number:.1f}".removesuffix(".0") for number in (x, y, w, h))
     return f"M{x_} {y_}h{w_}v{h_}h-{w_}z"
 
 
-def image(svg: str, words: str) -> str:
+def svg_as_image_element(svg: str, words: str) -> str:
     """The picture as an element that any notebook keeps. words: what stands for it where it cannot be shown."""
     packed = base64.b64encode(svg.encode()).decode()
     return f'<img src="data:image/svg+xml;base64,{packed}" alt="{escape(words)}" style="max-width:100%">'
 
 
-def folded(head: str, text: str) -> str:
+def html_details_element(head: str, text: str) -> str:
     """A line, and below it, when it is opened, a text."""
     return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def duration(microseconds: float) -> str:
+def duration_as_text(microseconds: float) -> str:
     """`3.2 us`, `1.5 ms` or `2 s`: three digits.
 
     >>> duration(0.1234), duration(1520), duration(2e6)
@@ -15,7 +15,7 @@ def duration(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
-def size(nbytes: float) -> str:
+def byte_count_as_text(nbytes: float) -> str:
     """`512 B`, `1.5 KiB`, `20 MiB`: three digits.
 
     >>> size(512), size(1536), size(20 << 20)
@@ -27,6 +27,6 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def shortened(text: str, most: int) -> str:
+def text_shortened_to(text: str, most: int) -> str:
     """The text, or so much of it that it fits with an ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"

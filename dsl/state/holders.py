@@ -49,7 +49,7 @@ def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
     return found
 
 
-def names_in(value: Any) -> dict[str, Any]:
+def attributes_by_name(value: Any) -> dict[str, Any]:
     """The attributes of an object that are in no slot."""
     try:
         found: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -66,10 +66,10 @@ def is_object_holder(kind: type) -> bool:
         return False
     if any(hasattr(kind, name) for name in _ARRAYS) or isinstance(kind, EnumMeta):
         return False
-    return is_plain_object(kind) or _is_slotted(kind)
+    return is_plain_object(kind) or _is_class_with_slots(kind)
 
 
-def _is_slotted(kind: type) -> bool:
+def _is_class_with_slots(kind: type) -> bool:
     """Whether all that instances hold is in slots, and in a `__dict__`."""
     if getattr(kind, "__new__", None) is not object.__new__ or issubclass(kind, type):
         return False
@@ -80,7 +80,7 @@ def _is_slotted(kind: type) -> bool:
     return kind.__basicsize__ <= object.__basicsize__ + 8 * (words + more) and (bool(words) or bool(more))
 
 
-def held_in(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
+def names_and_values_of_holder(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
     """The names and values that a holder holds; no names of a list. None for what is no holder."""
     kind = type(value)
     if kind is list:
@@ -89,17 +89,17 @@ def held_in(value: Any) -> tuple[tuple[Hashable, ...], list[Any]] | None:
         return tuple(value), [*value.values()]
     if not is_object_holder(kind):
         return None
-    return attributes_in(value)
+    return names_and_attributes_of_object(value)
 
 
-def attributes_in(value: Any) -> tuple[tuple[Hashable, ...], list[Any]]:
+def names_and_attributes_of_object(value: Any) -> tuple[tuple[Hashable, ...], list[Any]]:
     """The names and values of an object's attributes; slots come first."""
     found = {}
     for name, member in slots_of(type(value)).items():
         held = slot_value(member, value)
         if held is not ABSENT:
             found[name] = held
-    found |= names_in(value)
+    found |= attributes_by_name(value)
     return tuple(found), [*found.values()]
 
 
@@ -111,7 +111,7 @@ def slot_value(member: MemberDescriptorType, value: Any) -> Any:
         return ABSENT
 
 
-def open_value(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
+def open_argument_value(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
     """The structure of `value`; its leaves and holders are appended, each once.
 
     known: for the identity of each holder and array what stands where it is met again."""
@@ -119,22 +119,22 @@ def open_value(value: Any, leaves: list[Any], holders: list[Any], known: dict[in
     if (place := known.get(id(value))) is not None:
         return place
     if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Tree(kind, (), tuple([open_value(v, leaves, holders, known) for v in tuple.__iter__(value)]))
+        return Tree(kind, (), tuple([open_argument_value(v, leaves, holders, known) for v in tuple.__iter__(value)]))
     if kind is np.ndarray or kind is Array:
         known[id(value)] = Tree(SameLeaf, (len(leaves),))
         leaves.append(value)
         return LEAF
-    held = held_in(value)
+    held = names_and_values_of_holder(value)
     if held is None:
         leaves.append(value)
         return LEAF
     known[id(value)] = Tree(SameHolder, (len(holders),))
     holders.append(value)
     names, values = held
-    return Tree(kind, names, tuple([open_value(v, leaves, holders, known) for v in values]))
+    return Tree(kind, names, tuple([open_argument_value(v, leaves, holders, known) for v in values]))
 
 
-def assemble(
+def rebuild_opened_argument(
     tree: Tree,
     leaves: Iterator[Any],
     blank: Callable[[type], Any],
@@ -144,7 +144,7 @@ def assemble(
 ) -> Any:
     """The structure with these leaves. blank: makes an empty holder of a kind. lift: gives what stands for a class.
 
-    given, holders: get the leaves and the holders, in the order of `open_value`."""
+    given, holders: get the leaves and the holders, in the order of `open_argument_value`."""
     kind = tree.kind
     if kind is None:
         given.append(next(leaves))
@@ -154,15 +154,20 @@ def assemble(
     if kind is SameLeaf:
         return given[tree.names[0]]  # type: ignore[call-overload]
     if issubclass(kind, tuple):
-        parts = [assemble(child, leaves, blank, lift, given, holders) for child in tree.children]
+        parts = [rebuild_opened_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
         return tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts)
     found = blank(kind)
     holders.append(found)
-    fill(kind, found, tree.names, [assemble(child, leaves, blank, lift, given, holders) for child in tree.children])
+    fill_empty_holder(
+        kind,
+        found,
+        tree.names,
+        [rebuild_opened_argument(child, leaves, blank, lift, given, holders) for child in tree.children],
+    )
     return found
 
 
-def fill(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
+def fill_empty_holder(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
     """Puts names and values into an empty holder, past methods of its class."""
     if kind is list:
         holder.extend(values)
@@ -170,7 +175,7 @@ def fill(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[An
         holder.update(zip(names, values, strict=True))
     else:
         slots = slots_of(kind)
-        held = names_in(holder)
+        held = attributes_by_name(holder)
         for name, value in zip(names, values, strict=True):
             if name in slots:
                 slots[str(name)].__set__(holder, value)

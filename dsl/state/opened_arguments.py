@@ -13,7 +13,7 @@ from ..core.pytree import Tree
 from ..environment.environment import Environment
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
-from .holders import assemble, attributes_in
+from .holders import names_and_attributes_of_object, rebuild_opened_argument
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
@@ -31,7 +31,8 @@ class HolderDifference:
 
 
 class OpenedArguments:
-    """holders: what stands for each list, dict and object among the arguments, in the order of `open_value`."""
+    """holders: what stands for each list, dict and object among the arguments, in the order of
+    `open_argument_value`."""
 
     def __init__(self, world: Environment, tree: Tree, leaves: Sequence[Any]) -> None:
         """leaves: what stands for those of the tree."""
@@ -40,16 +41,19 @@ class OpenedArguments:
         rest = iter(leaves)
         given: list[Any] = []
         positional, named = (
-            [assemble(child, rest, self._blank, world.proxy_of, given, self.holders) for child in part.children]
+            [
+                rebuild_opened_argument(child, rest, self._make_empty_holder, world.proxy_of, given, self.holders)
+                for child in part.children
+            ]
             for part in tree.children
         )
         self.args, self.options = positional, dict(zip(map(str, tree.children[1].names), named, strict=True))
         self.kinds: tuple[type, ...] = tuple(world.original_value(type(x)) for x in self.holders)
-        self._before = [held_by(x) for x in self.holders]
+        self._before = [contents_of_holder(x) for x in self.holders]
         self._types = [type(x) for x in self.holders]
         self.numbers = {id(x): i for i, x in enumerate(self.holders)}
 
-    def _blank(self, kind: type) -> Any:
+    def _make_empty_holder(self, kind: type) -> Any:
         """An empty holder of a kind; objects are of the class that stands for the user's."""
         if not is_user_class(kind) and kind.__module__ not in ("types", "argparse") and issubclass(kind, (list, dict)):
             return kind()
@@ -70,37 +74,38 @@ class OpenedArguments:
                     "a new one",
                     self._world.line_of_assignment("__class__") or None,
                 )
-            now_names, now = held_by(found)
+            now_names, now = contents_of_holder(found)
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
             if not same or now_names != names:
                 yield _holder_difference(number, type(found) is list, (names, values), (now_names, now))
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
-        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in held_by(x)[1])]
+        values = [*self.args, *self.options.values(), *(v for x in self.holders for v in contents_of_holder(x)[1])]
         return (id(root_of_view(v)) for v in _values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one, or an array that was assigned to, at any depth."""
         found = {*changed}
-        inside = [[*_values_and_tuple_items(held_by(x)[1])] for x in self.holders]
+        inside = [[*_values_and_tuple_items(contents_of_holder(x)[1])] for x in self.holders]
         while True:
             more = {
                 i
                 for i, values in enumerate(inside)
-                if i not in found and any(self.numbers.get(id(v)) in found or _is_assigned(v, assigned) for v in values)
+                if i not in found
+                and any(self.numbers.get(id(v)) in found or _is_part_of_assigned_argument(v, assigned) for v in values)
             }
             if not more:
                 return found
             found |= more
 
 
-def held_by(holder: Any) -> Held:
+def contents_of_holder(holder: Any) -> Held:
     """What a stand-in holds."""
     kind = type(holder)
     if kind is list:
         return (), [*holder]
-    return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else attributes_in(holder)
+    return (tuple(holder), [*holder.values()]) if isinstance(holder, dict) else names_and_attributes_of_object(holder)
 
 
 def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> HolderDifference:
@@ -127,7 +132,7 @@ def _values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
             yield value
 
 
-def _is_assigned(value: Any, assigned: dict[int, Any]) -> bool:
+def _is_part_of_assigned_argument(value: Any, assigned: dict[int, Any]) -> bool:
     return (
         isinstance(value, Tracer) and type(root_of_view(value)._owner) is int and root_of_view(value)._owner in assigned
     )

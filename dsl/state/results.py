@@ -49,22 +49,22 @@ class ResultLocations:
         if id(leaf) in self._arrays:
             return "array", self._arrays[id(leaf)][1]
         if type(leaf) is TracedNumber:
-            return self._number(leaf)
+            return self._location_of_number(leaf)
         if (
             isinstance(leaf, Tracer)
             and leaf._owner in trace.assigned
-            and _is_whole(own := unwrap_contiguous_view(leaf), trace)
+            and _is_assigned_argument_itself(own := unwrap_contiguous_view(leaf), trace)
         ):
             return "argument", own._owner
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
-            return self._output(leaf)
+            return self._location_of_output(leaf)
         return returned_object(trace, leaf)
 
-    def _number(self, number: TracedNumber) -> Place:
+    def _location_of_number(self, number: TracedNumber) -> Place:
         self.numbers.append(number._name)
         return "number", len(self.numbers) - 1
 
-    def _output(self, array: Any) -> Place:
+    def _location_of_output(self, array: Any) -> Place:
         self.outputs.append(to_traced_array(array)._value)
         return "array", len(self.outputs) - 1
 
@@ -85,9 +85,9 @@ class ResultLocations:
                 if difference.whole and id(value) in before:
                     put.append((name, LEAF, (("old", before[id(value)]),)))
                 else:
-                    put.append((name, *self._stored(value, opened, label)))
+                    put.append((name, *self._locations_in_stored_value(value, opened, label)))
             found.append(HolderChange(difference.holder, difference.whole, difference.removed, tuple(put)))
-        self._check_apart(opened)
+        self._check_stored_arrays_not_aliased(opened)
         return StateChanges(
             self._trace.leaves - len(opened.kinds) - 1,
             opened.kinds,
@@ -104,7 +104,9 @@ class ResultLocations:
         found: dict[int, Place] = {id(opened.holders[i]): ("holder", i) for i in touched}
         return found | {number: ("made", place) for number, (_, place) in self._made.items()}
 
-    def _stored(self, value: Any, opened: OpenedArguments, label: str) -> tuple[Tree, tuple[Place, ...]]:
+    def _locations_in_stored_value(
+        self, value: Any, opened: OpenedArguments, label: str
+    ) -> tuple[Tree, tuple[Place, ...]]:
         """A value that is put into a holder."""
         if id(value) in opened.numbers:
             return LEAF, (("holder", opened.numbers[id(value)]),)
@@ -115,19 +117,21 @@ class ResultLocations:
         if own is not None:
             return LEAF, (("static", own),)
         parts: list[Any] = []
-        tree = flatten(value, parts, results=True, stop=_is_no_tuple)
+        tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
         if tree == LEAF:
-            place = self._stored_leaf(value, label)
+            place = self._location_of_stored_leaf(value, label)
             if place[0] != "fresh":
                 return LEAF, (place,)
             found: tuple[Tree, tuple[Place, ...]] = (LEAF, (place,))
         else:
             if id(value) in self._making:
-                raise TraceError(f"what is assigned to {label} holds itself; return it instead", self._line())
+                raise TraceError(
+                    f"what is assigned to {label} holds itself; return it instead", self._user_line_of_array()
+                )
             self._making.add(id(value))
             places: list[Place] = []
             for part in parts:
-                inner, its = self._stored(part, opened, label)
+                inner, its = self._locations_in_stored_value(part, opened, label)
                 assert inner == LEAF
                 places += its
             found = (tree, tuple(places))
@@ -135,20 +139,20 @@ class ResultLocations:
         self._made[id(value)] = (value, len(self.made) - 1)
         return LEAF, (("made", len(self.made) - 1),)
 
-    def _stored_leaf(self, leaf: Any, label: str) -> Place:
+    def _location_of_stored_leaf(self, leaf: Any, label: str) -> Place:
         leaf = to_traced_array(leaf) if type(leaf) in SPECIAL else leaf
         if isinstance(leaf, LoopSymbolBase):
             leaf.refuse()
         if type(leaf) is TracedNumber:
-            return self._number(leaf)
+            return self._location_of_number(leaf)
         if isinstance(leaf, Tracer):
-            return self._stored_array(leaf, label)
+            return self._location_of_stored_array(leaf, label)
         if isinstance(leaf, (np.ndarray, np.generic, Array)):
             real = leaf if self._trace.world is None else self._trace.world.original_value(leaf)
             return ("fresh" if real is leaf and type(leaf) is np.ndarray else "static"), real
-        return returned_object(self._trace, leaf, f"{label} becomes", self._line())
+        return returned_object(self._trace, leaf, f"{label} becomes", self._user_line_of_array())
 
-    def _stored_array(self, array: Tracer, label: str) -> Place:
+    def _location_of_stored_array(self, array: Tracer, label: str) -> Place:
         """Where an array that is stored is found: an argument itself, or an output that nobody else has."""
         trace = self._trace
         known = self._arrays.get(id(array))
@@ -174,24 +178,24 @@ class ResultLocations:
                 raise TraceError(
                     f"{label} becomes a view of {what}, which NumPy would let share its memory with that in later "
                     "calls; write .copy() behind what is assigned",
-                    self._line(array),
+                    self._user_line_of_array(array),
                 )
-        place = self._output(array)
+        place = self._location_of_output(array)
         self._arrays[id(array)] = (array, place[1])
         if array._owner == SCALAR:
             self.scalars.add(place[1])
         elif trace.possible_aliases(root):
             self.shared.add(place[1])
-            self._linked.append((root, label, self._line(array)))
+            self._linked.append((root, label, self._user_line_of_array(array)))
         return place
 
-    def _line(self, array: Tracer | None = None) -> str | None:
+    def _user_line_of_array(self, array: Tracer | None = None) -> str | None:
         """The user's line that assigns what is being stored, or else that has made an array."""
         world = self._trace.world
         found = "" if world is None else world.line_of_assignment(self._name)
         return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
 
-    def _check_apart(self, opened: OpenedArguments) -> None:
+    def _check_stored_arrays_not_aliased(self, opened: OpenedArguments) -> None:
         """Raises TraceError where what is stored may be another array that the arguments hold, as a value decided."""
         if not self._linked:
             return
@@ -205,10 +209,10 @@ class ResultLocations:
                 )
 
 
-def _is_no_tuple(value: Any) -> bool:
+def _is_container_with_identity(value: Any) -> bool:
     return not isinstance(value, tuple)
 
 
-def _is_whole(x: Tracer, trace: Trace) -> bool:
+def _is_assigned_argument_itself(x: Tracer, trace: Trace) -> bool:
     """Whether it is an argument that was assigned to, and no view of one."""
     return x._parent is None and x._owner in trace.assigned

@@ -13,7 +13,7 @@ from .holders import slots_of
 Constant = Callable[[Any], str]  # a name for a value that the lines use
 
 
-def writes_of(change: HolderChange, kind: type, holder: str, constant: Constant) -> Iterator[str]:
+def source_lines_of_state_change(change: HolderChange, kind: type, holder: str, constant: Constant) -> Iterator[str]:
     """Lines that carry out a change. holder: its name; value number i is in `{holder}_{i}`."""
     values = [f"{holder}_{i}" for i in range(len(change.put))]
     if kind is list:
@@ -35,29 +35,29 @@ def writes_of(change: HolderChange, kind: type, holder: str, constant: Constant)
         if name in slots:
             yield f"{constant(slots[str(name)].__delete__)}({holder})"
         else:
-            yield f"del {items}[{_key_expression(name, constant)}]"
+            yield f"del {items}[{_dict_key_expression(name, constant)}]"
     for (name, *_), value in zip(change.put, values, strict=True):
         if name in slots:
             yield f"{constant(slots[str(name)].__set__)}({holder}, {value})"
         else:
-            yield f"{items}[{_key_expression(name, constant)}] = {value}"
+            yield f"{items}[{_dict_key_expression(name, constant)}] = {value}"
 
 
-def old_value(kind: type, holder: str, name: Hashable, constant: Constant) -> str:
+def old_value_expression(kind: type, holder: str, name: Hashable, constant: Constant) -> str:
     """An expression for what a holder holds."""
     if kind is list or issubclass(kind, dict):
-        return f"{holder}[{_key_expression(name, constant)}]"
+        return f"{holder}[{_dict_key_expression(name, constant)}]"
     slots = slots_of(kind)
     if name in slots:
         return f"{constant(slots[str(name)].__get__)}({holder})"
-    return f"{holder}.__dict__[{_key_expression(name, constant)}]"
+    return f"{holder}.__dict__[{_dict_key_expression(name, constant)}]"
 
 
-def _key_expression(name: Hashable, constant: Constant) -> str:
+def _dict_key_expression(name: Hashable, constant: Constant) -> str:
     return repr(name) if type(name) in (str, int) else constant(name)
 
 
-def watched_objects(guards: GuardSet) -> frozenset[int]:
+def objects_watched_by_guards(guards: GuardSet) -> frozenset[int]:
     """The identities of what the trace has read by other ways than its arguments."""
     found: set[int] = set()
     todo = [row.value for row in guards.rows]

@@ -1,4 +1,4 @@
-"""A trace in progress: the stand-ins, NumPy's protocols, operands, and who sees whose memory.
+"""A trace in progress: tracers (which stand for arrays), NumPy's protocols, operands, and views of memory.
 
 In reading order: tracer, trace, dispatch, operands, number_kinds, items, concrete_values, numpy_fallback,
 memory_layout, view_rules, aliasing, subgraph.

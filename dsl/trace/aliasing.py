@@ -115,7 +115,7 @@ class ReshapeView:
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         if not self.is_view_of(base.type):
             seen = self.apply(builder, base)
-            return whole_part(builder.reshape(update_part(builder, seen, part), base.shape))
+            return part_of_whole_array(builder.reshape(assign_part_of_array(builder, seen, part), base.shape))
         value, starts, steps = part
         long = iter([axis for axis, n in enumerate(self.shape) if n != 1])
         places = [None if n == 1 else next(long) for n in base.shape]
@@ -235,12 +235,12 @@ class ComplexPartView:
         return getattr(a, self.name)  # type: ignore[no-any-return]
 
 
-def whole_part(value: Value) -> Part:
+def part_of_whole_array(value: Value) -> Part:
     """The whole of an array, as a part of it."""
     return value, (0,) * len(value.shape), (1,) * len(value.shape)
 
 
-def update_part(builder: GraphBuilder, base: Value, part: Part) -> Value:
+def assign_part_of_array(builder: GraphBuilder, base: Value, part: Part) -> Value:
     """The base with a part of it replaced."""
     value, starts, steps = part
     all_ = value.shape == base.shape and not any(starts) and all(t == 1 for t in steps)
@@ -320,10 +320,10 @@ def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tra
             f"write x = x.astype(np.{result.dtype}) first, or a new value"
         )
     builder = trace.builder
-    _check_writable(target)
+    _check_view_writable(target)
     value = builder.cast(result._value, target.dtype)
     if value.number == target._value.number or not result.size:
-        _note_written(target)
+        _note_argument_written(target)
         return target
     settle_reshapes(target)
     if target._owner == CAPTURED:
@@ -337,21 +337,21 @@ def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tra
         raise TraceError(
             "the body of a loop or branch cannot assign to an array from outside of it; pass it in, and return it"
         )
-    part = whole_part(value)
+    part = part_of_whole_array(value)
     root = target
     while root._parent is not None:
         step: Any = root._step
         part = step.part_of_base(builder, root._parent._value, part)
         root = root._parent
-    settle_reshapes(*_living_views(root))
+    settle_reshapes(*_living_views_of_array(root))
     trace.note_array_write(root)
-    root._held = update_part(builder, root._held, part)
+    root._held = assign_part_of_array(builder, root._held, part)
     if isinstance(root._owner, int):
         trace.assigned[root._owner] = root
     return target
 
 
-def _note_written(target: Tracer) -> None:
+def _note_argument_written(target: Tracer) -> None:
     """An argument that nothing changes in, although it is assigned to: NumPy refuses that of read-only memory too."""
     at = target
     while at._parent is not None and not _is_undecided_reshape(at):
@@ -360,7 +360,7 @@ def _note_written(target: Tracer) -> None:
         target._trace.assigned.setdefault(at._owner, at)
 
 
-def _check_writable(x: Tracer) -> None:
+def _check_view_writable(x: Tracer) -> None:
     at = x
     while at._parent is not None:
         reason = getattr(at._step, "read_only", None)
@@ -369,7 +369,7 @@ def _check_writable(x: Tracer) -> None:
         at = at._parent
 
 
-def _living_views(root: Tracer) -> list[Tracer]:
+def _living_views_of_array(root: Tracer) -> list[Tracer]:
     """The views of an array that are still there."""
     seen = [v for ref in root._views if (v := ref()) is not None and v._parent is not None]
     root._views = [weakref.ref(v) for v in seen]
@@ -419,12 +419,12 @@ def _decide_view_or_copy(x: Tracer) -> None:
     step, parent = x._step, x._parent
     assert parent is not None and isinstance(step, (ReshapeView, ContiguousView))
     if step.numpy_view(_numpy_stand_in(parent)) is None:
-        _detach_view(x)
+        _give_view_own_memory(x)
     else:
         x._step = replace(step, through=True)
 
 
-def flat_view(x: Tracer) -> Tracer:
+def flat_view_of_tracer(x: Tracer) -> Tracer:
     """`x.flat`, which looks at x however that lies in memory."""
     return view_of_tracer(x, ReshapeView((x.size,), True, True))
 
@@ -442,7 +442,7 @@ def reshape_in_place(x: Tracer, shape: Any) -> None:
     root = root_of_view(x)
     old = Tracer(x._trace, x._held, x._owner, x._parent, x._step, x._layout)
     old._depth = x._depth
-    for v in _living_views(root):
+    for v in _living_views_of_array(root):
         if v._parent is x:
             v._parent = old
     if root is x:
@@ -475,18 +475,18 @@ def unwrap_contiguous_view(x: Tracer) -> Tracer:
     return x
 
 
-def _detach_view(x: Tracer) -> None:
+def _give_view_own_memory(x: Tracer) -> None:
     """Give a view memory of its own, as it is now, and all that look at it."""
     _check_made_in_this_branch(x)
     root = root_of_view(x)
-    below = [v for v in _living_views(root) if v is not x and _is_view_of_tracer(v, x)]
+    below = [v for v in _living_views_of_array(root) if v is not x and _is_view_of_tracer(v, x)]
     x._held, x._layout = x._value, memory_layout_of(x)
     x._parent, x._step, x._owner = None, None, None
     for v in below:
         v._owner = None
     x._views = [weakref.ref(v) for v in below]
     gone = {id(v) for v in below}
-    root._views = [weakref.ref(v) for v in _living_views(root) if id(v) not in gone]
+    root._views = [weakref.ref(v) for v in _living_views_of_array(root) if id(v) not in gone]
     x._trace.register_array_owner(x)
 
 
@@ -535,7 +535,9 @@ def converted_for_assignment(value: Any, target: Tracer, way: Way) -> Value:
     return convert_for_element(target._trace, value, target.dtype, way)
 
 
-ATTRIBUTES.update(flat=flat_view, shape=reshape_in_place, part=lambda half, value: store_elements(half, value, CAST))
+ATTRIBUTES.update(
+    flat=flat_view_of_tracer, shape=reshape_in_place, part=lambda half, value: store_elements(half, value, CAST)
+)
 
 
 def unknown_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
@@ -543,17 +545,17 @@ def unknown_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
     return UnknownLayout()
 
 
-def own_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def results_as_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """The result of a function that gives copies, in memory of its own; what was given as `out` stays."""
     if type(result) is Tracer:
-        return _own_copy(key, result, args, options)
+        return _result_as_copy(key, result, args, options)
     if isinstance(result, (tuple, list)) and any(type(r) is Tracer for r in result):
-        found = [_own_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
+        found = [_result_as_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
         return result._make(found) if hasattr(result, "_make") else type(result)(found)
     return result
 
 
-def _own_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
+def _result_as_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
     if any(x is a for a in (*args[1:], *options.values())):
         return x
     if not x.shape and key in WITHOUT_AXES:
@@ -562,17 +564,17 @@ def _own_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any])
         return x
     order = COPY_ORDERS[key]
     simple = order is None or (has_one_dense_layout(x._held.type) and order is not unknown_layout)
-    layout = None if simple or order is None else order([*_array_arguments((*args, *options.values()))])
+    layout = None if simple or order is None else order([*_traced_array_arguments((*args, *options.values()))])
     if x._parent is None and x._owner is None and not any(x is a for a in args):
         x._layout = layout
         return x
     return Tracer(x._trace, x._value, layout=layout)
 
 
-def _array_arguments(args: Sequence[Any]) -> Iterator[Tracer]:
+def _traced_array_arguments(args: Sequence[Any]) -> Iterator[Tracer]:
     for a in args:
         if type(a) is Tracer:
             if a.shape:
                 yield a
         elif isinstance(a, (tuple, list)):
-            yield from _array_arguments(a)
+            yield from _traced_array_arguments(a)

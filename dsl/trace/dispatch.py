@@ -31,14 +31,14 @@ FALLBACKS: list[Callable[[Any, Any, Any], tuple[Any] | None]] = []
 def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
     """Registers an implementation of NumPy functions, and of the method of the same name (or of the given one)."""
 
-    def register(implementation: F) -> F:
+    def register_numpy_implementation(implementation: F) -> F:
         for function in functions:
             FUNCTIONS[function] = implementation
         if method:
             METHODS[method if isinstance(method, str) else implementation.__name__] = implementation
         return implementation
 
-    return register
+    return register_numpy_implementation
 
 
 class NumpyProtocols:

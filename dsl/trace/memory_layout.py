@@ -174,27 +174,27 @@ def resolve_memory_layout(layout: MemoryLayout | None, type: ArrayType) -> Stand
     """What stands for an array of a type; None where NumPy's layout is not known. May raise NeedValue."""
     found: dict[Any, StandIn | None] = {}
     top = _TypedLayout(layout, type)
-    todo = [(top, list(_layout_parts(top)))]
+    todo = [(top, list(_parts_of_typed_layout(top)))]
     while todo:  # not by recursion: a long loop makes a long chain
         at, parts = todo[-1]
-        open_ = [p for p in parts if _layout_key(p) not in found]
+        open_ = [p for p in parts if _key_of_typed_layout(p) not in found]
         if open_:
-            todo += [(p, list(_layout_parts(p))) for p in open_]
+            todo += [(p, list(_parts_of_typed_layout(p))) for p in open_]
             continue
         todo.pop()
-        found[_layout_key(at)] = _layout_stand_in(at, [found[_layout_key(p)] for p in parts])
-    return found[_layout_key(top)]
+        found[_key_of_typed_layout(at)] = _stand_in_of_typed_layout(at, [found[_key_of_typed_layout(p)] for p in parts])
+    return found[_key_of_typed_layout(top)]
 
 
-def _layout_key(x: _TypedLayout) -> Any:
+def _key_of_typed_layout(x: _TypedLayout) -> Any:
     return id(x.layout), x.type
 
 
-def _layout_parts(x: _TypedLayout) -> Sequence[Any]:
+def _parts_of_typed_layout(x: _TypedLayout) -> Sequence[Any]:
     return () if x.layout is None else x.layout.parts()
 
 
-def _layout_stand_in(x: _TypedLayout, parts: Sequence[StandIn | None]) -> StandIn | None:
+def _stand_in_of_typed_layout(x: _TypedLayout, parts: Sequence[StandIn | None]) -> StandIn | None:
     if x.layout is None:
         return dense_stand_in(x.type, range(len(x.type.shape))) if has_one_dense_layout(x.type) else None
     return x.layout.found(x.type, parts)

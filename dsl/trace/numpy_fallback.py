@@ -60,12 +60,12 @@ def call_numpy_at_graph_break(function: Any, args: Any, options: Any) -> tuple[A
     tree = flatten((args, options), leaves)
     traced = [i for i, x in enumerate(leaves) if isinstance(x, NumpyProtocols)]
 
-    def call(values: Sequence[Any]) -> Any:
+    def call_numpy_with_values(values: Sequence[Any]) -> Any:
         filled = [values[traced.index(i)] if i in traced else x for i, x in enumerate(leaves)]
         args, options = unflatten(tree, filled)
         return function(*args, **options)
 
-    return (trace.split.call(trace, [to_traced_array(leaves[i])._value for i in traced], call),)
+    return (trace.split.call(trace, [to_traced_array(leaves[i])._value for i in traced], call_numpy_with_values),)
 
 
 FALLBACKS += call_numpy_on_known_values, call_numpy_at_graph_break

@@ -199,11 +199,11 @@ class Trace:
             found[array] |= reached[root]
         for key, array in arrays.items():
             found[key].pop(key, None)
-            self._others(array).update(found[key])
+            self._possible_aliases_by_identity(array).update(found[key])
             for other in found[key].values():
-                self._others(other())[key] = weakref.ref(array)
+                self._possible_aliases_by_identity(other())[key] = weakref.ref(array)
 
-    def _others(self, array: Any) -> dict[int, weakref.ref[Any]]:
+    def _possible_aliases_by_identity(self, array: Any) -> dict[int, weakref.ref[Any]]:
         """By their identities, the arrays that may be this one."""
         known = self.shared.get(id(array))
         if known is None or known[0]() is not array:  # another one had this identity

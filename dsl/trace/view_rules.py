@@ -1,14 +1,14 @@
 """Which of NumPy's functions give views, which copies, and in which order of memory: one row for each.
 
-A copy becomes an array of its own, however we come by its values (`own_copies` in `dsl/trace/aliasing.py`); a row that
-is checked against NumPy says how it lies in memory, on which depends whether its reshape is a view.
+A copy becomes an array of its own, however we come by its values (`results_as_copies` in `dsl/trace/aliasing.py`); a
+row that is checked against NumPy says how it lies in memory, on which depends whether its reshape is a view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .aliasing import COPY_ORDERS, Order, memory_layout_of, own_copies, ufunc_result_layout, unknown_layout
+from .aliasing import COPY_ORDERS, Order, memory_layout_of, results_as_copies, ufunc_result_layout, unknown_layout
 from .dispatch import GIVES
 from .memory_layout import C, CommonOrderLayout, CopyLayout, MemoryLayout
 from .tracer import Tracer
@@ -18,7 +18,7 @@ def _layout_like_first(arrays: Sequence[Tracer]) -> MemoryLayout | None:
     return CopyLayout((memory_layout_of(arrays[0]), arrays[0]._held.type)) if arrays else C
 
 
-def _common_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+def _layout_common_to_arrays(arrays: Sequence[Tracer]) -> MemoryLayout | None:
     return CommonOrderLayout(*((memory_layout_of(x), x._held.type) for x in arrays))
 
 
@@ -42,7 +42,7 @@ COPIES: dict[Order | None, str] = {
     ufunc_result_layout: "where clip round around isclose sinc angle fix isposinf isneginf isreal iscomplex",
     _layout_like_first: "sort partition fft.fftshift fft.ifftshift",
     unknown_layout: "unravel_index nonzero",
-    _common_layout: """
+    _layout_common_to_arrays: """
         all any amax amin max min sum prod mean std var ptp count_nonzero average median percentile quantile
         nanargmax nanargmin nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
         cumprod cumsum cumulative_prod cumulative_sum nancumprod nancumsum trapezoid trace linalg.trace
@@ -71,4 +71,4 @@ OTHERS = """
 COPY_ORDERS.update({name: order for order, names in COPIES.items() for name in names.split()})
 
 
-GIVES.update(dict.fromkeys(COPY_ORDERS, own_copies))
+GIVES.update(dict.fromkeys(COPY_ORDERS, results_as_copies))

@@ -357,13 +357,13 @@ class FakeExecutable(Executable):
             )
 
     def _log_iteration(self, stream: int, body: Plan) -> RunIteration:
-        def iteration(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
+        def log_body_launches(addresses: Sequence[Any], numbers: Sequence[Any]) -> None:
             for step in body.steps:
                 if isinstance(step, Launch):
                     task = body.tasks[step.task]
                     self._log_launch(stream, task, control_flow_bodies(task), addresses, numbers)
 
-        return iteration
+        return log_body_launches
 
     def _argument_values(self, task: Task, addresses: Sequence[Any], scalars: Sequence[Any]) -> tuple[Any, ...]:
         """Addresses and numbers as a kernel would get them; an argument that refers to nothing raises IndexError."""

@@ -106,7 +106,7 @@ class RankCommunicator:
     def submit(self, job: Callable[[], object], doing: str, result: bool = True, soon: bool = True) -> Event:
         """Do a job after those before it; the event when it is done. doing: what it is, for people. result: whether
         somebody reads what it makes. soon: now, if nobody waits for it; else in less than a millisecond."""
-        promise = make_promise(self._help)
+        promise = make_promise(self._help_event_to_happen)
         self._jobs.append((job, promise, doing, result))
         if self._thread is None:
             self._start_thread_of_jobs()
@@ -123,7 +123,7 @@ class RankCommunicator:
         gives. Raises PlanError, RankError."""
         with self._turn:
             while self._jobs:
-                self._do_next()
+                self._do_next_collective_job()
             error = self._run_one_job(lambda: job(self.exchange(agreement, content)), agreement.doing)
         if error is not None:
             raise error.with_traceback(None)
@@ -158,18 +158,18 @@ class RankCommunicator:
             while self._jobs:
                 naps = 0
                 with self._turn:
-                    self._do_next()
+                    self._do_next_collective_job()
 
-    def _help(self, event: Event) -> None:
+    def _help_event_to_happen(self, event: Event) -> None:
         """Do what comes before an event, and what makes it, unless somebody is at it."""
         while not event.query() and self._turn.acquire(blocking=False):
             try:
-                if not self._do_next():
+                if not self._do_next_collective_job():
                     return
             finally:
                 self._turn.release()
 
-    def _do_next(self) -> bool:
+    def _do_next_collective_job(self) -> bool:
         """Do the next job, if there is one. The caller has the turn."""
         if not self._jobs:
             return False

@@ -89,13 +89,13 @@ class _HostControlFlowCall:
     def _host_step(self, task: Task) -> tuple[Task, int]:
         """The task with the addresses of its buffers as arguments, and the address of what does it."""
         buffers = tuple(dict.fromkeys(r.buffer for r in (*task.reads, *task.writes)))
-        callback = KERNEL(self._do_step(task, buffers, numpy_call_of_library_task(task)))
+        callback = KERNEL(self._do_task_in_python(task, buffers, numpy_call_of_library_task(task)))
         self._callbacks.append(callback)
         address = ctypes.cast(callback, ctypes.c_void_p).value
         assert address is not None
         return replace(task, arguments=tuple(Pointer(b) for b in buffers)), address
 
-    def _do_step(self, task: Task, buffers: tuple[int, ...], call: Any) -> Callable[[int, int, int], None]:
+    def _do_task_in_python(self, task: Task, buffers: tuple[int, ...], call: Any) -> Callable[[int, int, int], None]:
         kind = ctypes.c_uint64 * len(buffers)
 
         def do_python_step(slots: int, begin: int, end: int) -> None:

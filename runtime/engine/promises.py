@@ -31,7 +31,7 @@ class _Record:
 Help = Callable[[Event], None]  # does what an event waits for, if whoever is to do it has not begun
 
 
-def _wait_alone(event: Event) -> None:
+def _wait_for_event_alone(event: Event) -> None:
     """Whoever waits for it does nothing else."""
 
 
@@ -52,7 +52,7 @@ class EnginePromise:
 
     __slots__ = ("_engine", "_run", "event", "help")
 
-    def __init__(self, engine: NativeEngine, help: Help = _wait_alone) -> None:
+    def __init__(self, engine: NativeEngine, help: Help = _wait_for_event_alone) -> None:
         free = engine.free_promises
         self._engine, self.help = engine, help
         record: Any = free.pop() if free else _Record()
@@ -86,7 +86,7 @@ def make_failed_event(error: BaseException, unread: bool) -> FailedEvent:
 class PythonPromise:
     """The same where there is no native engine; its event is one of Python's."""
 
-    def __init__(self, help: Help = _wait_alone) -> None:
+    def __init__(self, help: Help = _wait_for_event_alone) -> None:
         self.event, self.help = self, help
         self.failure: FailedEvent | None = None
         self._done = threading.Event()
@@ -109,7 +109,7 @@ class PythonPromise:
             self.failure.raise_error()
 
 
-def make_promise(help: Help = _wait_alone) -> EnginePromise | PythonPromise:
+def make_promise(help: Help = _wait_for_event_alone) -> EnginePromise | PythonPromise:
     """help: see `EnginePromise`."""
     engine = engine_of_process()
     return PythonPromise(help) if engine is None or not engine.start() else EnginePromise(engine, help)

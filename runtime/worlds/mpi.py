@@ -61,7 +61,7 @@ class MPIWorld(World):
 
     # collectives
 
-    def _meet(self, name: str, call: Callable[..., Any], *given: Any) -> None:
+    def _call_mpi_collective(self, name: str, call: Callable[..., Any], *given: Any) -> None:
         """Call one of MPI's collectives."""
         if self.failure is not None:
             raise RankError(*self.failure)
@@ -92,32 +92,32 @@ class MPIWorld(World):
         return tuple(sorted(MPI.Group.Translate_ranks(group, range(group.Get_size()), own)))
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        self._meet("all_reduce", self._data.Allreduce, source, target, OPERATIONS[op])
+        self._call_mpi_collective("all_reduce", self._data.Allreduce, source, target, OPERATIONS[op])
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
-        self._meet("reduce_scatter", self._data.Reduce_scatter_block, source, target, OPERATIONS[op])
+        self._call_mpi_collective("reduce_scatter", self._data.Reduce_scatter_block, source, target, OPERATIONS[op])
 
     def all_gather(self, source: Host, target: Host) -> None:
-        self._meet("all_gather", self._data.Allgather, source, target)
+        self._call_mpi_collective("all_gather", self._data.Allgather, source, target)
 
     def all_to_all(self, source: Host, target: Host) -> None:
-        self._meet("all_to_all", self._data.Alltoall, source, target)
+        self._call_mpi_collective("all_to_all", self._data.Alltoall, source, target)
 
     def broadcast(self, array: Host, root: int) -> None:
-        self._meet("broadcast", self._data.Bcast, array, root)
+        self._call_mpi_collective("broadcast", self._data.Bcast, array, root)
 
     def permute(self, source: Host, target: Host, pairs: Sequence[tuple[int, int]]) -> None:
-        def sent() -> None:
+        def exchange_pairs() -> None:
             requests = [self._data.Irecv(target, a) for a, b in pairs if b == self.rank]
             if not requests:
                 target[...] = 0
             requests += [self._data.Isend(source, b) for a, b in pairs if a == self.rank]
             MPI.Request.Waitall(requests)
 
-        self._meet("permute", sent)
+        self._call_mpi_collective("permute", exchange_pairs)
 
     def barrier(self) -> None:
-        self._meet("barrier", self._data.Barrier)
+        self._call_mpi_collective("barrier", self._data.Barrier)
 
     # mail
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from .dsl.view.command_line import main
+from .dsl.inspection.command_line import main
 
 sys.exit(main())

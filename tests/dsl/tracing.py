@@ -16,7 +16,7 @@ from kernelgraph.dsl.core.pytree import flatten, unflatten
 def interpreted(function: Any, *args: Any, **options: Any) -> Any:
     """What `function` returns by way of its graph."""
     decorated = kg.kernel_graph(function, device="cpu") if not isinstance(function, kg.KernelGraph) else function
-    captured, arguments, leaves = decorated._looked_at(args, options)
+    captured, arguments, leaves = decorated._trace_for_inspection(args, options)
     numbers = captured.host(leaves)
     arrays = [np.asarray(x) for x, a in zip(leaves, arguments, strict=True) if a.spec is not None]
     outputs = interpret_graph(captured.graph, [*arrays, *captured.arrays], numbers)

@@ -49,9 +49,9 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with override(**changes):
         assert cpu_vector_register_bytes() == width
         assert library or widest_vector_libm_of_cpu() is None
-        target._print_cpu_kernel.cache_clear()
+        target._print_kernel_for_cpu_target.cache_clear()
         yield request.param
-    target._print_cpu_kernel.cache_clear()
+    target._print_kernel_for_cpu_target.cache_clear()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -30,11 +30,11 @@ MOST_LEVELS = 6
 def snapshot_levels_within_budget(budget: int, turns: int, state: int) -> list[int]:
     """Into how many pieces so many turns are cut, and those again: the fewest passes with no more than so many bytes of
     states, but for two on each level."""
-    each = [_level_sizes(budget, turns, state, count) for count in range(1, MOST_LEVELS + 1)]
+    each = [_snapshot_level_sizes(budget, turns, state, count) for count in range(1, MOST_LEVELS + 1)]
     return min(each, key=lambda levels: (forward_passes(turns, levels), len(levels)))
 
 
-def _level_sizes(budget: int, turns: int, state: int, count: int) -> list[int]:
+def _snapshot_level_sizes(budget: int, turns: int, state: int, count: int) -> list[int]:
     enough = next(n for n in range(max(1, int(turns ** (1 / count)) - 1), turns + 2) if n**count >= turns)
     return [max(2, min(enough, budget // max(count * state, 1)))] * count
 
@@ -48,7 +48,7 @@ def kept_states(turns: int, state: int, saved: int, levels: Sequence[int]) -> Ke
     """What is kept. state: the bytes of one; saved: of what a backward turn reads; levels: none where all of it is."""
     curve = [(turns * saved, 1.0)]
     for count in range(2, MOST_LEVELS + 1):
-        sizes = _level_sizes(turns * count * state, turns, state, count)
+        sizes = _snapshot_level_sizes(turns * count * state, turns, state, count)
         if sum(sizes) * state < curve[-1][0]:
             curve.append((sum(sizes) * state, forward_passes(turns, sizes)))
     here = (sum(levels) * state, forward_passes(turns, levels)) if levels else curve[0]
@@ -175,7 +175,7 @@ class ReversedIterations:
             stretch.total,
         )
         if _is_of_single_turns(stretch, levels):
-            turn = self._turn_within(made, stretch, first, number)
+            turn = self._iteration_number_within_stretch(made, stretch, first, number)
             found = inline_graph(made, self.back, [*state, *cotangents, *invariants, turn], own)
             there = made.map("less", number, count)
             results = [made.map("where", there, new, old) for new, old in zip(found, cotangents, strict=True)]
@@ -204,7 +204,10 @@ class ReversedIterations:
         each = math.ceil(stretch.expected / pieces)
         if _is_of_single_turns(stretch, [pieces]):
             after = inline_graph(
-                made, self.step, [*state, *invariants, self._turn_within(made, stretch, first, index)], own
+                made,
+                self.step,
+                [*state, *invariants, self._iteration_number_within_stretch(made, stretch, first, index)],
+                own,
             )
         else:
             after = self.run_forward(
@@ -214,7 +217,9 @@ class ReversedIterations:
         results = add_control_flow_node(builder, loop, [*stretch.state, *shared, *numbers])
         return results[: len(state)], results[len(state) :]
 
-    def _turn_within(self, builder: GraphBuilder, stretch: Stretch, first: Value, number: Value) -> Value:
+    def _iteration_number_within_stretch(
+        self, builder: GraphBuilder, stretch: Stretch, first: Value, number: Value
+    ) -> Value:
         """The number of a turn, the last one's behind the end of the loop, where pieces are empty."""
         assert stretch.total is not None
         return builder.map("minimum", builder.map("add", first, number), np.int64(stretch.total - 1))

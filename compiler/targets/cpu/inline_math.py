@@ -141,29 +141,29 @@ def llvm_zero_below(x: LlvmValue, low: float, high: float, formula: Callable[[Ll
 
 
 def llvm_exp_f32(x: LlvmValue) -> LlvmValue:
-    def formula(x: LlvmValue) -> LlvmValue:
+    def exp_of_small_argument(x: LlvmValue) -> LlvmValue:
         r, n, magic = llvm_reduce_exp_argument(x, LN2_32, TWICE["float"])
         return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, EXP_32), r), n, magic)
 
-    return llvm_zero_below(x, -104.0, 89.0, formula)
+    return llvm_zero_below(x, -104.0, 89.0, exp_of_small_argument)
 
 
 def llvm_exp_f64(x: LlvmValue) -> LlvmValue:
-    def formula(x: LlvmValue) -> LlvmValue:
+    def exp_of_small_argument(x: LlvmValue) -> LlvmValue:
         r, n, magic = llvm_reduce_exp_argument(x, LN2_64, TWICE["double"])
         return llvm_scale_one_plus((r * r).fma(llvm_polynomial(r, EXP_64), r), n, magic)
 
-    return llvm_zero_below(x, -745.2, 710.0, formula)
+    return llvm_zero_below(x, -745.2, 710.0, exp_of_small_argument)
 
 
 def llvm_exp2_f32(x: LlvmValue) -> LlvmValue:
-    def formula(x: LlvmValue) -> LlvmValue:
+    def exp2_of_small_argument(x: LlvmValue) -> LlvmValue:
         magic = x + TWICE["float"]
         n = magic - TWICE["float"]
         r = x - n
         return llvm_scale_by_power_of_two(r.fma(llvm_polynomial(r, EXP2_32), 1.0), n, magic)
 
-    return llvm_zero_below(x, -151.0, 129.0, formula)
+    return llvm_zero_below(x, -151.0, 129.0, exp2_of_small_argument)
 
 
 def llvm_expm1_f32(x: LlvmValue) -> LlvmValue:

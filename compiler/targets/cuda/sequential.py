@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
@@ -212,7 +213,7 @@ class _CudaRoutinePrinter:
             self.shared = False
             return
 
-        def print_turn() -> None:
+        def print_loop_iteration() -> None:
             self.block(s.body)
             self.meet()
             if s.until is not None:
@@ -220,7 +221,7 @@ class _CudaRoutinePrinter:
                     self.add("break")
 
         self.meet()
-        self.loop(s, f"v{s.start}", "i64(1)", print_turn)
+        self.loop(s, f"v{s.start}", "i64(1)", print_loop_iteration)
 
     def run_nest(self, s: For) -> None:
         """Independent turns in which others are: each outermost one is for a power of two of threads that lie side by
@@ -230,19 +231,19 @@ class _CudaRoutinePrinter:
         with self.suite(f"while (many >> ({bits} + 1)) >= {count} and (many >> ({bits} + 1)) > 0:"):
             self.add(f"{bits} = {bits} + 1")
 
-        def print_turn(block: Block) -> None:
+        def print_nest_iteration(block: Block) -> None:
             for statement in block:
                 if not isinstance(statement, For):
                     WRITERS[type(statement)](self, statement)
                     continue
                 self.dtypes[statement.index] = np.dtype(np.int64)
                 if _is_cuda_nest_of_parallel_loops(statement):
-                    self.loop(statement, f"v{statement.start}", "i64(1)", lambda b=statement.body: print_turn(b))  # type: ignore[misc]
+                    self.loop(statement, f"v{statement.start}", "i64(1)", partial(print_nest_iteration, statement.body))
                 else:
                     start, step = f"v{statement.start} + (tid & ((i64(1) << {bits}) - 1))", f"i64(1) << {bits}"
                     self.loop(statement, start, step, lambda b=statement.body: self.block(b))  # type: ignore[misc]
 
-        self.loop(s, f"v{s.start} + (tid >> {bits})", f"many >> {bits}", lambda: print_turn(s.body))
+        self.loop(s, f"v{s.start} + (tid >> {bits})", f"many >> {bits}", lambda: print_nest_iteration(s.body))
 
     def loop(self, s: For | Fold, start: str, step: str, body: Callable[[], None]) -> None:
         index = self.fresh("at")

@@ -337,10 +337,10 @@ class CUDADevice(Device):
             "Start processes with multiprocessing's 'spawn' method, or use the GPU in the child alone"
         )
 
-        def refuse() -> None:
+        def refuse_after_fork() -> None:
             raise lost.with_traceback(None)
 
-        self.context.enter = refuse  # type: ignore[method-assign]  # to load code would end the process
+        self.context.enter = refuse_after_fork  # type: ignore[method-assign]  # to load code would end the process
 
     def failure(self, code: int, what: str) -> BaseException:
         """The exception for a driver's result code other than success."""

@@ -119,7 +119,7 @@ def check(build: Build, *arrays: Any, **options: Any) -> None:
 def check_function(function: Callable[..., Any], *arrays: Any, **options: Any) -> None:
     """`check_graph` of what a function is traced to; arrays that it has of its own stay as they are."""
     given = [np.asarray(a) for a in arrays]
-    traced, _, leaves = kg.kernel_graph(function, device="cpu")._looked_at(tuple(given), {})
+    traced, _, leaves = kg.kernel_graph(function, device="cpu")._trace_for_inspection(tuple(given), {})
     every = [*given, *traced.arrays]
     numbers = traced.host(leaves) if traced.graph.numbers else ()
     check_graph(traced.graph, every, still=range(len(given), len(every)), numbers=numbers, **options)

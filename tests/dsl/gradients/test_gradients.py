@@ -499,11 +499,13 @@ def test_a_function_without_loops_is_traced_once() -> None:
 
 def test_derived_operations_are_no_turns_that_were_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a gradient adds to a trace is not searched for loops, which takes as long as deriving it."""
-    from kernelgraph.dsl.turns import long_traces
+    from kernelgraph.dsl.recorded_loops import long_traces
 
     looked: list[int] = []
-    check_length = long_traces.check_length
-    monkeypatch.setattr(long_traces, "check_length", lambda t: (looked.append(len(t.builder.nodes)), check_length(t)))
+    check_length = long_traces.check_trace_length
+    monkeypatch.setattr(
+        long_traces, "check_trace_length", lambda t: (looked.append(len(t.builder.nodes)), check_length(t))
+    )
 
     def f(x: Any) -> Any:
         for i in range(12):

@@ -362,7 +362,7 @@ def viewed(gpu: cuda.CUDADevice) -> Any:
     torch = library("torch")
     c = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0)
     given = SimpleNamespace(_C=c, **{name: getattr(torch, name) for name in module._TORCH})
-    module.VIEWS[OnGpu] = module._torch_view_on_gpu(given, 0, lambda tensor: None)
+    module.VIEWS[OnGpu] = module._torch_gpu_tensor_importer(given, 0, lambda tensor: None)
     yield lambda tensor: module.import_foreign_array(OnGpu(tensor))
     del module.VIEWS[OnGpu]
 

@@ -15,7 +15,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.environment.numpy_proxy import traced_form
 from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
-from kernelgraph.dsl.jit.trace_function import _stand_in
+from kernelgraph.dsl.jit.trace_function import _tracer_for_argument
 from kernelgraph.dsl.trace import view_rules
 from kernelgraph.dsl.trace.aliasing import COPY_ORDERS, memory_layout_of, root_of_view, unwrap_contiguous_view
 from kernelgraph.dsl.trace.dispatch import FUNCTIONS, METHODS, public_numpy_name
@@ -71,7 +71,7 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
         wanted = [*arrays(row(np, *args))]
         trace = Trace("views")
         with trace_in_progress(trace):
-            stand_ins = [_stand_in(trace, i, argument_of(a, True)) for i, a in enumerate(args)]
+            stand_ins = [_tracer_for_argument(trace, i, argument_of(a, True)) for i, a in enumerate(args)]
             for want, got in zip(wanted, arrays(row(traced_form(np), *stand_ins)), strict=True):
                 if not isinstance(want, np.ndarray) or type(got) is not Tracer:
                     continue
@@ -231,7 +231,7 @@ def program(look: Callable[[Any], Any], made: Callable[[Any], Any], writes: bool
 
 def traced(function: Any, x: Array) -> Any:
     """What the function returns and assigns, by way of its graph."""
-    captured, _, leaves = kg.kernel_graph(function, device="cpu")._looked_at((x,), {})
+    captured, _, leaves = kg.kernel_graph(function, device="cpu")._trace_for_inspection((x,), {})
     outputs = interpret_graph(captured.graph, [*(np.asarray(leaves[i]) for i in captured.feeds), *captured.arrays])
     for _, output in captured.assigned:
         x[...] = outputs[output]

@@ -137,10 +137,10 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
     narrow = (lambda x: f"{t}_from_f32({x})") if half else (lambda x: x)
     own = cuda_conversion_text(values, dtype)
 
-    def combined_text(op: str, into: str, value: str) -> str:
+    def combine_statement_text(op: str, into: str, value: str) -> str:
         return f"{into} = " + narrow(f"{op}({wide(into)}, {wide(value)})")
 
-    def key_text(place: str) -> str:
+    def sorted_key_text(place: str) -> str:
         return f"i64_from_u32(load_u32_1x1(a0, {place}, i32(0), i32(0)))"
 
     place = "load_i64_1x1(a1, j, i32(0), i32(0))" if ordered else "j"
@@ -155,13 +155,13 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
         "if at < n0:",
         f"    end = least(at + {each}, n0)",
         "    j = at",
-        f"    before = {key_text('at - 1')} if at > 0 else n1",
+        f"    before = {sorted_key_text('at - 1')} if at > 0 else n1",
         *(["    own = n1", f"    total = {own(f'load_{given}_1x1(a2, i64(0), i32(0), i32(0))')}"] if more else []),
         "    while j < end:",
-        f"        k = {key_text('j')}",
+        f"        k = {sorted_key_text('j')}",
         "        if k < n1 and before != k:",
         f"            stop = (udiv(j, i64({CHUNK})) + 1) * {CHUNK}",
-        f"            long = {key_text(f'stop + {CHUNK - 1}')} == k if stop + {CHUNK} <= n0 else False",
+        f"            long = {sorted_key_text(f'stop + {CHUNK - 1}')} == k if stop + {CHUNK} <= n0 else False",
         "            stop = stop if long else n0",
         f"            r = load_{t}_1x1(a3, k, i32(0), i32(0))",
         f"            p = {place}",
@@ -170,32 +170,32 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
         f"                v = {own(f'load_{given}_1x1(a2, p, i32(0), i32(0))')}",
         "                j += 1",  # what the next turn needs is on its way while this one waits for its value
         f"                p = {place} if j < n0 else i64(0)",
-        f"                again = {key_text('j')} if j < stop else n1",
-        f"                {combined_text(op, 'r', 'v')}",
+        f"                again = {sorted_key_text('j')} if j < stop else n1",
+        f"                {combine_statement_text(op, 'r', 'v')}",
         f"            store_{t}_1x1(a3, k, i32(0), i32(0), r)",
     ]
     if more:
         goes_on = [
             f"next_ = least(j + {CHUNK}, n0)",
-            f"whole = {key_text(f'j + {CHUNK - 1}')} == k if j + {CHUNK} <= n0 else False",
-            f"long = whole or ({key_text(f'j - {CHUNK + 1}')} == k if j > {CHUNK} else False)",
+            f"whole = {sorted_key_text(f'j + {CHUNK - 1}')} == k if j + {CHUNK} <= n0 else False",
+            f"long = whole or ({sorted_key_text(f'j - {CHUNK + 1}')} == k if j > {CHUNK} else False)",
             "if long:",
             "    own = k",
             "if whole:",
             f"    w = {several}",
             "    total = w[0]",
-            *(f"    {combined_text(part, 'total', f'w[{i}]')}" for i in range(1, 8)),
+            *(f"    {combine_statement_text(part, 'total', f'w[{i}]')}" for i in range(1, 8)),
             "    j += 8",
             "    while j < next_:",
             f"        w = {several}",
-            *(f"        {combined_text(part, 'total', f'w[{i}]')}" for i in range(8)),
+            *(f"        {combine_statement_text(part, 'total', f'w[{i}]')}" for i in range(8)),
             "        j += 8",
             "elif long:",
             f"    total = {value}",
             "    j += 1",
-            f"    while ({key_text('j')} if j < next_ else n1) == k:",
+            f"    while ({sorted_key_text('j')} if j < next_ else n1) == k:",
             f"        v = {value}",
-            f"        {combined_text(part, 'total', 'v')}",
+            f"        {combine_statement_text(part, 'total', 'v')}",
             "        j += 1",
             "else:",
             "    j += 1",

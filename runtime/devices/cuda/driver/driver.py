@@ -64,63 +64,83 @@ class CudaDriver:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         self._library = library
 
-        def function(name: str, *parameters: Any) -> Any:
+        def ctypes_driver_function(name: str, *parameters: Any) -> Any:
             found = getattr(library, name)
             found.argtypes, found.restype = parameters, c_int
             return found
 
-        def quick(name: str, *parameters: Any, long: bool = True) -> Any:
+        def native_driver_call(name: str, *parameters: Any, long: bool = True) -> Any:
             """long: other Python threads run during the call."""
-            found = function(name, *parameters)
+            found = ctypes_driver_function(name, *parameters)
             return found if calls is None else calls.function(found, long)
 
         calls = native_driver_calls()
-        self.launch = quick("cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p)  # config, kernel, parameters
-        self.record = quick("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
-        self.wait = quick("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
-        self.query = quick("cuEventQuery", c_void_p, long=False)
-        self.synchronize_event = quick("cuEventSynchronize", c_void_p)
-        self.synchronize_stream = quick("cuStreamSynchronize", c_void_p)
-        self.query_stream = quick("cuStreamQuery", c_void_p, long=False)
-        asked = function("cuStreamIsCapturing", c_void_p, c_void_p)
+        self.launch = native_driver_call(
+            "cuLaunchKernelEx", c_void_p, c_void_p, c_void_p, c_void_p
+        )  # config, kernel, parameters
+        self.record = native_driver_call("cuEventRecord", c_void_p, c_void_p, long=False)  # event, stream
+        self.wait = native_driver_call("cuStreamWaitEvent", c_void_p, c_void_p, c_uint)  # stream, event, 0
+        self.query = native_driver_call("cuEventQuery", c_void_p, long=False)
+        self.synchronize_event = native_driver_call("cuEventSynchronize", c_void_p)
+        self.synchronize_stream = native_driver_call("cuStreamSynchronize", c_void_p)
+        self.query_stream = native_driver_call("cuStreamQuery", c_void_p, long=False)
+        asked = ctypes_driver_function("cuStreamIsCapturing", c_void_p, c_void_p)
         # stream -> 0 for no; or a result code
         self.is_capturing = calls.make_status_function(asked) if calls else _ctypes_driver_status_function(asked)
-        self.to_device = quick("cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)  # to, from, n, stream
-        self.to_host = quick("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
-        self.on_device = quick("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.to_device = native_driver_call(
+            "cuMemcpyHtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p
+        )  # to, from, n, stream
+        self.to_host = native_driver_call("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.on_device = native_driver_call("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         # to, its context, from, its context, n, stream
-        self.to_peer = function("cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
-        self.begin_capture = quick("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
-        self.launch_graph = quick("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
-        self.update_kernel = quick("cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False)
-        self.update_event = quick("cuGraphExecEventRecordNodeSetEvent", c_void_p, c_void_p, c_void_p, long=False)
-        self.destroy_executable = quick("cuGraphExecDestroy", c_void_p)
-        self.destroy_graph = quick("cuGraphDestroy", c_void_p)
-        self._user_object = function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
-        self._retain = function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
-        self._exchange_mode = function("cuThreadExchangeStreamCaptureMode", c_void_p)
-        self._pointer_attributes = function("cuPointerGetAttributes", c_uint, *(c_void_p,) * 3)
-        self._end_capture = function("cuStreamEndCapture", c_void_p, c_void_p)
-        self._capture_info = function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
-        self._instantiate = function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
-        self._add_event = function("cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
-        self._create_event = function("cuEventCreate", c_void_p, c_uint)
-        self._load_library = function("cuLibraryLoadData", *(c_void_p,) * 4, c_uint, c_void_p, c_void_p, c_uint)
-        self._kernel_of = function("cuLibraryGetKernel", c_void_p, c_void_p, c_char_p)
-        self._function_of = function("cuKernelGetFunction", c_void_p, c_void_p)
-        self.unload_library = function("cuLibraryUnload", c_void_p)
-        self._elapsed = function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
-        self._context = function("cuCtxGetCurrent", c_void_p)
-        self._count = function("cuDeviceGetCount", c_void_p)
-        self._name = function("cuGetErrorName", c_int, c_void_p)
-        self._text = function("cuGetErrorString", c_int, c_void_p)
-        self._version = function("cuDriverGetVersion", c_void_p)
+        self.to_peer = ctypes_driver_function(
+            "cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p
+        )
+        self.begin_capture = native_driver_call("cuStreamBeginCapture_v2", c_void_p, c_int)  # stream, mode
+        self.launch_graph = native_driver_call("cuGraphLaunch", c_void_p, c_void_p)  # executable graph, stream
+        self.update_kernel = native_driver_call(
+            "cuGraphExecKernelNodeSetParams_v2", c_void_p, c_void_p, c_void_p, long=False
+        )
+        self.update_event = native_driver_call(
+            "cuGraphExecEventRecordNodeSetEvent", c_void_p, c_void_p, c_void_p, long=False
+        )
+        self.destroy_executable = native_driver_call("cuGraphExecDestroy", c_void_p)
+        self.destroy_graph = native_driver_call("cuGraphDestroy", c_void_p)
+        self._user_object = ctypes_driver_function("cuUserObjectCreate", *(c_void_p,) * 3, c_uint, c_uint)
+        self._retain = ctypes_driver_function("cuGraphRetainUserObject", c_void_p, c_void_p, c_uint, c_uint)
+        self._exchange_mode = ctypes_driver_function("cuThreadExchangeStreamCaptureMode", c_void_p)
+        self._pointer_attributes = ctypes_driver_function("cuPointerGetAttributes", c_uint, *(c_void_p,) * 3)
+        self._end_capture = ctypes_driver_function("cuStreamEndCapture", c_void_p, c_void_p)
+        self._capture_info = ctypes_driver_function("cuStreamGetCaptureInfo_v2", c_void_p, *(c_void_p,) * 5)
+        self._instantiate = ctypes_driver_function("cuGraphInstantiateWithFlags", c_void_p, c_void_p, c_ulonglong)
+        self._add_event = ctypes_driver_function(
+            "cuGraphAddEventRecordNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p
+        )
+        self._create_event = ctypes_driver_function("cuEventCreate", c_void_p, c_uint)
+        self._load_library = ctypes_driver_function(
+            "cuLibraryLoadData", *(c_void_p,) * 4, c_uint, c_void_p, c_void_p, c_uint
+        )
+        self._kernel_of = ctypes_driver_function("cuLibraryGetKernel", c_void_p, c_void_p, c_char_p)
+        self._function_of = ctypes_driver_function("cuKernelGetFunction", c_void_p, c_void_p)
+        self.unload_library = ctypes_driver_function("cuLibraryUnload", c_void_p)
+        self._elapsed = ctypes_driver_function("cuEventElapsedTime", c_void_p, c_void_p, c_void_p)
+        self._context = ctypes_driver_function("cuCtxGetCurrent", c_void_p)
+        self._count = ctypes_driver_function("cuDeviceGetCount", c_void_p)
+        self._name = ctypes_driver_function("cuGetErrorName", c_int, c_void_p)
+        self._text = ctypes_driver_function("cuGetErrorString", c_int, c_void_p)
+        self._version = ctypes_driver_function("cuDriverGetVersion", c_void_p)
         self.conditionals = self.version() >= CONDITIONALS
         if self.conditionals:
-            self._handle = function("cuGraphConditionalHandleCreate", c_void_p, c_void_p, c_void_p, c_uint, c_uint)
-            self._add_node = function("cuGraphAddNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
-            self._follow = function("cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint)
-            self._capture_into = function("cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int)
+            self._handle = ctypes_driver_function(
+                "cuGraphConditionalHandleCreate", c_void_p, c_void_p, c_void_p, c_uint, c_uint
+            )
+            self._add_node = ctypes_driver_function("cuGraphAddNode", c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+            self._follow = ctypes_driver_function(
+                "cuStreamUpdateCaptureDependencies", c_void_p, c_void_p, c_size_t, c_uint
+            )
+            self._capture_into = ctypes_driver_function(
+                "cuStreamBeginCaptureToGraph", *(c_void_p,) * 4, c_size_t, c_int
+            )
 
     def address(self, name: str) -> int:
         """Where the driver's function of this name is."""

@@ -1,0 +1,296 @@
+"""An inspected call, and what a profile saw of it, in; everything that a report shows out, as plain data for JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.graph.graph import Graph, Node
+from ...compiler.pipeline import Stages
+from ...runtime.core.profile import Span
+from ...runtime.program.plan import Launch, Plan, Record, Wait, flops_of, least_bytes_of_task
+from ...runtime.program.program import Kernel, Library, Task, control_flow_bodies
+from ...runtime.schedule.cost_model import MachineModel, machine_of_device
+from ...runtime.schedule.schedule import plan_memory_bound, predicted_microseconds
+from ...runtime.schedule.timeline import critical_path_of_timeline, predict_timeline
+from ..jit.specializations import CallInspection, describe_argument
+from ..report.layered import layered_node_positions
+from ..report.remarks import remarks_about_report
+from ..report.text import text_shortened_to
+from .explanation import why_lines
+from .names import argument_names, input_names, output_names
+from .provenance import SourcePaths
+
+VERSION = 1  # of the form of the data
+MOST_DRAWN = 20_000  # nodes of a graph
+MOST_LABEL = 60  # characters
+
+
+def report_data(
+    inspection: CallInspection,
+    spans: Sequence[Span],
+    made: dict[str, str],
+    source: bool = True,
+    devices: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Numbers, texts, lists and dicts only. Times are microseconds; a task, buffer or path is named by its number.
+
+    made: what made the report. source: whether the user's code is part of it. devices: the plan over several devices,
+    as lines of text, beside which the rest of the data is about one device."""
+    return _ReportBuilder(inspection, SourcePaths(source), spans).whole(made) | {"devices": list(devices)}
+
+
+class _ReportBuilder:
+    def __init__(self, inspection: CallInspection, provenance: SourcePaths, spans: Sequence[Span]) -> None:
+        self.inspection, self.provenance, self.spans = inspection, provenance, spans
+        self.plan = inspection.plan
+        self.program = self.plan.program
+        self.machine: MachineModel = machine_of_device(inspection.device[0], inspection.gpu)
+        self.bodies = {plan_key(plan): stages for plan, stages in inspection.stages.bodies}
+        self.kernels: dict[tuple[str, str], int] = {}
+
+    def whole(self, made: dict[str, str]) -> dict[str, Any]:
+        inspection, plan = self.inspection, self.plan
+        kind, index = inspection.device
+        runs = self._profiled_runs()
+        tasks = list(self._report_tasks(runs))
+        data: dict[str, Any] = {
+            "version": VERSION,
+            "made": made,
+            "function": {"name": inspection.name, "signature": inspection.signature, "options": self._report_options()},
+            "device": {"kind": kind, "name": f"{kind}:{index}" if kind == "cuda" else kind, **self._device_limits()},
+            "arguments": self._report_arguments(),
+            "nodes": len(inspection.graph.nodes),
+            "predicted": predicted_microseconds(plan) if plan.report is not None else 0.0,
+            "tasks": tasks,
+            "kernels": [{"name": name, "text": text} for name, text in self.kernels],
+            "buffers": self._report_buffers(),
+            "memory": self._report_memory(),
+            "plan": self._schedule_decision(),
+            "runs": runs,
+            "passes": list(self._graph_after_each_pass()),
+            "groups": [str(group) for group in inspection.stages.fusion.groups],
+            "cuts": self._fusion_cuts(tasks),
+            "notes": [*self.inspection.captured.rolled, *self.inspection.segments],
+            "log": why_lines(inspection.log),
+        }
+        if runs:
+            data["measured"] = statistics.median(max(end for _, _, end in run["tasks"]) for run in runs if run["tasks"])
+        data["paths"] = self.provenance.paths
+        data["files"] = self.provenance.files()
+        data["remarks"] = remarks_about_report(data)
+        return data
+
+    # the head
+
+    def _report_options(self) -> dict[str, Any]:
+        return {name: getattr(self.inspection.options, name) for name in ("streams", "memory", "fastmath", "tf32")}
+
+    def _device_limits(self) -> dict[str, float]:
+        """What the device does at most, in bytes and flops a microsecond, as the cost model has it."""
+        model = self.inspection.stages.model
+        return {"bandwidth": model.bandwidth, "flops": model.flops, "cores": self.machine.cores}
+
+    def _report_arguments(self) -> list[dict[str, str]]:
+        names = argument_names(self.inspection.tree, self.inspection.parameters)
+        shown = (text_shortened_to(describe_argument(a), MOST_LABEL) for a in self.inspection.arguments)
+        return [{"name": name, "type": text} for name, text in zip(names, shown, strict=True)]
+
+    # tasks
+
+    def _report_tasks(self, runs: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The plan's tasks; then those of loops' and branches' bodies, each with the number of the one that runs it."""
+        intervals = predict_timeline(self.plan, self.machine)
+        critical = set(critical_path_of_timeline(intervals))
+        times: dict[int, list[float]] = {}
+        for run in runs:
+            for task, start, end in run["tasks"]:
+                times.setdefault(task, []).append(end - start)
+        inner: list[tuple[int, int | None, Plan]] = []
+        for number, (task, interval) in enumerate(zip(self.plan.tasks, intervals, strict=True)):
+            row = self._report_task(task, self.inspection.stages)
+            row |= {
+                "stream": interval.stream,
+                "start": round(interval.start, 3),
+                "end": round(interval.end, 3),
+                "cause": interval.cause,
+                "after": interval.after,
+                "critical": number in critical,
+                "measured": round(statistics.median(times[number]), 3) if number in times else None,
+            }
+            yield row
+            inner += [(number, _loop_iterations(task), body) for body in control_flow_bodies(task)]
+        count = len(self.plan.tasks)
+        while inner:
+            parent, turns, body = inner.pop(0)
+            stages = self.bodies.get(plan_key(body))
+            for task in body.tasks:
+                inner += [(count, _loop_iterations(task), deeper) for deeper in control_flow_bodies(task)]
+                yield self._report_task(task, stages) | {"parent": parent, "turns": turns}
+                count += 1
+
+    def _source_paths_of_task(self, task: Task, stages: Stages | None) -> list[int]:
+        """The paths of what a task computes; of a loop or branch those of its bodies' tasks come first."""
+        found = [
+            path
+            for body in control_flow_bodies(task)
+            for inner in sorted(body.tasks, key=lambda inner: -inner.cost)
+            for path in self._source_paths_of_task(inner, self.bodies.get(plan_key(body)))
+        ]
+        found += [] if stages is None else self.provenance.of_nodes(stages.prepared, task.nodes)
+        return list(dict.fromkeys(found)) or self.provenance.of_line(task.line)
+
+    def _report_task(self, task: Task, stages: Stages | None) -> dict[str, Any]:
+        paths = self._source_paths_of_task(task, stages)
+        kernel = task.kernel
+        text = self.provenance.text(paths) or task.name
+        found: dict[str, Any] = {
+            "name": task.name,
+            "label": text_shortened_to(f"{kernel}: {text}" if control_flow_bodies(task) else text, MOST_LABEL),
+            "kind": "kernel" if isinstance(kernel, Kernel) else "library" if isinstance(kernel, Library) else "control",
+            "cost": task.cost,
+            "bytes": least_bytes_of_task(task),
+            "flops": round(flops_of(task)),
+            "reads": sorted({r.buffer for r in task.reads}),
+            "writes": sorted({w.buffer for w in task.writes}),
+            "nodes": list(task.nodes),
+            "paths": paths,
+            "launch": _launch_description(task),
+        }
+        if isinstance(kernel, Kernel):
+            found["kernel"] = self.kernels.setdefault((kernel.name, kernel.source), len(self.kernels))
+        return found
+
+    def _profiled_runs(self) -> list[dict[str, Any]]:
+        """For each run that the profile saw: task, start and end of each task, from the start of the first."""
+        runs: dict[int, list[Span]] = {}
+        for span in self.spans:
+            if span.task >= 0 and span.program == self.program.name and span.task < len(self.plan.tasks):
+                runs.setdefault(span.run, []).append(span)
+        found = []
+        for run in runs.values():
+            if {s.task for s in run} == set(range(len(self.plan.tasks))):
+                first = min(s.start for s in run)
+                found.append({"tasks": [[s.task, round(s.start - first, 3), round(s.end - first, 3)] for s in run]})
+        return found
+
+    # memory
+
+    def _report_buffers(self) -> list[dict[str, Any]]:
+        names = dict(zip(self.program.inputs, input_names(self.inspection), strict=False))
+        for buffer, name in zip(self.program.outputs, output_names(self.inspection), strict=False):
+            names.setdefault(buffer, name)
+        return [
+            {"name": names.get(i, ""), "kind": b.kind, "bytes": b.nbytes, "offset": self.plan.offsets[i]}
+            for i, b in enumerate(self.program.buffers)
+        ]
+
+    def _report_memory(self) -> dict[str, Any]:
+        bound, peak = plan_memory_bound(self.plan)
+        return {"arena": self.plan.arena_bytes, "bound": bound, "peak": list(peak)}
+
+    # decisions
+
+    def _schedule_decision(self) -> dict[str, Any]:
+        plan, report, trial = self.plan, self.plan.report, self.inspection.compiled.trial
+        found: dict[str, Any] = {
+            "streams": plan.streams,
+            "records": plan.records,
+            "waits": plan.waits,
+            "steps": [_step_description(step) for step in plan.steps],
+            "trial": [] if trial is None else list(trial.lines()),
+        }
+        if report is None:
+            return found
+        return found | {
+            "width": report.width,
+            "critical": report.critical_path,
+            "chosen": report.chosen,
+            "reason": report.reason,
+            "memory": report.memory,
+            "candidates": [
+                {"name": c.name, "streams": c.streams, "records": c.inner.records, "waits": c.inner.waits,
+                 "predicted": c.predicted} for c in report.candidates
+            ],
+        }  # fmt: skip
+
+    def _fusion_cuts(self, tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What passes between kernels through memory, and why; by tasks, of a kernel in two stages the first one."""
+        fusion = self.inspection.stages.fusion
+        home = {node: number for number in reversed(range(len(self.plan.tasks))) for node in tasks[number]["nodes"]}
+        task_of = [home.get(next(iter(g.stores or g.computes), -1)) for g in fusion.groups]
+        return [
+            {"node": cut.node, "from": task_of[cut.writer], "to": task_of[cut.reader], "rule": cut.reason.rule,
+             "text": str(cut.reason)} for cut in fusion.cuts
+        ]  # fmt: skip
+
+    # graphs
+
+    def _graph_after_each_pass(self) -> Iterator[dict[str, Any]]:
+        """Each pass's graph with a place for every node that is drawn; of one that changed nothing the name."""
+        before: Graph | None = None
+        for name, graph in self.inspection.stages.passes:
+            if graph == before:
+                yield {"name": name, "same": True}
+            elif len(graph.nodes) > MOST_DRAWN:
+                yield {"name": name, "count": len(graph.nodes)}
+            else:
+                yield {"name": name, "count": len(graph.nodes), **self._graph_drawing(graph)}
+            before = graph
+
+    def _graph_drawing(self, graph: Graph) -> dict[str, Any]:
+        """Columns of the nodes that are drawn: constants, and what is made of these alone, are left out."""
+        plain: set[int] = set()
+        for number, node in enumerate(graph.nodes):
+            if node.op in ("const", "number", "index") or (node.args and plain.issuperset(node.args)):
+                plain.add(number)
+        plain -= {*graph.outputs}
+        shown = [n for n in range(len(graph.nodes)) if n not in plain]
+        place = {number: i for i, number in enumerate(shown)}
+        above = [[place[a] for a in dict.fromkeys(graph.nodes[n].args) if a in place] for n in shown]
+        spots = layered_node_positions(above)
+        return {
+            "numbers": shown,
+            "ops": [graph.nodes[n].op for n in shown],
+            "types": [str(graph.nodes[n].type) for n in shown],
+            "attrs": [_node_attributes(graph.nodes[n]) for n in shown],
+            "above": above,
+            "x": [x for x, _ in spots],
+            "y": [y for _, y in spots],
+            "paths": [self.provenance.of_line(graph.lines[n] if graph.lines else "") for n in shown],
+            "outputs": [place[o] for o in graph.outputs if o in place],
+        }
+
+
+def plan_key(plan: Plan) -> tuple[Any, ...]:
+    """Equal for the plans of one body, whose tasks' lines may be others."""
+    return (plan.program.name, tuple((t.name, t.nodes, t.arguments) for t in plan.tasks), plan.program.buffers)
+
+
+def _loop_iterations(task: Task) -> int | None:
+    """How often a loop's body runs, if that is known."""
+    return getattr(task.kernel, "count", 1)
+
+
+def _launch_description(task: Task) -> str:
+    if task.grid != (1, 1, 1) or task.block != (1, 1, 1):
+        return f"grid {'x'.join(map(str, task.grid))}, block {'x'.join(map(str, task.block))}"
+    return f"{task.units} units in chunks of {task.grain}" if isinstance(task.kernel, Kernel) else ""
+
+
+def _step_description(step: Launch | Record | Wait) -> list[Any]:
+    number = step.task if isinstance(step, Launch) else step.event
+    return [type(step).__name__.lower(), step.stream, number]
+
+
+def _node_attributes(node: Node) -> str:
+    """A node's attributes for people; a constant's number, and of a loop no more than what it is."""
+    parts = []
+    for key, value in node.attrs:
+        if key == "value" and isinstance(value, bytes):
+            value = np.frombuffer(value, node.type.dtype)[0]
+        parts.append(f"{key}={text_shortened_to(str(value), 40)}")
+    return " ".join(parts)

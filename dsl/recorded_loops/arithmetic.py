@@ -1,0 +1,264 @@
+"""Operators, items and functions on numbers and arrays of a routine that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import BOOL, INT64, DType
+from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.kernel.body_builder import KernelValue
+from ...compiler.ops.table import OPS, resolve_loop_dtypes
+from ..trace.number_kinds import Kind
+from ..trace.trace import LoopNotRecordable
+from .functions import record_numpy_call, record_ufunc_call, recorded_array_attribute
+from .gather import key_has_index_arrays, record_gather, record_scatter
+from .items import section_of_key
+from .kinds import PLAIN, dtypes_or_types_of_kinds, joined_number_kinds, kinds_of, merged_kinds
+from .linear import RULES, LinearExpression
+from .memory import LoopMemory
+from .values import ArraySection, FixedError, LazyElements, LoopArray, LoopNumber, LoopSymbol
+
+TWO_DTYPES = "an array has one dtype or another one, as values decide"
+
+
+class LoopArithmetic(LoopMemory):
+    """What NumPy does, as statements."""
+
+    # arithmetic
+
+    def kinds(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """What the arguments may be, as promotion takes it; first, what they are held as."""
+        return [*product(*(dtypes_or_types_of_kinds(kinds_of(x)) for x in args))]
+
+    def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], tuple[Kind, ...]]:
+        """What row `op` computes in, and all that its result may be."""
+        loops, results = [], []
+        for kinds in self.kinds(args):
+            weak = all(isinstance(k, type) for k in kinds)
+            try:
+                loop, result = resolve_loop_dtypes(
+                    OPS[op], tuple(WEAK_DTYPES[k] for k in kinds) if weak else kinds, dtype
+                )
+            except TypeError as error:
+                raise LoopNotRecordable(str(error)) from None
+            for d in (*loop, result):
+                self.check_dtype(d)
+            loops.append([*loop])
+            results.append((result, {"i": int, "f": float, "c": complex}.get(result.kind) if weak else None))
+        found = joined_number_kinds(results)
+        return loops[results.index(found[0])], found
+
+    def dtype_of(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], DType]:
+        """What row `op` computes an array in, and that array's dtype. Raises LoopNotRecordable where it may be two."""
+        loop, (held, *others) = self.loop_dtypes(op, args, dtype)
+        if any(dtype != held[0] for dtype, _ in others):
+            raise LoopNotRecordable(TWO_DTYPES)
+        return loop, held[0]
+
+    def map(self, op: str, *given: Any, dtype: Any = None) -> Any:
+        """Row `op` on broadcast arguments."""
+        args = [self.lift(x) for x in given]
+        if not any(isinstance(x, LoopArray) for x in args):
+            return self.map_numbers(op, args, dtype)
+        args = [self.light(x) for x in args]
+        loop, result = self.dtype_of(op, args, dtype)
+        shape = self.common_shape([x.expression.shape for x in args if isinstance(x, LoopArray)])
+        parts: list[Any] = []
+        leaves: list[ArraySection] = []
+        for x, to in zip(args, loop, strict=True):
+            if isinstance(x, LoopArray):
+                wide = self.broadcast(x.expression, shape)
+                leaves += wide.leaves
+                parts.append(lambda idx, e=wide.element, to=to: e(idx).cast(to))
+            elif isinstance(x, LoopNumber):
+                value = x.value.cast(to)
+                parts.append(lambda idx, value=value: value)
+            else:
+                parts.append(lambda idx, x=x, to=to: self.body.const(x, to))
+        row = OPS[op]
+
+        def mapped_element(idx: Sequence[KernelValue]) -> KernelValue:
+            return self.body.apply(row, [part(idx) for part in parts], result)
+
+        return LoopArray(self, LazyElements(shape, result, mapped_element, tuple(leaves)))
+
+    def light(self, x: Any) -> Any:
+        """An operand whose elements may be computed more than once."""
+        if isinstance(x, LoopArray) and x.section is None and x.expression.heavy:
+            self.materialize(x)
+        return x
+
+    def common_shape(self, shapes: Sequence[tuple[LinearExpression, ...]]) -> tuple[LinearExpression, ...]:
+        """As NumPy's broadcast_shapes; lengths that are not seen to be equal are compared when it runs."""
+        rank = max(map(len, shapes))
+        found = []
+        for axis in range(rank):
+            lengths = dict.fromkeys(s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0)
+            long = [n for n in lengths if n.known != 1]
+            found.append(reduce(self.common_length, long) if long else LinearExpression(1))
+        return tuple(found)
+
+    def map_numbers(self, op: str, args: list[Any], dtype: Any = None) -> Any:
+        rule = RULES.get(op)
+        if (
+            rule is not None
+            and dtype is None
+            and all(type(x) is int or (isinstance(x, LoopNumber) and x.linear is not None) for x in args)
+        ):
+            found = rule(*(self.linear(x) for x in args))
+            if found is not None:
+                return LoopNumber(self, None, int, found) if isinstance(found, LinearExpression) else found
+        if not any(isinstance(x, LoopSymbol) for x in args):
+            return OPS[op].numpy(*args)  # type: ignore[misc]
+        loop, ((result, kind), *others) = self.loop_dtypes(op, args, dtype)
+        values = [
+            x.value.cast(to) if isinstance(x, LoopNumber) else self.body.const(x, to)
+            for x, to in zip(args, loop, strict=True)
+        ]
+        if kind is not None and op in ("divide", "floor_divide", "remainder"):
+            self._check_python_divisor(args[1], values[1])
+        found = self.body.apply(OPS[op], values, result)
+        if op == "remainder" and kind is int and type(args[1]) is int and args[1] > 0:
+            bounds = (LinearExpression(0),), (LinearExpression(args[1] - 1),)
+            return LoopNumber(self, None, int, self.atom(found, *bounds))
+        if op == "floor_divide" and kind is int and type(args[1]) is int and args[1] > 0:
+            x = self.linear(args[0])
+            ends = [None if e is None else LinearExpression(e // args[1]) for e in (x.least, x.greatest)]
+            return LoopNumber(self, None, int, self.atom(found, *(() if e is None else (e,) for e in ends)))
+        return LoopNumber(self, found, kind, None, others)
+
+    def _check_python_divisor(self, given: Any, value: KernelValue) -> None:
+        """Python's own numbers raise where NumPy's give infinity."""
+        if type(given) in PLAIN:  # a number that differs from turn to turn may be a float to isinstance
+            if not given:
+                raise LoopNotRecordable("a division by zero")
+            return
+        if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
+            return
+        self.fail_if(value.eq(0), self.zero(), FixedError(ZeroDivisionError, "division by zero"))
+
+    def operate(self, op: str, args: Sequence[Any]) -> Any:
+        """An operator of Python's."""
+        if any(x is NotImplemented or isinstance(x, str) or x is None for x in args):
+            raise LoopNotRecordable("an operator meets something that is no number")
+        if op == "power":
+            return self.power(*args)
+        return self.map(op, *args)
+
+    def power(self, x: Any, exponent: Any) -> Any:
+        x = self.lift(x)
+        if type(exponent) in (int, float) and isinstance(x, LoopSymbol):
+            dtype = x.dtype
+            if exponent == 2:
+                return self.map("multiply", x, x)
+            if exponent == 0.5 and dtype.kind == "f":
+                return self.map("sqrt", x)
+            if dtype.kind in "iu" and isinstance(exponent, int) and exponent < 0:
+                raise LoopNotRecordable("an integer has a negative power")
+            return self.map("power", x, exponent)
+        exponent = self.lift(exponent)
+        kinds = self.kinds([x, exponent])[0]
+        if all(k is int or (isinstance(k, np.dtype) and k.kind in "iub") for k in kinds):
+            raise LoopNotRecordable("an integer has a power that differs from turn to turn")
+        return self.map("power", x, exponent)
+
+    def update_in_place(self, target: Any, op: str, other: Any) -> Any:
+        """`target op= other`; a number is another one then."""
+        if not isinstance(target, LoopArray):
+            return self.operate(op, (target, other))
+        result = self.operate(op, (target, other))
+        if not isinstance(result, LoopArray) or not np.can_cast(result.dtype, target.dtype, "same_kind"):
+            raise LoopNotRecordable("an array is updated in place with values of another kind")
+        self.assign(self.materialize(target), result)
+        return target
+
+    def better(self, op: str, a: Any, b: Any) -> Any:
+        """b where it is greater (less) than a, else a."""
+        linear = [
+            x.linear if isinstance(x, LoopNumber) else LinearExpression(x) if type(x) is int else None for x in (a, b)
+        ]
+        if linear[0] is not None and linear[1] is not None:
+            choose = self.greatest if op == "greater" else self.least
+            return LoopNumber(self, None, int, choose(linear[0], linear[1]))
+        (dtype, weak), *others = merged_kinds(a, b)
+        condition = self.truth(self.map(op, b, a))
+        return LoopNumber(
+            self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak, None, others
+        )
+
+    # truth
+
+    def known_truth(self, x: LoopSymbol) -> bool | None:
+        """The truth of a value, where it is known while tracing."""
+        if not isinstance(x, LoopNumber):
+            return None
+        if x.linear is not None:
+            if x.linear.known is not None:
+                return bool(x.linear.known)
+            return True if x.linear.is_at_least(1) or (-x.linear).is_at_least(1) else None
+        known = self.body.constant(x.value)
+        return None if known is None else bool(known)
+
+    def truth(self, x: Any) -> KernelValue:
+        x = self.lift(x)
+        if isinstance(x, LoopArray):
+            if any(n.known != 1 for n in x.expression.shape):
+                raise LoopNotRecordable("an array of several elements decides")
+            return x.expression.element([self.zero()] * x.ndim).cast(BOOL)
+        return x.value.cast(BOOL) if isinstance(x, LoopNumber) else self.body.const(bool(x), BOOL)
+
+    # items
+
+    def get_item(self, array: LoopArray, key: Any) -> Any:
+        if array.section is None:
+            self.materialize(array)
+        assert array.section is not None
+        if key_has_index_arrays(key):
+            return record_gather(self, array.section, key)
+        found = section_of_key(self, array.section, key)
+        if found.shape:
+            return self.array_of_section(found)
+        return LoopNumber(self, self.load(found, []))
+
+    def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
+        section = self.materialize(array)
+        if key_has_index_arrays(key):
+            record_scatter(self, section, key, value)
+            return
+        target = section_of_key(self, section, key)
+        if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
+            return
+        self.assign(target, value)
+
+    def array_from(self, x: Any) -> LoopArray:
+        """A list of numbers as an array."""
+        items = [self.lift(i) for i in x]
+        if not items or any(isinstance(i, LoopArray) for i in items):
+            raise LoopNotRecordable("a list of arrays takes part in it")
+        dtypes = {
+            np.result_type(*(WEAK_DTYPES[k] if isinstance(k, type) else k for k in kinds))
+            for kinds in self.kinds(items)
+        }
+        if len(dtypes) > 1:
+            raise LoopNotRecordable(TWO_DTYPES)
+        (dtype,) = dtypes
+        section = self.temporary((LinearExpression(len(items)),), dtype)
+        for i, item in enumerate(items):
+            self._put(section, [self.body.const(i, INT64)], self.element_value(item, dtype))
+        return self.array_of_section(section)
+
+    # functions; see `functions`
+
+    def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        return record_numpy_call(self, function, args, options)
+
+    def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+        return record_ufunc_call(self, ufunc, method, inputs, options)
+
+    def method(self, x: LoopSymbol, name: str) -> Any:
+        return recorded_array_attribute(self, x, name)

@@ -1,0 +1,100 @@
+"""Python's builtins that ask for a value, on what the body of a recorded loop computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import BuiltinFunctionType
+from typing import Any
+
+from ...compiler.graph.builder import WEAK_DTYPES
+from ..trace.trace import LoopNotRecordable
+from ..trace.tracer import Tracer
+from .kinds import is_number
+from .values import FixedError, LoopArray, LoopNumber, LoopSymbol, Recorder
+
+
+class LoopRange:
+    """A `range` whose ends differ from turn to turn."""
+
+    def __init__(self, start: Any, stop: Any, step: int) -> None:
+        self.start, self.stop, self.step = start, stop, step
+
+    def __iter__(self) -> Iterator[Any]:
+        raise LoopNotRecordable("a range whose length differs from turn to turn is used outside of a for")
+
+    def __len__(self) -> int:
+        raise LoopNotRecordable("len() of a range whose length differs from turn to turn")
+
+
+def record_builtin_call(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """What one of the builtins gives; NotImplemented where Python itself knows."""
+    row = CONVERSIONS.get(function) if isinstance(function, (type, BuiltinFunctionType)) else None
+    return NotImplemented if row is None or options or not args else row(recorder, *args)
+
+
+def _record_range(recorder: Recorder, *args: Any) -> Any:
+    if not any(isinstance(x, LoopSymbol) for x in args):
+        return NotImplemented
+    start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+    if type(step) is not int or step == 0:
+        raise LoopNotRecordable("the step of a range differs from turn to turn")
+    return LoopRange(start, stop, step)
+
+
+def _record_len(recorder: Recorder, x: Any) -> Any:
+    if not isinstance(x, LoopArray):
+        return NotImplemented
+    return x.shape[0]
+
+
+def _number_conversion_recorder(kind: type) -> Callable[..., Any]:
+    def record_number_conversion(recorder: Recorder, x: Any) -> Any:
+        if not isinstance(x, (LoopSymbol, Tracer)):
+            return NotImplemented
+        value = recorder.lift(x)
+        if isinstance(value, LoopArray):
+            value = LoopNumber(recorder, value.expression.element([recorder.zero()] * value.ndim))
+        if kind is bool:
+            return LoopNumber(recorder, recorder.truth(value))
+        if kind is int and isinstance(value, LoopNumber) and value.linear is not None:
+            return value
+        if kind is int and value.dtype.kind == "f":
+            whole = value.value
+            recorder.fail_if(
+                whole.ne(whole), recorder.zero(), FixedError(ValueError, "cannot convert float NaN to integer")
+            )
+            recorder.fail_if(
+                whole.abs().eq(float("inf")),
+                recorder.zero(),
+                FixedError(OverflowError, "cannot convert float infinity to integer"),
+            )
+        return LoopNumber(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
+
+    return record_number_conversion
+
+
+def _min_or_max_recorder(op: str) -> Callable[..., Any]:
+    def record_min_or_max(recorder: Recorder, *args: Any) -> Any:
+        items = args if len(args) > 1 else args[0] if isinstance(args[0], (list, tuple)) else ()
+        if not any(isinstance(x, (LoopSymbol, Tracer)) for x in items):
+            return NotImplemented
+        best = recorder.lift(items[0])
+        for item in map(recorder.lift, items[1:]):
+            if not (is_number(best) and is_number(item)):
+                raise LoopNotRecordable("max() or min() of arrays")
+            best = recorder.better(op, best, item)
+        return best
+
+    return record_min_or_max
+
+
+# Python's builtins that ask for a value
+CONVERSIONS: dict[Any, Callable[..., Any]] = {
+    range: _record_range,
+    len: _record_len,
+    int: _number_conversion_recorder(int),
+    float: _number_conversion_recorder(float),
+    bool: _number_conversion_recorder(bool),
+    max: _min_or_max_recorder("greater"),
+    min: _min_or_max_recorder("less"),
+}

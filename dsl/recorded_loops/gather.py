@@ -1,0 +1,308 @@
+"""Arrays as indices in a recorded loop: elements are read where they lie, and masks become the places of True."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import BOOL, INT64
+from ...compiler.kernel.body_builder import KernelValue
+from ...compiler.sequential.form import For, If
+from ...runtime.core.frozen import dataclass
+from ..trace.trace import LoopNotRecordable
+from ..trace.tracer import Tracer
+from .items import LoopIndexError, section_of_key
+from .linear import LinearExpression
+from .values import ArraySection, FixedError, LazyElements, LoopArray, Recorder
+
+WRONG_LENGTH = FixedError(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Which elements of a section arrays choose.
+
+    base: the section, with an axis for each array; arrays: by that axis, of one shape, and whether it may be out of
+    range. shape: of the result; at, count: which of its axes are the arrays'."""
+
+    base: ArraySection
+    arrays: tuple[tuple[int, LazyElements, bool], ...]
+    shape: tuple[LinearExpression, ...]
+    at: int
+    count: int
+
+    def chosen(self) -> tuple[LinearExpression, ...]:
+        return self.shape[self.at : self.at + self.count]
+
+
+def key_has_index_arrays(key: Any) -> bool:
+    """Whether an array, or a list, is among the indices."""
+    return any(_is_index_array(item) for item in (key if isinstance(key, tuple) else (key,)))
+
+
+def _is_index_array(item: Any) -> bool:
+    if type(item) in (LoopArray, Tracer, np.ndarray):
+        return item.ndim > 0  # type: ignore[no-any-return]
+    return isinstance(item, list)
+
+
+def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
+    """`section[key]` with arrays in the key: elements that are read when they are needed. Raises LoopNotRecordable."""
+    found = _parse_gather_key(recorder, section, key)
+    rank, base = len(found.shape), found.base
+    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
+    others = [axis for axis in range(len(base.shape)) if axis not in own]
+    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
+    indices = [_indices_counted_from_zero(recorder, e, base.shape[axis]) for axis, e, _ in found.arrays]
+
+    def gathered_element(idx: Sequence[KernelValue]) -> KernelValue:
+        mine = idx[found.at : found.at + found.count]
+        value: KernelValue = recorder.load(
+            base, [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(base.shape))]
+        )
+        return value
+
+    moved = {axis: rank + i for axis, i in own.items()} | places
+    leaf = ArraySection(
+        base.storage,
+        tuple((start, step, moved[axis] if axis >= 0 else -1) for start, step, axis in base.subs),
+        (*found.shape, *(base.shape[axis] for axis in own)),
+    )
+    leaves = [leaf]
+    axes = [*range(found.at, found.at + found.count)]
+    for _, e, _ in found.arrays:
+        leaves += recorder.reindexed(e, found.shape, lambda idx: [idx[a] for a in axes], axes).leaves
+    return LoopArray(recorder, LazyElements(found.shape, base.storage.dtype, gathered_element, tuple(leaves)))
+
+
+def record_scatter(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> None:
+    """`section[key] = value` with arrays in the key; of places that are the same the last value stays."""
+    storage = section.storage
+    if storage.frozen:
+        raise LoopNotRecordable(storage.frozen)
+    value = recorder.lift(value)
+    if not isinstance(value, LoopArray) and _record_masked_store(recorder, section, key, value):
+        return
+    found = _parse_gather_key(recorder, section, key)
+    own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
+    others = [axis for axis in range(len(found.base.shape)) if axis not in own]
+    places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
+    if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
+        raise LoopNotRecordable("an array is assigned to at places that it holds itself")
+    indices = [_indices_counted_from_zero(recorder, e, found.base.shape[axis]) for axis, e, _ in found.arrays]
+    if isinstance(value, LoopArray):
+        if value.section is not None and value.section.storage is storage:
+            value = recorder.copied(value)
+        elif value.expression.heavy or any(leaf.storage is storage for leaf in value.expression.leaves):
+            recorder.materialize(value)
+        scattered_scalar = _broadcast_assigned_elements(recorder, value.expression, found.shape)
+    else:
+        scalar = recorder.element_value(value, storage.dtype)
+
+        def scattered_scalar(idx: Sequence[KernelValue]) -> KernelValue:
+            return scalar  # type: ignore[no-any-return]
+
+    recorder.settle_readers(storage)
+
+    def store_scattered_element(idx: Sequence[KernelValue]) -> None:
+        mine = idx[found.at : found.at + found.count]
+        where = [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(found.base.shape))]
+        recorder._put(found.base, where, scattered_scalar(idx))
+
+    record_nested_loops(recorder, found.shape, store_scattered_element)
+    storage.written = True
+
+
+def _record_masked_store(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> bool:
+    """`section[mask] = number`, if it is that."""
+    item = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    mask = recorder.lift(item) if _is_index_array(item) else None
+    if not isinstance(mask, LoopArray) or mask.dtype != BOOL or mask.ndim != len(section.shape):
+        return False
+    mask = recorder.light(mask)
+    if mask.expression.shape != section.shape:
+        return False
+    if any(leaf.storage is section.storage and not leaf.same_elements(section) for leaf in mask.expression.leaves):
+        recorder.materialize(mask)
+    element = mask.expression.element
+    scalar = recorder.element_value(value, section.storage.dtype)
+    recorder.settle_readers(section.storage, mask)
+
+    def store_where_mask_holds(idx: Sequence[KernelValue]) -> None:
+        recorder._put(section, idx, recorder.body.select(element(idx), scalar, recorder.load(section, idx)))
+
+    recorder.each(section.shape, store_where_mask_holds, recorder._innermost_axis_of_target(section))
+    section.storage.written = True
+    if mask.section is None:  # what it was computed from is gone
+        recorder.forget(mask)
+    return True
+
+
+def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Gathered:
+    items = list(key) if isinstance(key, tuple) else [key]
+    arrays: dict[int, tuple[LoopArray, bool]] = {}  # which item -> the array, and whether it may be out of range
+    parts: list[Any] = []
+    for item in items:
+        if not _is_index_array(item):
+            parts.append(item)
+            continue
+        array = recorder.lift(item)
+        if not isinstance(array, LoopArray) or array.dtype.kind not in "biu":
+            raise LoopNotRecordable("an index is no array of integers or booleans")
+        if array.dtype.kind != "b":
+            arrays[len(parts)] = (recorder.light(array), True)
+            parts.append(array)
+            continue
+        _check_mask_shape(array, section, parts, items)
+        for index in record_indices_of_mask(recorder, array):
+            arrays[len(parts)] = (index, False)
+            parts.append(index)
+    taken = sum(p is not None and p is not Ellipsis for p in parts)
+    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+    dots = sum(p is Ellipsis for p in parts)
+    if taken > len(section.shape) or dots > 1:
+        raise LoopNotRecordable("an array has too many indices")
+    fill = len(section.shape) - taken
+    parts[at : at + dots] = [slice(None)] * fill
+    arrays = {i if i < at else i + fill - dots: a for i, a in arrays.items()}
+    advanced = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
+    base = section_of_key(recorder, section, tuple(slice(None) if i in arrays else p for i, p in enumerate(parts)))
+    axes: dict[int, int] = {}  # of the base, for each part
+    for i, p in enumerate(parts):
+        if i in arrays or p is None or isinstance(p, slice):
+            axes[i] = len(axes)
+    apart = advanced[-1] - advanced[0] + 1 != len(advanced)
+    first = 0 if apart else sum(i < advanced[0] for i in axes)
+    shape = recorder.common_shape([a.expression.shape for a, _ in arrays.values()])
+    chosen = []
+    for i, (array, unsure) in arrays.items():
+        wide = recorder.broadcast(array.expression, shape)
+        if unsure:
+            axis = sum(p is not None for p in parts[:i])
+            _record_index_check(recorder, array.expression, base.shape[axes[i]], axis)
+        chosen.append((axes[i], wide, unsure))
+    rest = [n for axis, n in enumerate(base.shape) if axis not in {a for a, _, _ in chosen}]
+    return Gathered(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
+
+
+def _check_mask_shape(mask: LoopArray, section: ArraySection, before: Sequence[Any], items: Sequence[Any]) -> None:
+    if any(item is Ellipsis for item in items):
+        raise LoopNotRecordable("a mask is an index beside an ellipsis")
+    at = sum(p is not None for p in before)
+    if section.shape[at : at + mask.ndim] != mask.expression.shape:
+        raise LoopNotRecordable("the shapes of a mask and of what it chooses from are not seen to be equal")
+
+
+def _record_index_check(recorder: Recorder, index: LazyElements, n: LinearExpression, axis: int) -> None:
+    """Raises NumPy's IndexError, when it runs, for the first index that is out of range."""
+    length = recorder.emit(n)
+
+    def is_index_out_of_range(idx: Sequence[KernelValue]) -> KernelValue:
+        i = index.element(idx).cast(INT64)
+        wrong: KernelValue = i >= length if index.dtype.kind == "u" else (i >= length) | (i < -length)
+        return wrong
+
+    any_wrong = LazyElements(index.shape, BOOL, is_index_out_of_range, index.leaves)
+    found = recorder.call_function(np.any, (LoopArray(recorder, any_wrong),), {})
+    with recorder.block() as scope:
+        error = LoopIndexError(axis, n.known)
+        record_nested_loops(
+            recorder,
+            index.shape,
+            lambda idx: recorder.fail_if(is_index_out_of_range(idx), index.element(idx).cast(INT64), error),
+        )
+    recorder.body.add(If(found.value.numbers[0], tuple(scope.statements), ()))
+
+
+def _indices_counted_from_zero(
+    recorder: Recorder, index: LazyElements, n: LinearExpression
+) -> Callable[[Sequence[KernelValue]], KernelValue]:
+    """An index from 0 on."""
+
+    def index_counted_from_zero(idx: Sequence[KernelValue]) -> KernelValue:
+        i = index.element(idx).cast(INT64)
+        if index.dtype.kind == "u":
+            return i
+        wrapped: KernelValue = recorder.body.select(i < 0, i + recorder.emit(n), i)
+        return wrapped
+
+    return index_counted_from_zero
+
+
+def _broadcast_assigned_elements(
+    recorder: Recorder, value: LazyElements, shape: tuple[LinearExpression, ...]
+) -> Callable[[Sequence[KernelValue]], KernelValue]:
+    """The elements of what is assigned; lengths that are not seen to be equal are compared when it runs."""
+    if len(value.shape) > len(shape):
+        raise LoopNotRecordable("a value has more axes than what it is assigned to")
+    skip, body = len(shape) - len(value.shape), recorder.body
+    single: list[Any] = []
+    for n, wanted in zip(value.shape, shape[skip:], strict=True):
+        if n == wanted or n.known == 1:
+            single.append(n.known == 1 and n != wanted)
+            continue
+        own = recorder.emit(n)
+        recorder.fail_if(own.ne(recorder.emit(wanted)) & own.ne(1), recorder.zero(), WRONG_LENGTH)
+        single.append(own.eq(1))
+
+    def broadcast_element(idx: Sequence[KernelValue]) -> KernelValue:
+        places = []
+        for i, flag in zip(idx[skip:], single, strict=True):
+            zero = recorder.zero()
+            places.append((zero if flag else i) if isinstance(flag, bool) else body.select(flag, zero, i))
+        found: KernelValue = value.element(places)
+        return found
+
+    return broadcast_element
+
+
+def record_nested_loops(
+    recorder: Recorder, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None]
+) -> None:
+    """`do` for every index of a shape, one after the other."""
+
+    def record_loop_over_axis(index: list[KernelValue]) -> None:
+        if len(index) == len(shape):
+            do(index)
+            return
+        n = shape[len(index)]
+        with recorder.turns_of(LinearExpression(0), n, parallel=False) as (i, scope):
+            record_loop_over_axis([*index, i])
+        ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
+        recorder.body.add(For(i.numbers[0], *ends, tuple(scope.statements), False))
+
+    record_loop_over_axis([])
+
+
+def record_indices_of_mask(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
+    """Where a mask is True: the index along each axis, in arrays whose length is counted."""
+    scope = recorder.body.scopes[-1]
+    for known, within, found in recorder.masks:
+        if known is mask and within is scope:
+            return found  # type: ignore[no-any-return]
+    expression = recorder.light(mask).expression
+    shape, most = expression.shape, 1
+    for n in shape:
+        if n.greatest is None:
+            raise LoopNotRecordable("a mask has no known size")
+        most *= max(n.greatest, 0)
+    bound = shape[0] if len(shape) == 1 else LinearExpression(most)
+    memory = [recorder.temporary((bound,), INT64).storage for _ in shape]
+    body = recorder.body
+    counter = recorder.variable(INT64)
+    body.set(counter, recorder.zero())
+    whole = ((LinearExpression(0), 1, 0),)
+
+    def store_index_where_mask_holds(idx: list[KernelValue]) -> None:
+        count = body.get(counter, INT64)
+        for storage, i in zip(memory, idx, strict=True):  # the next one is written over it if this is False
+            recorder._put(ArraySection(storage, whole, (bound,)), [count], i)
+        body.set(counter, count + expression.element(idx).cast(BOOL).cast(INT64))
+
+    record_nested_loops(recorder, shape, store_index_where_mask_holds)
+    count = recorder.atom(body.get(counter, INT64), (LinearExpression(0),), (bound,))
+    found = tuple(recorder.array_of_section(ArraySection(storage, whole, (count,))) for storage in memory)
+    recorder.masks.append((mask, scope, found))
+    return found

@@ -1,0 +1,160 @@
+"""Basic indexing with indices that differ from turn to turn: a section and a key in, a section of it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...compiler.core.types import INT64
+from ...runtime.core.frozen import dataclass
+from ..trace.trace import LoopNotRecordable
+from .linear import LinearExpression
+from .values import ArraySection, LoopArray, LoopNumber, Recorder, Sub
+
+
+@dataclass(frozen=True)
+class LoopIndexError:
+    """Makes NumPy's error of an index."""
+
+    axis: int
+    size: int | None
+
+    def __call__(self, value: int) -> Exception:
+        size = "" if self.size is None else f" with size {self.size}"
+        return IndexError(f"index {value} is out of bounds for axis {self.axis}{size}")
+
+
+def section_of_key(recorder: Recorder, section: ArraySection, key: Any) -> ArraySection:
+    """`section[key]`. Raises LoopNotRecordable for what is no basic index; what is out of range raises when it runs."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    rank = len(section.shape)
+    taken = sum(item is not None and item is not Ellipsis for item in items)
+    dots = sum(item is Ellipsis for item in items)
+    if taken > rank or dots > 1:
+        raise LoopNotRecordable("an array has too many indices")
+    at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
+    items[at : at + dots] = [slice(None)] * (rank - taken)
+    shape: list[LinearExpression] = []
+    moves: dict[int, tuple[LinearExpression, int, int]] = {}  # axis -> where it starts, its step, the new axis
+    axis = 0
+    for item in items:
+        if item is None:
+            shape.append(LinearExpression(1))
+            continue
+        n = section.shape[axis]
+        if isinstance(item, slice):
+            start, step, extent = _slice_start_step_and_length(recorder, item, n)
+            moves[axis] = (start, step, len(shape))
+            shape.append(extent)
+        elif not isinstance(item, LoopNumber) and (isinstance(item, (list, LoopArray)) or getattr(item, "shape", None)):
+            raise LoopNotRecordable("an array is an index")
+        else:
+            moves[axis] = (_index_counted_from_zero(recorder, recorder.linear(item), n, axis), 0, -1)
+        axis += 1
+    subs = tuple(_compose_section_with_slice(sub, moves) for sub in section.subs)
+    return ArraySection(section.storage, subs, tuple(shape))
+
+
+def _compose_section_with_slice(sub: Sub, moves: dict[int, tuple[LinearExpression, int, int]]) -> Sub:
+    start, step, axis = sub
+    if axis < 0:
+        return sub
+    first, by, new = moves[axis]
+    return start + first * step, by * step, new
+
+
+def _index_counted_from_zero(
+    recorder: Recorder, i: LinearExpression, n: LinearExpression, axis: int
+) -> LinearExpression:
+    """An index from 0 on."""
+    if i.is_at_least(0) and n.is_at_least(i + 1):
+        return i
+    if (-i).is_at_least(1) and (i + n).is_at_least(0):
+        return i + n
+    body = recorder.body
+    given, length = recorder.emit(i), recorder.emit(n)
+    error = LoopIndexError(axis, n.known)
+    if i.is_at_least(0):
+        recorder.fail_if(given >= length, given, error)
+        return i
+    recorder.fail_if((given >= length) | (given < -length), given, error)
+    wrapped = body.select(given < 0, given + length, given)
+    found: LinearExpression = recorder.atom(wrapped, (LinearExpression(0),), (n - 1,))
+    return found
+
+
+def _slice_start_step_and_length(
+    recorder: Recorder, item: slice, n: LinearExpression
+) -> tuple[LinearExpression, int, LinearExpression]:
+    """Where it starts, its step, and how long it is."""
+    step = 1 if item.step is None else item.step
+    if type(step) is not int or step == 0:
+        raise LoopNotRecordable("the step of a slice differs from turn to turn")
+    if step < 0:
+        return _backwards_slice(recorder, item, n, step)
+    start = (
+        LinearExpression(0) if item.start is None else _clamped_slice_bound(recorder, recorder.linear(item.start), n)
+    )
+    stop = n if item.stop is None else _clamped_slice_bound(recorder, recorder.linear(item.stop), n)
+    length = recorder.greatest(stop - start, LinearExpression(0))
+    if step == 1:
+        return start, 1, length
+    if length.known is not None:
+        return start, step, LinearExpression(-(-length.known // step))
+    count = (recorder.emit(length) + recorder.body.const(step - 1, INT64)).quot(recorder.body.const(step, INT64))
+    most = length.greatest
+    return (
+        start,
+        step,
+        recorder.atom(count, (LinearExpression(0),), () if most is None else (LinearExpression(-(-most // step)),)),
+    )
+
+
+def _backwards_slice(
+    recorder: Recorder, item: slice, n: LinearExpression, step: int
+) -> tuple[LinearExpression, int, LinearExpression]:
+    """With a negative step: from a place that is known to be within the axis."""
+    start = n - 1 if item.start is None else recorder.linear(item.start)
+    if not (start.is_at_least(-1) and n.is_at_least(start + 1)):
+        if start.known is not None and start.known < 0 and n.is_at_least(-start.known):
+            start = n + start
+        else:
+            raise LoopNotRecordable("where a slice with a negative step starts is not known to be in range")
+    if item.start is not None and not start.is_at_least(0):
+        raise LoopNotRecordable("where a slice with a negative step starts may be negative")
+    stop = LinearExpression(-1)
+    if item.stop is not None:
+        stop = recorder.linear(item.stop)
+        if not stop.is_at_least(0):
+            raise LoopNotRecordable("where a slice with a negative step ends may be negative")
+    length = recorder.greatest(start - stop, LinearExpression(0))
+    if step == -1:
+        return start, -1, length
+    if length.known is None:
+        raise LoopNotRecordable("a slice with a negative step has another length at each turn")
+    return start, step, LinearExpression(-(-length.known // -step))
+
+
+def _clamped_slice_bound(recorder: Recorder, i: LinearExpression, n: LinearExpression) -> LinearExpression:
+    """The bound of a slice within 0..n, as NumPy clamps it."""
+    found: LinearExpression
+    if i.is_at_least(0):
+        found = recorder.least(i, n)
+    elif (-i).is_at_least(1):
+        found = recorder.greatest(i + n, LinearExpression(0))
+    else:
+        given, length = recorder.emit(i), recorder.emit(n)
+        counted = recorder.body.select(given < 0, given + length, given)
+        clamped = counted.maximum(recorder.zero()).minimum(length)
+        found = recorder.atom(clamped, (LinearExpression(0),), (n,))
+    return found
+
+
+def checked_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """An `axis` argument as numbers from 0 on."""
+    if axis is None:
+        return tuple(range(rank))
+    given: Sequence[Any] = axis if isinstance(axis, tuple) else (axis,)
+    if not all(type(a) is int and -rank <= a < rank for a in given):
+        raise LoopNotRecordable("an axis is out of range, or no int")
+    return tuple(a % rank for a in given)

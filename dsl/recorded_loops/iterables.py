@@ -1,0 +1,132 @@
+"""What loops go over, `zip` and its like one in another: how many items there are, and which one stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...runtime.core.frozen import dataclass
+from ..control_flow.loops import DeferredIterator
+from ..trace.operands import to_traced_array
+from ..trace.tracer import Tracer
+from .conversions import LoopRange
+from .linear import LinearExpression
+from .values import LoopArray, Recorder
+
+
+@dataclass(frozen=True)
+class LoopItems:
+    """How many items there are, and what stands at an index, which is linear from 0 on.
+
+    start: what is added to the index, so that the turn is the item."""
+
+    count: LinearExpression
+    at: Callable[[LinearExpression], Any]
+    start: LinearExpression = LinearExpression(0)
+
+
+def count_items(iterable: Any) -> int | None:
+    """How many items a loop outside of all recorded ones goes over; None of what is not followed."""
+    if isinstance(iterable, range) or (is_array(iterable) and iterable.ndim):
+        return len(iterable)
+    if not isinstance(iterable, DeferredIterator):
+        return None
+    function, args, options = iterable.function, iterable.args, iterable.options
+    if function is np.ndindex:
+        shape = _ndindex_extents(args)
+        return prod(shape) if not options and all(type(n) is int and n >= 0 for n in shape) else None
+    if not _is_recordable_iterator(function, args, options):
+        return None
+    counts = [count_items(x) for x in _iterated_arguments(function, args)]
+    return None if None in counts or not counts else min(n for n in counts if n is not None)
+
+
+def item_at(iterable: Any, turn: Any) -> Any:
+    """What such a loop goes over at a turn, whose number may be a symbol."""
+    if isinstance(iterable, range):
+        return iterable.start + turn * iterable.step
+    if not isinstance(iterable, DeferredIterator):
+        return (iterable if isinstance(turn, int) and type(turn) is int else to_traced_array(iterable))[turn]
+    if iterable.function is zip:
+        return tuple(item_at(part, turn) for part in iterable.args)
+    (part, *start) = iterable.args
+    if iterable.function is enumerate:
+        return turn + [*start, *iterable.options.values(), 0][0], item_at(part, turn)
+    return item_at(part, len(part) - 1 - turn)
+
+
+def is_array(x: Any) -> bool:
+    """Whether its rows may be a loop's items."""
+    return type(x) is Tracer or (type(x) is np.ndarray and x.dtype.kind in "biufc")
+
+
+def axes_of_ndindex(iterable: Any) -> Sequence[Any]:
+    """The lengths of the axes whose indices are the items; none where these are no indices."""
+    if isinstance(iterable, DeferredIterator) and iterable.function is np.ndindex and not iterable.options:
+        return _ndindex_extents(iterable.args)
+    return ()
+
+
+def loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopItems | None:
+    """What a loop goes over, within a recorded one or as one; None of what is not followed."""
+    if isinstance(iterable, (range, LoopRange)):
+        return _loop_items_of_range(recorder, iterable)
+    if isinstance(iterable, LoopArray) or (is_array(iterable) and iterable.ndim):
+        return _loop_items_of_array(recorder, recorder.lift(iterable))
+    if not isinstance(iterable, DeferredIterator):
+        return None
+    function, args, options = iterable.function, iterable.args, iterable.options
+    if not _is_recordable_iterator(function, args, options):
+        return None
+    parts = [loop_items_of_iterable(recorder, x) for x in _iterated_arguments(function, args)]
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts):
+        return None
+    if function is zip:
+        count = found[0].count
+        for part in found[1:]:
+            count = recorder.least(count, part.count)
+        return LoopItems(count, lambda k: tuple(part.at(k) for part in found), found[0].start)
+    (part,) = found
+    if function is enumerate:
+        first = recorder.linear([*args, *options.values(), 0][1])
+        return LoopItems(part.count, lambda k: (recorder.extent(first + k), part.at(k)), part.start)
+    return LoopItems(part.count, lambda k: part.at(part.count - 1 - k))
+
+
+def _ndindex_extents(args: Sequence[Any]) -> Sequence[Any]:
+    return args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+
+
+def _is_recordable_iterator(function: Any, args: Sequence[Any], options: dict[str, Any]) -> bool:
+    if function is zip:  # a strict one may raise an error
+        return all(name == "strict" and value is False for name, value in options.items())
+    if function is enumerate:
+        return len(args) + len(options) in (1, 2) and [*options] in ([], ["start"]) and len(args) > 0
+    return function is reversed and len(args) == 1 and not options and not isinstance(args[0], DeferredIterator)
+
+
+def _iterated_arguments(function: Any, args: Sequence[Any]) -> Sequence[Any]:
+    return args if function is zip else args[:1]
+
+
+def _loop_items_of_range(recorder: Recorder, given: range | LoopRange) -> LoopItems:
+    start, stop, step = recorder.linear(given.start), recorder.linear(given.stop), given.step
+    span, size = (stop - start, step) if step > 0 else (start - stop, -step)
+    if size == 1:
+        count = span
+    elif span.known is not None:
+        count = LinearExpression(max(0, -(-span.known // size)))
+    else:
+        count = recorder.linear(recorder.map("floor_divide", recorder.extent(span + (size - 1)), size))
+    return LoopItems(count, lambda k: recorder.extent(start + k * step), start if step == 1 else LinearExpression(0))
+
+
+def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | None:
+    if not array.ndim:
+        return None
+    recorder.materialize(array)
+    return LoopItems(array.expression.shape[0], lambda k: array[recorder.extent(k)])

@@ -1,0 +1,135 @@
+"""Traces that get long though their source is short: when to begin again with loops recorded, and when to give up."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from types import CodeType, TracebackType
+
+from ...compiler.graph.graph import Graph
+from ...compiler.ops.table import OPS
+from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
+from ..control_flow.loops import for_, while_
+from ..control_flow.source import SourceUnavailable, function_source
+from ..core.errors import UnsupportedError
+from ..trace.trace import Trace, TraceTooLong
+
+SURE = 512  # nodes from which loops one in another are recorded; and others, if it is certain that these are turns:
+MANY = 2048  # and a loop of so many over elements, or of turns that are no loop by then
+TURNS = 8  # so many times as many as lines of the source,
+RAGGED = 6  # of so many operations one has a new shape at least; or
+SINGLE = 0.75  # this part of them has one element, in loops one in another; or
+ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
+LOOPS = 6  # more loops than that
+LONGEST = 50_000  # nodes of a trace that is not taken if its turns do not repeat
+HOOKS = (for_.__code__, while_.__code__)
+
+
+def check_trace_length(trace: Trace) -> None:
+    """To be called where a trace has become long. Raises TooMany where it may be shorter with its loops recorded, and
+    UnsupportedError, at the loop's line, where it would compile for hours."""
+    builder = trace.builder
+    builder.limit *= 4
+    if trace.turn is not None:
+        trace.turn.check_length()
+        return
+    if len(builder.nodes) < TURNS * len({*builder.lines}):
+        return
+    repeated = trace.loops_of is not None and trace.loops_of.repeated
+    if trace.loops_of is not None and not (repeated and not trace.loops_of.whole):
+        if not _can_trace_be_rerolled(trace):
+            if trace.loops_of.short and not trace.loops_of.recorded:  # those in one another have many turns together
+                raise TraceTooLong(False, 1)
+            if len(builder.nodes) < LONGEST:
+                builder.limit = LONGEST
+                return
+            raise UnsupportedError(_text_of_too_long_trace(trace), needs_values=True)
+        return
+    if trace.depth > trace.deriving or trace.loops:
+        return
+    loops = count_user_loops_around()
+    nested = loops > 1
+    if (loops and _do_shapes_change_by_iteration(trace)) or (nested and _is_trace_of_single_elements(trace)):
+        raise TraceTooLong(False)
+    if len(builder.nodes) >= MANY and (_is_trace_of_single_elements(trace) or not _count_rerolled_loops(trace)[0]):
+        raise TraceTooLong(True)
+    if len(builder.nodes) >= SURE:
+        rolls = _can_trace_be_rerolled(trace)
+        if not rolls or nested:
+            raise TraceTooLong(rolls)
+        enough = len(builder.nodes) >= (SURE if trace.target_name() == "cpu" else MANY)
+        if enough and not repeated and not trace.deriving and not _is_trace_of_single_elements(trace):
+            raise TraceTooLong(rolls, MANY_ITERATIONS, True)
+
+
+def _do_shapes_change_by_iteration(trace: Trace) -> bool:
+    """Whether many operations are none that there was before, whatever they are done to: their shapes change."""
+    known: dict[tuple[str, tuple[int, ...]], int] = {}
+    for number, node in enumerate(trace.builder.nodes):
+        known.setdefault((node.op, node.type.shape), number)
+    half = len(trace.builder.nodes) // 2
+    return sum(number >= half for number in known.values()) * RAGGED >= half
+
+
+def _is_trace_of_single_elements(trace: Trace) -> bool:
+    """Whether most is done to single elements."""
+    nodes = [node for node in trace.builder.nodes if OPS[node.op].kind in ("map", "view", "reduce")]
+    return sum(node.type.size == 1 for node in nodes) >= SINGLE * len(nodes)
+
+
+def _can_trace_be_rerolled(trace: Trace) -> bool:
+    """Whether the turns that were traced are a few loops again, or may be with some more."""
+    loops, graph, rolled = _count_rerolled_loops(trace)
+    return loops <= LOOPS and (len(rolled.nodes) * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
+
+
+def _count_rerolled_loops(trace: Trace) -> tuple[int, Graph, Graph]:
+    """How many loops what was traced is again; and its graph, before and then."""
+    builder = trace.builder
+    ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
+    graph = builder.finish([builder.at(n) for n in sorted(ends)])
+    rolled = reroll_graph(graph, trace.target_name).graph
+    return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled.nodes), graph, rolled
+
+
+def _text_of_too_long_trace(trace: Trace) -> str:
+    found = [*dict.fromkeys(trace.loops_of.unrolled.values())] if trace.loops_of is not None else []
+    why = f", since {'; '.join(found[:3])}" if found else ""
+    return (
+        f"a loop is traced turn by turn{why}, and has made {len(trace.builder.nodes)} operations; decorate a function "
+        "of its body, called from a loop in Python, or write kg.fori_loop, kg.scan or whole-array operations"
+    )
+
+
+def count_user_loops_around() -> int:
+    """How many `for` and `while` of the user's run now, one in another, in all functions that have been called."""
+    count, frame = 0, sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in HOOKS:  # of a function whose control flow is rewritten
+            count += 1
+        elif type(frame.f_globals) is not dict:  # a function that is traced: see `environment.Scope`
+            count += _count_loops_around_line(frame.f_code, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return count
+
+
+def runs_in_loop(trace: TracebackType | None) -> bool:
+    """Whether an error comes from within a `for` or `while` of the user's."""
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code in HOOKS or (
+            type(frame.f_globals) is not dict and _count_loops_around_line(frame.f_code, trace.tb_lineno)
+        ):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _count_loops_around_line(code: CodeType, line: int) -> int:
+    """How many loops of a function are around a line of it; 0 where its source is not there."""
+    try:
+        node = function_source(code).node
+    except SourceUnavailable:
+        return 0
+    loops = (n for n in ast.walk(node) if isinstance(n, (ast.For, ast.While)))
+    return sum(n.body[0].lineno <= line <= (n.body[-1].end_lineno or 0) for n in loops)

@@ -1,0 +1,198 @@
+"""A loop of the function that is traced: recorded as a routine, which becomes one node of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import length_hint
+from typing import Any
+
+import numpy as np
+
+from ...compiler.core.types import INT64
+from ...compiler.graph.graph import Value
+from ...compiler.sequential.backwards import reverse_routines
+from ...compiler.sequential.body import undefined_routine_value
+from ...compiler.sequential.dead_code import routine_block_without_dead_code
+from ...compiler.sequential.form import ERROR_WORDS, Routine, RoutineMemory, renumbered_routine
+from ...compiler.sequential.partials import NoDerivative
+from ...compiler.sequential.tangents import routine_with_tangents
+from ...runtime.core.errors import KernelGraphError
+from ...runtime.core.frozen import dataclass
+from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
+from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedLoop
+from ..trace.aliasing import assign_array
+from ..trace.trace import FEW, LoopNotRecordable, Trace
+from ..trace.tracer import SCALAR, Tracer
+from .iterables import axes_of_ndindex, count_items, item_at
+from .long_traces import count_user_loops_around
+from .recorder import CONSTANTS, LoopRecorder
+from .values import LoopNumber, SpoiledVariable
+
+MOST = 20000  # statements of one routine
+
+
+def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
+    """Whether the loop `for item in iterable: body(item)`, until `stop()`, is a node of the trace now.
+
+    Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
+    if trace.loops_of is None:
+        return False
+    count = count_items(iterable)
+    if count is None:
+        if length_hint(iterable) > FEW:
+            trace.loops_of.unrolled.setdefault(body.__code__, "it goes over more than ranges and arrays")
+        return False
+    if count <= trace.loops_of.few:
+        trace.loops_of.short = True
+        return False
+    if trace.depth > trace.deriving or body.__code__ in trace.loops_of.unrolled:
+        return False
+    site = body.__code__
+    trace.loops_of.recorded.append(site)
+    recorder = LoopRecorder(trace, site)
+    state = ReachableState([body, *([stop] if stop else [])])
+    try:
+        before = state.take()
+        with recorder.recording():
+            recorder.run_for(iterable, body, stop)
+            changed = changes_between_snapshots(before, state.take())
+            results = _end_values_in_memory(
+                recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
+            )
+        _place_loop_results(recorder, results)
+    except LoopNotRecordable as error:
+        error.site = error.site or site
+        raise
+    except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as error:
+        raise LoopNotRecordable(str(error), site) from error
+    except Exception as error:
+        raise LoopNotRecordable(f"a {type(error).__name__} is raised in it", site) from error
+    recorder.body = EndedLoopValue(site)  # type: ignore[assignment]
+    for slot, _, value in changed.values():
+        if isinstance(value, SpoiledVariable):
+            value.site = site
+        elif not isinstance(value, LoopNumber) and type(value) not in CONSTANTS:
+            slot.put(SpoiledVariable(slot.name, site))
+    return True
+
+
+def repeat_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
+    """Whether the loop `for item in iterable: body(item)` is a node of the trace now, which has a body for all turns.
+
+    Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
+    loops, site = trace.loops_of, body.__code__
+    count = None if loops is None or stop is not None or site in loops.unrolled else count_items(iterable)
+    around = (
+        count_user_loops_around() > 1
+        or trace.depth
+        or trace.loops
+        or trace.path
+        or trace.handlers
+        or trace.turn is not None
+    )
+    if loops is None or count is None or count <= loops.few or around or axes_of_ndindex(iterable):
+        return False
+    loops.recorded.append(site)
+    for first in range(PEELED + 1):
+        try:
+            RepeatedLoop(
+                trace,
+                (first, count - 1),
+                partial(item_at, iterable),
+                body,
+                lambda name: SpoiledVariable(name, site),
+            ).run()
+            return True
+        except FirstTurnDiffers:
+            body(item_at(iterable, first))
+        except LoopNotRecordable as error:
+            error.site = site
+            raise
+        except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise LoopNotRecordable(str(error), site) from error
+        except Exception as error:
+            raise LoopNotRecordable(f"a {type(error).__name__} is raised in it", site) from error
+    raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
+
+
+class EndedLoopValue:
+    """Where values of a turn would go that somebody has kept for later."""
+
+    def __init__(self, site: Any) -> None:
+        object.__setattr__(self, "_site", site)
+
+    def __getattr__(self, name: str) -> Any:
+        raise LoopNotRecordable("a value of a turn is used outside of its loop", self._site)
+
+
+def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[VariableSlot]) -> list[tuple[VariableSlot, int, Any]]:
+    """Numbers that live on, in memory: the slot, the number of the array, and what it was."""
+    found = []
+    for slot in slots:
+        number = recorder.lift(slot.held)
+        section = recorder.temporary((), number.dtype)
+        recorder._put(section, [], number.value)
+        found.append((slot, section.storage.number, number))
+    return found
+
+
+def _place_loop_results(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, Any]]) -> None:
+    trace = recorder.trace
+    ends = {number for _, number, _ in results}
+    arrays = []
+    for storage in recorder.storages:
+        given = storage.value is not None
+        role = "out" if storage.number in ends else "temp" if not given else "inout" if storage.written else "in"
+        arrays.append(RoutineMemory(storage.dtype, storage.shape, role))
+    if recorder.checks:
+        arrays.append(RoutineMemory(INT64, (ERROR_WORDS,), "out"))
+    block = tuple(recorder.body.scopes[0].statements)
+    if undefined_routine_value(block) is not None:
+        raise LoopNotRecordable("a value is used outside of the turn that it belongs to")
+    block = routine_block_without_dead_code(block, [n for n, array in enumerate(arrays) if array.role == "temp"])
+    routine, kept = renumbered_routine(
+        Routine(
+            tuple(arrays),
+            tuple(recorder.variables),
+            block,
+            len(recorder.checks),
+            recorder.turns,
+            recorder.width,
+            recorder.wide / recorder.meets,
+        ),
+        ends,
+    )
+    if routine.size > MOST:
+        raise LoopNotRecordable(f"its body has {routine.size} steps")
+    if trace.deriving:
+        try:
+            reverse_routines(routine)
+            routine_with_tangents(routine)
+        except NoDerivative as error:
+            raise LoopNotRecordable(str(error)) from error
+    inputs = [
+        recorder.storages[n].value for n in kept if n < len(recorder.storages) and arrays[n].role in ("in", "inout")
+    ]
+    values = iter(trace.builder.sequential(routine, inputs))
+    outputs = {n: next(values) for n in kept if arrays[n].role in ("out", "inout")}
+    for number, value in outputs.items():
+        if number < len(recorder.storages) and arrays[number].role == "inout":
+            assign_array(recorder.storages[number].root, Tracer(trace, value))
+    for slot, number, was in results:
+        value = outputs[number]
+        slot.put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
+    if recorder.checks:
+        trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
+
+
+@dataclass(frozen=True)
+class LoopErrorCheck:
+    """Raises the error of the check that has failed in a routine, if one has."""
+
+    errors: tuple[Callable[[int], Exception], ...]
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        number, value = (int(word) for word in np.asarray(arrays[0]))
+        if number:
+            raise self.errors[number - 1](value)

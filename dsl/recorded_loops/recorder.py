@@ -1,0 +1,389 @@
+"""The recorder: what the body of a loop does, as statements of a routine, while the body runs once on symbols.
+
+A name that the body assigns is a variable where it holds numbers; the body is run again until no more are found and
+all keep their dtypes. Arrays are memory, so they need none of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...compiler.core.types import BOOL, DType, real_dtype
+from ...compiler.kernel.body_builder import KernelValue
+from ...compiler.sequential.body import Scope
+from ...compiler.sequential.form import For, If, While, blocks_in_routine_statement
+from ...runtime.core.frozen import dataclass
+from ..control_flow.effects import (
+    UNSET,
+    ReachableState,
+    VariableSlot,
+    changes_between_snapshots,
+    restore_variables_of_snapshot,
+)
+from ..control_flow.rewrite import VALUE
+from ..core.errors import is_raised_by_user
+from ..trace.number_kinds import Kind
+from ..trace.trace import LoopNotRecordable, Trace
+from .arithmetic import LoopArithmetic
+from .conversions import LoopRange, record_builtin_call
+from .independence import iterations_are_independent
+from .iterables import LoopItems, axes_of_ndindex, loop_items_of_iterable
+from .kinds import (
+    PLAIN,
+    check_kind_keeps_digits,
+    is_number,
+    kinds_of,
+    merged_kinds,
+    number_kinds_after_iteration,
+    zero_of_number_kind,
+)
+from .linear import IntegerAtom, LinearExpression
+from .values import FixedError, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
+
+UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
+NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
+ATTEMPTS = 200  # at all loops of a nest together
+RAISED = object()  # in place of what a side gives that raises an error
+RAISABLE = (AssertionError, ValueError, RuntimeError, ArithmeticError, OverflowError, ZeroDivisionError, IndexError)
+CONSTANTS = (*PLAIN, str, type(None), bytes)
+Part = Callable[[], Any]
+
+
+class LoopRecorder(LoopArithmetic):
+    """Writes one routine."""
+
+    def __init__(self, trace: Trace, site: Any) -> None:
+        """site: the code of the outermost loop's body."""
+        super().__init__(trace)
+        self.site = site
+        self.known: dict[Any, dict[str, tuple[Kind, ...]]] = {}  # body's code -> its variables
+        self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
+        self.attempts = 0
+
+    def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+        """What one of Python's builtins gives; NotImplemented where Python itself knows."""
+        return record_builtin_call(self, function, args, options)
+
+    # decisions
+
+    def negation(self, x: Any) -> Any:
+        x = self.lift(x)
+        return not x if type(x) in PLAIN else self.map("logical_not", x)
+
+    def join(self, test: Any, then: Part, otherwise: Part) -> Any:
+        """Both sides of a decision, of which one runs."""
+        known = self.known_truth(test) if isinstance(test, LoopSymbol) else None
+        if known is not None:
+            return then() if known else otherwise()
+        if self.trace.handlers:
+            raise LoopNotRecordable("a try is around a decision")
+        flag = self.truth(test)
+        self.settle_all()
+        state = ReachableState([then, otherwise])
+        sides = []
+        for part in (then, otherwise):
+            before = state.take()
+            with self.block() as scope:
+                given = self._branch_result_or_raise(part)
+                if isinstance(given, LoopArray) and given.section is None:
+                    self.materialize(given)
+            sides.append((scope, given, changes_between_snapshots(before, state.take())))
+            restore_variables_of_snapshot(before)
+        (first, a, one), (second, b, two) = sides
+        if a is RAISED or b is RAISED:
+            return self._join_branch_that_raises(flag, sides)
+        pending = []
+        for key in {**one, **two}:
+            slot, old, _ = one.get(key) or two[key]
+            x, y = one[key][2] if key in one else old, two[key][2] if key in two else old
+            pending.append((slot, self._value_merged_from_blocks(x, y, first, second, slot.name)))
+        result = self._value_merged_from_blocks(a, b, first, second, "what is chosen")
+        self.body.add(If(flag.numbers[0], tuple(first.statements), tuple(second.statements)))
+        for slot, value in pending:
+            slot.put(value())
+        return result()
+
+    def _branch_result_or_raise(self, part: Part) -> Any:
+        """What a side gives; RAISED where it raises an error of the user's, as a call that takes it then does."""
+        try:
+            return part()
+        except Exception as error:
+            said = all(type(x) is str for x in error.args) and len(error.args) < 2
+            if not said or type(error) not in RAISABLE or not is_raised_by_user(error):
+                raise
+            self.fail_if(self.body.const(True, BOOL), self.zero(), FixedError(type(error), *error.args))
+            return RAISED
+
+    def _join_branch_that_raises(self, flag: KernelValue, sides: Sequence[tuple[Scope, Any, Any]]) -> Any:
+        """What goes on after a decision one side of which raises an error."""
+        going = [side for side in sides if side[1] is not RAISED]
+        if not going:
+            raise LoopNotRecordable("both sides of a decision raise an error")
+        ((scope, given, changed),) = going
+        pending = [(slot, self._value_kept_after_block(value, scope)) for slot, _, value in changed.values()]
+        result = self._value_kept_after_block(given, scope)
+        self.body.add(If(flag.numbers[0], *(tuple(side[0].statements) for side in sides)))
+        for slot, value in pending:
+            slot.put(value())
+        return result()
+
+    def _value_kept_after_block(self, x: Any, scope: Scope) -> Part:
+        """A value of a block, to be asked for after it."""
+        if not isinstance(x, LoopNumber):
+            return lambda: x
+        kinds = kinds_of(x)
+        variable = self.variable(kinds[0][0])
+        with self.body.block(scope):
+            self.body.set(variable, self.element_value(x, kinds[0][0]))
+        return lambda: self.read(variable, kinds)
+
+    def _value_merged_from_blocks(self, a: Any, b: Any, first: Scope, second: Scope, name: str) -> Part:
+        """What is `a` if the first block has run, else `b`: to be asked for after both."""
+        if a is b or (type(a) is type(b) and type(a) in CONSTANTS and repr(a) == repr(b)):
+            return lambda: a
+        if name.startswith(VALUE) and (a is UNSET or b is UNSET):
+            a, b = (zero_of_number_kind(b) if a is UNSET else a), (zero_of_number_kind(a) if b is UNSET else b)
+        if not (is_number(a) and is_number(b)):
+            return lambda: SpoiledVariable(name)
+        kinds = merged_kinds(a, b)
+        dtype = kinds[0][0]
+        variable = self.variable(dtype)
+        for x, scope in ((a, first), (b, second)):
+            with self.body.block(scope):
+                self.body.set(variable, self.element_value(self.lift(x), dtype))
+        return lambda: self.read(variable, kinds)
+
+    def variable(self, dtype: DType) -> int:
+        self.check_dtype(dtype)
+        self.variables += [real_dtype(dtype)] * (2 if dtype.kind == "c" else 1)
+        return len(self.variables) - (2 if dtype.kind == "c" else 1)
+
+    def read(self, variable: int, kinds: Sequence[Kind]) -> LoopNumber:
+        (dtype, weak), *others = kinds
+        return LoopNumber(self, self.body.get(variable, dtype), weak, None, others)
+
+    # loops
+
+    def run_for(
+        self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None, few: int | None = None
+    ) -> None:
+        """`for item in iterable: body(item)`, until `stop()`. key: the user's function in `body`. few: turns that are
+        written one after the other."""
+        axes = axes_of_ndindex(iterable)
+        if axes:  # which have many turns together, however short each is
+            self._record_ndindex_loops((), axes, body, stop, self._unrolled_iteration_limit() if len(axes) == 1 else 1)
+            return
+        items = loop_items_of_iterable(self, iterable)
+        if items is None:
+            self._unroll_loop(iterable, body, stop)
+            return
+        count = items.count.known
+        if count is not None and count <= (
+            0 if stop is not None else self._unrolled_iteration_limit() if few is None else few
+        ):
+            self._unroll_loop(map(items.at, map(LinearExpression, range(count))), body, stop)
+            return
+        self._record_loop_over_items(items, body, stop, key or body)
+
+    def _record_ndindex_loops(
+        self, index: tuple[Any, ...], axes: Sequence[Any], body: Callable[[Any], Any], stop: Part | None, few: int
+    ) -> None:
+        """The loops over `np.ndindex(*axes)`, one in another."""
+        if not axes:
+            body(index)
+            return
+        length = self.linear(axes[0])
+        if not length.is_at_least(0):
+            raise LoopNotRecordable("a length that np.ndindex is given may be negative")
+        self.run_for(
+            LoopRange(0, axes[0], 1),
+            lambda i: self._record_ndindex_loops((*index, i), axes[1:], body, stop, few),
+            stop,
+            body,
+            few,
+        )
+
+    def _record_loop_over_items(
+        self, items: LoopItems, body: Callable[[Any], Any], stop: Part | None, key: Any
+    ) -> None:
+        low, high = items.start, items.start + items.count
+
+        def write_loop_over_items(loop: _LoopAttempt) -> bool:
+            before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
+            self.width = 1.0
+            with self.turns_of(low, high, parallel=False) as (i, scope):
+                turn = IntegerAtom(i, (low,), (high - 1,))
+                loop.enter()
+                body(items.at(LinearExpression(0, ((turn, 1),)) - low))
+                until = None if stop is None else self.truth(stop()).numbers[0]
+                if not loop.leave():
+                    return False
+            numbers = i.numbers[0], self.emit(low).numbers[0], self.emit(high).numbers[0]
+            width, wide, meets, turns, touched = before
+            apart = until is None and iterations_are_independent(turn, self.touched[touched:])
+            if apart and (many := (high - low).greatest) is not None and many * NARROW >= self.width:
+                inner = [s for s in scope.statements if blocks_in_routine_statement(s)]
+                nested = len(inner) == 1 and isinstance(inner[0], For) and (inner[0].apart or inner[0].parallel)
+                self.width = many * (self.width if nested else self.step)
+                self.wide, self.meets = wide + self.turns - turns, meets + weight
+            else:
+                apart = False
+            self.width = max(width, self.width)
+            self.body.add(For(*numbers, tuple(scope.statements), False, until, apart))
+            return True
+
+        self.settle(key, [key, *([stop] if stop else [])], write_loop_over_items, items.count.is_at_least(1))
+
+    def _unrolled_iteration_limit(self) -> int:
+        """Turns that are written one after the other, but where loops of few turns have made the trace long."""
+        loops = self.trace.loops_of
+        return 1 if loops is not None and loops.few == 1 else UNROLLED
+
+    def _unroll_loop(self, iterable: Any, body: Callable[[Any], Any], stop: Part | None) -> None:
+        for item in iterable:
+            body(item)
+            stopped = False if stop is None else stop()
+            if isinstance(stopped, LoopSymbol):
+                known = self.known_truth(stopped)
+                if known is None:
+                    raise LoopNotRecordable("a loop that is not over a long range may end early")
+                stopped = known
+            if stopped:
+                return
+
+    def run_while(self, test: Part, body: Part, stop: Part | None) -> None:
+        """`while test(): body()`, until `stop()`."""
+
+        def write_while_loop(loop: _LoopAttempt) -> bool:
+            before, self.weight = self.weight, self.weight * 64
+            self.turns += self.weight
+            with self.block() as head:
+                loop.enter()
+                going = self.truth(test())
+                if stop is not None:
+                    going = going & self.truth(self.negation(stop()))
+            with self.block() as scope:
+                loop.enter()
+                body()
+                if not loop.leave():
+                    return False
+            self.weight = before
+            self.body.add(While(tuple(head.statements), going.numbers[0], tuple(scope.statements)))
+            return True
+
+        self.settle(body, [test, body, *([stop] if stop else [])], write_while_loop, False)
+
+    def settle(
+        self, key: Any, functions: Sequence[Callable[..., Any]], write: Callable[[_LoopAttempt], bool], ran: bool
+    ) -> None:
+        """Writes a loop until it is known which variables it has. ran: it is known to run once or more."""
+        if self.trace.handlers:
+            raise LoopNotRecordable("a try is around a loop")
+        self.settle_all()
+        while True:
+            before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets
+            checks, touched = len(self.checks), len(self.touched)
+            with self.body.block() as attempt:
+                loop = _LoopAttempt(self, key.__code__, ReachableState(functions))
+                done = write(loop)
+            restore_variables_of_snapshot(loop.before)
+            if done:
+                break
+            self.turns, self.weight, self.parallel, self.width, self.wide, self.meets = before
+            del self.checks[checks:], self.touched[touched:]
+            self.attempts += 1
+            if self.attempts > ATTEMPTS:
+                raise LoopNotRecordable("the types of what it carries from turn to turn do not settle")
+        self.body.scopes[-1].statements += attempt.statements
+        loop.after(ran)
+
+
+@dataclass(slots=True)
+class _CarriedName:
+    """A name whose numbers are a variable."""
+
+    slot: VariableSlot
+    before: Any
+    kinds: tuple[Kind, ...]
+    variable: int
+    ends: tuple[Kind, ...] = ()  # what it is behind a turn, where that assigns it
+
+    @property
+    def starts(self) -> bool:
+        """Whether it has a value before the loop, or one that is not read unless it was set."""
+        return is_number(self.before) or self.slot.name.startswith(VALUE)
+
+
+class _LoopAttempt:
+    """An attempt at a loop: its variables as far as they are known."""
+
+    def __init__(self, recorder: LoopRecorder, code: Any, state: ReachableState) -> None:
+        self.recorder, self.state, self.before = recorder, state, state.take()
+        self.known = recorder.known.setdefault(code, {})
+        self.spoiled = recorder.spoiled.setdefault(code, set())
+        self.carried = []
+        for slot, value in self.before.values.values():
+            if slot.name in self.known and slot.name not in self.spoiled:
+                kinds = self.known[slot.name]
+                if is_number(value):
+                    kinds = number_kinds_after_iteration(kinds_of(value), kinds)
+                    check_kind_keeps_digits(value, kinds[0])
+                self.carried.append(_CarriedName(slot, value, kinds, recorder.variable(kinds[0][0])))
+        for c in self.carried:
+            first = recorder.lift(c.before) if is_number(c.before) else 0
+            recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
+
+    def enter(self) -> None:
+        """At the start of a turn."""
+        for c in self.carried:
+            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledVariable(c.slot.name))
+        self._spoil_loop_variables()
+
+    def _spoil_loop_variables(self) -> None:
+        for slot, _ in self.before.values.values():
+            if slot.name in self.spoiled:
+                slot.put(SpoiledVariable(slot.name))
+
+    def leave(self) -> bool:
+        """At the end of a turn: whether all that changes was known to change."""
+        mine = {c.slot.identity: c for c in self.carried}
+        settled, ends = True, []
+        for key, (slot, old, value) in changes_between_snapshots(self.before, self.state.take()).items():
+            c = mine.get(key)
+            if not is_number(value):
+                if c is not None and not c.starts and isinstance(value, SpoiledVariable):
+                    continue  # it was not assigned
+                if slot.name not in self.spoiled:
+                    self.spoiled.add(slot.name)
+                    settled = False
+            elif slot.name in self.spoiled:
+                continue
+            elif c is None:
+                found = kinds_of(value)
+                if is_number(old):
+                    found = number_kinds_after_iteration(kinds_of(old), found)
+                    check_kind_keeps_digits(old, found[0])
+                self.known[slot.name] = found
+                settled = False
+            else:
+                c.ends = kinds_of(value)
+                kinds = number_kinds_after_iteration(c.kinds, c.ends)
+                if c.starts:
+                    check_kind_keeps_digits(c.before, kinds[0])
+                settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
+                self.known[slot.name] = kinds
+                ends.append((c, value))
+        if settled:
+            for c, value in ends:
+                value = self.recorder.element_value(self.recorder.lift(value), c.kinds[0][0])
+                self.recorder.body.set(c.variable, value)
+        return settled
+
+    def after(self, ran: bool) -> None:
+        """After the loop."""
+        for c in self.carried:
+            known = c.starts or ran
+            kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
+            c.slot.put(self.recorder.read(c.variable, kinds) if known else SpoiledVariable(c.slot.name))
+        self._spoil_loop_variables()

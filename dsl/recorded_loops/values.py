@@ -1,0 +1,334 @@
+"""What the body of a recorded loop computes with: numbers, arrays, and names that have no one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from ...compiler.core.types import INT64, DType, WeakType
+from ...compiler.kernel.body_builder import KernelValue
+from ...compiler.ops.table import OPS
+from ...runtime.core.frozen import dataclass
+from ..trace.number_kinds import Kind
+from ..trace.trace import LoopNotRecordable, LoopSymbolBase
+from ..trace.tracer import is_asked_by_traced_code
+from .linear import LinearExpression
+
+Recorder: TypeAlias = Any  # `recorder.Recorder`, which is made of what is here
+Element = Callable[[Sequence[KernelValue]], KernelValue]
+
+
+@dataclass(frozen=True)
+class FixedError:
+    """Makes an error that is the same whatever the value."""
+
+    kind: type[Exception]
+    text: str = ""
+
+    def __call__(self, value: int) -> Exception:
+        return self.kind(self.text) if self.text else self.kind()
+
+
+class ArrayStorage:
+    """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
+
+    def __init__(self, number: int, dtype: DType, shape: tuple[int, ...], root: Any = None, value: Any = None) -> None:
+        self.number, self.dtype, self.shape, self.root, self.value = number, dtype, shape, root, value
+        self.written = False
+        self.frozen = ""  # why it may not be written to
+        strides, step = [], 1
+        for n in reversed(shape):
+            strides.append(step)
+            step *= n
+        self.strides = tuple(reversed(strides))
+
+
+Sub = tuple[
+    LinearExpression, int, int
+]  # along an axis of the storage: the first index, the step, which axis of the section
+
+
+@dataclass(frozen=True)
+class ArraySection:
+    """A part of an array in memory. Index i of it is index `start + i[axis] * step` of each axis; axis -1: start."""
+
+    storage: ArrayStorage
+    subs: tuple[Sub, ...]
+    shape: tuple[LinearExpression, ...]
+
+    def same_elements(self, other: ArraySection) -> bool:
+        """Whether element i of both is one element, for every i."""
+        return self.storage is other.storage and self.subs == other.subs
+
+    def is_apart_from(self, other: ArraySection) -> bool:
+        """Whether they are proved to have no element in common."""
+        for (a, s, i), (b, t, j) in zip(self.subs, other.subs, strict=True):
+            first, last = _least_and_greatest_index(a, s, self.shape[i] if i >= 0 else None)
+            low, high = _least_and_greatest_index(b, t, other.shape[j] if j >= 0 else None)
+            if low.is_at_least(last + 1) or first.is_at_least(high + 1):
+                return True
+        return False
+
+    def with_own_axis(self, axis: int, extent: LinearExpression) -> ArraySection:
+        """The same elements, those along an axis of the section along a further one, of this extent."""
+        subs = tuple((start, step, len(self.shape) if at == axis else at) for start, step, at in self.subs)
+        return ArraySection(self.storage, subs, (*self.shape, extent))
+
+
+def _least_and_greatest_index(
+    start: LinearExpression, step: int, extent: LinearExpression | None
+) -> tuple[LinearExpression, LinearExpression]:
+    """The least and the greatest index, of an extent of 1 or more."""
+    if extent is None:
+        return start, start
+    other = start + (extent - 1) * step
+    return (start, other) if step > 0 else (other, start)
+
+
+@dataclass(frozen=True)
+class LazyElements:
+    """Elements that are computed when they are needed. leaves: what they read, in the coordinates of its indices, of
+    which those of a reduction are the last. heavy: an element is a reduction."""
+
+    shape: tuple[LinearExpression, ...]
+    dtype: DType
+    element: Element
+    leaves: tuple[ArraySection, ...]
+    heavy: bool = False
+    columns: Callable[[ArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
+
+
+class LoopSymbol(LoopSymbolBase):
+    """What numbers and arrays have in common: operators and NumPy's protocols."""
+
+    __slots__ = ("_recorder",)
+    _recorder: Recorder
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return self._recorder.call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return self._recorder.call_function(function, args, options)
+
+    def _refuse_recording(self, what: str) -> NoReturn:
+        raise LoopNotRecordable(what, self._recorder.site)
+
+    def refuse(self, *args: Any, **options: Any) -> NoReturn:
+        self._refuse_recording("a value of a turn is used outside of its loop")
+
+    def __bool__(self) -> bool:
+        known: bool | None = self._recorder.known_truth(self)
+        if known is None:
+            self._refuse_recording("Python itself asks for the truth of a value that differs from turn to turn")
+        return known
+
+    def __index__(self) -> int:
+        self._refuse_recording("Python itself asks which number a value is that differs from turn to turn")
+
+    def __int__(self) -> int:
+        self._refuse_recording("int() of a value that differs from turn to turn is called from Python itself")
+
+    def __float__(self) -> float:
+        self._refuse_recording("float() of a value that differs from turn to turn is called from Python itself")
+
+    def __complex__(self) -> complex:
+        self._refuse_recording("complex() of a value that differs from turn to turn")
+
+    def __hash__(self) -> int:
+        self._refuse_recording("a value that differs from turn to turn is a key")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self._refuse_recording("a value that differs from turn to turn is made a NumPy array")
+
+    def __contains__(self, x: Any) -> bool:
+        self._refuse_recording("`in` a value that differs from turn to turn")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._recorder.method(self, name)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._recorder.call_function(np.matmul, (self, other), {})
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._recorder.call_function(np.matmul, (other, self), {})
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __str__(self) -> str:
+        self._refuse_recording("a value that differs from turn to turn is made a text")
+
+    def __format__(self, spec: str) -> str:
+        self._refuse_recording("a value that differs from turn to turn is made a text")
+
+    def __repr__(self) -> str:
+        if is_asked_by_traced_code():
+            self._refuse_recording("a value that differs from turn to turn is made a text")
+        return "<a value of a turn>"
+
+    def __round__(self, digits: Any = None) -> Any:
+        self._refuse_recording("round() of a value that differs from turn to turn")
+
+
+class LoopNumber(LoopSymbol):
+    """A number of the routine: a value, or an int that is linear. weak: the Python type whose promotion it follows.
+
+    others: what NumPy may have in its place, as values decide: `0` before the first turn that adds a float32."""
+
+    __slots__ = ("_value", "dtype", "index", "linear", "others", "weak")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        value: KernelValue | None,
+        weak: WeakType | None = None,
+        linear: LinearExpression | None = None,
+        others: Sequence[Kind] = (),
+    ) -> None:
+        self._recorder, self._value, self.weak, self.linear = recorder, value, weak, linear
+        self.dtype = INT64 if value is None else value.dtype
+        self.others = others
+        self.index: LinearExpression | None = None  # what it is as an index, once it was one
+
+    def __getattr__(self, name: str) -> Any:
+        constant = None if self.weak is not None else {"shape": (), "ndim": 0, "size": 1}.get(name)
+        return super().__getattr__(name) if constant is None else constant
+
+    @property
+    def value(self) -> KernelValue:
+        """Of a linear one, in the block that is being written."""
+        if self.linear is not None:
+            found: KernelValue = self._recorder.emit(self.linear)
+            return found
+        assert self._value is not None
+        return self._value
+
+    @property
+    def T(self) -> LoopNumber:
+        return self
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.dtype.type if self.weak is None else self.weak
+
+    def __getitem__(self, key: Any) -> Any:
+        if key == () or key is Ellipsis:
+            return self
+        self._refuse_recording("an index into a number")
+
+
+class LoopArray(LoopSymbol):
+    """An array: a section of memory, or elements that are computed when they are needed."""
+
+    __slots__ = ("__weakref__", "expression", "scope", "section")
+
+    def __init__(self, recorder: Recorder, expression: LazyElements, section: ArraySection | None = None) -> None:
+        self._recorder, self.expression, self.section = recorder, expression, section
+        self.scope = recorder.body.scopes[-1]
+        if section is None:
+            recorder.alive[id(self)] = self
+
+    @property
+    def dtype(self) -> DType:
+        return self.expression.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple(self._recorder.extent(n) for n in self.expression.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.expression.shape)
+
+    @property
+    def size(self) -> Any:
+        found: Any = 1
+        for n in self.shape:
+            found = found * n
+        return found
+
+    @property
+    def T(self) -> Any:
+        return self._recorder.call_function(np.transpose, (self,), {})
+
+    def __len__(self) -> int:
+        n = self.expression.shape[0].known if self.expression.shape else None
+        if n is None:
+            self._refuse_recording("len() of an array whose length differs from turn to turn")
+        return n
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._recorder.get_item(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._recorder.set_item(self, key, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
+
+
+class SpoiledVariable(LoopSymbolBase):
+    """What a name stands for whose value depends on how often a loop ran, or on which side of an if: nobody may ask."""
+
+    __slots__ = ("name", "site")
+
+    def __init__(self, name: str, site: Any = None) -> None:
+        self.name, self.site = name, site
+
+    def refuse(self, *args: Any, **options: Any) -> NoReturn:
+        raise LoopNotRecordable(f"{self.name} is not the same kind of value whichever way the program takes", self.site)
+
+    __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
+    __str__ = __repr__ = __format__ = refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = refuse
+    __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
+
+
+def _binary_operator_of_symbol(row: str, reflected: bool) -> Callable[..., Any]:
+    def record_binary_operator(self: LoopSymbol, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None or other is NotImplemented:
+            return NotImplemented
+        return self._recorder.operate(row, (other, self) if reflected else (self, other))
+
+    return record_binary_operator
+
+
+def _inplace_operator_of_symbol(row: str) -> Callable[..., Any]:
+    def record_inplace_operator(self: LoopSymbol, other: Any) -> Any:
+        return self._recorder.update_in_place(self, row, other)
+
+    return record_inplace_operator
+
+
+def _install_symbol_operators() -> None:
+    for op in OPS.values():
+        if op.operator is None or op.kind != "map":
+            continue
+        stem = op.operator.strip("_")
+        if op.arity == 1:
+            setattr(LoopSymbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
+            setattr(SpoiledVariable, op.operator, SpoiledVariable.refuse)
+            continue
+        setattr(LoopSymbol, op.operator, _binary_operator_of_symbol(op.name, False))
+        setattr(SpoiledVariable, op.operator, SpoiledVariable.refuse)
+        if hasattr(int, f"__r{stem}__"):
+            setattr(LoopSymbol, f"__r{stem}__", _binary_operator_of_symbol(op.name, True))
+            setattr(SpoiledVariable, f"__r{stem}__", SpoiledVariable.refuse)
+            setattr(LoopArray, f"__i{stem}__", _inplace_operator_of_symbol(op.name))
+            setattr(SpoiledVariable, f"__i{stem}__", SpoiledVariable.refuse)
+    for name in ("__matmul__", "__rmatmul__"):
+        setattr(SpoiledVariable, name, SpoiledVariable.refuse)
+
+
+_install_symbol_operators()

@@ -1,0 +1,102 @@
+"""The commands do what they say, in text and as data, and touch nothing that is not ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelgraph.dsl.inspection.command_line import main
+from kernelgraph.runtime.core.cache_contents import cache_entries
+from kernelgraph.runtime.core.disk_cache import DiskCache
+from kernelgraph.runtime.core.settings import override
+
+SCRIPT = """
+import sys
+import numpy as np
+import kernelgraph as kg
+
+@kg.kernel_graph(device="cpu")
+def scale(x, by):
+    return np.exp(x) * by
+
+@kg.kernel_graph(device="cpu")
+def total(x):
+    return x.sum()
+
+print(float(total(scale(np.ones((50, 50)), float(sys.argv[1])))))
+if len(sys.argv) > 2:
+    sys.exit(3)
+"""
+
+
+def told(capsys: Any, *words: str) -> tuple[int, str]:
+    status = main(words)
+    return status, capsys.readouterr().out
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return path
+
+
+def test_info_is_text_and_data(capsys: Any) -> None:
+    status, text = told(capsys, "info")
+    status_too, data = told(capsys, "info", "--json")
+    info = json.loads(data)
+    assert status == status_too == bool(info["problems"]) and len(text.splitlines()) < 24
+    assert info["packages"]["numpy"] in text and info["cpu"]["vector bytes"] in (16, 32, 64)
+
+
+def test_a_script_is_reported_and_profiled(script: Path, tmp_path: Path, capsys: Any) -> None:
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    status, text = told(capsys, "report", "-o", str(page), str(script), "2")
+    assert status == 0 and "scale(x: float64[50,50], by: float)" in text and page.stat().st_size > 10_000
+    assert text.startswith(f"{2 * 2500 * 2.718281828459045:.2f}"[:7])
+    status, text = told(capsys, "report", "--json", "--function", "total", "-o", str(page), str(script), "2")
+    (data,) = json.loads(text.partition("\n")[2])
+    assert data["function"]["name"] == "total" and data["runs"]
+    assert told(capsys, "report", "--function", "other", "-o", str(page), str(script), "2")[0] == 1
+    status, text = told(capsys, "profile", "--trace", str(trace), str(script), "2", "exit")
+    assert status == 3 and "total us" in text and json.loads(trace.read_text())["traceEvents"]
+    script.write_text("raise KeyError('here')")
+    assert main(["profile", str(script)]) == 1 and "KeyError: 'here'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "none.py")])
+
+
+def test_the_cache_is_listed_and_cleared_and_nothing_else_is_touched(tmp_path: Path, capsys: Any) -> None:
+    with override(cache_dir=str(tmp_path / "cache")):
+        assert told(capsys, "cache", "list")[0] == 0 and cache_entries() == []
+        for kind, key in (("cpu", "a"), ("cpu", "b"), ("tune", "c")):
+            DiskCache(kind).put(key, b"x" * 100)
+        foreign = tmp_path / "cache" / "cpu" / "notes.txt"
+        foreign.write_text("mine")
+        open_to_all = tmp_path / "cache" / "shared"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o777)
+        (open_to_all / "d").write_bytes(b'{"format": 1, "kind": "shared", "key": "d"}\n')
+        old = time.time() - 40 * 86400
+        os.utime(tmp_path / "cache" / "cpu" / "a", (old, old))
+        rows = json.loads(told(capsys, "cache", "list", "--json")[1])["kinds"]
+        assert [(r["kind"], r["entries"]) for r in rows] == [("cpu", 2), ("tune", 1)]
+        assert json.loads(told(capsys, "cache", "clear", "--older", "30d", "--json")[1])["removed"] == 1
+        assert told(capsys, "cache", "clear", "--older", "soon")[0] == 2
+        assert "removed 2 entries" in told(capsys, "cache", "clear")[1]
+        assert foreign.exists() and (open_to_all / "d").exists() and cache_entries() == []
+
+
+def test_a_function_is_timed(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timed_here.py").write_text("import numpy as np\ndef f(x, n):\n    return np.sqrt(x) * n\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", "timed_here:f", "float32[40,50]", "3", "--calls", "3", "--device", "cpu"]
+    data = json.loads(told(capsys, *words, "--json")[1])
+    assert data["ratio"] > 0 and set(data["microseconds"]) == {"numpy", "kernelgraph"}
+    assert "times as fast" in told(capsys, *words)[1]
+    assert main(["bench", "nowhere:f"]) == 2 and "write module:function" in capsys.readouterr().err

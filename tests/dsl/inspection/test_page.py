@@ -1,0 +1,146 @@
+"""The page in a real browser: what it draws agrees with its data, one selection links its panels, it asks for nothing.
+
+One browser for all tests: some seconds to start, then a fraction of a second for each page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.browser import Browser, open_browser
+from tests.dsl.inspection.viewed import turns, two_ways
+
+IMAGE, MASK = kg.spec((200, 300), np.float32), kg.spec((64, 64), np.float32)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("page") / "page.html"
+    kg.kernel_graph(device="fake", streams="max")(two_ways).report(IMAGE, MASK, found)
+    return found
+
+
+def quiet(browser: Browser) -> None:
+    """No error, and no request but for the file itself."""
+    assert not browser.errors
+    assert [r for r in browser.requests if not r.startswith("file:") and r != "about:blank"] == []
+    assert len({r for r in browser.requests if r.startswith("file:")}) == 1
+
+
+def lit(browser: Browser) -> list[str]:
+    """The source lines that are marked."""
+    return browser.evaluate("[...document.querySelectorAll('.line.on s')].map(s => s.textContent.trim())")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(400, False), (1000, True), (1700, False)])
+def test_it_draws_at_every_width_light_and_dark(browser: Browser, path: Path, width: int, dark: bool) -> None:
+    browser.open(path, width, 900, dark)
+    quiet(browser)
+    data = browser.evaluate("kernelgraph.data")
+    assert browser.evaluate("document.querySelectorAll('tr[data-task]').length") == len(data["tasks"])
+    assert browser.evaluate("document.querySelector('h1').textContent") == data["function"]["signature"]
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    for panel in ("schedule", "memory", "graph"):  # something is drawn in each
+        pixels = f"document.querySelector('#{panel} canvas').getContext('2d').getImageData(0, 0, 380, 120).data"
+        browser.until(f"new Set({pixels}).size > 3")
+    assert browser.evaluate("document.querySelectorAll('*').length") < 3000
+
+
+def test_a_bar_lights_its_lines_and_a_line_its_bars(browser: Browser, path: Path) -> None:
+    browser.open(path, 1700, 1000)
+    data = browser.evaluate("kernelgraph.data")
+    product = next(i for i, t in enumerate(data["tasks"]) if t["name"].startswith("matmul"))
+    browser.mouse(*browser.evaluate(f"kernelgraph.where({product})"), click=True)
+    assert browser.evaluate("kernelgraph.selected()") == [product]
+    assert lit(browser) == ["product = mask @ np.tanh(mask)"]
+    assert browser.evaluate("location.hash") == f"#t={product}"
+    assert "matmul" in browser.evaluate("document.querySelector('#details .body').textContent")
+    box = "(() => { const b = [...document.querySelectorAll('.line.used')].find(l => l.textContent.includes('np.tanh'))"
+    x, y = browser.evaluate(box + ".getBoundingClientRect(); return [b.left + 90, b.top + 5]; })()")
+    browser.mouse(x, y)
+    expected = sorted(
+        i for i, t in enumerate(data["tasks"]) if any("two_ways" in data["paths"][p][-1] for p in t["paths"])
+        and any(data["paths"][p][-1][1] == data["paths"][data["tasks"][product]["paths"][0]][-1][1] for p in t["paths"])
+    )  # fmt: skip
+    assert sorted(browser.evaluate("kernelgraph.selected()")) == expected and len(expected) == 2
+    quiet(browser)
+
+
+def test_keys_and_search(browser: Browser, path: Path) -> None:
+    browser.open(path, 1400, 900)
+    browser.key("/")
+    browser.type("tanh")
+    browser.until("document.querySelector('#found').textContent !== ''")
+    found = browser.evaluate("kernelgraph.selected()")
+    assert found and browser.evaluate("document.querySelector('#found').textContent") == f"{len(found)} found"
+    browser.key("Escape")
+    assert browser.evaluate("kernelgraph.selected()") == []
+    browser.key("ArrowDown")
+    browser.key("ArrowDown")
+    assert browser.evaluate("kernelgraph.selected()") == [1]
+    browser.open(path, 1400, 900, fragment="#t=2")
+    assert browser.evaluate("kernelgraph.selected()") == [2]
+    for tab in ("Task", "Cuts", "Decisions", "Versions", "Text", "Kernels"):
+        browser.evaluate(f"[...document.querySelectorAll('#tabs button')].find(b => b.textContent === '{tab}').click()")
+        assert browser.evaluate("document.querySelector('#details .body').textContent.length") > 20
+    for number in range(browser.evaluate("document.querySelectorAll('#passes button').length")):
+        browser.evaluate(f"document.querySelectorAll('#passes button')[{number}].click()")
+    quiet(browser)
+
+
+def test_the_roofline_has_a_point_for_each_task_that_computes(browser: Browser, path: Path) -> None:
+    browser.open(path, 1700, 1000)
+    browser.evaluate("[...document.querySelectorAll('#tabs button')].find(b => b.textContent === 'Roofline').click()")
+    browser.until("document.querySelector('#details canvas').width > 300")
+    data = browser.evaluate("kernelgraph.data")
+    computing = [i for i, t in enumerate(data["tasks"]) if t["flops"] and t["bytes"] and "parent" not in t]
+    hits = browser.evaluate("kernelgraph.roofline()")
+    assert sorted(tasks[0] for *_, tasks in hits) == computing
+    x, y = hits[-1][:2]
+    browser.mouse(x, y)
+    assert browser.evaluate("kernelgraph.selected()") == hits[-1][2]
+    quiet(browser)
+
+
+def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=\"document.title='owned'\">"
+    namespace: dict[str, Any] = {"np": np}
+    source = f"def f(x):\n    # {evil}\n    return {{{evil!r}: np.exp(x) + len({evil!r})}}\n"
+    file = tmp_path / "<b onclick=x>&.py"
+    file.write_text(source, encoding="utf-8")
+    exec(compile(source, str(file), "exec"), namespace)
+    namespace["f"].__name__ = evil
+    report = kg.kernel_graph(device="fake")(namespace["f"]).report(kg.spec((99,), np.float32))
+    report.save(tmp_path / "page.html")
+    browser.open(tmp_path / "page.html")
+    assert browser.evaluate("document.querySelectorAll('img, b:not(.line b)').length") == 0
+    assert browser.evaluate("document.title") == f"{evil} · kernelgraph"
+    assert evil in browser.evaluate("document.querySelector('#source').textContent")
+    quiet(browser)
+
+
+def test_one_page_holds_the_functions_of_a_profile(browser: Browser, tmp_path: Path) -> None:
+    f, g = kg.kernel_graph(device="cpu")(two_ways), kg.kernel_graph(device="cpu")(turns)
+    rng = np.random.default_rng(0)
+    with kg.profile() as p:
+        f(rng.random((200, 300), np.float32), rng.random((64, 64), np.float32))
+        for _ in range(2):
+            g(rng.random(1000))
+    one, other = p.report(tmp_path / "page.html")
+    assert len(one.data["runs"]) == 1 and len(other.data["runs"]) == 2 and "measured" in other.data
+    browser.open(tmp_path / "page.html", fragment="#r=1")
+    assert browser.evaluate("document.querySelector('h1').textContent") == "turns(x)"
+    assert browser.evaluate("document.querySelectorAll('#which option').length") == 2
+    quiet(browser)
