@@ -381,8 +381,14 @@ def _raise_where_branch_is_taken(trace: Trace, error: Exception) -> None:
             "call raise it",
             needs_values=True,
         ) from error
-    if trace.depth or trace.loops:
+    if trace.loops or (trace.depth and not trace.deriving):
         raise raised_in_loop(error) from error
+    if trace.deriving:
+        raise UnsupportedError(
+            f"that {type(error).__name__} depends on a traced value, and a function that is differentiated or under "
+            "kg.vmap cannot raise it; return the condition beside the number (has_aux=True), and raise outside",
+            needs_values=True,
+        ) from error
     flag = trace.path[0]
     for other in trace.path[1:]:
         flag = trace.builder.map("logical_and", flag, other)

@@ -381,6 +381,12 @@ def test_methods_and_callables() -> None:
     close(kg.grad(lambda x, n: (x**n).sum())(X, 3), 3 * X**2)
 
 
+def raising(x: Any) -> Any:
+    if x.sum() < 1e9:
+        raise ValueError("too small")
+    return x.sum()
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "no number": (lambda: kg.grad(lambda x: x)(X), "needs one number, got float64[6,4]; write .sum()"),
     "two results": (lambda: kg.grad(lambda x: (x.sum(), 1))(X), "return one, with has_aux=True"),
@@ -424,6 +430,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "aux of linearize": (lambda: kg.linearize(np.sin, X, has_aux=True), "returns (result, others)"),
     "ieee": (lambda: kg.grad(loss, ieee="yes"), "write True or False"),  # type: ignore[arg-type]
     "no bytes": (lambda: kg.vjp(np.sin, X, save=0), "save=0 of vjp: write bytes"),
+    "raised by a value": (
+        lambda: kg.grad(raising)(X),
+        "that ValueError depends on a traced value",
+    ),
     "no defvjp": (lambda: kg.grad(lambda x: kg.custom_vjp(np.sin)(x).sum())(X), "write sin.defvjp"),
 }
 
