@@ -316,8 +316,8 @@ def main() -> None:
 
 def by_turns() -> None:
     print(machine(2, ("numpy", "llvmlite")))
-    print("| loop | " + " | ".join(f"first call, {n} turns | a call" for n in OPTIONS.turns) + " |")
-    print("|---" + "|--:|--:" * len(OPTIONS.turns) + "|")
+    print("| loop | " + " | ".join(f"first call, {n} turns | processor time | a call" for n in OPTIONS.turns) + " |")
+    print("|---" + "|--:|--:|--:" * len(OPTIONS.turns) + "|")
     least(kg.kernel_graph(np.negative, device=OPTIONS.device), (np.ones(3),))  # what any first call loads
     for name, (function, make) in TURNS.items():
         if OPTIONS.only and name not in OPTIONS.only:
@@ -326,7 +326,8 @@ def by_turns() -> None:
         for n in OPTIONS.turns:
             given = make(n, np.random.default_rng(n))
             ours = kg.kernel_graph(function, device=OPTIONS.device)
-            row += [show(timed(ours, given)), show(least(ours, given))]
+            start = time.process_time()
+            row += [show(timed(ours, given)), show(time.process_time() - start), show(least(ours, given))]
             mine, want = copied(given), copied(given)
             for got, wanted in zip(_each(ours(*mine)), _each(function(*want)), strict=True):
                 np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-9, atol=1e-11)

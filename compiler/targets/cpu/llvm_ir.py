@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,7 @@ def llvm_type_bits(elem: str) -> int:
     return FLOATS.get(elem) or int(elem[1:])
 
 
+@lru_cache(256)
 def llvm_type(elem: str, lanes: int) -> str:
     """`float`, or `<16 x float>` for several lanes."""
     return elem if lanes == 1 else f"<{lanes} x {elem}>"
@@ -143,8 +145,8 @@ class LlvmFunction:
 
     def intrinsic(self, name: str, elem: str, *args: LlvmValue, flag: bool = False) -> LlvmValue:
         """Call `llvm.<name>`, overloaded on the result's type; `flag`: it has one more parameter, an i1, false."""
-        lanes = max(a.lanes for a in args)
-        wide = [a.splat(lanes) for a in args]
+        lanes = max([a.lanes for a in args])
+        wide = [a if a.lanes == lanes else a.splat(lanes) for a in args]
         full = f"@llvm.{name}.{llvm_intrinsic_suffix(elem, lanes)}"
         kinds, texts = [a.kind for a in wide] + ["i1"] * flag, [a.typed for a in wide] + ["i1 false"] * flag
         self.module.declare(full, f"{llvm_type(elem, lanes)} {full}({', '.join(kinds)})")
@@ -171,7 +173,7 @@ class LlvmValue:
 
     @property
     def typed(self) -> str:
-        return f"{self.kind} {self.text}"
+        return f"{llvm_type(self.elem, self.lanes)} {self.text}"
 
     @property
     def is_float(self) -> bool:
@@ -189,18 +191,21 @@ class LlvmValue:
 
     def with_equal_lanes(self, other: LlvmValue | Number) -> tuple[LlvmValue, LlvmValue]:
         b = other if isinstance(other, LlvmValue) else self.f.const(other, self.elem, self.lanes)
+        if self.lanes == b.lanes:
+            return self, b
         lanes = max(self.lanes, b.lanes)
         return self.splat(lanes), b.splat(lanes)
 
     def binary(self, op: str, other: LlvmValue | Number) -> LlvmValue:
         a, b = self.with_equal_lanes(other)
-        return self.f.let(f"{op} {a.kind} {a}, {b}", a.elem, a.lanes)
+        return self.f.let(f"{op} {llvm_type(a.elem, a.lanes)} {a.text}, {b.text}", a.elem, a.lanes)
 
     def _arithmetic(self, op: str, other: LlvmValue | Number, flip: bool = False) -> LlvmValue:
         a, b = self.with_equal_lanes(other)
         if flip:
             a, b = b, a
-        return a.binary(f"f{op}{self.f.module.flags}" if self.is_float else op, b)
+        name = f"f{op}{self.f.module.flags}" if self.elem in FLOATS else op
+        return self.f.let(f"{name} {llvm_type(a.elem, a.lanes)} {a.text}, {b.text}", a.elem, a.lanes)
 
     def __add__(self, other: LlvmValue | Number) -> LlvmValue:
         return self._arithmetic("add", other)
