@@ -124,6 +124,14 @@ def flatten(
     return LEAF
 
 
+def renamed_tree(tree: Tree, rename: Callable[[Any], Any]) -> Tree:
+    """The structure with other names, such as the user's own keys of dicts."""
+    if not tree.children:
+        return tree
+    children = tuple([renamed_tree(child, rename) for child in tree.children])
+    return Tree(tree.kind, tuple(map(rename, tree.names)), children)
+
+
 def _is_slot_descriptor(kind: type, name: str) -> bool:
     return any(type(_VARS(base).get(name)) is MemberDescriptorType for base in type.mro(kind))
 

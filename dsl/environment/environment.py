@@ -531,6 +531,7 @@ class Environment:
                 if not is_refusal(error) or is_numpy_error(error):  # it has come so far by itself
                     self.trace.check_refusals()
                     self.check()
+                    error.args = tuple(map(self.original_value, error.args))
                 raise
         except BaseException as error:
             if is_refusal(error):
@@ -664,6 +665,7 @@ def frozen_container_maker(world: Environment | None) -> Make:
         if kind is tuple:
             return world.place(tuple(values), values)
         of_python = bool(mutating_methods(kind)) and not is_user_class(kind)
+        names = tuple(map(world.proxy_of, names))  # keys may be objects of the user's
         found = rebuild_container(frozen_kind(kind) if of_python else world.proxy_of(kind), names, values)
         return world.place(world.refuse_assignments(found), values)
 

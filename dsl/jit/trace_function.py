@@ -34,7 +34,7 @@ from ..core.errors import (
     user_frames,
     user_line_reader,
 )
-from ..core.pytree import LEAF, Tree, flatten, rebuild_container, unflatten
+from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_tree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
 from ..environment.guards import GuardSet, contents_guard
@@ -325,6 +325,7 @@ def _finish_trace(
         tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
     if tree != LEAF:
         check_returned_container_classes(tree)
+        tree = tree if trace.world is None else renamed_tree(tree, trace.world.original_value)
     results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))

@@ -138,11 +138,11 @@ def rebuild_opened_argument(
     tree: Tree,
     leaves: Iterator[Any],
     blank: Callable[[type], Any],
-    lift: Callable[[type], Any],
+    lift: Callable[[Any], Any],
     given: list[Any],
     holders: list[Any],
 ) -> Any:
-    """The structure with these leaves. blank: makes an empty holder of a kind. lift: gives what stands for a class.
+    """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class or key.
 
     given, holders: get the leaves and the holders, in the order of `open_argument_value`."""
     kind = tree.kind
@@ -158,12 +158,9 @@ def rebuild_opened_argument(
         return tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts)
     found = blank(kind)
     holders.append(found)
-    fill_empty_holder(
-        kind,
-        found,
-        tree.names,
-        [rebuild_opened_argument(child, leaves, blank, lift, given, holders) for child in tree.children],
-    )
+    names = [*map(lift, tree.names)]  # keys may be objects of the user's
+    values = [rebuild_opened_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
+    fill_empty_holder(kind, found, names, values)
     return found
 
 

@@ -63,6 +63,7 @@ class OpenedArguments:
     def before(self, holder: int) -> dict[int, Hashable]:
         """The name (of a list: the place) of each value that a holder held, by its identity."""
         names, values = self._before[holder]
+        names = tuple(map(self._world.original_value, names))
         return {id(value): name for name, value in zip(names or range(len(values)), values, strict=True)}
 
     def differences(self) -> Iterator[HolderDifference]:
@@ -77,7 +78,9 @@ class OpenedArguments:
             now_names, now = contents_of_holder(found)
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
             if not same or now_names != names:
-                yield _holder_difference(number, type(found) is list, (names, values), (now_names, now))
+                own = self._world.original_value
+                before, after = (tuple(map(own, names)), values), (tuple(map(own, now_names)), now)
+                yield _holder_difference(number, type(found) is list, before, after)
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ..array.array import Array
 from ..core.errors import TraceError
-from ..core.pytree import LEAF, Tree, flatten
+from ..core.pytree import LEAF, Tree, flatten, renamed_tree
 from ..environment.returned_objects import returned_object
 from ..trace.aliasing import root_of_view, settle_reshapes, shares_memory, unwrap_contiguous_view
 from ..trace.dispatch import SPECIAL
@@ -118,6 +118,7 @@ class ResultLocations:
             return LEAF, (("static", own),)
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
+        tree = tree if world is None else renamed_tree(tree, world.original_value)
         if tree == LEAF:
             place = self._location_of_stored_leaf(value, label)
             if place[0] != "fresh":

@@ -184,6 +184,38 @@ class Rated:
         return RATE[0]
 
 
+KEY = Holder(1.0)
+
+
+def test_keys_of_dicts_are_the_user_s_own_objects() -> None:
+    """In the arguments, in what is put into them, in the results, and in an error."""
+
+    def f(d: Any, x: Any) -> Any:
+        d[Fruit.APPLE] += 1.0
+        d[Weight.HEAVY] = {KEY: x}
+        return {KEY: x * d[KEY], Fruit.APPLE: [m for m in d if m is Fruit.APPLE]}
+
+    traced, given, expected = (
+        kg.kernel_graph(f, device="cpu"),
+        {KEY: 2.0, Fruit.APPLE: 1.0},
+        {KEY: 2.0, Fruit.APPLE: 1.0},
+    )
+    for _ in range(2):
+        found, wanted = traced(given, X), f(expected, X)
+        assert [*found] == [*wanted] and found[Fruit.APPLE] == [Fruit.APPLE]
+        assert_same(found[KEY], wanted[KEY])
+    assert [*given] == [*expected] and given[Fruit.APPLE] == expected[Fruit.APPLE] and [*given[Weight.HEAVY]] == [KEY]
+
+
+def test_an_error_holds_the_user_s_own_objects() -> None:
+    def f(x: Any) -> Any:
+        raise ValueError(Fruit.APPLE, KEY)
+
+    with pytest.raises(ValueError, match="APPLE") as raised:
+        kg.kernel_graph(f, device="cpu")(X)
+    assert raised.value.args[0] is Fruit.APPLE and raised.value.args[1] is KEY
+
+
 def test_a_class_body_in_a_function_reads_globals_as_it_does() -> None:
     def f(x: Any) -> Any:
         class Local:
