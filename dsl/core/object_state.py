@@ -6,9 +6,10 @@ import gc
 import sys
 import threading
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import Flag
 from functools import _lru_cache_wrapper
 from types import (
     BuiltinMethodType,
@@ -70,9 +71,14 @@ def hidden_dict_pairs(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     return [] if len(listed) == dict.__len__(value) else [(k, v) for k, v in dict.items(value) if k not in listed]
 
 
+def default_factory_of(value: Any) -> Any:
+    """A defaultdict's, past a `__getattr__` of its class; None for others."""
+    return value.default_factory if isinstance(value, defaultdict) else None
+
+
 def _dict_contents(value: Any) -> list[Any]:
     found = dict_pairs(value)
-    factory = getattr(value, "default_factory", None)
+    factory = default_factory_of(value)
     hidden = [k for k, _ in hidden_dict_pairs(value)] if isinstance(value, OrderedDict) else ()
     return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ()), *hidden]
 
@@ -235,6 +241,8 @@ def _object_attributes(value: Any, kind: type) -> Iterator[Any]:
             yield value.get()
         return
     known = [getattr(value, "__dict__", None)]
+    if isinstance(value, Flag):  # which keeps its inverse once that was asked for
+        known = [{name: x for name, x in vars(value).items() if name != "_inverted_"}]
     slots = [s for b in kind.__mro__ for s in vars(b).values() if type(s).__name__ == "member_descriptor"]
     if (
         known == [None]

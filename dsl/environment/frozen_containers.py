@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ..core.context import context
 from ..core.errors import TraceError
-from ..core.object_state import builtin_container_base, dict_pairs, hidden_dict_pairs
+from ..core.object_state import builtin_container_base, default_factory_of, dict_pairs, hidden_dict_pairs
 from ..core.pytree import ORIGINAL
 
 
@@ -65,7 +65,7 @@ def _pickle_as_plain_container(kind: type) -> Any:
     """A way to reduce: copies and pickles are plain containers."""
 
     def reduce_to_plain_container(self: Any, protocol: Any = None) -> Any:
-        return _make_plain_container, (kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
+        return _make_plain_container, (kind, default_factory_of(self), list(container_filler(kind, self)))
 
     return reduce_to_plain_container
 
@@ -117,7 +117,7 @@ def _copy_frozen_container(self: Any) -> Any:
         return self
     if builtin_container_base(kind) is set:
         return kind(self)
-    return _make_plain_container(kind, getattr(self, "default_factory", None), list(container_filler(kind, self)))
+    return _make_plain_container(kind, default_factory_of(self), list(container_filler(kind, self)))
 
 
 def _items_in_source_order(self: Any) -> Iterator[Any]:
@@ -138,7 +138,7 @@ def fill_container(lift: Callable[..., Any], found: Any, value: Any, base: type,
     if base is list:
         list.extend(found, (lift(i, label) for i in list.__iter__(value)))
     elif base is dict:
-        factory = getattr(value, "default_factory", None)
+        factory = default_factory_of(value)
         if factory is not None:
             found.default_factory = lift(factory)
         ordered = isinstance(value, OrderedDict)

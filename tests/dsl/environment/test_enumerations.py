@@ -53,6 +53,7 @@ READERS = (
     lambda x: x * Colour(3.0).value,
     lambda x: x * Order.B + Order(1),
     lambda x: x * 2 if (Side.LEFT | Side.RIGHT) & Side.RIGHT else x,
+    lambda x: x * (~Side.LEFT).value + (Side.LEFT ^ Side.LEFT).value,
     lambda x: x * {"x": 2, "y": 3}[Name.Y],
     lambda x: x * Planet.EARTH.gravity,
 )

@@ -216,6 +216,19 @@ def test_an_error_holds_the_user_s_own_objects() -> None:
     assert raised.value.args[0] is Fruit.APPLE and raised.value.args[1] is KEY
 
 
+class Names(dict[str, Any]):
+    def __getattr__(self, name: str) -> Any:
+        return self[name]  # a KeyError where Python asks for an AttributeError
+
+
+def test_a_dict_whose_attributes_raise_key_errors_is_read() -> None:
+    names = Names(rate=2.0)
+    traced = kg.kernel_graph(lambda x: x * names.rate * names["rate"], device="cpu")
+    assert_same(traced(X), X * 4.0)
+    names["rate"] = 3.0
+    assert_same(traced(X), X * 9.0)
+
+
 def test_a_class_body_in_a_function_reads_globals_as_it_does() -> None:
     def f(x: Any) -> Any:
         class Local:
