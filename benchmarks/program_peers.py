@@ -88,7 +88,7 @@ def _differs(a: Any, b: Any) -> bool:
 
 
 def short(error: Exception) -> str:
-    text = " ".join(str(error).split()).replace("|", "/")
+    text = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split()).replace("|", "/")
     for start in ("Failed in nopython mode pipeline (step: nopython frontend) ", "other results"):
         text = text.replace(start, "" if start != "other results" else "other results ")
     text = text.replace("No implementation of function", "no").replace("found for signature", "for")

@@ -37,9 +37,10 @@ PARSER.add_argument("--processor", action="store_true", help="the processor's ti
 PARSER.add_argument("--small", action="store_true", help="the sizes of the tests: checks the benchmark")
 PARSER.add_argument("--turns", type=int, default=10, help="first calls at this many turns, and at 100 times as many")
 PARSER.add_argument("--no-turns", action="store_true", help="leave the latter out")
+PARSER.add_argument("--only-turns", action="store_true", help="leave all else out")
 PARSER.add_argument("--no-peers", action="store_true", help="neither numba nor CuPy")
 PARSER.add_argument("--json", type=Path, help="where the rows go, after each")
-PARSER.add_argument("--show", type=Path, help="print the tables of such a file")
+PARSER.add_argument("--show", type=Path, nargs="+", help="print the tables of such files, one run of each device")
 PARSER.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
 PARSER.add_argument("--lock", default="", help=argparse.SUPPRESS)
 OPTIONS = PARSER.parse_args()
@@ -288,8 +289,8 @@ def compare(name: str, device: str) -> None:
         peer = "numba" if device == "cpu" else "cupy"
         try:
             theirs = candidate(peer, device, case.function)
-            with at_most(max(1, min(40, int((end - time.perf_counter()) / 2)))):
-                start = time.perf_counter()
+            start, longest = time.perf_counter(), max(1, min(40, int((end - time.perf_counter()) / 2)))
+            with at_most(longest):
                 _, others = theirs.timed(given)
             say(**{f"{peer}_first": time.perf_counter() - start, peer: theirs.best})
             if peer == "numba" or theirs.best < LONG:
@@ -298,7 +299,7 @@ def compare(name: str, device: str) -> None:
             if want and (wrong := differs(others, want)):
                 say(**{f"{peer}_reason": "other results: " + wrong})
         except TimeoutError:
-            say(**{f"{peer}_reason": "longer than 40 s", f"{peer}_at_least": time.perf_counter() - start})
+            say(**{f"{peer}_reason": f"longer than {longest} s", f"{peer}_at_least": time.perf_counter() - start})
         except Exception as error:
             say(**{f"{peer}_reason": reason_of(error)})
     if not want:
@@ -411,6 +412,7 @@ class Worker:
 def jobs(names: list[str]) -> list[tuple[str, str]]:
     """Names and what to do with them: first the comparisons, the long ones of a GPU before the others."""
     found = [(name, device) for device in sorted(OPTIONS.device, reverse=True) for name in names]
+    found = [] if OPTIONS.only_turns else found
     if not OPTIONS.no_turns:
         for device in OPTIONS.device:
             for name in names:
@@ -470,38 +472,49 @@ def ratio(row: Row, who: str) -> float | None:
 
 
 def tables(rows: dict[str, dict[str, Row]]) -> str:
-    lines: list[str] = []
-    for device, peer in (("cpu", "numba"), ("cuda", "cupy")):
-        chosen = {name: row[device] for name, row in rows.items() if device in row}
-        if chosen:
-            lines += ["", *table(device, peer, chosen), "", *summary(device, peer, chosen)]
-    return "\n".join(lines)
+    """One table of all devices, and how many programs reach what they are to reach."""
+    devices = [(d, peer) for d, peer in (("cpu", "numba"), ("cuda", "cupy")) if any(d in row for row in rows.values())]
+    titles = ["program", "right"]
+    for device, _ in devices:
+        where = "CPU" if device == "cpu" else "GPU"
+        titles += [f"{where}: first call", "at 100 times the turns", "a call"]
+        titles += ["NumPy / ours", "numba: first call", "numba / ours"] if device == "cpu" else ["CuPy / ours"]
+    lines = [f"| {' | '.join([*titles, 'notes'])} |", "|--|--|" + "--:|" * (len(titles) - 2) + "--|"]
+    for name, row in sorted(rows.items(), key=lambda item: item[0].partition("/")[0]):
+        mine = [row.get(device, {}) for device, _ in devices]
+        right = (
+            "yes" if all(r.get("right") is True for r in mine) else "-" if not any("right" in r for r in mine) else "NO"
+        )
+        cells = [
+            name,
+            right,
+            *(cell for found, (d, p) in zip(mine, devices, strict=True) for cell in times(d, p, found)),
+        ]
+        remarks = [text for found, (_, peer) in zip(mine, devices, strict=True) if (text := notes(found, peer))]
+        lines.append(f"| {' | '.join([*cells, '; '.join(remarks)])} |")
+    for device, peer in devices:
+        lines += ["", *summary(device, peer, {name: row[device] for name, row in rows.items() if device in row})]
+    return "\n".join(["", *lines])
 
 
-def table(device: str, peer: str, rows: dict[str, Row]) -> list[str]:
+def times(device: str, peer: str, row: Row) -> list[str]:
+    """The cells of one program on one device."""
     from common import show
 
-    shown = {"numba": "numba", "cupy": "CuPy"}[peer]
-    titles = [f"program, {device}", "right", "first call", "at 100 times the turns", "a call"]
-    titles += ["NumPy", "NumPy / ours", "numba: first call"] if device == "cpu" else []
-    titles += [shown, f"{shown} / ours", "notes"]
-    lines = [f"| {' | '.join(titles)} |", "|--|--|" + "--:|" * (len(titles) - 3) + "--|"]
-    for name, row in sorted(rows.items(), key=lambda item: item[0].partition("/")[0]):
+    def time_of(key: str) -> str:
+        return show(row[key]) if row.get(key) else "-"
 
-        def time_of(key: str, row: Row = row) -> str:
-            return show(row[key]) if row.get(key) else "-"
+    def ratio_of(who: str) -> str:
+        if (found := ratio(row, who)) is not None:
+            return f"{found:.2f}"
+        least = row.get(f"{who}_at_least") if who != "numba" else None  # which is compilation
+        return f"> {least / row['call']:.0f}" if least and row.get("call") else "-"
 
-        def ratio_of(who: str, row: Row = row) -> str:
-            found = ratio(row, who)
-            return "-" if found is None else f"{found:.2f}"
-
-        more = grown(row)
-        cells = [name, "yes" if row.get("right") is True else "-" if "right" not in row else "NO", time_of("first")]
-        cells += ["-" if more is None else f"{more:.2f} x", time_of("call")]
-        cells += [time_of("numpy"), ratio_of("numpy"), time_of("numba_first")] if device == "cpu" else []
-        cells += [time_of(peer), ratio_of(peer), notes(row, peer)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    more = grown(row)
+    cells = [time_of("first"), "-" if more is None else f"{more:.2f} x", time_of("call")]
+    return cells + (
+        [ratio_of("numpy"), time_of("numba_first"), ratio_of("numba")] if device == "cpu" else [ratio_of(peer)]
+    )
 
 
 def notes(row: Row, peer: str) -> str:
@@ -512,7 +525,7 @@ def notes(row: Row, peer: str) -> str:
     if row.get("in_numpy"):
         found.append("runs in NumPy")
     if f"{peer}_reason" in row:
-        found.append(f"{peer}: {row[f'{peer}_reason']}")
+        found.append(f"{'CuPy' if peer == 'cupy' else peer}: {row[f'{peer}_reason']}")
     return "; ".join(found).replace("|", "/")
 
 
@@ -546,8 +559,15 @@ def summary(device: str, peer: str, rows: dict[str, Row]) -> list[str]:
 
 def main() -> None:
     if OPTIONS.show:
-        kept = json.loads(OPTIONS.show.read_text())
-        print(kept["machine"] + "\n" + tables(kept["rows"]))
+        shown: dict[str, dict[str, Row]] = {}
+        for path in OPTIONS.show:
+            kept = json.loads(path.read_text())
+            print(kept["machine"] + "\n")
+            for name, row in kept["rows"].items():
+                for device, found in row.items():
+                    before = shown.setdefault(name, {}).setdefault(device, {})
+                    shown[name][device] = {**found, **before}
+        print(tables(shown))
         return
     if OPTIONS.child:
         child(*OPTIONS.child)

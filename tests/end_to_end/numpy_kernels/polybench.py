@@ -190,7 +190,7 @@ def deriche(alpha, image):
 
 def floyd_warshall(paths):
     for k in range(paths.shape[0]):
-        paths[:] = np.minimum(paths, paths[:, k].reshape(-1, 1) + paths[k])
+        paths[:] = np.minimum(paths, paths[:, k : k + 1] + paths[k])
 
 
 def nussinov(bases):
