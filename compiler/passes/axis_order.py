@@ -98,7 +98,7 @@ def _may_read_turned(node: Node, first: Node) -> bool:
 def _may_be_turned(graph: Graph, node: Node, first: Node) -> bool:
     """Whether an array of the region's shape that is none of its maps lies well for them when they are turned."""
     if node.op == "permute":
-        return node.attr("axes") == first.attr("axes") and _is_source(graph.nodes[node.args[0]], True)
+        return bool(node.attr("axes") == first.attr("axes"))
     if node.op == "broadcast":
         return graph.nodes[node.args[0]].type.size * SMALLER <= node.type.size
     return node.op == "index"

@@ -95,6 +95,14 @@ def test_maps_take_the_order_of_the_product() -> None:
     assert full_sized_maps(found) == {SHAPE}
 
 
+def test_a_sum_of_products_is_read_as_it_lies() -> None:
+    b = GraphBuilder("f")
+    both = b.map("add", product(b, 0)[0], product(b, 1)[0])
+    value = b.map("multiply", b.permute(product(b, 2)[0], (2, 0, 1)), b.permute(both, (2, 0, 1)))
+    found = agree(b.finish([b.reduce("sum", value, (0,))]))
+    assert full_sized_maps(found) == {SHAPE}
+
+
 def whole_input(b: GraphBuilder, value: Value) -> Value:
     return b.reduce("sum", b.map("multiply", value, b.input(value.type)), (0,))
 
