@@ -58,7 +58,9 @@ class Profile:
             json.dump(chrome_trace(spans, waits), file)
 
     def report(self, path: Any = None) -> list[Any]:
-        """A report of each function that was called, as of its first call, with the times that were measured.
+        """A report of each function that was called, with the times that were measured.
+
+        It shows the first call of each.
 
         path: where one page for all of them goes."""
         reports: list[Any] = import_module(VIEW, __package__).reports_of_profiled_calls(self.calls, self.spans, path)

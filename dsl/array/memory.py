@@ -54,9 +54,10 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 
 
 def empty_cache(device: str | None = None) -> int:
-    """Give a device's free blocks (those of 256 KiB and more on the CPU, of 1 MiB and more on a GPU) back to the
-    system; the bytes given back. Calls in flight are waited for, since what they hold is free after them. A GPU unloads
-    the kernels that no function, call or graph needs.
+    """Give a device's free memory back to the system, and return how many bytes those are.
+
+    It gives back blocks of 256 KiB and more on the CPU, of 1 MiB and more on a GPU. Calls in flight are waited for,
+    since what they hold is free after them. A GPU unloads the kernels that no function, call or graph needs.
 
     >>> kg.empty_cache("cpu") >= 0
     True

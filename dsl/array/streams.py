@@ -124,7 +124,7 @@ class Stream:
         self._stream.wait(event._event)
 
     def wait_stream(self, other: Any) -> None:
-        """What is put on the stream from now on starts only when all that was put on `other` so far is done."""
+        """Later work on this stream waits for all that is on `other` now."""
         self.wait(Stream.external(other).record())
 
     def query(self) -> bool:

@@ -21,8 +21,9 @@ from .in_flight import track_memory
 
 
 def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = None) -> np.ndarray[Any, Any]:
-    """An uninitialised NumPy array in page-locked memory, which the GPU copies from and to at the speed of the bus. On
-    the CPU it is an ordinary array.
+    """An uninitialised NumPy array in page-locked memory, which a GPU copies fastest.
+
+    On the CPU it is an ordinary array.
 
     shape: an int or a sequence of ints. device: whose copies it is for. Raises DTypeError, ShapeError, OutOfMemory.
 

@@ -376,7 +376,7 @@ class SourceLocation:
 
 
 def user_line_reader() -> Callable[[], Line]:
-    """What says, at each node of one trace, which of the user's lines runs, and knows the calls that led there."""
+    """A function that tells which of the user's lines runs, and what called it."""
     known: dict[tuple[int, ...], Line] = {}
     known_files = USER_FILES.get
 

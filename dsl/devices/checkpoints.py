@@ -64,7 +64,7 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
 
 
 def load_sharded(folder: str | os.PathLike[str], mesh: Mesh | None = None) -> Any:
-    """The values that `save_sharded` wrote, on a mesh of any size, split along the axes along which they were.
+    """The values that `save_sharded` wrote, split along the same axes on any mesh.
 
     mesh: None for NumPy arrays. What was no `kg.Sharded` is a NumPy array. Raises ArgumentsError where the folder is
     not complete, ShapeError where an axis cannot be shared equally.

@@ -14,8 +14,9 @@ from .mesh_calls import MeshFunction
 
 
 class DataParallel:
-    """One plan that splits the batch, computes each part's loss and gradients on its device, takes their means over the
-    devices, and updates the parameters, of which each device has a copy.
+    """One plan trains on a batch that is split among devices, each with a copy of the parameters.
+
+    Each device computes the loss and gradients of its part; their means over the devices update the parameters.
 
     loss(parameters, *batch) -> a number, the mean over its batch. update(parameters, gradients) -> the new parameters.
     Both are NumPy functions, of any structure of arrays. Gradients that are ready are exchanged while others are still

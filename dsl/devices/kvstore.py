@@ -89,8 +89,10 @@ class KVStore:
                     self._values[one] = first
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Join the arrays of a key (one, or a list of one from each device) by their sum, and give it to the updater;
-        without one the sum is the key's new value. Raises ArgumentsError, ShapeError."""
+        """Add the arrays of a key up and give their sum to the updater.
+
+        value: an array, or a list of one from each device. Without an updater the sum is the new value. Raises
+        ArgumentsError, ShapeError."""
         for one, given in self._keys_with_values(key, value, "push"):
             with self._lock:
                 if self._servers is not None:

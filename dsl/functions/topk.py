@@ -15,7 +15,7 @@ from .host_calls import host_call_of_one_result
 
 
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
-    """The k greatest values along an axis, the greatest first (or the k least, the least first), and their places.
+    """The k greatest (or least) values along an axis, in order, and their indices.
 
     Of equal values the first comes first; NaN counts as the greatest. Shapes: that of x with k along the axis; dtypes:
     that of x, and int64. Raises ShapeError for k below 0 or above the axis' length, AxisError for an axis out of range.

@@ -469,7 +469,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         return found
 
     def source(self, *args: Any, **options: Any) -> str:
-        """The text of every kernel of a call, each below the tasks that launch it and the user's lines."""
+        """The text of every kernel of a call, below the user's lines that it computes."""
         text: str = _report_module().kernel_source_text(self.plan(*args, **options))
         return text
 
