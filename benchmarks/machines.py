@@ -1,9 +1,10 @@
 """Ranks beside raw mpi4py in one run: sums over all ranks, and pushes to a server.
 
-    python -m kernelgraph.run -n 2 benchmarks/machines.py [--rounds 200]
+    python -m kernelgraph.run -n 2 benchmarks/machines.py [--rounds 200] [--calls 20] [--only-small]
 
-Each round times each candidate once, in turns, after a barrier; the figures are the medians of the slowest rank's
-times, and the least. The raw server is a thread of rank 0 that adds what comes to an array and answers with it.
+Each round times each candidate once, in turns, after a barrier, sums of up to 64 KiB `--calls` times in a row; the
+figures are the medians of the slowest rank's times for one call, and the least. The raw server is a thread of rank 0
+that adds what comes to an array and answers with it.
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ from kernelgraph.dsl.devices.store_servers import pieces_of
 
 SUM_BYTES = (4, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 PUSH_BYTES = (1 << 12, 1 << 20)
+SMALL = 1 << 16
 WORLD, SERVER = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 PUSH, PULL, ANSWER, STOP = 1, 2, 3, 4
 
 
-def measure(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[float, float]]:
-    """Median and least microseconds of each, as rank 0 has them: those of the rank that took longest."""
+def measure(candidates: Mapping[str, Callable[[], Any]], rounds: int, calls: int = 1) -> dict[str, tuple[float, float]]:
+    """Median and least microseconds of each, as rank 0 has them: those of the rank that took longest. calls: in a row,
+    of which the mean counts."""
     took: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 5):
         for name, call in candidates.items():
             WORLD.Barrier()
             start = time.perf_counter()
-            call()
-            seconds = WORLD.allreduce(time.perf_counter() - start, MPI.MAX)
+            for _ in range(calls):
+                call()
+            seconds = WORLD.allreduce((time.perf_counter() - start) / calls, MPI.MAX)
             if turn >= 5:
                 took[name].append(seconds * 1e6)
     return {name: (statistics.median(each), min(each)) for name, each in took.items()}
@@ -59,10 +63,10 @@ def show(title: str, names: tuple[str, ...], rows: list[tuple[int, dict[str, tup
         print(f"| {nbytes} | {each} | {ours[0] / raw[0]:.2f} ({ours[1] / raw[1]:.2f}) | {ours[0] - raw[0]:.1f} us |")
 
 
-def sums(rounds: int) -> None:
+def sums(rounds: int, calls: int, sizes: tuple[int, ...]) -> None:
     program = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=kg.Mesh(SIZE), in_axes=None, out_axes=None, device=None)
     rows = []
-    for nbytes in SUM_BYTES:
+    for nbytes in sizes:
         given, result = np.ones(nbytes // 4, np.float32), np.empty(nbytes // 4, np.float32)
         x = kg.replicate(given, kg.Mesh(SIZE))
         candidates: dict[str, Callable[[], Any]] = {
@@ -70,7 +74,8 @@ def sums(rounds: int) -> None:
             "kg.distributed": lambda given=given: kg.distributed.all_reduce(given),
             "mpi4py": lambda given=given, result=result: WORLD.Allreduce(given, result),
         }
-        rows.append((nbytes, measure(candidates, max(10, rounds // (1 + nbytes // (1 << 20))))))
+        in_a_row = calls if nbytes <= SMALL else 1
+        rows.append((nbytes, measure(candidates, max(10, rounds // (1 + nbytes // (1 << 20))), in_a_row)))
     show("Sum over all ranks, us: median (least)", ("a program", "kg.distributed", "mpi4py"), rows)
 
 
@@ -131,12 +136,15 @@ def pushes(rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--calls", type=int, default=1, help="of small sums in a row")
+    parser.add_argument("--only-small", action="store_true", help="only sums of up to 64 KiB")
+    options = parser.parse_args()
+    rounds = options.rounds
     kg.distributed.init()
     if RANK == 0:
         print(f"{SIZE} ranks; {machine(None, ('numpy', 'mpi4py', 'openmpi'))}")
-    sums(rounds)
-    if SIZE > 1:
+    sums(rounds, options.calls, tuple(n for n in SUM_BYTES if n <= SMALL or not options.only_small))
+    if SIZE > 1 and not options.only_small:
         pushes(rounds)
 
 

@@ -38,7 +38,7 @@ class Link:
     name: str
     latency: float
     bandwidth: float
-    overhead: float = 190.0  # of a small sum, beyond MPI's own: benchmarks/machines.py, 2 ranks
+    overhead: float = 60.0  # of a small sum, beyond MPI's own: benchmarks/machines.py, 2 ranks
 
     def sum_time(self, nbytes: int, ranks: int) -> float:
         if ranks == 1:

@@ -136,7 +136,8 @@ def main() -> None:
     expected = develop(*arguments)
 
     nodes, plan = len(fused.graph(*arguments).nodes), fused.plan(*arguments)
-    print(f"{nodes} array operations became {len(plan.tasks)} tasks on {plan.streams} streams ({options.device})")
+    streams = f"{plan.streams} stream{'s' if plan.streams > 1 else ''}"
+    print(f"{nodes} array operations became {len(plan.tasks)} tasks on {streams} ({options.device})")
     print(f"first call, tracing and compiling included: {first:.2f} s")
     numpy_ms = median_ms(lambda: develop(*arguments), max(3, options.repeat // 4))
     fused_ms = median_ms(call, options.repeat)

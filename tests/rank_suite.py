@@ -1,6 +1,7 @@
 """What every rank of an MPI program runs: `python -m kernelgraph.run -n 4 -m tests.rank_suite`.
 
-Each function is a part; `--fault NAME` ends one rank, or makes it differ, in the middle of a training loop.
+Each function is a part; `--fault NAME` ends one rank, or makes it differ, in the middle of a training loop;
+`--survive`, in an elastic world, kills one, and the others go on.
 """
 
 from __future__ import annotations
@@ -152,11 +153,38 @@ def fault(kind: str, turn: int, victim: int) -> None:
 FAULTS = ("kill", "raise", "status", "end", "stop", "order", "size")
 
 
+def survive(turn: int, victim: int) -> None:
+    """Sums in an elastic world, of which one rank is killed at a turn. Those that are left say so."""
+
+    def program() -> Any:
+        mesh = kg.Mesh(kg.distributed.size())
+        return kg.kernel_graph(lambda x: kg.all_reduce(x * 2), mesh=mesh, in_axes=None, out_axes=None, device=None)
+
+    add = program()
+    for i in range(turn + 3):
+        try:
+            if i == turn and kg.distributed.rank() == victim:
+                print(f"FAULT {time.time()}", flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            np.asarray(add(np.ones(3)))
+        except kg.RankError:
+            told = time.time()
+            kg.distributed.shrink()
+            left = kg.distributed.size()
+            np.testing.assert_array_equal(program()(np.ones(3)), np.full(3, 2.0 * left))
+            print(f"SURVIVED {told} {kg.distributed.rank()} of {left}", flush=True)
+            kg.distributed.barrier()
+            os._exit(0)  # Open MPI 5.0.11: MPI_Finalize waits for the lost rank, often for ever
+
+
 def main() -> None:
-    kg.distributed.init()
+    kg.distributed.init(elastic="--survive" in sys.argv)
     if "--fault" in sys.argv:
         kind, turn, victim = sys.argv[-3:]
         fault(kind, int(turn), int(victim))
+        return
+    if "--survive" in sys.argv:
+        survive(*map(int, sys.argv[-2:]))
         return
     for part in PARTS:
         start = time.time()

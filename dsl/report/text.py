@@ -27,6 +27,15 @@ def byte_count_as_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
+def count_as_text(number: int, what: str) -> str:
+    """`1 task`, `2 tasks`.
+
+    >>> count_as_text(1, "stream"), count_as_text(3, "stream")
+    ('1 stream', '3 streams')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def text_shortened_to(text: str, most: int) -> str:
     """The text, or so much of it that it fits with an ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
