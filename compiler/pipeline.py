@@ -14,6 +14,7 @@ from .core.types import ArrayType
 from .fusion.fuse import fuse
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
+from .fusion.sweeps import split_reductions_of_rows
 from .graph.graph import Graph
 from .lowering.lower import lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
@@ -31,6 +32,7 @@ def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Ta
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
     that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
     types = graph_input_and_output_types(simple)
+    simple = split_reductions_of_rows(simple, target.model)
     second: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
     while True:

@@ -24,7 +24,7 @@ from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import nodes_overwritten_in_place, order_groups_before_inplace_updates
-from .sweeps import ReductionsAbove, fits_reduction_loop
+from .sweeps import ReductionsAbove, fits_reduction_loop, rows_stay_close
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
@@ -254,7 +254,7 @@ class GraphFuser(FusionCover):
         if (
             free
             and self._comes_from_rows(number, group.domain, free)
-            and self._rows_fit_registers_or_cache(group.domain, free)
+            and rows_stay_close(group.domain, free, self.model)
         ):
             group.reduced = free
 
@@ -312,7 +312,7 @@ class GraphFuser(FusionCover):
             if maps != {kept}:
                 return Reason("partial")
             feeds_rows = not group.reduced or self._feeds_loop(number, group)
-            if feeds_rows and not self._rows_fit_registers_or_cache(shape, axes):
+            if feeds_rows and not rows_stay_close(shape, axes, self.model):
                 return Reason("long rows", math.prod(shape[i] for i in axes), self.model.row_limit)
             group.reduced = axes
             return None
@@ -345,15 +345,6 @@ class GraphFuser(FusionCover):
                 elif user in group.computes:
                     return True
         return False
-
-    def _rows_fit_registers_or_cache(self, shape: tuple[int, ...], axes: frozenset[int]) -> bool:
-        """A row that is read again should come from registers or a cache, and rows should fill the machine."""
-        length = ArrayType(tuple(shape[i] for i in axes), self.type_of(0).dtype).size
-        rows = ArrayType(tuple(n for i, n in enumerate(shape) if i not in axes), self.type_of(0).dtype).size
-        inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))
-        if length * rows <= 1 << 12:
-            return True
-        return inner and length <= self.model.row_limit and (rows >= self.model.parallelism or length <= 1 << 12)
 
     def _join_groups_with_common_loads(self) -> None:
         """Groups over one domain that load the same array at the same place read it once together."""

@@ -1,12 +1,19 @@
-"""One sweep that stores and reduces: whether an elementwise kernel is to run inside the loop of a reduction."""
+"""One sweep that stores and reduces: whether an elementwise kernel is to run inside the loop of a reduction.
+
+Also sums of all elements that are taken from rows while a kernel has them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from ..core.combiners import COMBINERS
 from ..core.cost import CostModel
-from ..graph.graph import Graph
+from ..graph.builder import GraphBuilder
+from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
+from ..passes.simplify import rewrite_nodes
 from .groups import FusionCover, OpenFusionGroup
 
 STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
@@ -30,6 +37,19 @@ class ReductionsAbove:
                 bits |= 1 << self.kinds.setdefault(key, len(self.kinds))
             self.bits.append(bits)
 
+    def rows_to_reduce_first(self, node: Node, graph: Graph, model: CostModel) -> frozenset[int] | None:
+        """Some of its axes, over which what it reduces was reduced before, in rows that a kernel keeps."""
+        source, axes = node.args[0], frozenset(node.attr("axes"))
+        shape, dtype = graph.nodes[source].type.shape, graph.nodes[source].type.dtype
+        if COMBINERS[node.op].carries_index or dtype.itemsize < 4 or dtype != node.type.dtype:
+            return None  # sums of float16 are rounded once
+        found = [
+            rows
+            for (its, rows), bit in self.kinds.items()
+            if its == shape and rows < axes and self.bits[source] >> bit & 1 and rows_stay_close(shape, rows, model)
+        ]
+        return max(found, key=len, default=None)
+
     def may_join(self, group: OpenFusionGroup, axes: frozenset[int]) -> bool:
         """Whether the group may still take in a reduction over other axes than these, or of a larger array."""
         found = 0
@@ -41,6 +61,40 @@ class ReductionsAbove:
             found >> bit & 1 and math.prod(shape) >= size and (shape, moved) != (group.domain, axes)
             for (shape, moved), bit in self.kinds.items()
         )
+
+
+def split_reductions_of_rows(graph: Graph, model: CostModel) -> Graph:
+    """sum(f(x, sum(x, 1)), (0, 1)) -> sum(sum(f(x, sum(x, 1)), 1), 0): what is computed from reductions of rows that a
+    kernel keeps is reduced with them, and not read again. Rounding differs as between any two orders of a sum."""
+    reduces = [n for n in graph.nodes if OPS[n.op].kind == "reduce"]
+    if len({n.attr("axes") for n in reduces}) < 2:
+        return graph
+    above = ReductionsAbove(graph)
+    rows_of_each = [above.rows_to_reduce_first(n, graph, model) for n in reduces]
+    if not any(rows_of_each):
+        return graph
+    following = iter(rows_of_each)
+
+    def split(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        rows = next(following) if OPS[node.op].kind == "reduce" else None
+        if not rows:
+            return None
+        shape, dtype = args[0].shape, node.type.dtype
+        kept = [i for i in range(len(shape)) if i not in rows]
+        part = builder.reduce(node.op, args[0], sorted(rows), dtype)
+        return builder.reduce(node.op, part, [at for at, i in enumerate(kept) if i in node.attr("axes")], dtype)
+
+    return rewrite_nodes(graph, split)
+
+
+def rows_stay_close(shape: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
+    """A row that is read again should come from registers or a cache, and rows should fill the machine."""
+    length = math.prod(shape[i] for i in axes)
+    rows = math.prod(n for i, n in enumerate(shape) if i not in axes)
+    inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))
+    if length * rows <= SMALL:
+        return True
+    return inner and length <= model.row_limit and (rows >= model.parallelism or length <= SMALL)
 
 
 def fits_reduction_loop(

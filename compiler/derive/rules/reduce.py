@@ -45,26 +45,30 @@ def _differentiable_product(call: DifferentiatedCall) -> dict[int, Value]:
     return {0: builder.cast(builder.reshape(rest, shape), call.node.type.dtype)}
 
 
-def _shares_of_extremum(call: DifferentiatedCall) -> Value:
-    """For each element its share of the least or greatest one: all, or equal ones where several are that."""
+def _chosen_by_extremum(call: DifferentiatedCall) -> tuple[Value, Value]:
+    """1 where an element is the least or greatest one, else 0; and how many are."""
     builder, (x,), axes = call.builder, call.args, call.attr("axes")
     best = spread_over_reduced_axes(builder, call.result, axes, x.shape)
     chosen = builder.cast(builder.map("equal", x, best), x.dtype)
-    count = builder.reduce("sum", chosen, axes, x.dtype)
-    return builder.map("divide", chosen, spread_over_reduced_axes(builder, count, axes, x.shape))
+    return chosen, builder.reduce("sum", chosen, axes, x.dtype)
 
 
 def _extremum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    """The mean of the tangents of all that are the extremum."""
     (t,) = tangents
     if t is None:
         return {0: None}
-    weighted = call.builder.map("multiply", t, _shares_of_extremum(call))
-    return {0: call.builder.reduce("sum", weighted, call.attr("axes"), call.node.type.dtype)}
+    chosen, count = _chosen_by_extremum(call)
+    total = call.builder.reduce("sum", call.builder.map("multiply", t, chosen), call.attr("axes"), call.node.type.dtype)
+    return {0: call.builder.map("divide", total, count)}
 
 
 def _extremum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
-    ct = spread_over_reduced_axes(call.builder, cts[0], call.attr("axes"), call.args[0].shape)
-    return [call.builder.map("multiply", ct, _shares_of_extremum(call))]
+    """Equal shares for all that are the extremum: divided once for all of them, not for each element."""
+    chosen, count = _chosen_by_extremum(call)
+    share = call.builder.map("divide", cts[0], count)
+    share = spread_over_reduced_axes(call.builder, share, call.attr("axes"), chosen.shape)
+    return [call.builder.map("multiply", chosen, share)]
 
 
 EXTREMUM = Linear(_extremum_tangents, _extremum_cotangents)

@@ -64,7 +64,7 @@ def lifted(rule: str, lift: bool) -> ExitStack:
     """A limit, so low that small programs meet it, or so high that none does."""
     patches = ExitStack()
     if rule == "long rows":
-        patches.enter_context(patch.object(fuse.GraphFuser, "_rows_fit_registers_or_cache", lambda *given: lift))
+        patches.enter_context(patch.object(fuse, "rows_stay_close", lambda *given: lift))
         return patches
     name, low = {"stores": ("MAX_STORES", 1), "loads": ("MAX_LOADS", 2), "nodes": ("MAX_NODES", 3)}[rule]
     for module in (groups, fuse):

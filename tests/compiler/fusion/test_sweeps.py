@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,40 @@ def test_two_kernels_where_the_loop_would_be_worse(make: Make, shape: tuple[int,
         assert any(len(g.reduced) == 2 for g in groups) and len(rows.stores) >= 1
     else:
         assert all(not g.reduced or len(g.stores) == 1 for g in groups) or len(groups) == 1
+
+
+def loss_of_rows(b: GraphBuilder, x: Value) -> list[Value]:
+    """A cross entropy of rows with the gradient of its logarithm."""
+    n = x.shape[0]
+    z = b.map("subtract", x, b.reshape(b.reduce("max", x, (1,)), (n, 1)))
+    e = b.map("exp", z)
+    total = b.reshape(b.reduce("sum", e, (1,)), (n, 1))
+    return [
+        b.reduce("sum", b.map("multiply", x, b.map("subtract", z, b.map("log", total))), (0, 1)),
+        b.map("divide", e, total),
+    ]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_loss_over_rows_reads_them_once(target: str) -> None:
+    first, *others = kernels_of(graph_of(loss_of_rows, (4096, 512)), target)
+    assert first.reduced == (1,) and len(first.stores) == 2 and all(math.prod(g.domain) <= 4096 for g in others)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (30, 40), (4, 300), (10, 1, 33)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
+def test_a_loss_over_rows_means_what_the_graph_means(shape: tuple[int, ...], dtype: str) -> None:
+    def make(b: GraphBuilder, x: Value) -> list[Value]:
+        rows = b.reduce("sum", x, (len(shape) - 1,))
+        y = b.map("add", b.reshape(rows, (*rows.shape, 1)), x)
+        every = tuple(range(len(shape)))
+        return [b.reduce("sum", y, every), b.reduce("max", y, every[1:]), b.reduce("argmax", y, every), y]
+
+    graph = graph_of(make, shape, dtype)
+    array = np.random.default_rng(3).integers(-1, 2, shape).astype(dtype)
+    for run in (compiled, on_device):
+        for got, want in zip(run(graph, [array]), interpret_graph(graph, [array]), strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
