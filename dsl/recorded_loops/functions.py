@@ -165,7 +165,7 @@ def record_elements_reduction(
 
         return fold_over_axes(list(axes)).cast(result)
 
-    recorder._size([source.shape[i] for i in axes])
+    recorder._note_loop_size([source.shape[i] for i in axes])
     if not kept:
         return LoopNumber(recorder, reduced_element([]))
     places = {old: new for new, old in enumerate([*kept, *axes])}
