@@ -94,7 +94,7 @@ def _interpreted(decorated: Any, *args: Any) -> Any:
         numbers = captured.host(leaves)
     except Exception:  # as a call does it: its numbers do not fit this trace
         known = frozenset(i for i, leaf in enumerate(leaves) if is_number(leaf))
-        tree = decorated._leaves(args, {})[0]
+        tree = decorated._leaves_of_arguments(args, {})[0]
         captured, _, _ = decorated._versions.trace(tree, leaves, known)
         numbers = captured.host(leaves)
     arrays = [np.asarray(leaves[i]) for i in captured.feeds]
