@@ -62,7 +62,7 @@ class Profile:
 
         It shows the first call of each.
 
-        path: where one page for all of them goes; it is printed."""
+        path: where one page for all of them goes."""
         reports: list[Any] = import_module(VIEW, __package__).reports_of_profiled_calls(self.calls, self.spans, path)
         return reports
 

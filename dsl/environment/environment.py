@@ -625,6 +625,8 @@ def _attributes_and_class_of_object(found: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
     held: dict[str, Any] = {"__class__": type(found)}
     for base in type.mro(type(found)):
+        if base is complex:
+            continue  # its parts are made anew by each read
         for name, member in type.__dict__["__dict__"].__get__(base).items():
             if type(member) is MemberDescriptorType:
                 with contextlib.suppress(AttributeError):

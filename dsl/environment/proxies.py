@@ -53,9 +53,12 @@ class ModuleProxy:
             found = world.read_guarded(names, name, label)
         else:
             world.guard_finding(names, name, label, "no item")
-            found = (
-                world.traced_function(names["__getattr__"])(name) if "__getattr__" in names else getattr(module, name)
-            )
+            hook = f"{module.__name__}.__getattr__"
+            if "__getattr__" in names:
+                found = world.read_guarded(names, "__getattr__", hook)(name)
+            else:
+                world.guard_finding(names, "__getattr__", hook, "no item")
+                found = getattr(module, name)
             found = world.proxy_of(found, label) if found is value else found
         held[name] = found
         return found

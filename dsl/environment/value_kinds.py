@@ -218,6 +218,23 @@ def _is_weak_reference_class(kind: type) -> bool:
     return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
 
 
+def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
+    """One like it with what stands for its arguments, where anything else does; else itself, in the state it is in."""
+    args = world.read_guarded(value, "args", label, "attribute")
+    held = {key: world.read_guarded(value, key, label, "held") for key in value.__dict__}
+    old = (*value.args, *value.__dict__.values())
+    if all(a is b for a, b in zip((*args, *held.values()), old, strict=True)):
+        return _guarded_library_object(world, value, label)
+    native = next(base for base in type(value).__mro__ if not is_user_class(base))
+    found = native.__new__(type(value), *args)
+    native.__init__(found, *args)  # type: ignore[misc]
+    found.__dict__.update(held)
+    world.guard_finding(value.__dict__, "", label, "size", len(held))
+    world.require_unchanged_attributes(found)
+    world.require_unchanged_function(found, ("args",), label)
+    return found
+
+
 def _guarded_library_object(world: Environment, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
     if not is_immutable_library_class(type(value)):
@@ -277,6 +294,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
      lambda world, value, label: type(value)(world.traced_function(value.__func__))),
     ("decorated function", lambda kind, value: kind.__name__ == "KernelGraph" and hasattr(kind, "_call_in_trace"),
      _decorated_function_proxy),
+    ("exception", lambda kind, value: isinstance(value, BaseException), _exception_proxy),
     ("object", lambda kind, value: is_user_class(kind) or (kind.__module__, kind.__name__) in _NAMESPACES,
      _object_proxy),
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),

@@ -27,7 +27,6 @@ from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import SpecializationEvent
 from ..report.page import html_page_of_reports
 from ..report.report import Report
-from ..report.text import count_as_text
 from .explanation import explanation_summary, full_explanation, source_text, why_lines
 from .notebook import profile_html as profile_html
 from .notebook import show_in_notebooks as show_in_notebooks
@@ -86,7 +85,6 @@ def reports_of_profiled_calls(
             found.append(Report(report_data(graph.inspect(args, options), spans, versions_that_made_report())))
     if path is not None:
         Path(path).write_text(html_page_of_reports([report.data for report in found]), encoding="utf-8")
-        print(f"a report of {count_as_text(len(found), 'function')} is in {path}")
     return found
 
 

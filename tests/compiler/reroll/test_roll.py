@@ -353,7 +353,9 @@ def test_numbers_of_the_call_may_differ_from_turn_to_turn() -> None:
     u = RNG.normal(size=30)
     decorated = kg.kernel_graph(device="cpu")(run)
     for dt in (0.1, 0.2):
-        np.testing.assert_allclose(np.asarray(decorated(u.copy(), dt, 80)), run(u.copy(), dt, 80), rtol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(decorated(u.copy(), dt, 80)), run(u.copy(), dt, 80), rtol=1e-12, atol=1e-12
+        )
         assert len(loops(decorated.program(u, dt, 80))) == 1
     assert decorated.why().count("compiled") == 1
     few = kg.kernel_graph(device="cpu")(run)

@@ -300,3 +300,57 @@ def test_a_member_that_is_returned_or_given_is_the_user_s_own() -> None:
         X, Fruit.APPLE
     )
     assert found[0] is found[1] is Fruit.APPLE and found[2] is Weight.HEAVY and same
+
+
+def test_what_an_exception_holds_is_what_it_is_elsewhere() -> None:
+    """Objects among its arguments are of their class, and functions by class are watched there too."""
+    held = ValueError(gram([3.0]), dispatching(2.0))
+
+    def compute(x: Any) -> Any:
+        own = held.args[0].held[0] if held.args[0].__class__ is Gram else 7.0
+        return x * own * held.args[1](1.0)
+
+    f = kg.kernel_graph(compute, device="cpu")
+    assert_same(f(X), compute(X))
+    held.args[1].register(float, lambda x: 5.0)
+    assert_same(f(X), compute(X))
+    held.args = (gram([4.0]), held.args[1])
+    assert_same(f(X), compute(X))
+
+    def write(x: Any) -> Any:
+        held.args = ()
+        return x
+
+    with pytest.raises(kg.KernelGraphError, match="cannot change"):
+        kg.kernel_graph(write, device="cpu")(X)
+    assert len(held.args) == 2
+
+
+def test_an_exception_of_plain_values_is_the_users_own() -> None:
+    mine = KeyError("k", 2.0)
+
+    def compute(x: Any) -> Any:
+        try:
+            raise mine
+        except KeyError as error:
+            return x * error.args[1] + (error is mine)
+
+    assert_same(kg.kernel_graph(compute, device="cpu")(X), compute(X))
+
+
+def test_a_module_that_gets_a_getattr_later_is_asked_again() -> None:
+    module = types.ModuleType("late")
+
+    def compute(x: Any) -> Any:
+        return x * (module.rate if hasattr(module, "rate") else 7.0)
+
+    f = kg.kernel_graph(compute, device="cpu")
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: setattr(module, "__getattr__", lambda name: 6.5),
+        lambda: setattr(module, "__getattr__", lambda name: 5.5),
+        lambda: delattr(module, "__getattr__"),
+    ]
+    for change in changes:
+        change()
+        assert_same(f(X), compute(X))
