@@ -11,7 +11,7 @@ from ..runtime.program.program import Program
 from ..runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model, predicted_microseconds
 from .core.cost import CostModel
 from .core.types import ArrayType
-from .fusion.fuse import fuse
+from .fusion.fuse import fuse, has_reductions_of_several_axes
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
 from .fusion.sweeps import split_reductions_of_rows
@@ -32,7 +32,8 @@ def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Ta
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
     that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
     types = graph_input_and_output_types(simple)
-    simple = split_reductions_of_rows(simple, target.model)
+    if has_reductions_of_several_axes(simple):
+        simple = split_reductions_of_rows(simple, target.model)
     second: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
     while True:
@@ -55,10 +56,12 @@ def alternative_graph_forms(
     types = graph_input_and_output_types(graph)
     simple = simplify_graph(decide_host_calls(graph, target.name, layouts))
     check_graph_after_pass(simple, types, "simplify")
+    if all(node.op != "matmul" for node in simple.nodes):
+        return (simple,)
     if target.axis_orders:
         simple = keep_axis_order_of_products(simple)
         check_graph_after_pass(simple, types, "axis order")
-    if not target.epilogues or all(node.op != "matmul" for node in simple.nodes):
+    if not target.epilogues:
         return (simple,)
     if tf32:
         simple = use_tf32_matmuls(simple)

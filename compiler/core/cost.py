@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import GpuProperties
+
+SMALL = 1 << 12  # elements of a domain that one core or block sweeps anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,13 @@ def gpu_cost_model(gpu: GpuProperties) -> CostModel:
     """Two blocks on each multiprocessor fill a GPU."""
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
     return CostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)
+
+
+def rows_stay_close(shape: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
+    """A row that is read again should come from registers or a cache, and rows should fill the machine."""
+    length = math.prod(shape[i] for i in axes)
+    rows = math.prod(n for i, n in enumerate(shape) if i not in axes)
+    inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))
+    if length * rows <= SMALL:
+        return True
+    return inner and length <= model.row_limit and (rows >= model.parallelism or length <= SMALL)

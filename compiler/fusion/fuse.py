@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from itertools import combinations, islice
 
+from ..core.cost import rows_stay_close
 from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.operands import (
@@ -24,7 +25,7 @@ from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import nodes_overwritten_in_place, order_groups_before_inplace_updates
-from .sweeps import ReductionsAbove, fits_reduction_loop, rows_stay_close
+from .sweeps import ReductionsAbove, fits_reduction_loop
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
@@ -33,6 +34,11 @@ SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is r
 def fuse(graph: Graph, target: Target) -> Fusion:
     """The groups of a graph that `materialize` has prepared."""
     return GraphFuser(graph, target).run()
+
+
+def has_reductions_of_several_axes(graph: Graph) -> bool:
+    """Whether its reductions are not all over the same axes, as rows and then all of them are."""
+    return len({node.attr("axes") for node in graph.nodes if OPS[node.op].kind == "reduce"}) > 1
 
 
 class GraphFuser(FusionCover):

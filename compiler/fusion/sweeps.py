@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from ..core.combiners import COMBINERS
-from ..core.cost import CostModel
+from ..core.cost import SMALL, CostModel, rows_stay_close
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
@@ -18,7 +18,6 @@ from .groups import FusionCover, OpenFusionGroup
 
 STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
 COLUMNS = 512  # neighbouring columns that one core or block sweeps
-SMALL = 1 << 12  # elements of a domain that one core or block sweeps anyway
 
 
 class ReductionsAbove:
@@ -67,8 +66,6 @@ def split_reductions_of_rows(graph: Graph, model: CostModel) -> Graph:
     """sum(f(x, sum(x, 1)), (0, 1)) -> sum(sum(f(x, sum(x, 1)), 1), 0): what is computed from reductions of rows that a
     kernel keeps is reduced with them, and not read again. Rounding differs as between any two orders of a sum."""
     reduces = [n for n in graph.nodes if OPS[n.op].kind == "reduce"]
-    if len({n.attr("axes") for n in reduces}) < 2:
-        return graph
     above = ReductionsAbove(graph)
     rows_of_each = [above.rows_to_reduce_first(n, graph, model) for n in reduces]
     if not any(rows_of_each):
@@ -85,16 +82,6 @@ def split_reductions_of_rows(graph: Graph, model: CostModel) -> Graph:
         return builder.reduce(node.op, part, [at for at, i in enumerate(kept) if i in node.attr("axes")], dtype)
 
     return rewrite_nodes(graph, split)
-
-
-def rows_stay_close(shape: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
-    """A row that is read again should come from registers or a cache, and rows should fill the machine."""
-    length = math.prod(shape[i] for i in axes)
-    rows = math.prod(n for i, n in enumerate(shape) if i not in axes)
-    inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))
-    if length * rows <= SMALL:
-        return True
-    return inner and length <= model.row_limit and (rows >= model.parallelism or length <= SMALL)
 
 
 def fits_reduction_loop(

@@ -216,14 +216,6 @@ class SingleDispatchProxy:
         return self
 
 
-def is_dispatching_function(value: Any) -> bool:
-    """Whether `functools.singledispatch` has made a function."""
-    return type(value) is FunctionType and value.__code__ is _DISPATCHING_CODE
-
-
-_DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
-
-
 class ContextVariableProxy:
     """A context variable."""
 

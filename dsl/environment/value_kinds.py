@@ -44,7 +44,6 @@ from .proxies import (
     ProxyMetaclass,
     SingleDispatchProxy,
     SuperProxy,
-    is_dispatching_function,
     proxy_of_object,
     traced_class,
 )
@@ -242,6 +241,14 @@ def _guarded_library_object(world: Environment, value: Any, label: str) -> Any:
     return value
 
 
+_DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
+
+
+def _is_dispatching_function(value: Any) -> bool:
+    """Whether `functools.singledispatch` has made a function."""
+    return type(value) is FunctionType and value.__code__ is _DISPATCHING_CODE
+
+
 def _is_numpy_or_python_class(kind: type) -> bool:
     """Whether it is NumPy's or Python's, as masked arrays and memoryviews are: what they hold is read while tracing."""
     return kind.__module__.partition(".")[0] in ("numpy", "builtins")
@@ -277,7 +284,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
      lambda world, value, label: refuse_native_read()),
-    ("function by the class of its argument", lambda kind, value: is_dispatching_function(value),
+    ("function by the class of its argument", lambda kind, value: _is_dispatching_function(value),
      lambda world, value, label: SingleDispatchProxy(world, value, label)),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
