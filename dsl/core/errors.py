@@ -335,6 +335,20 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
     return False
 
 
+def is_try_around_line() -> bool:
+    """Whether the user's line that is traced, or one that has called it, is in a `try` of its function."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "trace_function":
+        code = frame.f_code
+        if code.co_exceptiontable and is_user_file(code.co_filename):
+            for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
+                handler = dis.opname[code.co_code[entry.target + 2]]  # behind PUSH_EXC_INFO
+                if entry.start <= frame.f_lasti < entry.end and handler != "WITH_EXCEPT_START":
+                    return True
+        frame = frame.f_back
+    return False
+
+
 def user_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without this package's and NumPy's entries."""
     kept = []

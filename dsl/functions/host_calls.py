@@ -15,10 +15,11 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...runtime.interpret.numpy_calls import HOST
-from ..core.errors import DTypeError, ShapeError
+from ..core.errors import DTypeError, ShapeError, UnsupportedError, is_try_around_line
 from ..core.exact import exact_key
 from ..trace.aliasing import assign_array
 from ..trace.operands import new_traced_result, to_traced_array
+from ..trace.trace import Trace, UndecidedValue
 from ..trace.tracer import TracedNumber, Tracer
 
 Shape = tuple[int, ...]
@@ -38,6 +39,8 @@ def host_call(
     dtypes: the results', where they are known. tiny: shapes on which the function can be asked for its dtypes, where
     one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
     inputs = [to_traced_array(a) for a in arrays]
+    if function.startswith("linalg.") and function not in _NEVER_RAISE:
+        _require_error_to_leave_function(inputs[0]._trace, function)
     given = {k: v for k, v in options.items() if v is not None}
     if dtypes is None:
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
@@ -100,6 +103,23 @@ def require_known_scalar(x: Any) -> Any:
         if (isinstance(x, Tracer))
         else require_known_option(x)
     )
+
+
+_NEVER_RAISE = frozenset({"linalg.det", "linalg.slogdet", "linalg.qr"})  # whatever the values are
+
+
+def _require_error_to_leave_function(trace: Trace, function: str) -> None:
+    """Raises UnsupportedError where the function would catch an error that comes when the result is there. That a
+    `try` is around is known where its control flow is rewritten; else the trace begins again so."""
+    if trace.handlers:
+        raise UnsupportedError(
+            f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "
+            "call raise it",
+            needs_values=True,
+        )
+    if trace.may_rewrite and is_try_around_line():
+        trace.undecided = True
+        raise UndecidedValue
 
 
 @lru_cache(4096)

@@ -580,3 +580,38 @@ def test_products_are_never_minus_zero(k: int, n: int, dtype: str) -> None:
     a, b = -np.ones((3, k), dtype), np.zeros((k, n), dtype)
     result = np.asarray(kg.kernel_graph(lambda a, b: a @ b)(a, b))
     np.testing.assert_array_equal(np.signbit(result), np.signbit(a @ b))
+
+
+def solve_or_zero(m: Any) -> Any:
+    try:
+        return solved(m)
+    except np.linalg.LinAlgError:
+        return np.zeros(2)
+
+
+def solved(m: Any) -> Any:
+    return np.linalg.solve(m, np.ones(2))
+
+
+def inverted_quietly(m: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.linalg.inv(m)
+
+
+@pytest.mark.parametrize("singular", [False, True])
+def test_an_error_that_values_decide_is_caught_where_numpy_raises_it(singular: bool) -> None:
+    """The call cannot know while it is traced: it runs in NumPy."""
+    m = np.array([[1.0, 2.0], [2.0, 4.0 if singular else 5.0]])
+    f = kg.kernel_graph(solve_or_zero, device="cpu")
+    with pytest.warns(UserWarning, match="runs in NumPy.*cannot be caught"):
+        np.testing.assert_array_equal(np.asarray(f(m)), solve_or_zero(m))
+
+
+def test_an_error_that_nobody_within_catches_leaves_the_call() -> None:
+    f, g = (kg.kernel_graph(function, device="cpu") for function in (solved, inverted_quietly))
+    m = np.array([[1.0, 2.0], [2.0, 5.0]])
+    for h, plain in ((f, solved), (g, inverted_quietly)):
+        np.testing.assert_allclose(np.asarray(h(m)), plain(m))
+        assert "runs in NumPy" not in h.why()
+    with pytest.raises(np.linalg.LinAlgError):
+        np.asarray(f(np.ones((2, 2))))
