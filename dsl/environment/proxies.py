@@ -124,12 +124,38 @@ class EnvironVariablesProxy(NamesProxy):
     clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
 
 
-class CachedFunctionProxy:
+class FunctionObjectProxy:
+    """A function that a decorator of `functools` has made: a method where a class has it, with attributes."""
+
+    def __init__(self, world: Environment, function: Any, label: str) -> None:
+        self._world, self._function, self._label = world, function, label
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else MethodType(self, instance)  # type: ignore[arg-type]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._function)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+class CachedFunctionProxy(FunctionObjectProxy):
     """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
     others it is traced."""
 
     def __init__(self, world: Environment, function: Any, label: str) -> None:
-        self._world, self._function, self._label = world, function, label
+        super().__init__(world, function, label)
         self._calls: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -149,25 +175,6 @@ class CachedFunctionProxy:
         """Whether it stands for an object of the user's that was there before."""
         return isinstance(type(found), ProxyMetaclass) and self._world.users_object(found) is not None
 
-    def __get__(self, instance: Any, owner: type) -> Any:
-        return self if instance is None else MethodType(self, instance)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._function)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
-
-    def __repr__(self) -> str:
-        return repr(self._function)
-
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
     def cache_clear(self) -> None:
         refuse_container_change(f"the cache of {self._label}")
 
@@ -175,11 +182,11 @@ class CachedFunctionProxy:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
 
 
-class SingleDispatchProxy:
+class SingleDispatchProxy(FunctionObjectProxy):
     """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
 
     def __init__(self, world: Environment, function: Any, label: str) -> None:
-        self._world, self._function, self._label = world, function, label
+        super().__init__(world, function, label)
         self._dispatched: dict[type, Any] = {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -195,25 +202,6 @@ class SingleDispatchProxy:
 
     def register(self, *args: Any) -> None:
         refuse_container_change(f"what {self._label} calls")
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        return self if instance is None else MethodType(self, instance)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._function)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._world.read_guarded(self._function, name, f"{self._label}.{name}", "attribute")
-
-    def __repr__(self) -> str:
-        return repr(self._function)
-
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
 
 
 class ContextVariableProxy:
