@@ -179,7 +179,7 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
 
 def _mask_of_masked_array(value: np.ndarray[Any, Any]) -> list[Any]:
     """The mask of a masked array."""
-    return [mask] if (mask := getattr(value, "_mask_of_recorded_array", None)) is not None else []
+    return [mask] if (mask := getattr(value, "_mask", None)) is not None else []
 
 
 # what holds others, in attributes that are found nowhere else
@@ -225,6 +225,12 @@ def names_in_code(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from names_in_code(constant)
+
+
+def texts_in_code(code: CodeType) -> set[str]:
+    """The same and the texts that are written in it, by which `getattr` may ask."""
+    inside = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return {*code.co_names, *(c for c in code.co_consts if type(c) is str)}.union(*map(texts_in_code, inside))
 
 
 def _object_attributes(value: Any, kind: type) -> Iterator[Any]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context, ContextVar
 from functools import partial
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from .object_state import PLAIN, builtin_container_base, dict_pairs, is_slot_set
+from .object_state import PLAIN, builtin_container_base, container_contents, dict_pairs, is_slot_set
 
 Undo = Callable[[], None]
 _UNSET = object()
@@ -30,6 +30,28 @@ def restorer_of_objects(objects: Iterable[Any]) -> Undo:
             step()
 
     return restore_objects
+
+
+def restorer_of_attributes(value: Any) -> Undo:
+    """What puts this object back, and what it holds at any depth, but for arrays and what belongs to classes."""
+    found, todo = {id(value): value}, [value]
+    while todo:
+        item = todo.pop()
+        base = builtin_container_base(type(item))
+        for x in (*_attributes_of_object(item).values(), *(container_contents(base, item) if base else ())):
+            if type(x) not in PLAIN and not isinstance(x, (type, ModuleType, np.ndarray)) and id(x) not in found:
+                found[id(x)] = x
+                todo.append(x)
+    return restorer_of_objects(found.values())
+
+
+def _attributes_of_object(value: Any) -> dict[str, Any]:
+    """The dict in which an object keeps its attributes, past ways of its class; an empty one where there is none."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if type(held) is dict else {}
 
 
 def _steps_to_restore_object(value: Any) -> Iterator[Undo]:

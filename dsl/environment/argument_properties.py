@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.errors import is_refusal
 from ..core.pytree import Tree
+from ..core.undo import restorer_of_attributes
 from .guards import GuardSet
 
 
@@ -38,13 +39,13 @@ class NeedCachedProperty(BaseException):
         holder = arguments
         for number in self.path:
             holder, tree = _child_of_argument(holder, tree, number), tree.children[number]
-        value = getattr(holder, self.name)
+        put_back = restorer_of_attributes(holder)
+        getattr(holder, self.name)
         try:
             yield
         except BaseException as error:
-            held = object.__getattribute__(holder, "__dict__")
-            if is_refusal(error) and held.get(self.name) is value:
-                del held[self.name]
+            if is_refusal(error):
+                put_back()
             raise
 
 

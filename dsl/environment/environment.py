@@ -34,9 +34,10 @@ from ..core.object_state import (
     is_user_class,
     is_user_module,
     names_in_code,
+    texts_in_code,
 )
 from ..core.pytree import Make, rebuild_container
-from ..core.undo import Undo, restorer_of_objects
+from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
@@ -180,7 +181,8 @@ def print_values(*values: Any, **options: Any) -> None:
     print(*values, **options)
 
 
-_ABSENT = object()
+# what functions say of themselves
+DESCRIPTIONS = {"__name__", "__qualname__", "__module__", "__doc__", "__annotations__"}
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -198,6 +200,7 @@ class Environment:
         self._sealed: dict[int, tuple[Any, dict[str, Any]]] = {}  # and the attributes that they have
         self._copies: list[tuple[Any, type, list[Any], str]] = []  # containers, and what they hold
         self._states: list[Guard] = []  # of what has no stand-in to refuse changes
+        self._bare_classes: set[type] = set()  # of objects in it
         self._attributes: list[tuple[Any, dict[str, Any]]] = []  # of functions
         self._functions: list[tuple[Any, dict[str, Any], str]] = []  # and partial objects: what they do depends on
         self._undo: list[Undo] = []  # what puts back what has no stand-in
@@ -211,6 +214,7 @@ class Environment:
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
         self._watched: set[int] = set()  # functions
+        self._described: set[str] = set()  # what traced code may ask functions
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
         classes = {**classes, "id": lambda value: id(self.original_value(value))}
@@ -262,6 +266,15 @@ class Environment:
         self._undo.append(restorer_of_objects(inside))
         self.guards[id(value), "state", "itself"] = guard
         self._states.append(guard)
+        self._bare_classes |= {type(x) for x in inside if is_user_class(type(x))}
+
+    def guard_settings(self, read: Callable[[], Any], undo: Undo, label: str) -> None:
+        """Guards what a library's functions depend on; the function that is traced may not change it."""
+        place = (id(read), "", "call")
+        if place not in self.guards:
+            self.guard_read(read, "", label, "call")
+            self._states.append(self.guards[place])
+            self._undo.append(undo)
 
     def proxy_of(self, value: Any, label: str = "") -> Any:
         """What stands for a value. label: what the user calls it."""
@@ -348,6 +361,7 @@ class Environment:
         found: what stands for the object."""
         place = (id(real), name)
         if place not in self._cached:
+            self._undo.append(restorer_of_attributes(real))
             try:
                 with trace_in_progress(None):
                     self._cached[place] = compute(real)
@@ -437,10 +451,27 @@ class Environment:
         }
         copy.__qualname__, copy.__module__, copy.__doc__ = function.__qualname__, function.__module__, function.__doc__
         copy.__annotations__ = dict(function.__annotations__)
+        self._guard_descriptions(function, copy, self._described)
+        if users:
+            self._describe_functions(texts_in_code(code) & DESCRIPTIONS)
         self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
         self._codes.append(code)
         self.guard_read(function, "__code__", function.__name__, "attribute")
         return copy
+
+    def _describe_functions(self, names: set[str]) -> None:
+        """From now on these attributes of functions are guarded: traced code names them."""
+        new = names - self._described
+        self._described |= new
+        for function, copy in [*self._lifted.values()] if new else ():
+            if type(function) is FunctionType and copy is not function:
+                self._guard_descriptions(function, copy, new)
+
+    def _guard_descriptions(self, function: Any, copy: Any, names: set[str]) -> None:
+        for name in sorted(names):
+            setattr(copy, name, self.read_guarded(function, name, f"{function.__name__}.{name}", "attribute"))
+        if names:
+            self.require_unchanged_function(copy, tuple(names), function.__name__)
 
     def _code_with_control_flow(self, code: CodeType) -> CodeType:
         """The code with its control flow as calls, where that can be."""
@@ -499,8 +530,8 @@ class Environment:
         return self.needed
 
     def line_of_assignment(self, name: str) -> str:
-        """`file.py:LINE` where traced code assigns to an attribute of this name; empty where none does."""
-        return line_of_name(self._codes, ("STORE_ATTR",), name)
+        """`file.py:LINE` where traced code assigns to an attribute of this name, or deletes it; empty if nowhere."""
+        return line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), name)
 
     # the end
 
@@ -519,6 +550,10 @@ class Environment:
                     "it again; return the value instead",
                     line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
+        if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
+            line = line_of_name(self._codes, ("LOAD_ATTR",), "__class__")
+            if line:
+                raise TraceError("an enumeration of flags holds objects whose __class__ is read; write type(o)", line)
         self._check_objects_unchanged()
 
     @contextlib.contextmanager
@@ -537,9 +572,6 @@ class Environment:
             if is_refusal(error):
                 for undo in reversed(self._undo):
                     undo()
-                for real, name, _, value in self._properties:
-                    if real.__dict__.get(name, _ABSENT) is value:
-                        del real.__dict__[name]
             raise
 
     def close(self) -> None:
@@ -559,7 +591,7 @@ class Environment:
         changed += [
             f"an object of {type(x).__name__}"
             for x, held in self._sealed.values()
-            if not _attributes_unchanged(_attributes_and_class_of_object(x), held)
+            if _changed_attribute(_attributes_and_class_of_object(x), held) is not None
         ]
         for found, base, items, label in self._copies:
             now = container_contents(base, found)
@@ -568,18 +600,14 @@ class Environment:
             ):
                 changed.append(f"the {base.__name__} {label}".rstrip())
         for function, then, label in self._functions:
-            if not _attributes_unchanged(
-                _attributes_of_function(function, tuple(n for n in then if "." not in n)), then
-            ):
-                changed.append(label)
+            now_ = _attributes_of_function(function, tuple(n for n in then if "." not in n))
+            if (key := _changed_attribute(now_, then)) is not None:
+                refuse_container_change(label, self.line_of_assignment(key) or None)
         for function, held in self._attributes:
             now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
-            if not _attributes_unchanged(now_, held):
-                key = next(k for k in {**now_, **held} if k not in now_ or k not in held or now_[k] is not held[k])
-                where = line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), key)
-                refuse_container_change(
-                    f"the attribute {key!r} of {getattr(function, '__name__', 'a partial object')}", where
-                )
+            if (key := _changed_attribute(now_, held)) is not None:
+                name = getattr(function, "__name__", "a partial object")
+                refuse_container_change(f"the attribute {key!r} of {name}", self.line_of_assignment(key))
         for label in changed:
             refuse_container_change(label)
         self._store_cached_properties()
@@ -613,8 +641,9 @@ def _attributes_of_function(function: Any, names: tuple[str, ...]) -> dict[str, 
     return found | inside
 
 
-def _attributes_unchanged(now: dict[str, Any], then: dict[str, Any]) -> bool:
-    return now.keys() == then.keys() and all(now[k] is v for k, v in then.items())
+def _changed_attribute(now: dict[str, Any], then: dict[str, Any]) -> str | None:
+    """The first name under which another object is, or none, if any."""
+    return next((k for k in {**now, **then} if k not in now or k not in then or now[k] is not then[k]), None)
 
 
 def _is_same_or_equal_bytes(now: Any, then: Any) -> bool:

@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from types import BuiltinMethodType, FunctionType, MappingProxyType, MethodType, MethodWrapperType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def _captured_array_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def is_random(kind: type, value: Any) -> bool:
     """Whether it draws random numbers."""
-    if isinstance(value, (MethodType, BuiltinMethodType)) and is_random(type(value.__self__), None):
+    if isinstance(value, (MethodType, BuiltinFunctionType)) and is_random(type(value.__self__), None):
         return True
     modules = kind.__module__, getattr(value, "__module__", None) or ""
     return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
@@ -77,7 +77,7 @@ def is_random(kind: type, value: Any) -> bool:
 
 def _class_proxy(world: Environment, value: Any, label: str) -> Any:
     if not is_user_class(value):
-        return value
+        return _watched_decimal(world, value, label)
     made = traced_class(world, value)
     if made is value and not isinstance(value, ProxyMetaclass) and not issubclass(value, BaseException):
         world.guard_state(value, label)
@@ -92,7 +92,9 @@ def _module_proxy(world: Environment, value: Any, label: str) -> Any:
         return NumpyRandomProxy("np.random" if value is np.random else value.__name__)
     if is_numpys(value):
         return traced_form(value)
-    return ModuleProxy(world, value) if is_user_module(value) or value in (sys, importlib, os) else value
+    if is_user_module(value) or value in (sys, importlib, os):
+        return ModuleProxy(world, value)
+    return _watched_decimal(world, value, label)
 
 
 def _method_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -107,7 +109,7 @@ def _native_method_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def _is_method_in_c(kind: type, value: Any) -> bool:
     """Whether it is bound to an object: functions in C have a module there, and class methods a class."""
-    if kind is BuiltinMethodType or kind is MethodWrapperType:
+    if kind is BuiltinFunctionType or kind is MethodWrapperType:
         owner = value.__self__
         return not isinstance(owner, (ModuleType, type(None))) and not (
             isinstance(owner, type) and not is_user_class(owner)
@@ -238,7 +240,26 @@ def _guarded_library_object(world: Environment, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
     if not is_immutable_library_class(type(value)):
         world.guard_state(value, label)
+    return _watched_decimal(world, value, label)
+
+
+_DECIMAL = ("decimal", "_decimal")
+
+
+def _watched_decimal(world: Environment, value: Any, label: str) -> Any:
+    """The same; what is of `decimal` depends on its context, and a context can change."""
+    kind = type(value)
+    if (value.__name__ if kind is ModuleType else getattr(_class_or_function(value), "__module__", "")) in _DECIMAL:
+        from .decimal_context import restorer_of_settings, settings_of_context
+
+        context = value if kind.__name__ == "Context" else None
+        read = functools.partial(settings_of_context, value) if context else settings_of_context
+        world.guard_settings(read, restorer_of_settings(context), label if context else "the context of decimal")
     return value
+
+
+def _class_or_function(value: Any) -> Any:
+    return value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else type(value)
 
 
 _DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]

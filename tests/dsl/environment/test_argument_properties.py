@@ -160,3 +160,41 @@ def test_what_raises_outside_is_watched() -> None:
     assert_same(f(X), X * 7)
     OUTSIDE.nothing = 3.0  # type: ignore[attr-defined]
     assert_same(f(X), X * 3)
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.times = [0.0]
+
+    @functools.cached_property
+    def inside(self) -> float:
+        self.times.append(1.0)
+        return 2.0
+
+    @functools.cached_property
+    def gain(self) -> float:
+        return self.inside + 1
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_what_a_property_computes_besides_goes_where_the_call_is_refused_and_stays_once_where_it_is_not(
+    outside: bool,
+) -> None:
+    counts = Counted()
+
+    def decided(x: Any, given: Any) -> Any:
+        y = x * (counts if outside else given[0]).gain
+        if x.sum() > 0:
+            y = y + 1
+        return y
+
+    def changing(x: Any, given: Any) -> Any:
+        y = x * (counts if outside else given[0]).gain
+        OUTSIDE.b = 2  # type: ignore[attr-defined]
+        return y
+
+    given = [None if outside else counts]
+    refused(lambda: cpu(changing)(X.copy(), given), kg.TraceError, line=changing.__code__.co_firstlineno + 2)
+    assert vars(counts) == {"times": [0.0]}
+    assert_same(cpu(decided)(X, given), X * 3 + 1)
+    assert vars(counts) == {"times": [0.0, 1.0], "inside": 2.0, "gain": 3.0}
