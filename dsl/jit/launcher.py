@@ -161,6 +161,11 @@ def generate_launcher(
     return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken_by_fast_path))
 
 
+def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:
+    """Whether a call ends when its work does: the work reads memory that the caller may write to afterwards."""
+    return device.host_memory and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
+
+
 def _memory_words_of_guard(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
     return (
@@ -178,7 +183,7 @@ class _LauncherWriter:
         self.on_cpu = device.host_memory
         self.constants: dict[str, Any] = {}
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
-        self.waits = self.on_cpu and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
+        self.waits = call_waits(captured, device, leaves, arrays)
         self.device_arrays = [i for i in arrays if type(leaves[i]) is Array]
         stored = () if captured.state is None else captured.state.places()
         self.gives_numbers = any(kind == "number" for kind, _ in (*captured.results, *stored))

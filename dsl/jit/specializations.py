@@ -34,7 +34,7 @@ from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
 from .graph_break import ValueReader
-from .launcher import Launcher, Run, failing_launcher, generate_launcher, layout_of_argument
+from .launcher import Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
 from .options import Options
 from .segments import SegmentedCall, SegmentTrees
 from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_leaf
@@ -96,6 +96,8 @@ class CompiledProgram:
     ) -> Launcher:
         assert self.executable is not None
         execute, direct = self.executable.run, self.executable.direct
+        if call_waits(captured, device, leaves, arrays):
+            execute = self.executable.run_and_wait
         return generate_launcher(captured, self.plan, execute, device, leaves, arrays, direct)
 
     def _launcher_during_plan_trial(

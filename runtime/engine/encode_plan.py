@@ -8,7 +8,7 @@ kernel to the engine: one function, whose first argument is the record of the lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Protocol
 
 from ..core.frozen import dataclass, replace
@@ -35,6 +35,8 @@ class PlanLayout:
     needs: for the offset of a completion event, the address of its list of last steps; see `words.records`.
     poison: the offset in the run of each place of `poison`.
     stamps: for the plan's steps that are timed, the offset in the run of the times of their start and end.
+    stretches: the tasks in issue order: some that run natively one after another, and the address of a record of these
+    alone; or some that Python does, and 0.
     """
 
     plan: int
@@ -49,6 +51,7 @@ class PlanLayout:
     argument_bytes: int
     poison: tuple[int, ...]
     stamps: Mapping[int, int]
+    stretches: tuple[tuple[int, tuple[int, ...]], ...]
     keep: tuple[Any, ...]
 
 
@@ -72,14 +75,13 @@ def encode_plan(
 ) -> PlanLayout:
     """functions[t] is the address of task t's kernel (0 for one that Python does). keep: what has to live as long.
     timed: launches and waits note when they began and ended."""
-    slots = _native_argument_slots(plan)
+    slots = _native_argument_slots(plan, range(len(plan.tasks)))
     places = _offsets_in_run_record(plan, 8 * len(slots.template), timed)
 
     keep_sources, task_sources, event_sources = _encode_error_sources(plan, places.poison)
 
-    def encode_launch(task: int, arguments: int) -> list[int]:
+    def encode_launch(task: int, first: int) -> list[int]:
         size, chunks = split_launch_into_chunks(plan.tasks[task], cores)
-        first = arguments + slots.first[task]
         units, long = plan.tasks[task].units, _task_may_take_long(plan.tasks[task])
         return _words_of_one_step(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
 
@@ -89,13 +91,25 @@ def encode_plan(
         if isinstance(step, Record):
             return _words_of_one_step(e.RECORD, places.events[step.event], event_sources.get(step.event, 0))
         if functions[step.task]:
-            return encode_launch(step.task, places.arguments)
+            return encode_launch(step.task, places.arguments + slots.first[step.task])
         return _words_of_one_step(e.PYTHON, step.task, 0, 0, 0, 0, task_sources[step.task])
 
     steps, first_step, last_step = _encode_step_words(plan, places, encode_step)
-    launches = [w for s in plan.steps if isinstance(s, Launch) for w in encode_launch(s.task, 0)]
     keep_steps, steps_address = write_native_words(steps)
-    keep_plan, plan_address = _encode_plan_record(slots, launches, engine)
+
+    def encode_record(tasks: Sequence[int], slots: _ArgumentSlots) -> tuple[tuple[Any, ...], int]:
+        return _encode_plan_record(slots, [w for t in tasks for w in encode_launch(t, slots.first[t])], engine)
+
+    launched = tuple(s.task for s in plan.steps if isinstance(s, Launch))
+    keep_plan, plan_address = encode_record(launched, slots)
+    stretches, keep_stretches = [(plan_address, launched)], []
+    if not all(functions):
+        stretches = []
+        for native, group in groupby(launched, lambda task: functions[task] != 0):
+            tasks = tuple(group)
+            owners, record = encode_record(tasks, _native_argument_slots(plan, tasks)) if native else ((), 0)
+            stretches.append((record, tasks))
+            keep_stretches.append(owners)
     needs, keep_needs = {}, []
     for event, clock in _stream_clocks_at_completions(plan, places.streams).items():
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
@@ -118,7 +132,8 @@ def encode_plan(
         8 * len(slots.template),
         places.poison,
         places.stamps,
-        (keep_steps, keep_sources, *keep_plan, *keep_needs, *keep),
+        tuple(stretches),
+        (keep_steps, keep_sources, *keep_plan, *keep_stretches, *keep_needs, *keep),
     )
 
 
@@ -126,26 +141,27 @@ def encode_plan(
 class _ArgumentSlots:
     """The kernels' argument slots.
 
-    first[t]: the offset of task t's; the rest as in `PlanLayout` and `words.records`.
+    first[t]: the offset of task t's, if it is among them; the rest as in `PlanLayout` and `words.records`.
     """
 
     template: list[int]
     patches: list[int]
-    first: list[int]
+    first: dict[int, int]
     order: tuple[int, ...]
     uses_arena: bool
 
 
-def _native_argument_slots(plan: Plan) -> _ArgumentSlots:
+def _native_argument_slots(plan: Plan, tasks: Sequence[int]) -> _ArgumentSlots:
+    """Of these tasks, for a call's table of the whole plan."""
     pointed = {a.buffer for t in plan.tasks for a in t.arguments if isinstance(a, Pointer)}
     order = tuple(sorted(b for b in pointed if plan.offsets[b] is None))
-    slots = _ArgumentSlots([], [], [], order, any(plan.offsets[b] is not None for b in pointed))
+    slots = _ArgumentSlots([], [], {}, order, any(plan.offsets[b] is not None for b in pointed))
     column = {b: i for i, b in enumerate(order)}
     arena_column = len(order)
     scalar_column = arena_column + slots.uses_arena
-    for task in plan.tasks:
-        slots.first.append(8 * len(slots.template))
-        for argument in task.arguments:
+    for task in tasks:
+        slots.first[task] = 8 * len(slots.template)
+        for argument in plan.tasks[task].arguments:
             place = 8 * len(slots.template)
             if isinstance(argument, Int | Constant):
                 slots.template.append(argument.word)

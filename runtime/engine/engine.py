@@ -58,6 +58,7 @@ ENTRIES = (
     "finish_step_of_python",
     "wake_python_thread",
     "stop_engine_threads",
+    "run_plan_inline",
     "run_plan_inline_from_python",
     "direct_call_from_python",
     "run_worker_thread",
@@ -131,6 +132,7 @@ class EngineFunctions:
         self.nudge = code.function("wake_python_thread", None, word)
         self.stop = code.function("stop_engine_threads", None, word)
         self.record_event = code.function("record_event", None, *[word] * 4, gil=True)
+        self.inline_unlocked = code.function("run_plan_inline", word, word, text)
         self.inline = code.function("run_plan_inline_from_python", None, word, text, gil=True)
         self.worker = code.functions["run_worker_thread"]
         self.reserve = code.functions["run_reserve_thread"]

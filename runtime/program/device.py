@@ -165,6 +165,12 @@ class Executable(Protocol):
         """
         ...
 
+    def run_and_wait(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
+    ) -> tuple[Event, ...]:
+        """`run` for a caller that waits for all of it at once: it may be over on return."""
+        return self.run(memories, arena, scalars, after)
+
     def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = ()) -> Any:
         """A faster way to start the plan, for calls that only allocate and run; None where there is none.
 

@@ -55,9 +55,10 @@ class Arrays:
         for view, content in zip(self.views, contents, strict=True):
             view[...] = content
 
-    def run(self, executable, after=()):
+    def run(self, executable, after=(), waits=False):
         memories = [k.address if o is None else None for k, o in zip(self.kept, self.plan.offsets, strict=True)]
-        return executable.run(memories, self.arena.address, (), after)
+        run = executable.run_and_wait if waits else executable.run
+        return run(memories, self.arena.address, (), after)
 
 
 def contents_of(rng, program):
@@ -70,14 +71,16 @@ def check_random_plan(device, seed, mode, until_all=True):
     rng = random.Random(seed)
     program = hash_program(rng, rng.choice([1, 5, 64]), rng.randrange(1, 14), rng.randrange(5))
     plan = random_plan(rng, program, rng.randrange(1, 5))
-    executable = device.prepare(plan)
+    with way_of_running(mode)[0]:
+        executable = device.prepare(plan)
     kept = []
     for _ in range(2):
         contents = contents_of(rng, program)
         arrays = Arrays(device, plan, contents)
         kept.append(arrays)
-        with override(engine=mode):
-            events = arrays.run(executable)
+        settings, waits = way_of_running(mode)
+        with settings:
+            events = arrays.run(executable, waits=waits)
         for event in events:
             event.wait()
             assert event.query()
@@ -100,10 +103,16 @@ def slow_plan(turns, tag=1):
     return in_order([Buffer(8, "output")], [slow_task(0, turns, tag=tag)], (), (0,))
 
 
-def start(device, plan, contents=None, after=()):
+def start(device, plan, contents=None, after=(), waits=False):
     program = plan.program
     arrays = Arrays(device, plan, contents or [np.zeros(b.nbytes // 8, np.int64) for b in program.buffers])
-    return arrays, arrays.run(device.prepare(plan), after)
+    return arrays, arrays.run(device.prepare(plan), after, waits)
+
+
+def way_of_running(mode):
+    """Settings, and whether the caller waits: `waits` is one core for everybody, the caller's."""
+    waits = mode == "waits"
+    return override(engine="async", threads=1) if waits else override(engine=mode), waits
 
 
 def blocked_task(flag, out, units=1):

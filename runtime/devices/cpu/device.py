@@ -22,12 +22,19 @@ from ...core import profile
 from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block
 from ...core.settings import settings
+from ...engine.deferred_interrupt import raise_error_of_signal_handler
 from ...engine.direct_call import Direct, DirectArgument, call_table_packers, make_direct_call
-from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan
+from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan, split_launch_into_chunks
 from ...engine.engine import NativeEngine, engine_of_process, engine_thread_count, native_engine_functions
 from ...engine.host_steps import make_control_flow_call
 from ...engine.run import DoneTiming, FailedEvent, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
-from ...interpret.serial import Call, error_with_task_location, run_plan_serially, serial_calls_of_tasks
+from ...interpret.serial import (
+    Call,
+    PlanPoisonTracker,
+    error_with_task_location,
+    run_plan_serially,
+    serial_calls_of_tasks,
+)
 from ...program.device import DONE, Device, DoneEvent, Executable, Timing, error_of_event
 from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_plan
 from ...program.plan import Record as RecordStep
@@ -36,6 +43,7 @@ from .profile import spans_of_native_run, time_serial_task_calls
 from .streams import CPUStream, CPUStreamEvent, milliseconds_between_cpu_events
 
 WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
+CALLER_US = 2e4  # of a plan that a caller who waits runs itself: longer ones see to signals on the way
 COPY_BYTES_PER_US = 1e4  # of one core
 COPIES = 256  # sizes of copies between CPU devices whose plans are kept
 LOADED = 1024  # kernels that stay loaded although no plan needs them
@@ -69,10 +77,13 @@ class CPUExecutable(Executable):
         self._completion: list[tuple[int, int]] = []
         self._pack = self._convert = call_table_packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
-        self._is_small = (
-            self.cost * (1 - 1 / max(2, engine_thread_count())) < WAKE_US
-        )  # all cores together save less than that
+        cores = engine_thread_count()
+        self._is_small = self.cost * (1 - 1 / max(2, cores)) < WAKE_US  # all cores together save less than that
+        shared = [t.cost for t in tasks if plan.streams > 1 or split_launch_into_chunks(t, cores)[1] > 1]
+        self._suits_waiting_caller = sum(shared) * (1 - 1 / cores) < WAKE_US and self.cost < CALLER_US
         self._runs_inline = native_engine_functions() is not None and self._is_small and not self.needs_python
+        if self._runs_inline:  # one Python call less
+            self.run_and_wait = self.run  # type: ignore[method-assign]
         self._attach_to_engine()
 
     def _make_native_control_flow_call(self, task: Task, call: Call) -> Call:
@@ -120,6 +131,36 @@ class CPUExecutable(Executable):
                 return self._run_profiled_or_plain(memories, arena, scalars, after, recorder)
         return self._run_profiled_or_plain(memories, arena, scalars, after, None)
 
+    def run_and_wait(
+        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+    ) -> Events:
+        """In the caller's thread also where a plan takes long but other threads could not help with it."""
+        suits = self._suits_waiting_caller and not after and settings.engine == "async"
+        if suits and self._attach_to_engine() is not None:
+            return self._run_stretches(memories, arena, scalars)
+        return self.run(memories, arena, scalars, after)
+
+    def _run_stretches(self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any]) -> Events:
+        """In the caller's thread, without the interpreter lock where steps are native."""
+        assert self._engine is not None and self._layout is not None
+        run, table = self._engine.native.inline_unlocked, self._call_table(memories, arena, scalars)
+        addresses = self._buffer_addresses(memories, arena) if self.needs_python else ()
+        poison = None
+        for record, tasks in self._layout.stretches:
+            if record and poison is None:
+                if run(record, table):
+                    raise_error_of_signal_handler()
+                continue
+            for task in tasks:
+                if poison is not None and poison.is_poisoned(task):
+                    continue
+                try:
+                    self._calls[task](addresses, scalars)
+                except Exception as error:
+                    poison = poison or PlanPoisonTracker(self.plan)
+                    poison.fail(task, error_with_task_location(error, self.plan.tasks[task], self.plan.program.name))
+        return self._done if poison is None else _events_of_errors(poison.output_errors())
+
     def _run_profiled_or_plain(
         self,
         memories: Sequence[Any],
@@ -150,7 +191,7 @@ class CPUExecutable(Executable):
         calls = self._calls if recorder is None else time_serial_task_calls(recorder, self.plan, self._calls)
         poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
         errors = run_plan_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
-        return tuple(DONE if error is None else DoneEvent(FailedEvent(error)) for error in errors)
+        return _events_of_errors(errors)
 
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
@@ -218,6 +259,11 @@ class CPUExecutable(Executable):
             return self._pack(*self._pick((*memories, arena)), *scalars)
         except (error, OverflowError, TypeError):
             return self._convert(*self._pick((*memories, arena)), *scalars)
+
+
+def _events_of_errors(errors: Sequence[BaseException | None]) -> Events:
+    """What has happened, for each output."""
+    return tuple(DONE if error is None else DoneEvent(FailedEvent(error)) for error in errors)
 
 
 def plan_of_one_cpu_copy(nbytes: int) -> Plan:

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.runtime.core.settings import override
+from kernelgraph.runtime.engine.engine import engine_of_process
 from tests.counts import examples
 from tests.dsl.tracing import assert_same
 
@@ -384,3 +386,18 @@ def test_decorated_methods_decorated_again() -> None:
         np.testing.assert_array_equal(call(x, 3.0), x * 2 + 3)
     scaled.factor = 5.0
     np.testing.assert_array_equal(scaled.shifted(x), x * 5 + 1)
+
+
+def test_who_waits_anyway_runs_what_other_threads_could_not_share() -> None:
+    @kg.kernel_graph(device="cpu")
+    def products(a: Any, b: Any) -> Any:
+        return (a @ b) @ b + 1
+
+    a, b = np.random.default_rng(0).random((2, 200, 200))
+    with override(threads=1):
+        products(a, b)
+        engine = engine_of_process()
+        assert engine is not None
+        before = engine.begun_and_ended_runs[1]
+        np.testing.assert_allclose(np.asarray(products(a, b)), (a @ b) @ b + 1)
+        assert engine.begun_and_ended_runs[1] == before

@@ -48,7 +48,7 @@ from tests.runtime.native_runs import (
 pytestmark = pytest.mark.usefixtures("engine_comes_to_rest")
 
 
-@pytest.mark.parametrize("mode", ["async", "chaos", "sync"])
+@pytest.mark.parametrize("mode", ["async", "chaos", "sync", "waits"])
 @given(seed=st.integers(0, 1 << 32))
 @hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_any_plan_gives_what_its_program_gives_in_order(device, mode, seed):

@@ -14,20 +14,23 @@ from kernelgraph.runtime.interpret.library_calls import LIBRARY
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Wait
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import in_order, library_task, region
-from tests.runtime.native_runs import blocked_task, host_plan, slow_task, start
+from tests.runtime.native_runs import blocked_task, host_plan, slow_task, start, way_of_running
 
 pytestmark = pytest.mark.usefixtures("engine_comes_to_rest")
 
 
-@pytest.mark.parametrize("mode", ["async", "chaos", "sync"])
+@pytest.mark.parametrize("mode", ["async", "chaos", "sync", "waits"])
 @pytest.mark.parametrize("cost", [0.5, 1000.0])
 def test_python_steps_take_their_turn(device, library, mode, cost):
-    with override(engine=mode):
-        arrays, (event,) = start(device, host_plan(["slow", "add_one", "slow", "add_one", "add_one"], cost))
+    settings, waits = way_of_running(mode)
+    with settings:
+        plan = host_plan(["slow", "add_one", "slow", "add_one", "add_one"], cost)
+        arrays, (event,) = start(device, plan, waits=waits)
+        assert not waits or event.query()
         event.wait()
     assert arrays.views[0][0] == 43 * 2 + 1 + 2
     here = threading.current_thread()
-    if mode == "sync" or (mode == "async" and cost < 1):
+    if mode in ("sync", "waits") or (mode == "async" and cost < 1):
         assert all(t is here for t in library)
     else:  # who waits helps
         assert all(t is here or t.name.startswith("kernelgraph") for t in library)
@@ -132,7 +135,7 @@ def test_waiting_for_a_whole_run_helps_with_all_of_it(device, library, monkeypat
     del memories
 
 
-@pytest.mark.parametrize("mode", ["async", "chaos", "sync"])
+@pytest.mark.parametrize("mode", ["async", "chaos", "sync", "waits"])
 @pytest.mark.parametrize("cost", [0.5, 1000.0])
 def test_an_error_is_raised_at_every_wait_and_skips_what_depends_on_it(device, library, mode, cost):
     buffers = [Buffer(8, "output"), Buffer(8, "output"), Buffer(8, "output")]
@@ -148,8 +151,9 @@ def test_an_error_is_raised_at_every_wait_and_skips_what_depends_on_it(device, l
         Wait(2, 0), Launch(2, 3), Record(2, 3),
     )  # fmt: skip
     plan = Plan(Program(tuple(buffers), tasks, (), (0, 1, 2)), steps, 3, 4, (None,) * 3, 0, (1, 2, 3))
-    with override(engine=mode):
-        arrays, (bad, good, dependent) = start(device, plan)
+    settings, waits = way_of_running(mode)
+    with settings:
+        arrays, (bad, good, dependent) = start(device, plan, waits=waits)
         good.wait()
         tracebacks = set()
         for event in (bad, dependent, bad):
