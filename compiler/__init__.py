@@ -1,4 +1,5 @@
-"""Graphs to programs: passes, fusion, lowering, and kernel text for each target.
+"""Graphs to programs: the pipeline that runs the stages (passes, fusion, lowering, targets) and checks the graph after
+each.
 
 In reading order: pipeline, core/, graph/, ops/, kernel/, sequential/, layout/, passes/, decompose/, fusion/, lowering/,
 targets/, reroll/, derive/, placement/.

@@ -1,4 +1,5 @@
-"""Dtypes and dtype rules, how reductions combine, and what work costs: what all of the compiler stands on.
+"""Types of arrays, dtypes and the dtype rules of ops, how reductions combine, and cost models: what the compiler stands
+on.
 
 In reading order: types, combiners, cost.
 """

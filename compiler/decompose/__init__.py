@@ -1,4 +1,5 @@
-"""NumPy calls as graphs of simpler ops that a target has kernels for: sorts, searches, decompositions, scatters.
+"""NumPy calls as graphs of ops that a target has kernels for, or why it has none: sorts, searches, histograms,
+quantiles, convolutions, factorizations, assignments, scatters.
 
 In reading order: rules, own_kernels, searching, binary_search, histograms, order_statistics, cumulative, convolution,
 assignments, linalg.

@@ -1,4 +1,5 @@
-"""Graph to Graph: the derivatives of a graph, forward and reverse.
+"""The walks that differentiate a graph, forward and in reverse, by the rule of each node; and a graph batched over rows
+(`vmap`).
 
 In reading order: core/, rules/, control_flow/, table, walk, derive, batch.
 """

@@ -1,4 +1,5 @@
-"""Where elements lie: index maps, operands, shifted windows.
+"""Where elements lie: arrays in buffers, index maps, operands and their strides, views of memory, shifted windows of
+stencils.
 
 In reading order: operands.
 """

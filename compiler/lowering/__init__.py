@@ -1,4 +1,5 @@
-"""Groups to Program: kernels, buffers and tasks.
+"""Groups to Program: buffers and regions, kernels and tasks, equal groups lowered once, gathers with reports of bad
+indices, control flow.
 
 In reading order: lower, equal_groups, kernels, gathers, control_flow, custom_kernels, sequential.
 """

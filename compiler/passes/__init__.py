@@ -1,4 +1,5 @@
-"""Graph to Graph: rewrites that every target wants: simplification, matmul epilogues, copies of views into memory.
+"""Graph to Graph for every target: simplification, views stored in memory (materialized), axis orders, matmul epilogues
+and precision.
 
 In reading order: simplify, axis_order, materialize, matmul_epilogue, unused_results.
 """

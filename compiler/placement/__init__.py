@@ -1,4 +1,5 @@
-"""Which of several devices does what: a Graph and places in, a graph for each part and the moves between them out.
+"""Which device computes which node: a graph for each part and the moves between them; bodies of meshes and ranks with
+collectives.
 
 In reading order: places, clusters, partition, replicate, ranks.
 """

@@ -1,4 +1,5 @@
-"""Routines: a loop nest that runs in order, as one kernel.
+"""Routines: loop nests whose statements run in order, as one kernel; their evaluator, independent loops, and writers of
+their tangents and reverse passes.
 
 In reading order: form, body, dead_code, parallel_turns, interchange, evaluate, lifting, partials, writer,
 tangents, backwards.

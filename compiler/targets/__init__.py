@@ -1,4 +1,5 @@
-"""One value per target: its printer, launch shapes and costs.
+"""The table of targets: for the CPU and for CUDA, which functions print kernels, shape launches and make tasks, and
+what work costs.
 
 In reading order: target, cpu/, cuda/.
 """

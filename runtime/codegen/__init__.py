@@ -1,4 +1,5 @@
-"""LLVM IR and users' numba functions to machine code in this process.
+"""Machine code in this process: LLVM's JIT and an ELF loader, users' numba functions and their dual numbers (partials),
+functions on words.
 
 In reading order: llvm_jit, elf_loader, numba_functions, dual_numbers, numba_errors, word_language.
 """

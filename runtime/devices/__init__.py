@@ -1,4 +1,4 @@
-"""What runs plans; each is imported by the name of its kind.
+"""The table of kinds of devices, which imports each by the name of its kind, and a fake one for tests.
 
 In reading order: registry, fake, cpu/, cuda/.
 """

@@ -1,4 +1,5 @@
-"""A plan run step by step in Python: the meaning that engines must agree with; NumPy's calls.
+"""A plan run step by step in Python, the meaning that engines must agree with: serial calls, loop addresses, poison;
+NumPy functions of host calls.
 
 In reading order: serial, control_flow, library_calls, numpy_calls, topk.
 """

@@ -1,4 +1,5 @@
-"""Program, Plan, control flow, users' functions, the Device protocol: plain data, and pure queries on it.
+"""Plain data and pure queries on it: Program, Plan, regions, dependences of tasks, users' functions; protocols of
+Device, Stream, Event and World.
 
 In reading order: program, user_function, custom_calls, dag, plan, multi_device, report, device, world.
 """

@@ -1,4 +1,5 @@
-"""Rules of operations that have bodies: branches, loops, and functions whose derivative the user has given.
+"""Derivatives of operations with bodies: branches, loops with snapshots of their states, routines, and users' custom
+derivatives.
 
 In reading order: branch, loop, snapshots, custom, sequential.
 """

@@ -1,4 +1,5 @@
-"""What rules are made of: an operation, its cotangents, and the kinds of rules.
+"""What derivative rules are made of: the differentiated call, cotangents and their sums, matrices with operators, the
+kinds of rules, graphs copied or inlined into a builder.
 
 In reading order: call, cotangents, kinds, matrix, inline.
 """

@@ -1,4 +1,5 @@
-"""Loop nest to CUDA kernel text.
+"""Loop nests and routines printed as CUDA kernel text (Python that numba.cuda compiles): blocks, warps, tiles,
+stencils.
 
 In reading order: kernel, kernel_text, launch_shape, elementwise, reduce, transpose, stencil, sequential, algorithms/.
 """

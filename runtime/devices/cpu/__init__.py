@@ -1,4 +1,4 @@
-"""The CPU device.
+"""The CPU device: plans prepared for the engine, callers' streams, profiles and times of runs.
 
 In reading order: device, streams, profile.
 """

@@ -1,4 +1,5 @@
-"""The engine itself in the language of words: its text is compiled, and Python never runs it.
+"""The engine's inner functions in the language of words, compiled to native code: launch slots, native events, streams
+and queues, workers, waking, signals, poison.
 
 In reading order: records, queues, streams, calls, loops, signals, errors.
 """

@@ -1,4 +1,5 @@
-"""Sort, scan, select, scatter and counting on a GPU, as tasks.
+"""Launches of CUDA kernel text that sort, scan, select, scatter and count on a GPU, and users' custom kernels, as
+tasks.
 
 In reading order: launches, table, sort, radix_sort_text, radix_select, radix_select_text, scan, scatter,
 privatized_scatter, bincount, custom_kernel.

@@ -1,4 +1,5 @@
-"""Kernel text to cubin; the only folder that knows numba.cuda.
+"""Kernel text to PTX and cubin: intrinsics for lanes, loads, stores, warps and atomics, packed kernels; the only folder
+that knows numba.cuda.
 
 In reading order: compile, numba_front_end, vocabulary, lanes, primitives, rounded_division, loads_and_stores,
 warp_and_atomics, user_functions.

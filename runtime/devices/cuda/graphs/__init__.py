@@ -1,4 +1,5 @@
-"""Plans as CUDA graphs: replay, conditional nodes, control flow.
+"""Plans as CUDA graphs: captured nodes, replay, executable instances, loops and branches as conditional nodes or
+iterations.
 
 In reading order: replay, nodes, instances, one_launch, host_control_flow, device_control_flow, conditional_nodes.
 """

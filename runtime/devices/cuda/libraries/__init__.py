@@ -1,4 +1,4 @@
-"""Steps that cuBLAS, cuBLASLt, cuFFT and cuSOLVER do.
+"""Steps that cuBLAS, cuBLASLt, cuFFT and cuSOLVER do: matrix products (GEMM), Fourier transforms, factorizations.
 
 In reading order: steps, gemm, handles, cublaslt, cublaslt_nan_probe, cufft, cusolver_steps, cusolver, factorizations.
 """
