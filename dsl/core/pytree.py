@@ -86,7 +86,7 @@ def flatten(
     if kind is tuple or kind is list:
         return Tree(kind, (), flatten_children(value))
     original = _VARS(kind).get(ORIGINAL, kind)
-    if original is dict or original is OrderedDict:
+    if original is dict or (original is OrderedDict and dict.__len__(value) == len([*value])):  # none put in past it
         return Tree(original, tuple(value), flatten_children(value.values()))
     if type(getattr(kind, "__dataclass_fields__", None)) is dict and _is_plain_dataclass(original):
         import dataclasses

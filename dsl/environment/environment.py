@@ -553,7 +553,10 @@ class Environment:
         if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
             line = line_of_name(self._codes, ("LOAD_ATTR",), "__class__")
             if line:
-                raise TraceError("an enumeration of flags holds objects whose __class__ is read; write type(o)", line)
+                raise TraceError(
+                    "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
+                    line,
+                )
         self._check_objects_unchanged()
 
     @contextlib.contextmanager

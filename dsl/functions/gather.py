@@ -16,8 +16,15 @@ from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ...runtime.interpret.numpy_calls import ARRAY
-from ..core.errors import IndexingError, ShapeError, TraceError, UnsupportedError, user_line
-from ..trace.aliasing import Part, assign_array, converted_for_assignment, store_elements, view_of_tracer
+from ..core.errors import IndexingError, TraceError, UnsupportedError, user_line
+from ..trace.aliasing import (
+    Part,
+    assign_array,
+    check_shape_fits_part,
+    converted_for_assignment,
+    store_elements,
+    view_of_tracer,
+)
 from ..trace.concrete_values import concrete_value, constant_value
 from ..trace.dispatch import METHODS
 from ..trace.items import AS_ARRAY
@@ -310,10 +317,8 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     shape, key, arrays = _shape_key_and_arrays_of_gather(x, keys)
     new = new_traced_array(converted_for_assignment(value, x, AS_ARRAY), x)
     excess = max(len(new.shape) - len(shape), 0)
-    fits = all(n == 1 for n in new.shape[:excess])
     builder = x._trace.builder
-    if not fits or builder.broadcast_shapes("assignment", [new.shape[excess:], shape]) != shape:
-        raise ShapeError(f"a value of shape {new.shape} cannot be assigned to a part of shape {shape}")
+    check_shape_fits_part(x, new.shape[excess:] if all(n == 1 for n in new.shape[:excess]) else new.shape, shape)
     _check_known_indices(x, keys)  # after the shapes, as NumPy
     check_assigned_axis_not_empty(x, 0 not in shape)
     found = _known_index_as_slices(x, keys)

@@ -22,6 +22,7 @@ from ..trace.aliasing import (
     ReshapeView,
     SliceView,
     assign_array,
+    check_shape_fits_part,
     converted_for_assignment,
     store_elements,
     view_of_tracer,
@@ -32,7 +33,7 @@ from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_to_dtype
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
 from .elementwise import apply, fitting_mask, select_choices_in_one_dtype
-from .gather import MANY, gather, index_array, is_gathered, scatter
+from .gather import MANY, gather, index_array, is_gathered, known_index_array, scatter
 from .host_calls import host_call_of_one_result
 from .masked_values import masked_selection_of, value_matching_mask
 
@@ -109,6 +110,8 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
         _assign_slices(x, keys, value)
         return
     through = _masked_part_and_mask(x, keys)
+    if len(keys) == 1 and type(keys[0]) is list and getattr(known_index_array(keys[0]), "dtype", None) == np.bool_:
+        keys = (np.array(keys[0]),)
     if len(keys) == 1 and _is_mask_index(keys[0]):
         if np.ndim(keys[0]) == x.ndim and _value_axis_count(value) > 1:
             raise DTypeError("a mask of all axes takes a value, or values in one axis; write x[mask] = values.ravel()")
@@ -210,6 +213,8 @@ def _masked_part_and_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tra
 
 def _known_mask_value(mask: Tracer) -> np.ndarray[Any, Any] | None:
     """The value of a mask that no call decides, and that is small enough to be looked at."""
+    if not mask.size:
+        return np.zeros(mask.shape, np.bool_)
     return constant_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
 
@@ -251,9 +256,15 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
         known = None if new is None else _known_mask_value(mask)
         if new is not None and new.ndim == rest + 1 and len(new) != 1 and known is not None:
             if not known.any() and not len(new):
+                check_shape_fits_part(new, new.shape, (0, *x.shape[mask.ndim :]))
                 return
             new = _spread_values_by_mask(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
+            if not x.size:  # of which nothing is computed
+                raise UnsupportedError(
+                    f"whether values of shape {new.shape} fit depends on how often the mask holds; write one value",
+                    needs_values=True,
+                )
             key = (ARRAY, *((None, None, None),) * rest)
             assign_array(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return

@@ -322,10 +322,10 @@ def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tra
     builder = trace.builder
     _check_view_writable(target)
     value = builder.cast(result._value, target.dtype)
+    settle_reshapes(target)
     if value.number == target._value.number or not result.size:
         _note_argument_written(target)
         return target
-    settle_reshapes(target)
     if target._owner == CAPTURED:
         if trace.world is not None and trace.world.may_open:  # it may be what an argument holds
             raise trace.world.open_arguments()
@@ -354,7 +354,7 @@ def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tra
 def _note_argument_written(target: Tracer) -> None:
     """An argument that nothing changes in, although it is assigned to: NumPy refuses that of read-only memory too."""
     at = target
-    while at._parent is not None and not _is_undecided_reshape(at):
+    while at._parent is not None:
         at = at._parent
     if at._parent is None and isinstance(at._owner, int):
         target._trace.assigned.setdefault(at._owner, at)
@@ -516,10 +516,15 @@ def store_elements(target: Tracer, value: Any, way: Way | None = None) -> None:
     while len(shape) > target.ndim and shape[0] == 1:
         shape = shape[1:]
     builder = target._trace.builder
-    if builder.broadcast_shapes("assignment", [shape, target.shape]) != target.shape:
-        raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {target.shape}")
+    check_shape_fits_part(target, shape, target.shape)
     wide = builder.broadcast(builder.reshape(converted, shape), target.shape)
     assign_array(target, Tracer(target._trace, wide))
+
+
+def check_shape_fits_part(x: Tracer, shape: tuple[int, ...], part: tuple[int, ...]) -> None:
+    """Raises ShapeError where a value of this shape cannot be assigned to a part of that of x."""
+    if x._trace.builder.broadcast_shapes("assignment", [shape, part]) != part:
+        raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {part}")
 
 
 def _is_part_of_flat(x: Tracer) -> bool:

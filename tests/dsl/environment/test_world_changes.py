@@ -167,3 +167,18 @@ def test_a_refusal_that_python_swallows_is_remembered() -> None:
     for read in (tuple, list, lambda v: [*v]):
         with pytest.raises(kg.TraceError, match="__getattribute__"):
             cpu(lambda x: x * read(holder)[0].a)(X)  # noqa: B023
+
+
+def test_an_ordered_dict_with_a_hidden_item_is_no_argument() -> None:
+    holder = collections.OrderedDict(k=2.0)
+
+    def function(x: Any, held: Any) -> Any:
+        try:
+            return x * held.__getitem__("k")
+        except LookupError:
+            return x * 7.0
+
+    check_changes(function, (lambda: holder.pop("k"),), holder)
+    dict.__setitem__(holder, "k", 3.0)
+    with pytest.raises(kg.ArgumentsError, match="OrderedDict"):
+        cpu(function)(X, holder)

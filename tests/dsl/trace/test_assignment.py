@@ -565,3 +565,66 @@ def test_an_argument_of_no_axis_is_out_of_a_product() -> None:
     a = np.array(3, "i1")
     np.testing.assert_array_equal(kg.kernel_graph(squared, device="cpu")(a, np.array(2, "i1")), 4)
     assert a == 4
+
+
+def _of_known(a: Any, v: Any) -> None:
+    a[[True, False, True][: a.shape[0]]] = v
+
+
+ASSIGNING: dict[str, Callable[[Any, Any], Any]] = {
+    "x[x > 0]": lambda a, v: a.__setitem__(a > 0, v),
+    "x[x[:, 0] > 0]": lambda a, v: a.__setitem__(a[:, 0] > 0, v),
+    "x[x.sum(1) > 0]": lambda a, v: a.__setitem__(a.sum(1) > 0, v),
+    "x[list]": _of_known,
+    "place": lambda a, v: np.place(a, a > 0, v),
+    "copyto": lambda a, v: np.copyto(a, v, where=a > 0),
+}
+VALUES = [(), (0,), (1,), (2,), (3,), (2, 0), (0, 0), (0, 3), (2, 3), (1, 3), (2, 1), (1, 1), (1, 1, 2)]
+
+
+@pytest.mark.parametrize("way", ASSIGNING)
+@pytest.mark.parametrize("options", [{}, {"untraceable": "split"}], ids=str)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_values_of_any_shape_for_a_mask_are_taken_or_refused_as_in_numpy(way: str, options: Any) -> None:
+    def assigning(a: Any, v: Any) -> Any:
+        a = a * 1
+        ASSIGNING[way](a, v)
+        return a
+
+    decorated = kg.kernel_graph(assigning, device="cpu", **options)
+    for shape in [(3, 0), (0, 3), (3, 2), (3, 1), (0,), (3,)]:
+        for value in VALUES:
+            x, v = np.arange(np.prod(shape)).reshape(shape) - 1.0, np.arange(np.prod(value)).reshape(value) + 5.0
+            try:
+                want = assigning(x, v)
+            except Exception:
+                with pytest.raises(Exception):  # noqa: B017
+                    np.asarray(decorated(x, v))
+                continue
+            try:
+                np.testing.assert_array_equal(np.asarray(decorated(x, v)), want)
+            except kg.KernelGraphError:  # values of no element that fit by the number of places alone
+                assert not v.size
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3,)])
+@pytest.mark.parametrize("way", ["slice", "same", "add"])
+def test_what_is_read_only_is_so_through_a_reshape(shape: Any, way: str) -> None:
+    def assigning(a: Any) -> Any:
+        b = a.reshape(-1)
+        if way == "slice":
+            b[1:] = 0.5
+        elif way == "same":
+            b[...] = b
+        else:
+            b += 1
+        return b
+
+    x = np.broadcast_to(np.zeros(shape), (2, *shape))
+    try:
+        want = assigning(x)
+    except ValueError:
+        with pytest.raises(ValueError, match="read-only"):
+            kg.kernel_graph(assigning, device="cpu")(x)
+    else:
+        np.testing.assert_array_equal(kg.kernel_graph(assigning, device="cpu")(x), want)
