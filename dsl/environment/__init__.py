@@ -1,4 +1,5 @@
-"""What lies outside of the traced function: globals, closures, classes, NumPy itself; and its guards.
+"""What lies outside of the traced function: globals, closures, classes, modules, NumPy itself; the guards on it, and
+the proxies and frozen containers that stand for the user's objects.
 
 In reading order: environment, value_kinds, frozen_containers, proxies, type_proxy, decimal_context, numpy_proxy,
 argument_properties, returned_objects, guards.

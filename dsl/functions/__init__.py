@@ -1,4 +1,5 @@
-"""What each NumPy function does to tracers, one family a file.
+"""What each NumPy function, operator and indexing key does to tracers, one family a file: gathers, masked selections,
+creation, reductions, views of another dtype or of windows, linear algebra, host calls.
 
 In reading order: tables, elementwise, operators, composites, creation, numpy_creation, views, manipulation, joining,
 sequences, indexing, gather, masked_values, selection, reductions, statistics, cumulative, ufunc_methods, sorting,

@@ -1,4 +1,5 @@
-"""State: what a call writes to objects, dicts and lists that its arguments hold.
+"""What a call writes to objects, dicts and lists that its arguments hold: opened arguments, the locations of results
+and stored values, generated code that reads nested arguments.
 
 In reading order: holders, opened_arguments, results, changes, writes, reader.
 """
