@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runtime.core.frozen import dataclass, replace
+from ..runtime.core.gc_pause import paused_garbage_collection
 from ..runtime.program.device import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
@@ -139,6 +140,7 @@ def explain_decomposition(graph: Graph, target: str, layouts: Sequence[MemoryLay
     return list(remarks)
 
 
+@paused_garbage_collection()
 def compile_stages(
     graph: Graph,
     target: str = "cpu",

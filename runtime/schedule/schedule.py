@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from ..core.frozen import dataclass, replace
+from ..core.gc_pause import paused_garbage_collection
 from ..program.dag import critical_path_ranks_of_tasks, transitive_task_predecessors
 from ..program.plan import Plan, nested_plans, plan_boundary, plan_happens_before
 from ..program.program import Program, task_dependences
@@ -326,6 +327,7 @@ def batch_matmul_tasks_where_faster(
     return other if times[1] <= times[0] else program
 
 
+@paused_garbage_collection()
 def plan_by_cost_model(
     program: Program, streams: str | int, memory: str, machine: MachineModel, surroundings: Surroundings = ALONE
 ) -> Plan:
