@@ -126,7 +126,7 @@ ALLOWED: dict[str, str] = {
     ),
     "dsl/interop": "compiler/core dsl/array dsl/core runtime/core runtime/program",
     "dsl/jit": (
-        "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll dsl/array "
+        "compiler compiler/core compiler/graph compiler/ops compiler/passes compiler/reroll compiler/targets dsl/array "
         "dsl/core dsl/environment dsl/functions dsl/interop dsl/recorded_loops dsl/report dsl/state dsl/trace "
         "runtime/core runtime/devices runtime/engine runtime/program runtime/schedule runtime/tune"
     ),
@@ -161,7 +161,7 @@ DOORS: dict[str, set[str]] = {  # named exceptions
     },
     "dsl/functions": {"runtime/interpret"},
     "dsl/gradients": {"compiler/derive", "compiler/derive/core", "compiler/reroll", "runtime/codegen"},
-    "dsl/jit": {"runtime/engine"},
+    "dsl/jit": {"compiler/targets", "runtime/engine"},  # a kept plan is of one CPU
     "dsl/recorded_loops": {"compiler/kernel", "compiler/reroll", "compiler/sequential"},  # what is recorded is a kernel
     "dsl/inspection": {"compiler", "runtime/codegen", "runtime/schedule"},  # which shows what these made
 }
@@ -227,6 +227,7 @@ HEAVY = {
     "dsl/interop/device_sharing",
     "dsl/interop/host_import",
     "dsl/jit/kernel_graph",
+    "dsl/jit/plan_cache",
     "dsl/recorded_loops/long_traces",
     "dsl/recorded_loops/record",
     "runtime/codegen/numba_functions",

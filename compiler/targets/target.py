@@ -68,8 +68,13 @@ class Target:
     axis_orders: bool = False
 
 
+def cpu_vector_features() -> tuple[str | None, int]:
+    """What the CPU's texts depend on: the vector mathematics that they may call, and the bytes of a vector."""
+    return widest_vector_libm_of_cpu(), cpu_vector_register_bytes()
+
+
 def _kernel_for_cpu_target(form: LoopNest) -> Kernel:
-    return _print_kernel_for_cpu_target(form, widest_vector_libm_of_cpu(), cpu_vector_register_bytes())
+    return _print_kernel_for_cpu_target(form, *cpu_vector_features())
 
 
 @lru_cache(4096)

@@ -167,6 +167,7 @@ class CallInspection:
 
 
 MAX_SPECIALIZATIONS = 512  # what a function keeps of traces, plans and entries; what was not used lately goes first
+KEPT = 512  # nodes from which a plan is kept on disk: one of fewer is made nearly as fast as it is found
 MANY_VALUES = 8
 MANY_CHANGES = 16  # of what one guard watches
 LOG = 1000  # events that `why` can tell
@@ -384,15 +385,27 @@ class Specializations:
             began = time.perf_counter_ns()
             options, gpu = self.options, gpu_at(self.place)
             machine, streams = machine_of_device(kind, gpu), options.streams
+            made: list[Stages] = []
+
+            def compile_and_plan() -> tuple[Program, Plan]:
+                stages = self._compile_stages(captured, layouts)
+                made.append(stages)
+                program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
+                return program, plan_by_cost_model(program, streams, options.memory, machine)
+
             try:
-                stages = compile_stages(
-                    captured.graph, target_of_kind(kind), layouts, fastmath=options.fastmath, tf32=options.tf32, gpu=gpu
-                )
+                if len(captured.graph.nodes) < KEPT:
+                    program, plan = compile_and_plan()
+                else:
+                    from .plan_cache import load_or_make_plan
+
+                    decides = kind, options, gpu, machine, layouts
+                    program, plan = load_or_make_plan(captured.graph, decides, compile_and_plan)
             except GraphError as error:
                 raise locate_graph_error(error) from None
-            program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
-            found = CompiledProgram(program, plan_by_cost_model(program, streams, self.options.memory, machine))
-            found.keep_stages(stages)
+            found = CompiledProgram(program, plan)
+            for stages in made:
+                found.keep_stages(stages)
             remember_in_bounded_cache(self.plans, key, found)
             shown = ", ".join(str(captured.graph.nodes[i].type) for i in captured.graph.inputs)
             took = (time.perf_counter_ns() - began) / 1e3
@@ -401,17 +414,16 @@ class Specializations:
             )
         return found
 
+    def _compile_stages(self, captured: TracedFunction, layouts: Sequence[MemoryLayout]) -> Stages:
+        target, options = target_of_kind(self.kind), self.options
+        fastmath, tf32 = options.fastmath, options.tf32
+        return compile_stages(captured.graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu_at(self.place))
+
     def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> Stages:
         """What the compiler makes of a trace, kept of the program that was looked at or compiled last."""
         compiled = self.compiled(captured, leaves)
         if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
-            layouts, gpu = self.layouts(captured, leaves), gpu_at(self.place)
-            kind = target_of_kind(self.kind)
-            compiled.keep_stages(
-                compile_stages(
-                    captured.graph, kind, layouts, fastmath=self.options.fastmath, tf32=self.options.tf32, gpu=gpu
-                )
-            )
+            compiled.keep_stages(self._compile_stages(captured, self.layouts(captured, leaves)))
         assert compiled.stages is not None
         return compiled.stages
 

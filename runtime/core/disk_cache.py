@@ -17,12 +17,14 @@ import contextlib
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .settings import settings
 
 FORMAT = 1
+LOADED = time.time_ns()  # when this process loaded the package
 EVICTIONS = 16  # looks for what is too much, for each `cache_bytes` that are written
 _HEADER_LIMIT = 1 << 16
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
