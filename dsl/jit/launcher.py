@@ -18,6 +18,7 @@ from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.engine.direct_call import (
     ARENA,
+    STACK_ARENA_BYTES,
     DirectArgument,
     Words,
     call_table_packers,
@@ -118,7 +119,8 @@ def generate_launcher(
     if directly is not None and writer.is_direct():
         start = directly(writer.taken(), [word for words in watched.values() for word in words])
     if start is not None:
-        text += "\n\ndef fast(leaves, caller=0):\n" + "".join(f"    {line}\n" for line in writer.fast_lines(checks))
+        lines = "".join(f"    {line}\n" for line in writer.fast_lines(checks, bool(watched or plan.steps)))
+        text += "\n\ndef fast(leaves, caller=0):\n" + _LEAF.sub(r"x\1", lines)
     scope = {
         **writer.named,
         **guarded,
@@ -336,11 +338,20 @@ class _LauncherWriter:
         arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
         found = [_buffer_from_array(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
         found += [DirectArgument(buffer) for buffer in program.outputs]
-        return [*found, DirectArgument(ARENA)] if self.plan.arena_bytes else found
+        return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
-    def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
-        """checks: what has to be true of the surroundings. NumPy arrays are looked at by `start`."""
-        yield f"if len(leaves) != {self.count + len(self.holders)}: return NOT_TAKEN"
+    def _takes_arena(self) -> bool:
+        """Whether the fast way allocates an arena; a small one is on the caller's stack."""
+        return self.plan.arena_bytes > (STACK_ARENA_BYTES if self.on_cpu else 0)
+
+    def fast_lines(self, checks: Sequence[str], starts: bool) -> Iterator[str]:
+        """checks: what has to be true of the surroundings. starts: whether `start` is to run anything, or to look at
+        NumPy's objects or memory. What is `leaves[3]` here is `x3` in the text."""
+        if names := "".join(f"leaves[{i}], " for i in range(self.count + len(self.holders))):
+            yield f"try: {names}= leaves"
+            yield "except ValueError: return NOT_TAKEN"
+        else:
+            yield "if leaves: return NOT_TAKEN"
         if met := self._test_of_changed_holders():
             yield f"if {met}: return NOT_TAKEN"
         if not self.on_cpu:
@@ -348,21 +359,17 @@ class _LauncherWriter:
         given = []
         for leaf in self.arrays:
             kind = type(self.leaves[leaf])
-            if kind is np.ndarray:
+            if kind is not Array:
                 given.append(f"leaves[{leaf}]")
-                continue
-            if kind is not Array:  # a NumPy scalar
-                yield f"if type(leaves[{leaf}]) is not {self.constant(kind)}: return NOT_TAKEN"
-                given.append(f"asarray(leaves[{leaf}])")
                 continue
             a, spec = f"a{leaf}", self.constant(self.leaves[leaf]._spec)
             yield f"{a} = leaves[{leaf}]"
             yield f"if type({a}) is not Array or {a}._spec is not {spec} or {a}._device is not device: return NOT_TAKEN"
             yield from self._lines_that_take_array_memory(a)
             given.append(a)
-        for leaf, value in enumerate(self.leaves[: self.count]):
-            if leaf not in self.arrays:
-                yield f"if not ({self._type_test_of_leaf(value).format(f'leaves[{leaf}]')}): return NOT_TAKEN"
+        others = [leaf for leaf in range(self.count) if leaf not in self.arrays]
+        if tests := [self._type_test_of_leaf(self.leaves[leaf]).format(f"leaves[{leaf}]") for leaf in others]:
+            yield f"if not ({' and '.join(tests)}): return NOT_TAKEN"
         if checks:
             yield "try:"
             yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
@@ -373,7 +380,7 @@ class _LauncherWriter:
             yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
         sizes = [max(1, output.nbytes) for output in self.specs]
-        sizes += [self.plan.arena_bytes] if self.plan.arena_bytes else []
+        sizes += [self.plan.arena_bytes] if self._takes_arena() else []
         made = [f"m{number}" for number in range(len(sizes))]
         if made:
             yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in zip(made, sizes, strict=True))
@@ -387,7 +394,8 @@ class _LauncherWriter:
             yield from (f"    {statement}" for statement in numbers)
             yield "except Exception: return NOT_TAKEN"
         self.numbers = self.names
-        yield from self._lines_that_start_plan([*given, *made], sum(sizes))
+        if starts:
+            yield from self._lines_that_start_plan([*given, *made], sum(sizes))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         event = "" if self.on_cpu else ", e"
@@ -492,10 +500,12 @@ class _LauncherWriter:
 def _buffer_from_array(buffer: int, array: Any) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
         return DirectArgument(buffer)
-    array = np.asarray(array)
+    if type(array) is not np.ndarray:
+        return DirectArgument(buffer, array)
     return DirectArgument(buffer, array, lowest_byte_offset(array.shape, array.strides))
 
 
+_LEAF = re.compile(r"\bleaves\[(\d+)\]")
 _ALLOCATES = re.compile(r" = (allocate|upload)\(")
 _RESULTS = {
     "array": "r{}",

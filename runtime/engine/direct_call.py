@@ -199,6 +199,7 @@ def _class_dict_offset() -> int | None:
 
 
 ARENA = -1
+STACK_ARENA_BYTES = 4096  # an arena of so many bytes is taken from the caller's stack
 
 _FORMATS = {
     "bool": "?7x", "int8": "b7x", "int16": "h6x", "int32": "i4x", "int64": "q", "uint8": "B7x", "uint16": "H6x",
@@ -223,12 +224,13 @@ def call_table_packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[...
 
 @dataclass(frozen=True, slots=True)
 class DirectArgument:
-    """An argument: which buffer it is (or `ARENA`), and an array that it has to be like (None: a block of memory).
+    """An argument: which buffer it is (or `ARENA`), and an array or NumPy scalar that it has to be like (None: a block
+    of memory).
 
     low: bytes from the first element to the lowest one; 0 or negative."""
 
     buffer: int
-    like: np.ndarray[Any, Any] | None = None
+    like: np.ndarray[Any, Any] | np.generic | None = None
     low: int = 0
 
 
@@ -238,17 +240,23 @@ def make_direct_call(
     keep: Any = None,
     watched: Words = (),
     scalars: Sequence[str] = (),
+    stack_bytes: int = 0,
 ) -> Direct | None:
     """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
     False. None where objects are not as expected. keep: what has to live as long. watched: words of memory, and what
     has to be there too. scalars: the dtypes of those of the plan; they come last, in one argument of
-    `call_table_packers`."""
+    `call_table_packers`. stack_bytes: of the arena, where that is not taken."""
     found = native_engine_functions()
-    return (
-        _build_direct_call_function(found, layout, taken, keep, watched, scalars)
-        if found is not None and direct_call_self_test()
-        else None
-    )
+    usual = found is not None and direct_call_self_test()
+    if found is None or not usual or not all(_holds_its_value(t.like) for t in taken if isinstance(t.like, np.generic)):
+        return None
+    return _build_direct_call_function(found, layout, taken, keep, watched, scalars, stack_bytes)
+
+
+def _holds_its_value(scalar: np.generic) -> bool:
+    """Whether a NumPy scalar lies in memory as most do: the head of any object, then the value."""
+    fits = type(scalar).__basicsize__ >= HEAD + scalar.itemsize
+    return fits and ctypes.string_at(id(scalar) + HEAD, scalar.itemsize) == scalar.tobytes()
 
 
 @cache
@@ -300,6 +308,7 @@ def _build_direct_call_function(
     keep: Any,
     watched: Words = (),
     scalars: Sequence[str] = (),
+    stack_bytes: int = 0,
 ) -> Direct:
     columns = (*layout.order, ARENA) if layout.uses_arena else layout.order
     place = {buffer: 8 * i for i, buffer in enumerate(columns)}
@@ -308,6 +317,7 @@ def _build_direct_call_function(
     immortal = sys.version_info >= (3, 12)
     answers = [id(True), id(False), 0 if immortal else 1]
     head = [layout.plan, spare + 8, len(taken) + bool(scalars), id(np.ndarray), *answers, len(watched)]
+    head += [stack_bytes, place.get(ARENA, spare)]
     head += [word for pair in watched for word in pair]
     rows = [word for t in taken for word in _direct_call_argument_row(t, place.get(t.buffer, spare))]
     rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0] if scalars else []
@@ -319,5 +329,7 @@ def _direct_call_argument_row(taken: DirectArgument, place: int) -> list[int]:
     array = taken.like
     if array is None:
         return [0, 0, 0, place, 0]
+    if isinstance(array, np.generic):
+        return [e.BOXED, id(type(array)), HEAD, place, 0]
     sizes = [word for pair in zip(array.shape, array.strides, strict=True) for word in pair]
     return [id(array.dtype), array.ctypes.data & 15, taken.low, place, array.ndim, *sizes]

@@ -23,7 +23,7 @@ from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block
 from ...core.settings import settings
 from ...engine.deferred_interrupt import raise_error_of_signal_handler
-from ...engine.direct_call import Direct, DirectArgument, call_table_packers, make_direct_call
+from ...engine.direct_call import ARENA, Direct, DirectArgument, call_table_packers, make_direct_call
 from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan, split_launch_into_chunks
 from ...engine.engine import NativeEngine, engine_of_process, engine_thread_count, native_engine_functions
 from ...engine.host_steps import make_control_flow_call
@@ -95,7 +95,8 @@ class CPUExecutable(Executable):
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
         if not self._runs_inline or self._layout is None:
             return None
-        return make_direct_call(self._layout, taken, (self, self._engine), watched, self.plan.program.scalars)
+        stack = self.plan.arena_bytes if all(t.buffer != ARENA for t in taken) else 0
+        return make_direct_call(self._layout, taken, (self, self._engine), watched, self.plan.program.scalars, stack)
 
     def _kernel_address(self, kernel: Kernel) -> int:
         return self._code[kernel].functions[kernel.name]

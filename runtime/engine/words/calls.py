@@ -39,6 +39,7 @@ from .records import (
     ARRAY_TYPE,
     AWAKE,
     BEGAN,
+    BOXED,
     DIRECT_BYTES,
     DIRECT_PLAN,
     FIRST_STEP,
@@ -69,6 +70,8 @@ from .records import (
     ROW_TYPE,
     RUN_BYTES,
     RUN_FAILED,
+    STACK_BYTES,
+    STACK_PLACE,
     STEP,
     STEP_BYTES,
     STREAM_BYTES,
@@ -180,16 +183,22 @@ def direct_call_from_python(this: int, given: int, count: int) -> int:
     last = given + 8 * count
     while fits and given != last:
         argument = load(given)
-        if load(row + ROW_DTYPE) == PACKED:
+        kind = load(row + ROW_DTYPE)
+        if kind == PACKED:
             fits = unpack_scalars_of_call(argument, row, table)
-        elif load(row + ROW_DTYPE):
-            fits = is_array_like_row(argument, load(head + ARRAY_TYPE), row)
-        if fits and load(row + ROW_DTYPE) != PACKED:
+        elif kind == BOXED:
+            fits = load(argument + TYPE_AT) == load(row + ROW_TYPE) and argument & 15 == 0
+            store(table + load(row + ROW_PLACE), argument + load(row + ROW_ADD))
+        elif kind == 0 or is_array_like_row(argument, load(head + ARRAY_TYPE), row):
             store(table + load(row + ROW_PLACE), load(argument + DATA_AT) + load(row + ROW_ADD))
+        else:
+            fits = 0
         row += ROW_BYTES + 16 * load(row + ROW_NDIM)
         given += 8
     answer = load(head + NO)
     if fits:
+        if load(head + STACK_BYTES):
+            store(table + load(head + STACK_PLACE), stack(load(head + STACK_BYTES)))
         if run_plan_inline(load(head + DIRECT_PLAN), table):
             raise_exception_of_signal_handler(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
             return 0

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.dsl.jit.signature import GENERICS
 from kernelgraph.runtime.core.settings import override
 
 BASE = np.arange(1, 49, dtype=np.float32).reshape(6, 8)
@@ -167,3 +168,16 @@ def test_assignments_take_the_fast_path() -> None:
     for _ in range(3):
         f(x, y)
     assert f._fast((x, y))[0] is x
+
+
+@pytest.mark.parametrize("kind", sorted(GENERICS, key=lambda kind: kind.__name__))
+def test_numpy_scalars_give_what_numpy_gives(kind: Any) -> None:
+    @kg.kernel_graph(device="cpu")
+    def rated(a: Any, b: Any, n: int) -> Any:
+        return a + b, (a * b + a) * n
+
+    for _ in range(4):
+        for x, y, n in ((kind(1), kind(2), 3), (kind(3), kind(1), 2), (np.float32(2.5), kind(1), 2)):
+            for found, wanted in zip(rated(x, y, n), (x + y, (x * y + x) * n), strict=True):
+                assert found.dtype == wanted.dtype and found.shape == ()
+                assert found.item() == wanted.item()  # exact in every dtype

@@ -62,25 +62,44 @@ def test_only_what_is_alike_fits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any
         assert function(*wrong) is False
 
 
-@given(st.integers(1, 40), st.booleans())
-def test_it_does_what_run_does(n: int, reverse: bool) -> None:
+@given(st.integers(1, 40), st.booleans(), st.booleans())
+def test_it_does_what_run_does(n: int, reverse: bool, on_stack: bool) -> None:
     step = -1 if reverse else 1
     x, y = np.arange(n, dtype=np.float32)[::step], np.ones(n, np.float32)[::step]
     kinds = ["input", "input", "temp", "output"]
     tasks = [kernel_task(ADD, (0, 1), 2, n), kernel_task(DOUBLE, (2,), 3, n)]
     plan = in_order([Buffer(4 * n, kind) for kind in kinds], tasks, (0, 1), (3,))
     low = min(0, 4 * step * (n - 1))
-    function = DEVICE.prepare(plan).direct(
-        [DirectArgument(0, x, low), DirectArgument(1, y, low), DirectArgument(3), DirectArgument(ARENA)]
-    )
+    taken = [DirectArgument(0, x, low), DirectArgument(1, y, low), DirectArgument(3), DirectArgument(ARENA)]
+    function = DEVICE.prepare(plan).direct(taken[:-1] if on_stack else taken)
     assert function is not None
-    out, arena = DEVICE.allocate(4 * n), DEVICE.allocate(max(1, plan.arena_bytes))
+    out = DEVICE.allocate(4 * n)
+    arena = [] if on_stack else [DEVICE.allocate(max(1, plan.arena_bytes))]
     before = numpy_view_of_pool_block(out, np.float32, (n,))
     before[...] = -1
-    assert function(x, y.astype(np.float64), out, arena) is False
+    assert function(x, y.astype(np.float64), out, *arena) is False
     assert (before == -1).all()
-    assert function(x, y, out, arena) is True
+    assert function(x, y, out, *arena) is True
     np.testing.assert_array_equal(before, (2 * (x + y))[::step])  # the kernels read from the lowest address on
+
+
+@given(st.floats(width=32), st.floats(width=32))
+def test_numpy_scalars_are_read_where_they_lie(a: float, b: float) -> None:
+    x, y = np.float32(a), np.float32(b)
+    buffers = [Buffer(4, kind) for kind in ("input", "input", "output")]
+    plan = in_order(buffers, [kernel_task(ADD, (0, 1), 2, 1)], (0, 1), (2,))
+    function = DEVICE.prepare(plan).direct([DirectArgument(0, x), DirectArgument(1, y), DirectArgument(2)])
+    assert function is not None
+    out = DEVICE.allocate(4)
+    found = numpy_view_of_pool_block(out, np.float32, (1,))
+    found[...] = -1
+    for wrong in (np.float64(a), np.int32(1), np.asarray(x), a, 1, None, type("Own", (np.float32,), {})(a)):
+        assert function(wrong, y, out) is False
+        assert function(x, wrong, out) is False
+    assert found[0] == -1
+    assert function(y, x, out) is True
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found[0], y + x)
 
 
 def test_answers_count_their_references() -> None:
