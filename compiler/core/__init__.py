@@ -1,5 +1,4 @@
-"""Types of arrays, dtypes and the dtype rules of ops, how reductions combine, and cost models: what the compiler stands
-on.
+"""Types of arrays, dtypes and the promotion rules of ops, how reductions combine, and models of what work costs.
 
 In reading order: types, combiners, cost.
 """

@@ -1,5 +1,5 @@
-"""The table of targets: for the CPU and for CUDA, which functions print kernels, shape launches and make tasks, and
-what work costs.
+"""The table of targets, from which what lowering needs is dispatched to the CPU's or CUDA's functions: kernels, launch
+shapes, tasks.
 
 In reading order: target, cpu/, cuda/.
 """

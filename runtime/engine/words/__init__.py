@@ -1,5 +1,5 @@
-"""The engine's inner functions in the language of words, compiled to native code: launch slots, native events, streams
-and queues, workers, waking, signals, poison.
+"""The native side of the engine, written in the word language: what native threads do with launches, streams, events,
+queues, loops, signals, poison.
 
 In reading order: records, queues, streams, calls, loops, signals, errors.
 """
