@@ -122,7 +122,7 @@ def container_contents(base: type, value: Any) -> list[Any]:
 
 
 def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | None = None) -> Any:
-    """All that is in it, as something that can be compared. Raises where that cannot be known.
+    """All that is in it, as something that can be compared. Raises where nothing of that can be known.
 
     kept: where objects that are told by their identity go, so that they live on; what is made to be looked at would
     else lend its identity to what is made next. seen: the objects that hold it."""
@@ -168,12 +168,13 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
     else:
         base = builtin_container_base(kind)
         parts = comparable_states(container_contents(base, value)) if base is not None else ()
-        own = (
-            id(kind),
-            parts,
-            comparable_states(_object_attributes(value, kind)),
-            comparable_states(_class_if_users(kind)),
-        )
+        try:
+            own = (id(kind), parts, comparable_states(_object_attributes(value, kind)))
+        except Exception:
+            if len(seen) == 1:
+                raise
+            own = (id(value),)  # what is in a part that cannot be seen is trusted
+        own += comparable_states(_class_if_users(kind))
     return own
 
 
@@ -290,6 +291,6 @@ _NUMPY_CONSTANTS = np.generic, np.dtype, np.ufunc, np.finfo, np.iinfo, type(np.s
 # other modules whose objects never change; those of "builtins" are functions, descriptors and the like
 _CONSTANTS = """
 builtins ml_dtypes kernelgraph datetime zoneinfo decimal fractions uuid pathlib re typing types operator
-ipaddress enum _io io logging
+ipaddress enum _io io logging _struct
 """
 _CONSTANT = frozenset(_CONSTANTS.split())

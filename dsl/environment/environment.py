@@ -255,14 +255,18 @@ class Environment:
         return self.proxy_of(value, label)
 
     def guard_state(self, value: Any, label: str) -> None:
-        """Guards all that is in an object, where that can be seen."""
+        """Guards all that is in an object. Raises TraceError where that cannot be seen."""
         inside: list[Any] = []
         if (id(value), "state", "itself") in self.guards:
             return
         try:
             guard = Guard(label, "itself", value, "state", value, frozen_state_predicate(value, inside))
         except Exception:
-            return
+            raise TraceError(
+                f"what is in {label}, a {type(value).__name__}, cannot be seen, nor that it changes; read it outside "
+                "of the traced function, and pass what is needed as an argument",
+                needs_values=True,
+            ) from None
         self._undo.append(restorer_of_objects(inside))
         self.guards[id(value), "state", "itself"] = guard
         self._states.append(guard)

@@ -127,13 +127,20 @@ class NumpyRandomProxy:
     """`np.random`, a generator of random numbers, or a function of one: while tracing it would draw once for all
     calls."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_name", "_real")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, real: Any) -> None:
+        self._name, self._real = name, real
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._real)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return isinstance(instance, self._real)
 
     def __getattr__(self, name: str) -> NumpyRandomProxy:
-        return NumpyRandomProxy(f"{self._name}.{name}")
+        return NumpyRandomProxy(f"{self._name}.{name}", getattr(self._real, name))
 
     def __repr__(self) -> str:
         return self._name
@@ -145,6 +152,8 @@ class NumpyRandomProxy:
             needs_values=True,
         )
 
+    __getitem__ = __iter__ = __len__ = __float__ = __index__ = __call__
+
 
 def traced_form(value: Any) -> Any:
     """What traced code gets in place of something of NumPy's; other things as they are."""
@@ -153,7 +162,7 @@ def traced_form(value: Any) -> Any:
     except (TypeError, ValueError):  # no hash
         return value
     if getattr(value, "__name__", "") == "numpy.random":
-        return NumpyRandomProxy("np.random")
+        return NumpyRandomProxy("np.random", value)
     if found is None and is_numpys(value):
         is_module = isinstance(value, ModuleType)
         found = _KNOWN[value] = (

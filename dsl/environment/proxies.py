@@ -325,13 +325,13 @@ _OWN_WAYS = ("__getattribute__", "__instancecheck__", "__subclasscheck__")
 # what Python keeps in classes
 _PYTHONS = """
 __class__ __mro__ __bases__ __name__ __qualname__ __module__ __doc__ __slots__ __weakref__ __annotations__
-__parameters__ __orig_bases__ __abstractmethods__ __match_args__ __static_attributes__ __firstlineno__
+__parameters__ __orig_bases__ __abstractmethods__ __static_attributes__ __firstlineno__
 __dataclass_fields__ __dataclass_params__ _abc_impl __subclasses__ __mro_entries__ __flags__ __basicsize__
 """
 _AS_IT_IS = frozenset(_PYTHONS.split())
 _OWN_TEXTS = frozenset({"__annotations__", "__doc__", "__name__", "__qualname__"})  # and the user may assign to them
 _NOT_SPECIAL = _AS_IT_IS | {"__new__", "__setattr__", "__delattr__", "__del__", "__dict__"}
-_NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__"}
+_NOT_SPECIAL |= {"__init_subclass__", "__set_name__", "__class_getitem__", "__match_args__"}
 
 
 def traced_class(world: Environment, kind: type) -> type:
@@ -409,9 +409,9 @@ def _refuse_finalizer(found: Any, world: Environment) -> None:
 def _take_attributes_from_bases(made: type, kind: type) -> None:
     """A stand-in is none of the user's subclasses any more; where Python does not let it go, until it is collected."""
     native = _first_native_class(kind)
-    for last in (native, _subclass_with_attributes(native)):
-        with contextlib.suppress(TypeError):
-            type.__setattr__(made, "__bases__", (ProxyBase, last))
+    for base_of in (lambda kind: kind, _subclass_with_attributes):
+        with contextlib.suppress(TypeError, AttributeError):
+            type.__setattr__(made, "__bases__", (ProxyBase, base_of(native)))
             return
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from ..core.object_state import is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace
+from .numpy_proxy import NumpyRandomProxy
 from .proxies import ProxyMetaclass, original_class
 
 _OURS = __name__.partition(".")[0] + "."
@@ -53,6 +54,8 @@ def kind_of(x: Any) -> Any:
         return TypeProxy
     if issubclass(kind, ProxyMetaclass):
         return type.mro(kind)[2]  # the user's metaclass, or ABCMeta
+    if kind is NumpyRandomProxy:
+        x()
     if kind.__module__.startswith(_OURS):
         return vars(kind).get(ORIGINAL) or x.__class__
     trace = current_trace()

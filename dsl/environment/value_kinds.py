@@ -71,7 +71,7 @@ def is_random(kind: type, value: Any) -> bool:
     """Whether it draws random numbers."""
     if isinstance(value, (MethodType, BuiltinFunctionType)) and is_random(type(value.__self__), None):
         return True
-    modules = kind.__module__, getattr(value, "__module__", None) or ""
+    modules = *(base.__module__ for base in kind.__mro__), getattr(value, "__module__", None) or ""
     return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
 
 
@@ -89,7 +89,7 @@ _RANDOM = ("numpy.random", "random")
 
 def _module_proxy(world: Environment, value: Any, label: str) -> Any:
     if value.__name__ in _RANDOM:
-        return NumpyRandomProxy("np.random" if value is np.random else value.__name__)
+        return NumpyRandomProxy("np.random" if value is np.random else value.__name__, value)
     if is_numpys(value):
         return traced_form(value)
     if is_user_module(value) or value in (sys, importlib, os):
@@ -298,7 +298,7 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
     ("weak reference", lambda kind, value: _is_weak_reference_class(kind), _weak_reference_proxy),
-    ("random numbers", is_random, lambda world, value, label: NumpyRandomProxy(label)),
+    ("random numbers", is_random, lambda world, value, label: NumpyRandomProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: traced_form(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),

@@ -1,12 +1,17 @@
-"""What functions say of themselves, and what `decimal` depends on, is watched where traced code asks for it."""
+"""What functions say of themselves and what libraries keep: watched where traced code asks, or read at each call."""
 
 from __future__ import annotations
 
+import contextvars
+import ctypes
 import decimal
 import enum
 import functools
+import mmap
+import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -162,3 +167,49 @@ def test_the_class_of_an_object_that_flags_hold_is_asked_by_type() -> None:
 def test_the_mask_of_a_masked_array_is_watched() -> None:
     held = np.ma.array([1.0, 1e20], mask=[False, True])  # what it holds there is what is shown for it
     check_changes(lambda x: x * held.count(), (lambda: setattr(held, "mask", [False, False]),))
+
+
+class Drawing(random.Random):
+    pass
+
+
+GENERATORS = [np.random.default_rng(3), random.Random(3), Drawing(3)]
+
+
+@pytest.mark.parametrize("held", GENERATORS, ids=lambda held: type(held).__name__)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_generator_of_random_numbers_is_of_its_class_and_has_its_attributes(held: Any) -> None:
+    is_numpys = isinstance(held, np.random.Generator)
+
+    def function(x: Any) -> Any:
+        of_class = isinstance(held, np.random.Generator), isinstance(held, random.Random), held is None
+        has = hasattr(held, "bit_generator"), hasattr(held, "getrandbits"), hasattr(held, "nothing")
+        return x * sum((1 << i) * b for i, b in enumerate((*of_class, *has)))
+
+    def state(x: Any) -> Any:
+        values = held.bit_generator.state["state"]["state"] if is_numpys else held.getstate()[1][0]
+        return x * (values % 1000)
+
+    check_changes(function, ())
+    check_changes(lambda x: x * (2 if type(held) is type(GENERATORS[0]) else 3), ())
+    check_changes(state, (lambda: held.random(), lambda: held.random()))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["context", "bytes", "structure", "array", "element"])
+def test_what_is_in_an_object_that_cannot_be_seen_is_read_at_each_call(kind: str) -> None:
+    class Structure(ctypes.Structure):
+        _fields_: ClassVar[Any] = [("a", ctypes.c_double)]
+
+    variable = contextvars.ContextVar("variable", default=1.0)
+    context, memory, structure = contextvars.copy_context(), mmap.mmap(-1, 4), Structure(2.0)
+    array, element = (ctypes.c_double * 2)(1, 2), ElementTree.Element("a", {"k": "2"})
+    cases: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+        "context": (lambda x: x * context.run(variable.get), lambda: context.run(variable.set, 3.0)),
+        "bytes": (lambda x: x * memory[0], lambda: memory.__setitem__(0, 3)),
+        "structure": (lambda x: x * structure.a, lambda: setattr(structure, "a", 3.0)),
+        "array": (lambda x: x * array[0], lambda: array.__setitem__(0, 3.0)),
+        "element": (lambda x: x * float(element.get("k") or 0), lambda: element.set("k", "3")),
+    }
+    function, change = cases[kind]
+    check_changes(function, (change,))

@@ -182,3 +182,21 @@ def test_an_ordered_dict_with_a_hidden_item_is_no_argument() -> None:
     dict.__setitem__(holder, "k", 3.0)
     with pytest.raises(kg.ArgumentsError, match="OrderedDict"):
         cpu(function)(X, holder)
+
+
+def test_what_a_pattern_takes_apart_is_watched() -> None:
+    @dataclasses.dataclass
+    class Point:
+        a: float
+        b: float
+
+    held = Point(2.0, 3.0)
+
+    def function(x: Any) -> Any:
+        match held:
+            case Point(first):
+                return x * first
+        return x
+
+    names = ("b",), ("a", "b")
+    check_changes(function, tuple(functools.partial(setattr, Point, "__match_args__", n) for n in names))
