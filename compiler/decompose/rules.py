@@ -35,6 +35,7 @@ from .order_statistics import (
     decompose_quantile,
 )
 from .searching import decompose_digitize, decompose_isin, decompose_searchsorted
+from .sorting_networks import decompose_call_of_short_rows, decompose_kth_of_short_rows, decompose_sort_of_short_rows
 
 HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
@@ -54,6 +55,10 @@ class DecompositionRule:
 
 def _decomposition_rule_that_fuses(rule: Rule, checked: bool = True) -> DecompositionRule:
     return DecompositionRule(fuses=rule, checked=checked)
+
+
+def _decomposition_rule_of_short_rows(rule: Rule) -> DecompositionRule:
+    return DecompositionRule(fuses=partial(decompose_call_of_short_rows, rule))
 
 
 def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule:
@@ -93,6 +98,12 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
         **_EVERYWHERE,
         "cumsum": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
         "cumprod": (_decomposition_rule_of_own_kernel(own.why_no_running_kernel),),
+        "sort": (_decomposition_rule_that_fuses(decompose_sort_of_short_rows),),
+        "kth": (_decomposition_rule_that_fuses(decompose_kth_of_short_rows),),
+        "median": (_decomposition_rule_of_short_rows(decompose_median),),
+        "nanmedian": (_decomposition_rule_of_short_rows(decompose_nanmedian),),
+        "quantile": (_decomposition_rule_of_short_rows(decompose_quantile),),
+        "percentile": (_decomposition_rule_of_short_rows(partial(decompose_quantile, scale=100)),),
     },
     "cuda": {
         **_EVERYWHERE,
