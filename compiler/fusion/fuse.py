@@ -235,6 +235,8 @@ class GraphFuser(FusionCover):
             return None  # the same for every iteration
         domain = ArrayType(group.domain, self.type_of(number).dtype).size
         own = self.type_of(number).size
+        if times > 1:
+            cost = max(cost, self._work_above(number))  # or what is above it would be stored in its place
         extra = cost * (times * domain - own) / max(own, 1)
         if group.reduced and not any(index_map_depends_on(m, group.reduced) for m in group.maps[number]):
             extra = cost * (times - 1)  # evaluated once per row
@@ -243,6 +245,23 @@ class GraphFuser(FusionCover):
         saved = 2 * self.type_of(number).dtype.itemsize * self.model.flops_per_byte
         again, limit = max(extra, 0.0) + group.carry.get(number, 0.0), max(saved, CHEAP if times == 1 else 0.0)
         return Reason("recompute", again, limit) if again > limit else None
+
+    def _work_above(self, number: int) -> float:
+        """The flops of an element of a node and of what it is computed from, up to what is in memory; and the loads,
+        where neighbours do not share them."""
+        work, todo, seen = 0.0, [number], {number}
+        while todo and len(seen) < 64:
+            node = self.graph.nodes[todo.pop()]
+            work += OPS[node.op].cost
+            for arg in node.args:
+                while self.is_view(arg):
+                    arg = self.graph.nodes[arg].args[0]
+                if OPS[self.graph.nodes[arg].op].kind == "map" and not self.forced[arg]:
+                    todo += () if arg in seen else (arg,)
+                    seen.add(arg)
+                elif not self.windows and self.type_of(arg).size > 1:
+                    work += 1.0
+        return work
 
     def _sweeps_twice(self, group: OpenFusionGroup) -> bool:
         """Whether its rows are reduced, and then stored element by element with what that gave."""
@@ -282,9 +301,11 @@ class GraphFuser(FusionCover):
         """Why not to compute it in every group instead of storing it: its arguments are then read by each."""
         node, own = self.graph.nodes[number], self.type_of(number)
         leaves = sum(self.type_of(a).nbytes for a in dict.fromkeys(node.args))
-        stored = leaves + own.nbytes * (1 + len(groups))
-        repeated = cost * (len(groups) - 1) + sum(g.carry.get(number, 0.0) for g in groups)
-        again = leaves * len(groups) + repeated * own.size / self.model.flops_per_byte
+        shares = [min(1.0, math.prod(g.domain) / max(own.size, 1)) for g in groups]  # of it that a group reads
+        readers = sum(shares)
+        stored = leaves + own.nbytes * (1 + readers)
+        repeated = cost * (readers - 1) + sum(g.carry.get(number, 0.0) * s for g, s in zip(groups, shares, strict=True))
+        again = leaves * readers + repeated * own.size / self.model.flops_per_byte
         if again <= stored:
             return None
         # One kernel would compute it once: what kept them from being one is what decides.

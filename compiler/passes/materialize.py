@@ -20,6 +20,7 @@ from ..layout.operands import contiguous_strides, memory_view_strides, reshape_s
 from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
+SMALL_PART = 8  # one element in so many is copied rather than all of them stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,7 @@ class _CopyMaterializer:
             elif OPS[node.op].kind == "library":
                 value = self._materialize_library_call(node, args)
             elif node.op == "gather":
-                if not self._is_in_memory(args[0].number):
-                    args[0] = self._add_copy_node(args[0])
+                args[0] = self._copy_for_gather(args[0])
                 value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
             elif node.op == "reshape":
                 value = self._materialize_reshape(args[0], node.type.shape)
@@ -206,6 +206,15 @@ class _CopyMaterializer:
         node = self.builder.nodes[value.number]
         root = self.builder.nodes[node.args[0]] if node.op == "reshape" else node
         return OPS[root.op].kind == "assembly"
+
+    def _copy_for_gather(self, value: Value) -> Value:
+        """The value in memory. Of an array that a kernel computes a small part is copied: the rest need not be there."""
+        root = self.builder.nodes[self._root_of_views(value.number)]
+        part = OPS[root.op].kind == "map" and SMALL_PART * value.type.size <= root.type.size
+        key = (value.number, False)
+        if key not in self.copies:
+            self.copies[key] = self._add_copy_node(value) if part or not self._is_in_memory(value.number) else value
+        return self.copies[key]
 
     def _is_in_memory(self, number: int, contiguous: bool = False) -> bool:
         """Whether a library can be handed the node: its own memory, or a view of some. contiguous: without gaps."""

@@ -114,8 +114,33 @@ def sum_over_broadcast_axes(builder: GraphBuilder, value: Value, shape: tuple[in
     extra = len(value.shape) - len(shape)
     wide = [i for i, n in enumerate(value.shape) if i < extra or (shape[i - extra] == 1 and n != 1)]
     if wide:
-        value = builder.reduce("sum", value, wide, value.dtype)
+        value = _sum_of_product(builder, value, wide)
     return builder.reshape(value, shape)
+
+
+def _sum_of_product(builder: GraphBuilder, value: Value, axes: Sequence[int]) -> Value:
+    """sum(a * c), where c is the same along the axes, as sum(a) * c: so sums differ in factors alone are one sum, which
+    the function itself may have made. float16 stays within its range."""
+    node = builder.nodes[value.number]
+    if value.dtype.itemsize > 2 and value.type.size:
+        if node.op == "negative":
+            return builder.map("negative", _sum_of_product(builder, builder.at(node.args[0]), axes))
+        for place in (0, 1) if node.op == "multiply" else (1,) if node.op == "divide" else ():
+            rest, factor = builder.at(node.args[1 - place]), _same_along(builder, node.args[place], value.shape, axes)
+            if factor is not None and rest.shape == value.shape:
+                return builder.map(node.op, _sum_of_product(builder, rest, axes), factor)
+    return builder.reduce("sum", value, axes, value.dtype)
+
+
+def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes: Sequence[int]) -> Value | None:
+    """A value that is broadcast to `shape`, without the axes, if it is the same along them."""
+    while builder.nodes[number].op == "broadcast":
+        number = builder.nodes[number].args[0]
+    value = builder.at(number)
+    lengths = (*(1,) * (len(shape) - len(value.shape)), *value.shape)
+    if any(lengths[axis] != 1 for axis in axes):
+        return None
+    return builder.reshape(value, [n for axis, n in enumerate(lengths) if axis not in axes])
 
 
 def transposed_matrices(builder: GraphBuilder, value: Value) -> Value:

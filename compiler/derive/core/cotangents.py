@@ -2,13 +2,15 @@
 
 What comes back through a slice is the cotangent of the slice with zeros around it. Several slices of one array, the
 neighbours of a stencil say, bring the same cotangent at several places: their sum is made of shifted reads of one
-array with zeros around it, and so is a stencil too.
+array with zeros around it, and so is a stencil too. Of a large array the inside, where no part has zeros, is a sum of
+shifted reads of the cotangent itself, which need not be stored for it; zeros are put around strips at its edges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -110,26 +112,92 @@ def _padded_cotangent_parts(builder: GraphBuilder, parts: Sequence[CotangentPart
         else:
             single.append(part)
     found = [builder.update(zero_cotangent(builder, like), p.value, p.starts, p.steps) for p in single]
+    if shifted:
+        found.append(_sum_of_shifted_parts(builder, shifted, like.shape))
+    return found
+
+
+Shifted: TypeAlias = Mapping[tuple[int, tuple[int, ...]], Sequence[CotangentPart]]
+"""Parts without gaps by what they share: a value, by its node, and the constants that it is multiplied by."""
+INSIDE = 1 << 20  # elements: strips around fewer take longer than zeros around all
+
+
+def _sum_of_shifted_parts(builder: GraphBuilder, shifted: Shifted, shape: tuple[int, ...]) -> Value:
+    """The sum of parts of an array of `shape`; if none has zeros in most of it, that inside and strips around it."""
+    parts, axes = [part for group in shifted.values() for part in group], range(len(shape))
+    first = [max(0, *(p.starts[axis] for p in parts)) for axis in axes]
+    end = [min(shape[axis], *(p.starts[axis] + p.value.shape[axis] for p in parts)) for axis in axes]
+    inside = math.prod(max(0, b - a) for a, b in zip(first, end, strict=True))
+    if inside < max(INSIDE, math.prod(shape) * 3 // 4) or all(_is_broadcast_number(builder, p.value) for p in parts):
+        return _sum_in_zero_frames(builder, shifted, shape)
+    value = _sum_in_box(builder, shifted, first, end)
+    for axis in reversed(axes):
+        cuts, pieces = (0, first[axis], end[axis], shape[axis]), [value]
+        for place, (a, b) in ((0, cuts[:2]), (2, cuts[2:])):
+            first[axis], end[axis] = a, b
+            if a < b:
+                pieces.insert(place, _sum_in_box(builder, shifted, first, end))
+        value = builder.concat(pieces, axis) if len(pieces) > 1 else value
+        first[axis], end[axis] = 0, shape[axis]
+    return value
+
+
+def _sum_in_box(builder: GraphBuilder, shifted: Shifted, first: Sequence[int], end: Sequence[int]) -> Value:
+    """The elements of the sum from `first` on. Of each value as much as is read is looked up, zeros beyond it."""
+    shape, ones = tuple(b - a for a, b in zip(first, end, strict=True)), (1,) * len(first)
+    boxes: dict[int, list[Any]] = {}  # value -> the least box that holds what is read of it
+    inside: dict[tuple[int, tuple[int, ...]], list[CotangentPart]] = {}
+    for key, group in shifted.items():
+        for p in group:
+            begins = [max(0, a - s) for a, s in zip(first, p.starts, strict=True)]
+            ends = [min(n, b - s) for n, b, s in zip(p.value.shape, end, p.starts, strict=True)]
+            if all(a < b for a, b in zip(begins, ends, strict=True)):
+                low, high = boxes.get(p.value.number, (begins, ends))
+                boxes[p.value.number] = [[*map(min, low, begins)], [*map(max, high, ends)]]
+                inside.setdefault(key, []).append(p)
+
+    def read_part(part: CotangentPart) -> Value:
+        low, high = boxes[part.value.number]
+        value = builder.slice(part.value, low, ones, [b - a for a, b in zip(low, high, strict=True)])
+        starts = tuple(s + a - f for s, a, f in zip(part.starts, low, first, strict=True))
+        return _looked_up_part(builder, CotangentPart(value, starts, ones), shape)
+
+    if not inside:
+        dtype = next(iter(shifted.values()))[0].value.dtype
+        return builder.broadcast(builder.const(0, dtype), shape)
+    return _scaled_sum(builder, inside, read_part)
+
+
+def _sum_in_zero_frames(builder: GraphBuilder, shifted: Shifted, shape: tuple[int, ...]) -> Value:
+    """The sum of parts of an array of `shape`, of each value with zeros around it."""
     roots: dict[int, list[CotangentPart]] = {}
     for (root_number, _), group in shifted.items():
         roots.setdefault(root_number, []).extend(group)
-    frames = {number: _ZeroFrame(builder, group, like) for number, group in roots.items()}
-    for (root_number, factors), group in shifted.items():
-        value = _sum_of_cotangents(builder, [frames[root_number].at(p) for p in group])
+    frames = {number: _ZeroFrame(builder, group, shape) for number, group in roots.items()}
+    return _scaled_sum(builder, shifted, lambda part: frames[part.value.number].at(part))
+
+
+def _scaled_sum(builder: GraphBuilder, shifted: Shifted, read: Callable[[CotangentPart], Value]) -> Value:
+    """The sum of what is read of the parts, those with the same factors multiplied together."""
+    found = []
+    for (_, factors), group in shifted.items():
+        value = _sum_of_cotangents(builder, [read(p) for p in group])
         assert value is not None
         found.append(_scaled_cotangent(builder, value, factors))
-    return found
+    total = _sum_of_cotangents(builder, found)
+    assert total is not None
+    return total
 
 
 class _ZeroFrame:
     """One array with zeros around it, of which all parts are slices."""
 
-    def __init__(self, builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> None:
+    def __init__(self, builder: GraphBuilder, parts: Sequence[CotangentPart], shape: tuple[int, ...]) -> None:
         value = parts[0].value
-        self.builder, self.shape = builder, like.shape
+        self.builder, self.shape = builder, shape
         firsts = list(zip(*(p.starts for p in parts), strict=True))
         self.before = tuple(max(s) for s in firsts)  # zeros in front, as many as the part furthest behind has
-        after = [n - m - min(s) for n, m, s in zip(like.shape, value.shape, firsts, strict=True)]
+        after = [n - m - min(s) for n, m, s in zip(shape, value.shape, firsts, strict=True)]
         frame = tuple(b + n + a for b, n, a in zip(self.before, value.shape, after, strict=True))
         self.constant = _is_broadcast_number(builder, value)
         self.value = value
@@ -162,19 +230,34 @@ def _masked_number_in_box(builder: GraphBuilder, part: CotangentPart, shape: tup
     while node.op in ("broadcast", "reshape") and number.type.size != 1:
         number = builder.at(node.args[0])
         node = builder.nodes[number.number]
+    return _zero_outside_of_box(builder, builder.reshape(number, ()), part, shape)
+
+
+def _zero_outside_of_box(builder: GraphBuilder, value: Value, part: CotangentPart, shape: tuple[int, ...]) -> Value:
+    """`value` where the part has elements of its own, else zeros."""
     inside = None
     for axis, (start, n, length) in enumerate(zip(part.starts, part.value.shape, shape, strict=True)):
-        if n == length:
-            continue
         index = builder.index(shape, axis)
-        low = builder.map("greater_equal", index, builder.const(start, INT64))
-        high = builder.map("less", index, builder.const(start + n, INT64))
+        low = builder.map("greater_equal", index, builder.const(start, INT64)) if start > 0 else None
+        high = builder.map("less", index, builder.const(start + n, INT64)) if start + n < length else None
         for test in (low, high):
-            inside = test if inside is None else builder.map("logical_and", inside, test)
-    number = builder.reshape(number, ())
+            if test is not None:
+                inside = test if inside is None else builder.map("logical_and", inside, test)
     if inside is None:
-        return builder.broadcast(number, shape)
-    return builder.map("where", inside, number, builder.const(0, number.dtype))
+        return builder.broadcast(value, shape)
+    return builder.map("where", inside, value, builder.const(0, value.dtype))
+
+
+def _looked_up_part(builder: GraphBuilder, part: CotangentPart, shape: tuple[int, ...]) -> Value:
+    """A part whose value may begin before an array of `shape` or end after it."""
+    if all(s <= 0 and s + n >= m for s, n, m in zip(part.starts, part.value.shape, shape, strict=True)):
+        return builder.slice(part.value, [-s for s in part.starts], part.steps, shape)
+    indices = []
+    for axis, (start, n) in enumerate(zip(part.starts, part.value.shape, strict=True)):
+        index = builder.map("subtract", builder.index(shape, axis), np.int64(start))
+        indices.append(builder.map("minimum", builder.map("maximum", index, np.int64(0)), np.int64(n - 1)))
+    found = builder.gather(part.value, indices, range(len(shape)), [], shape, checked=False)
+    return _zero_outside_of_box(builder, found, part, shape)
 
 
 def _strip_constant_factors(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
