@@ -208,7 +208,7 @@ class _CopyMaterializer:
         return OPS[root.op].kind == "assembly"
 
     def _copy_for_gather(self, value: Value) -> Value:
-        """The value in memory. Of an array that a kernel computes a small part is copied: the rest need not be there."""
+        """The value in memory. Of what a kernel computes a small part is copied: the rest need not be there."""
         root = self.builder.nodes[self._root_of_views(value.number)]
         part = OPS[root.op].kind == "map" and SMALL_PART * value.type.size <= root.type.size
         key = (value.number, False)

@@ -14,7 +14,7 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.interpret.numpy_calls import HOST
 
-from .derivatives import check, check_function, graph_of
+from .derivatives import check, check_function, check_graph, graph_of
 
 rng = np.random.default_rng(0)
 A, B = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
@@ -48,6 +48,32 @@ def test_views(name: str) -> None:
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 def test_reductions(name: str, axes: tuple[int, ...]) -> None:
     check(lambda g, v: [g.reduce(name, square(g, v[0]), axes)], A)
+
+
+def test_factors_that_are_the_same_are_taken_out_of_sums() -> None:
+    """The cotangent of the maximum in a logsumexp needs no sum but that of the value."""
+
+    def build(g: Any, v: Any) -> Any:
+        m = g.reshape(g.reduce("max", v[0], (1,)), (4, 1))
+        e = g.map("exp", g.map("subtract", v[0], m))
+        total = g.reshape(g.reduce("sum", e, (1,)), (4, 1))
+        return [g.map("add", m, g.map("log", total))]
+
+    derived = derive_reverse(graph_of(build, [A]), [0], [0])
+    assert [node.op for node in derived.nodes].count("sum") == 2  # of the exponentials; of those that are the maximum
+    check(build, A)
+
+
+@pytest.mark.parametrize("build", [
+    lambda g, v: g.map("multiply", g.map("negative", g.map("subtract", v[0], v[1])), v[2]),
+    lambda g, v: g.map("divide", g.map("add", v[1], v[0]), g.map("exp", v[2])),
+    lambda g, v: g.map("multiply", g.broadcast(g.map("exp", v[2]), (4, 6)), g.map("multiply", v[0], v[1])),
+    lambda g, v: g.map("divide", g.map("multiply", v[1], g.map("divide", v[0], 3.0)), g.broadcast(v[2], (4, 6))),
+])  # fmt: skip
+def test_sums_of_products_with_what_is_broadcast(build: Any) -> None:
+    check(lambda g, v: [build(g, v)], A, B[:, :1], 2 + B[0] ** 2)
+    check(lambda g, v: [build(g, v)], A, B[0], 2 + B[:, 1:2] ** 2)
+    check(lambda g, v: [build(g, v)], A, np.float64(0.3), 2 + B[:1] ** 2)
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 2])
@@ -147,6 +173,34 @@ def test_a_stencil_s_gradient_is_a_stencil() -> None:
     ops = [node.op for node in derived.nodes]
     assert ops.count("update") == 1
     check(lambda g, v: [g.reduce("sum", square(g, laplacian(g, v[0])), (0, 1))], A)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_inside_of_a_stencil_s_gradient_has_no_zeros_around_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read of the cotangent there are slices of it; strips around the inside look it up."""
+    random = np.random.default_rng(seed)
+    rank = int(random.integers(1, 4))
+    reach = random.integers(0, 3, rank)
+    reach[0] = max(1, reach[0])
+    shape = (54, 52, 50)[:rank]
+    size = tuple(int(n - r) for n, r in zip(shape, reach, strict=True))
+
+    def build(g: Any, v: Any) -> Any:
+        total = g.slice(v[0], (0,) * rank, (1,) * rank, size)
+        for factor in (-1.5, 2.0, None):
+            starts = [int(random.integers(0, r + 1)) for r in reach]
+            part = g.slice(v[0], starts, (1,) * rank, size)
+            total = g.map("add", total, part if factor is None else g.map("multiply", part, factor))
+        return [g.reduce("sum", g.map("multiply", square(g, total), total), range(rank))]
+
+    x = random.normal(size=shape)
+    graph = graph_of(build, [x])
+    expected = interpret_graph(derive_reverse(graph, [0], [0]), [x, np.array(1.0)])[1]
+    monkeypatch.setattr("kernelgraph.compiler.derive.core.cotangents.INSIDE", 1)
+    derived = derive_reverse(graph, [0], [0])
+    assert "update" not in {node.op for node in derived.nodes}
+    np.testing.assert_allclose(interpret_graph(derived, [x, np.array(1.0)])[1], expected, rtol=1e-11, atol=1e-11)
+    check_graph(graph, [x], order=1)
 
 
 def laplacian(g: Any, v: Any) -> Any:

@@ -186,3 +186,42 @@ def test_many_groups_that_read_one_array_are_joined_without_a_look_at_each_pair(
     monkeypatch.setattr(FusionCover, "merge_refusal", lambda *given: looked.append(given) or refusal(*given))
     assert len(groups_of(lambda b, x: [b.map("multiply", x, 1.5 + i) for i in range(400)], (32,))) == 50
     assert len(looked) < 1200
+
+
+def test_what_others_read_a_few_rows_of_is_not_stored_for_them():
+    def make(b, x, y):
+        made = b.map("multiply", b.map("add", x, y), 0.5)
+        few = [b.slice(made, (4 * i, 0), (1, 1), (2, 2048 - i)) for i in range(4)]
+        return [b.reduce("sum", made, (0, 1)), *(b.map("exp", f) for f in few)]
+
+    groups = groups_of(make, (2048, 2048), (2048, 2048))
+    assert [len(g.stores) for g in groups] == [1] * 5
+
+
+def test_of_a_large_array_the_part_is_stored_in_which_elements_are_looked_up():
+    def make(b, x):
+        made = b.map("add", x, 1.0)
+        part = b.slice(made, (0, 0), (1, 1), (4, 2048))
+        index = [b.index((4, 100), 0), b.map("remainder", b.index((4, 100), 1), np.int64(7))]
+        looked_up = [b.map(op, b.gather(part, index, (0, 1), (), (4, 100))) for op in ("exp", "sin")]
+        return [b.reduce("sum", made, (0, 1)), *looked_up]
+
+    for target in ("cpu", "cuda"):
+        groups = groups_of(make, (2048, 2048), target=target)
+        assert sorted(g.domain for g in groups if not g.reduced) == [(4, 100), (4, 2048)]
+
+
+@pytest.mark.parametrize(("target", "kernels"), [("cpu", 2), ("cuda", 1)])
+def test_a_stencil_of_a_stencil_stores_it_whole_or_not_at_all(target, kernels):
+    """A part of its sum would be read as often, and more beside it."""
+
+    def neighbours(b, u, n):
+        place = [(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]
+        middle, *others = (b.slice(u, p, (1, 1), (n, n)) for p in place)
+        total = b.map("multiply", middle, -4.0)
+        for other in others:
+            total = b.map("add", total, other)
+        return total
+
+    groups = groups_of(lambda b, u: neighbours(b, neighbours(b, u, 2046), 2044), (2048, 2048), target=target)
+    assert [len(g.computes) for g in groups] == ([5, 5] if kernels == 2 else [10])
