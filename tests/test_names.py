@@ -17,15 +17,6 @@ BANNED = frozenset(
 
 # file -> the banned names that it has today
 ALLOWED: dict[str, str] = {
-    "compiler/decompose/binary_search.py": "wanted",
-    "compiler/fusion/groups.py": "more",
-    "compiler/kernel/body_builder.py": "_seen asked",
-    "compiler/lowering/control_flow.py": "wanted",
-    "compiler/lowering/kernels.py": "found",
-    "compiler/reroll/induction.py": "seen",
-    "compiler/reroll/reroll.py": "found",
-    "compiler/reroll/rewrite.py": "wanted",
-    "compiler/targets/cuda/algorithms/scatter.py": "more",
     "dsl/core/object_state.py": "seen",
     "dsl/core/pytree.py": "_told",
     "dsl/environment/environment.py": "found",
@@ -40,19 +31,6 @@ ALLOWED: dict[str, str] = {
     "dsl/trace/aliasing.py": "_seen",
     "dsl/trace/memory_layout.py": "found",
     "dsl/trace/tracer.py": "_seen",
-    "runtime/core/disk_cache.py": "found",
-    "runtime/core/frozen.py": "its",
-    "runtime/devices/cuda/compile/compile.py": "more",
-    "runtime/devices/cuda/compile/numba_front_end.py": "_found",
-    "runtime/devices/cuda/driver/native_calls.py": "found",
-    "runtime/devices/cuda/graphs/conditional_nodes.py": "looks",
-    "runtime/devices/fake.py": "_asked",
-    "runtime/engine/direct_call.py": "found",
-    "runtime/engine/run.py": "found",
-    "runtime/schedule/memory_orders.py": "wanted",
-    "runtime/schedule/schedule.py": "found",
-    "runtime/tune/tuner.py": "_wanted",
-    "runtime/verify/plan.py": "wanted",
 }
 
 

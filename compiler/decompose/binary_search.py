@@ -20,19 +20,19 @@ def element_loader_of_search(builder: GraphBuilder, a: Value, shape: Sequence[in
     return lambda place: builder.gather(a, [place], [0], [], tuple(shape), checked=False)
 
 
-def decompose_binary_search(builder: GraphBuilder, at: At, n: int, wanted: Value, side: str) -> Value:
-    """np.searchsorted in n > 0 values `at` their places, of the dtype of what is wanted: by halving, the steps of all
+def decompose_binary_search(builder: GraphBuilder, at: At, n: int, sought: Value, side: str) -> Value:
+    """np.searchsorted in n > 0 values `at` their places, of the dtype of what is sought: by halving, the steps of all
     side by side.
 
     A step of 2**k goes on where the value before it is still too small (Shar's uniform search; Knuth, volume 3, 1973).
     """
-    found = builder.broadcast(builder.const(0, INT64), wanted.shape)
+    found = builder.broadcast(builder.const(0, INT64), sought.shape)
     step = 1 << (n.bit_length() - 1)
     while step:
         spot = builder.map("add", found, np.int64(step - 1))
         inside = builder.map("less", spot, np.int64(n))
         value = at(builder.map("minimum", spot, np.int64(n - 1)))
-        before = _sorts_before_in_search(builder, value, wanted, side)
+        before = _sorts_before_in_search(builder, value, sought, side)
         further = builder.map("add", found, np.int64(step))
         found = builder.map("where", builder.map("logical_and", inside, before), further, found)
         step >>= 1

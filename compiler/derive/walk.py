@@ -201,7 +201,7 @@ def _cotangents_by_rule(rule: Rule, call: DifferentiatedCall, cts: dict[int, Val
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
         found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced)
-        if rule.bent and _depends(call.builder, found, {v.number for v in stand_ins.values()}):
+        if rule.bent and _depends_on_walked_nodes(call.builder, found, {v.number for v in stand_ins.values()}):
             raise GraphError(rule.bent, ValueError, call.builder.where())
         return _cotangents_by_argument(places, found, call)
     assert isinstance(rule, Written)
@@ -211,7 +211,7 @@ def _cotangents_by_rule(rule: Rule, call: DifferentiatedCall, cts: dict[int, Val
     return _cotangents_by_argument(places, found, call)
 
 
-def _depends(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
+def _depends_on_walked_nodes(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
     """Whether any of the values is computed of these nodes."""
     todo, seen = [v.number for v in values if v is not None], set[int]()
     while todo:

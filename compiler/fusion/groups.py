@@ -192,12 +192,12 @@ class FusionCover:
             self.before[after].append(group)
         self._extend_order([group], self.below[after])
 
-    def _extend_order(self, groups: list[int], more: int) -> None:
-        """`more`, bits, comes after these groups and after all that they come after."""
+    def _extend_order(self, groups: list[int], later: int) -> None:
+        """`later`, bits, comes after these groups and after all that they come after."""
         while groups:
             number = self.find(groups.pop())
-            if more & ~self.below[number]:  # else all that comes before the group knows it too
-                self.below[number] |= more
+            if later & ~self.below[number]:  # else all that comes before the group knows it too
+                self.below[number] |= later
                 groups += self.before[number]
 
     def find(self, group: int) -> int:

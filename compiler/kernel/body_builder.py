@@ -207,9 +207,9 @@ class KernelBody:
         self._instrs: list[Instr] = []
         self._phases: list[tuple[str, int, tuple[Reduction, ...]]] = []  # kind, end, reductions
         self._kind: str | None = None
-        self._seen: dict[Instr, int] = {}  # of POINT phases
+        self._point_numbers: dict[Instr, int] = {}  # of POINT phases
         self._local: dict[Instr, int] = {}  # of the LOOP phase now open
-        self.asked: set[Instr] = set()  # literals whose value a formula depends on
+        self.fixed_literals: set[Instr] = set()  # literals whose value a formula depends on
 
     # Phases
 
@@ -262,7 +262,7 @@ class KernelBody:
     # The one door
 
     def _number_instruction(self, instr: Instr) -> int:
-        known = self._seen
+        known = self._point_numbers
         if self._kind != POINT:
             if self._kind is None:
                 raise ValueError("no phase is open")
@@ -309,7 +309,7 @@ class KernelBody:
         if len(value.numbers) != 1 or instr.op not in ("const", "literal"):
             return None
         if instr.op == "literal":
-            self.asked.add(instr)
+            self.fixed_literals.add(instr)
         return np.frombuffer(instr.attr, instr.dtype)[0]
 
     def literal(self, value: Any, dtype: DType) -> KernelValue:
@@ -347,7 +347,7 @@ class KernelBody:
             raise ValueError("no phase is open")
         for part, number in enumerate(value.numbers):
             self._instrs.append(Instr("store", real_dtype(value.dtype), (number,), (operand, part)))
-        for seen in (self._seen, self._local):
+        for seen in (self._point_numbers, self._local):
             for instr in [i for i in seen if i.op in ("load", "gather") and i.attr[0] == operand]:
                 del seen[instr]
 
@@ -443,16 +443,16 @@ def is_fixed_kernel_constant(value: Any, dtype: DType) -> bool:
 
 
 def lift_kernel_constants(
-    phases: Sequence[Phase], asked: Set[Instr], first: int
+    phases: Sequence[Phase], fixed: Set[Instr], first: int
 ) -> tuple[tuple[Phase, ...], list[Instr]]:
-    """The phases with `scalar first`, `scalar first + 1`, ... in place of the literals that are not in `asked`, and
+    """The phases with `scalar first`, `scalar first + 1`, ... in place of the literals that are not in `fixed`, and
     those literals in that order; the others become constants."""
     numbers: dict[Instr, int] = {}
 
     def numbered_scalar(instr: Instr) -> Instr:
         if instr.op != "literal":
             return instr
-        if instr in asked:
+        if instr in fixed:
             return replace(instr, op="const")
         return replace(instr, op="scalar", attr=numbers.setdefault(instr, first + len(numbers)))
 

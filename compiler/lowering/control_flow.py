@@ -48,7 +48,7 @@ class _ControlFlowLowering:
         self.graph, self.places, self.buffers, self.plan, self.line = graph, places, buffers, plan, line
         self.node = graph.nodes[parts[0]]
         self.control = self.node.attr("control")
-        self.wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}
+        self.result_places = {graph.nodes[n].attr("part"): places[n] for n in parts}
         self.memory = memory_argument_count(self.node)
         self.reads: list[Region] = []
         self.writes: list[Region] = []
@@ -134,9 +134,9 @@ class _ControlFlowLowering:
     def _result_region(self, part: int) -> Pointer:
         """Where a result goes: its place, or a temporary where nobody wants it."""
         type = self.control.types[part]
-        if part not in self.wanted:
+        if part not in self.result_places:
             return self._new_temporary(type.nbytes)
-        place = self.wanted[part]
+        place = self.result_places[part]
         dense = contiguous_strides(type.shape, type.dtype.itemsize)
         assert all(s == d for s, d, n in zip(place.strides, dense, type.shape, strict=True) if n != 1)
         if type.size:
@@ -145,7 +145,7 @@ class _ControlFlowLowering:
         return Pointer(place.buffer, place.offset)
 
     def _is_result_aligned(self, part: int) -> bool:
-        place = self.wanted.get(part)
+        place = self.result_places.get(part)
         return place is None or (place.aligned and place.offset % ALIGNMENT == 0)
 
     def _new_temporary(self, nbytes: int) -> Pointer:

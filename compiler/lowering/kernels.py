@@ -321,17 +321,17 @@ class LoopNestLowering:
             flat = index
         return [value, self.body.const(0, INT64) if flat is None else flat]
 
-    def _add_reduction(self, number: int, values: list[KernelValue], phase: int, found: list[Reduction]) -> None:
+    def _add_reduction(self, number: int, values: list[KernelValue], phase: int, reductions: list[Reduction]) -> None:
         combine = self.graph.nodes[number].op
         if COMBINERS[combine].carries_index:
             numbers = tuple(v.numbers[0] for v in values)
-            self.finished[number] = [(phase, len(found))]
-            found.append(Reduction(combine, values[0].dtype, numbers))
+            self.finished[number] = [(phase, len(reductions))]
+            reductions.append(Reduction(combine, values[0].dtype, numbers))
             return
         self.finished[number] = []
         for value in values:
-            self.finished[number].append((phase, len(found)))
-            found.append(Reduction(combine, value.dtype, value.numbers))
+            self.finished[number].append((phase, len(reductions)))
+            reductions.append(Reduction(combine, value.dtype, value.numbers))
         self.flops += 2.0 * math.prod(self.domain.sizes[a] for a in (*self.domain.parallel, *self.domain.reduced))
 
     def _loop_results(self, number: int) -> list[KernelValue]:
@@ -350,8 +350,8 @@ class LoopNestLowering:
     # the finished form
 
     def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
-        phases, literals = lift_kernel_constants(self.body.finish(), self.body.asked, len(self.scalars))
-        self.b.depends_on_constants |= bool(self.body.asked)
+        phases, literals = lift_kernel_constants(self.body.finish(), self.body.fixed_literals, len(self.scalars))
+        self.b.depends_on_constants |= bool(self.body.fixed_literals)
         self.scalars += [literal.dtype for literal in literals]
         self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
         parallel = self._collapse_axes(self.domain.parallel)

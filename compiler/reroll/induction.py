@@ -193,15 +193,15 @@ class RepeatedRegion:
         return found
 
     def _deliver_used_outside(
-        self, slot: int, seen: dict[int, None], args: list[list[Any]], finals: dict[tuple[int, int], Carried]
+        self, slot: int, iterations: dict[int, None], args: list[list[Any]], finals: dict[tuple[int, int], Carried]
     ) -> None:
         """Values that are used after the loop are carried to its end, or stacked."""
         if slot in self.moving:
-            if set(seen) != {self.iterations - 1} or not self._is_update_of_own_version(slot, args):
+            if set(iterations) != {self.iterations - 1} or not self._is_update_of_own_version(slot, args):
                 raise NotALoop
             self.stacked.update(dict.fromkeys(args[at][1] for at in self._slots_alike_in_joined_iterations(slot)))
             return
-        late = [self.iterations - t for t in seen]
+        late = [self.iterations - t for t in iterations]
         if max(late) > LATEST:
             self.stacked.setdefault(slot)
             return

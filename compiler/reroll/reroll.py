@@ -52,8 +52,8 @@ def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu") -
         more := _reroll_longest_loop(found.graph, target_name)
         or _reroll_longest_loop(_forward_values_of_unrolled_updates(found.graph), target_name)
     ) is not None:
-        if more.wanted:
-            return Rerolled(graph, [], more.wanted)
+        if more.needed_numbers:
+            return Rerolled(graph, [], more.needed_numbers)
         if more.body is None:
             return replace(found, why=(*found.why, *more.why))
         found = Rerolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
@@ -112,9 +112,9 @@ def _try_stretch_as_loop(
     return None
 
 
-def _is_rerolled_graph_shorter(found: Rerolled, graph: Graph, replaced: int) -> bool:
+def _is_rerolled_graph_shorter(rerolled: Rerolled, graph: Graph, replaced: int) -> bool:
     """Or what the loop stacks is taken apart again."""
-    return len(found.graph.nodes) < len(graph.nodes) - replaced // 2
+    return len(rerolled.graph.nodes) < len(graph.nodes) - replaced // 2
 
 
 def _is_loop_slower(whole: Graph, looped: Graph, target: str) -> bool:
@@ -144,10 +144,10 @@ def _join_rerolled_iterations(
     return best
 
 
-def _predicted_iteration_cost(found: Rerolled, count: int, target: str) -> float:
+def _predicted_iteration_cost(rerolled: Rerolled, count: int, target: str) -> float:
     """Microseconds of an iteration, as predicted, of a body that does so many."""
-    assert found.body is not None
-    return (predict_rerolled_microseconds(found.body, target) + ITERATION_US) / count
+    assert rerolled.body is not None
+    return (predict_rerolled_microseconds(rerolled.body, target) + ITERATION_US) / count
 
 
 def _forward_values_of_unrolled_updates(graph: Graph) -> Graph:

@@ -31,7 +31,9 @@ class Rerolled:
 
     graph: Graph
     arrays: list[Array]
-    wanted: frozenset[int] = frozenset()  # numbers of the call (by their place) that keep a long loop from being one
+    needed_numbers: frozenset[int] = (
+        frozenset()
+    )  # numbers of the call (by their place) that keep a long loop from being one
     body: Graph | None = None  # of the loop; None where none was made
     why: tuple[str, ...] = ()  # remarks for `explain`
 

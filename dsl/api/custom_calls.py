@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compiler.core.types import HALVES, ArrayType
 from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_user_callback
-from ...runtime.program.user_function import FunctionSource
+from ...runtime.program.user_function import UserFunctionSource
 from ..core.errors import ArgumentsError
 from ..core.spec import Spec, checked_dtype
 from ..environment.environment import TracedGlobals
@@ -201,7 +201,7 @@ def _eager_custom_call(callback: Callback, inputs: Sequence[Any], outputs: Seque
     return found[0] if single else found
 
 
-def _custom_kernel_source(fn: Any, name: str) -> tuple[FunctionSource | str, str]:
+def _custom_kernel_source(fn: Any, name: str) -> tuple[UserFunctionSource | str, str]:
     """The kernel as plain data, and its name."""
     if isinstance(fn, str):
         if not name or f"{name}(" not in fn.replace(" (", "("):

@@ -19,9 +19,9 @@ from ...runtime.codegen.numba_errors import ScalarFunctionError
 from ...runtime.codegen.numba_functions import infer_user_function_dtypes
 from ...runtime.core.settings import settings
 from ...runtime.program.user_function import (
-    FunctionSource,
     ImportableName,
     UserFunction,
+    UserFunctionSource,
     nested_code_objects,
     user_function_over_arrays,
 )
@@ -222,7 +222,7 @@ def _dtype_or_python_type(x: Any) -> Any:
 
 def source_of_user_function(
     function: FunctionType, trace: Trace | None = None, above: tuple[CodeType, ...] = (), kernel: bool = False
-) -> FunctionSource:
+) -> UserFunctionSource:
     """The function as plain data. What it captured is read now, and guarded by the trace in progress.
 
     kernel: it is one of numba.cuda's, and may use what that offers."""
@@ -237,7 +237,7 @@ def source_of_user_function(
             trace.world.read_guarded(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
         captured[name] = _captured_as_plain_data(value, name, code, trace, (*above, code), kernel)
-    return FunctionSource.from_code(code, captured, tuple(function.__defaults__ or ()))
+    return UserFunctionSource.from_code(code, captured, tuple(function.__defaults__ or ()))
 
 
 def _names_captured_by_function(function: FunctionType) -> Iterator[tuple[str, Any, str]]:

@@ -143,8 +143,8 @@ def trace_region(
     (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
     rolled = reroll_graph(cut.body, trace.target_name)
-    if rolled.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
-        raise trace.need_values(leaf for i in rolled.wanted for leaf in trace.number_sources[cut.numbers[i]][0])
+    if rolled.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
+        raise trace.need_values(leaf for i in rolled.needed_numbers for leaf in trace.number_sources[cut.numbers[i]][0])
     outer = (*map(at, cut.inputs), *map(trace.capture_constant, rolled.arrays))
     numbers = tuple(map(at, cut.numbers))
     return DifferentiatedRegion(rolled.graph, tuple(values), outer, numbers, tuple(trees), tree, tuple(leaves))

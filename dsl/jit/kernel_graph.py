@@ -91,8 +91,8 @@ SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
 class KernelGraph(PicklableFunction, Generic[P, R]):
-    """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain_plan` take the
-    same arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
+    """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the same
+    arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
 
     >>> f = kg.kernel_graph(lambda x: np.exp(x).sum())
     >>> len(f.graph(kg.spec((9,), "f4")).nodes), len(f.program(kg.spec((9,), "f4")).tasks)

@@ -358,8 +358,8 @@ def _traced_function_of(
         graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
     few = len(graph.nodes) < LEAST_NODES
     made = Rerolled(graph, []) if few else reroll_graph(graph, trace.target_name)
-    if made.wanted:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
-        nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.wanted]
+    if made.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
+        nodes = [trace.scalar_node(whole.scalars[i][0]) for i in made.needed_numbers]
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_type_and_size_checks_of_scalars(whole)]

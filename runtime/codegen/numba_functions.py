@@ -20,8 +20,8 @@ from ..codegen import elf_loader
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import replace
 from ..program.user_function import (
-    FunctionSource,
     UserFunction,
+    UserFunctionSource,
     float_constant_dtype_of_user_function,
     rebuild_python_function,
 )
@@ -31,10 +31,10 @@ from .numba_errors import ScalarFunctionError, explain_numba_error, missing_c_sy
 FORMAT = 2
 _CACHE = DiskCache("scalar")
 _lock = threading.Lock()
-_known: dict[tuple[str, FunctionSource, tuple[str, ...]], tuple[UserFunction, str]] = {}  # IR says the name
+_known: dict[tuple[str, UserFunctionSource, tuple[str, ...]], tuple[UserFunction, str]] = {}  # IR says the name
 
 
-def infer_user_function_dtypes(source: FunctionSource, arguments: tuple[str, ...]) -> UserFunction:
+def infer_user_function_dtypes(source: UserFunctionSource, arguments: tuple[str, ...]) -> UserFunction:
     """The function for arguments of these dtypes, with its results' dtypes as numba infers them. Raises ScalarError."""
     return _cached_user_function(source, arguments)[0]
 
@@ -56,13 +56,13 @@ def _numba_version() -> str:
     return version("numba")
 
 
-def _user_function_cache_key(source: FunctionSource, arguments: tuple[str, ...]) -> str:
+def _user_function_cache_key(source: UserFunctionSource, arguments: tuple[str, ...]) -> str:
     return llvm_jit.llvm_cache_key(
         sha256_digest("scalar", FORMAT, source.name, source.digest, arguments, _numba_version())
     )
 
 
-def _cached_user_function(source: FunctionSource, arguments: tuple[str, ...]) -> tuple[UserFunction, str]:
+def _cached_user_function(source: UserFunctionSource, arguments: tuple[str, ...]) -> tuple[UserFunction, str]:
     found = _known.get((source.name, source, arguments))
     if found is None:
         import json

@@ -133,10 +133,10 @@ class DiskCache:
             os.close(inner)
 
 
-def require_cache_file_is_ours(found: os.stat_result, kind: Any) -> None:
-    if not kind(found.st_mode):
+def require_cache_file_is_ours(status: os.stat_result, kind: Any) -> None:
+    if not kind(status.st_mode):
         raise OSError("not a plain entry")
-    if _HAS_DIR_FD and (found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+    if _HAS_DIR_FD and (status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise OSError("not ours alone")
 
 
@@ -196,7 +196,7 @@ def _evict_oldest_cache_entries(folder: int | str, limit: int) -> None:
     total = sum(status.st_size for status, _ in entries)
     if total <= limit:
         return
-    for status, name in sorted(entries, key=lambda found: found[0].st_mtime):
+    for status, name in sorted(entries, key=lambda entry: entry[0].st_mtime):
         remove_cache_file(folder, name)
         total -= status.st_size
         if total <= limit * 3 // 4:

@@ -43,12 +43,12 @@ def _make_fast_dataclass(cls: Any = None, *, frozen: bool = False, slots: bool =
         kept = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__", *fields)}
         kept |= {"__slots__": tuple(fields), "__qualname__": cls.__qualname__}
         cls = type(cls)(cls.__name__, cls.__bases__, kept)
-    compared = _dataclass_values_getter(name for name, its in fields.items() if its.compare)
+    compared = _dataclass_values_getter(name for name, entry in fields.items() if entry.compare)
     made: dict[str, Any] = {
         "__dataclass_fields__": _LazyFieldTable(types, fields),
-        "__match_args__": tuple(name for name, its in fields.items() if its.init),
+        "__match_args__": tuple(name for name, entry in fields.items() if entry.init),
         "__init__": _lazily_compiled_dataclass_init(cls, fields, frozen, slots),
-        "__repr__": _make_dataclass_repr([name for name, its in fields.items() if its.repr]),
+        "__repr__": _make_dataclass_repr([name for name, entry in fields.items() if entry.repr]),
         "__eq__": _make_dataclass_eq(compared),
         "__hash__": (lambda self: hash(compared(self))) if frozen else None,
     }
@@ -89,14 +89,14 @@ def _lazily_compiled_dataclass_init(
 def _compile_dataclass_init(cls: Any, fields: dict[str, _Field], frozen: bool, slots: bool) -> Callable[..., None]:
     parameters, lines = ["self"], []
     scope: dict[str, Any] = {"_missing": _MISSING, "_set": object.__setattr__}
-    for name, its in fields.items():
-        value, default = name, its.default
-        if its.default_factory is not _MISSING:
-            scope[f"_make_{name}"], default = its.default_factory, _MISSING
+    for name, entry in fields.items():
+        value, default = name, entry.default
+        if entry.default_factory is not _MISSING:
+            scope[f"_make_{name}"], default = entry.default_factory, _MISSING
             value = f"_make_{name}() if {name} is _missing else {name}"
         optional = default is not _MISSING or value != name
         scope[f"_default_{name}"] = default
-        if its.init:
+        if entry.init:
             parameters.append(f"{name}=_default_{name}" if optional else name)
         elif optional:
             lines.append(f"{name} = _default_{name}")
@@ -167,12 +167,14 @@ class _LazyFieldTable:
     def __get__(self, _: Any, cls: Any) -> Any:
         import dataclasses
 
-        listed = [(name, self.types[name], self._standard_field(dataclasses, its)) for name, its in self.fields.items()]
+        listed = [
+            (name, self.types[name], self._standard_field(dataclasses, entry)) for name, entry in self.fields.items()
+        ]
         cls.__dataclass_fields__ = vars(dataclasses.make_dataclass(cls.__name__, listed))["__dataclass_fields__"]
         return cls.__dataclass_fields__
 
-    def _standard_field(self, dataclasses: Any, its: _Field) -> Any:
-        given = {name: getattr(its, name) for name in _Field.__slots__}
+    def _standard_field(self, dataclasses: Any, entry: _Field) -> Any:
+        given = {name: getattr(entry, name) for name in _Field.__slots__}
         return dataclasses.field(**{name: value for name, value in given.items() if value is not _MISSING})
 
 

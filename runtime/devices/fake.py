@@ -126,7 +126,7 @@ class FakeDevice(Device):
     loaded: set[Kernel] = field(default_factory=set)
     events: list[FakeEvent] = field(default_factory=list)
     _faults: dict[str, dict[int, BaseException]] = field(default_factory=dict)
-    _asked: dict[str, int] = field(default_factory=dict)
+    _call_counts: dict[str, int] = field(default_factory=dict)
     _next: int = FIRST_ADDRESS
     _numbers: Iterator[int] = field(default_factory=count)
 
@@ -140,12 +140,12 @@ class FakeDevice(Device):
         if what not in ERRORS:
             raise ValueError(f"fail({what!r}): write one of {', '.join(ERRORS)}")
         fault = error if error is not None else ERRORS[what](f"fake {what} failed, as it was told to")
-        self._faults.setdefault(what, {})[self._asked.get(what, 0) + number] = fault
+        self._faults.setdefault(what, {})[self._call_counts.get(what, 0) + number] = fault
 
     def count_call(self, what: str) -> BaseException | None:
         """Count one call of `what`; the error that it was told to fail with, if any."""
-        number = self._asked.get(what, 0)
-        self._asked[what] = number + 1
+        number = self._call_counts.get(what, 0)
+        self._call_counts[what] = number + 1
         found = self._faults.get(what, {}).pop(number, None)
         if isinstance(found, DeviceLost):
             self.lost = found

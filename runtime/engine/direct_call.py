@@ -286,13 +286,13 @@ def _numpy_array_layout_as_expected(array: np.ndarray[Any, Any]) -> bool:
     return same and shape == array.shape and strides == array.strides
 
 
-def _direct_call_tells_samples_apart(found: EngineFunctions, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
+def _direct_call_tells_samples_apart(native: EngineFunctions, samples: Sequence[np.ndarray[Any, Any]]) -> bool:
     """Whether functions of a plan that does nothing know their samples from each other."""
     plan = (ctypes.c_uint64 * 8)()
     layout = PlanLayout(ctypes.addressof(plan), (), 0, (), (), {}, {}, (), False, 0, (), {}, (), (plan,))
     for sample in samples:
         try:
-            function = _build_direct_call_function(found, layout, [DirectArgument(0, sample)], None)
+            function = _build_direct_call_function(native, layout, [DirectArgument(0, sample)], None)
         except (AttributeError, ctypes.ArgumentError):
             return False
         answers = [function(s) for s in samples] + [function(None), function(), function(sample, sample)]
@@ -302,7 +302,7 @@ def _direct_call_tells_samples_apart(found: EngineFunctions, samples: Sequence[n
 
 
 def _build_direct_call_function(
-    found: EngineFunctions,
+    native: EngineFunctions,
     layout: PlanLayout,
     taken: Sequence[DirectArgument],
     keep: Any,
@@ -322,7 +322,7 @@ def _build_direct_call_function(
     rows = [word for t in taken for word in _direct_call_argument_row(t, place.get(t.buffer, spare))]
     rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0] if scalars else []
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
-    return make_builtin_from_machine_code(found.direct, head + rows, held)
+    return make_builtin_from_machine_code(native.direct, head + rows, held)
 
 
 def _direct_call_argument_row(taken: DirectArgument, place: int) -> list[int]:

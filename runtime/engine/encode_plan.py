@@ -280,8 +280,8 @@ def _buffers_gated_by_task(plan: Plan) -> dict[int, list[int]]:
 
 
 def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
-    """What owns the lists of `error_sources_of_plan`; the address of each task's, after its own place; that of each
-    completion event's, for all its outputs."""
+    """What owns the lists of `error_sources_of_plan`; the address of each task's, after its own place; that of
+    each completion event's, for all its outputs."""
     found, first = error_sources_of_plan(plan), len(plan.program.buffers)
     words: list[int] = []
     tasks: list[int] = []

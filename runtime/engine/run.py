@@ -209,11 +209,11 @@ class NativeRun:
             self._require_live_process()
             self._react_to_native_wait(found, at, needs)
 
-    def _react_to_native_wait(self, found: int, run: int, needs: int) -> None:
+    def _react_to_native_wait(self, outcome: int, run: int, needs: int) -> None:
         """To what a native wait has answered."""
-        if found == PYTHON_STEP:
+        if outcome == PYTHON_STEP:
             self.engine.do_python_step(run, needs)
-        elif found == BROKEN_OFF:
+        elif outcome == BROKEN_OFF:
             raise_error_of_signal_handler()
 
     def _require_live_process(self) -> None:

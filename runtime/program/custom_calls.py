@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.frozen import dataclass
-from .user_function import FunctionSource
+from .user_function import UserFunctionSource
 
 View = np.ndarray[Any, Any]
 Sizes = tuple[int, int, int]
@@ -46,7 +46,7 @@ class CustomKernel:
     """
 
     name: str
-    code: FunctionSource | str
+    code: UserFunctionSource | str
     grid: Sizes
     block: Sizes
     numbers: tuple[tuple[bytes, str], ...] = ()

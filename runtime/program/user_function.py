@@ -36,10 +36,10 @@ class ImportableName:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSource:
+class UserFunctionSource:
     """A function's code (marshalled) and what its global names and cells stand for: numbers, tuples of numbers,
-    `ImportableName` things and the `FunctionSource` of other functions. Equal digests mean equal functions, wherever
-    they are written."""
+    `ImportableName` things and the `UserFunctionSource` of other functions. Equal digests mean equal functions,
+    wherever they are written."""
 
     name: str
     code: bytes = field(compare=False, repr=False)
@@ -53,7 +53,7 @@ class FunctionSource:
         return str(marshal.loads(self.code).co_filename)
 
     @classmethod
-    def from_code(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> FunctionSource:
+    def from_code(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> UserFunctionSource:
         items = tuple(sorted(captured.items()))
         shown = [(name, _format_captured_value(value)) for name, value in items]
         known = sha256_digest(
@@ -70,7 +70,7 @@ class UserFunction:
     arguments, results: names of dtypes; bool, integers, floats and complex numbers of 32 and 64 bits a real.
     """
 
-    source: FunctionSource
+    source: UserFunctionSource
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     several: bool = False
@@ -116,12 +116,12 @@ def differentiate_user_function(function: UserFunction, places: tuple[int, ...])
     ]
     (code,) = (c for c in compile("\n".join(lines), function.source.file, "exec").co_consts if isinstance(c, CodeType))
     captured: dict[str, Any] = {name: ImportableName(DUAL_NUMBERS, name) for name in ("lift", "partial")}
-    source = FunctionSource.from_code(code, {**captured, "function": function.source})
+    source = UserFunctionSource.from_code(code, {**captured, "function": function.source})
     return UserFunction(source, function.arguments, tuple(d.name for _, d in kinds for _ in range(n)), True)
 
 
 @cache
-def _derivative_order_of_source(source: FunctionSource) -> int:
+def _derivative_order_of_source(source: UserFunctionSource) -> int:
     captured = dict(source.captured)
     lifts = captured.get("lift") == ImportableName(DUAL_NUMBERS, "lift")
     return 1 + _derivative_order_of_source(captured["function"]) if lifts else 0
@@ -134,7 +134,9 @@ def float_constant_dtype_of_user_function(arguments: tuple[str, ...]) -> type[np
     return np.float32 if narrow else np.float64
 
 
-def rebuild_python_function(source: FunctionSource, real: type, make: Make = lambda function: function) -> FunctionType:
+def rebuild_python_function(
+    source: UserFunctionSource, real: type, make: Make = lambda function: function
+) -> FunctionType:
     """The function, with its float constants of type `real`, float32 or float64. These are its own and captured ones.
 
     make: what is to be done with the functions that it calls, such as to compile them."""
@@ -146,7 +148,7 @@ def rebuild_python_function(source: FunctionSource, real: type, make: Make = lam
 
 
 def _rebuild_captured_value(value: Any, real: type, make: Make) -> Any:
-    if isinstance(value, FunctionSource):
+    if isinstance(value, UserFunctionSource):
         return make(rebuild_python_function(value, real, make))
     return value.import_object() if isinstance(value, ImportableName) else _narrow_float_constant(value, real)
 
@@ -168,10 +170,10 @@ def _narrow_float_constant(value: Any, real: type) -> Any:
 
 
 @cache
-def _user_source_has_loops(source: FunctionSource) -> bool:
+def _user_source_has_loops(source: UserFunctionSource) -> bool:
     jumps = (dis.opname[op] for code in nested_code_objects(marshal.loads(source.code)) for op in code.co_code[::2])
     return any("BACKWARD" in name for name in jumps) or any(
-        _user_source_has_loops(value) for _, value in source.captured if isinstance(value, FunctionSource)
+        _user_source_has_loops(value) for _, value in source.captured if isinstance(value, UserFunctionSource)
     )
 
 
@@ -228,7 +230,8 @@ def _identity_of_code_object(code: CodeType) -> list[Any]:
     """What a code object means, without where it stands."""
     return [
         code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_names, code.co_varnames,
-        code.co_freevars, code.co_cellvars, code.co_exceptiontable, [_format_captured_value(c) for c in code.co_consts],
+        code.co_freevars, code.co_cellvars, code.co_exceptiontable,
+        [_format_captured_value(c) for c in code.co_consts],
     ]  # fmt: skip
 
 
@@ -237,4 +240,4 @@ def _format_captured_value(value: Any) -> Any:
         return _identity_of_code_object(value)
     if isinstance(value, tuple):
         return [_format_captured_value(v) for v in value]
-    return value.digest if isinstance(value, FunctionSource) else (type(value).__name__, repr(value))
+    return value.digest if isinstance(value, UserFunctionSource) else (type(value).__name__, repr(value))

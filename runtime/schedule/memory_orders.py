@@ -176,9 +176,9 @@ def _drop_implied_memory_orders(
     return tuple(e for e in added if not any(above[w] >> e.before & 1 for w in full[e.after]))
 
 
-def _nearest_topological_task_order(preds: Preds, wanted: Sequence[int]) -> tuple[int, ...]:
-    """An order that keeps `preds`, as near to the wanted one as that allows."""
-    place = {v: i for i, v in enumerate(wanted)}
+def _nearest_topological_task_order(preds: Preds, preferred: Sequence[int]) -> tuple[int, ...]:
+    """An order that keeps `preds`, as near to the preferred one as that allows."""
+    place = {v: i for i, v in enumerate(preferred)}
     followers: list[list[int]] = [[] for _ in preds]
     for v, sources in enumerate(preds):
         for p in sources:

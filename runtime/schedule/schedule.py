@@ -170,7 +170,7 @@ def check_streams_option(streams: Any) -> str | int:
 
 
 def _schedule_option_of_fewest_bytes(
-    program: Program, temps: Temporaries, work: SchedulingProblem, found: AssignmentOptions
+    program: Program, temps: Temporaries, work: SchedulingProblem, assignments: AssignmentOptions
 ) -> tuple[AssignmentOptions, _PlacedAssignment]:
     """The fastest of those that need the fewest bytes, once orders are added to the most promising options.
 
@@ -187,20 +187,22 @@ def _schedule_option_of_fewest_bytes(
             ordered, preds, place_temporaries_in_arena(program, temps, ordered.waits.before), added
         )
 
-    promising = {id(each): each for each in (found.all[0], found.best, min(found.all, key=option_arena_bytes))}
+    promising = {
+        id(each): each for each in (assignments.all[0], assignments.best, min(assignments.all, key=option_arena_bytes))
+    }
     tried = [option_with_less_memory(each) for each in promising.values()]
     least = min(placed.placement.arena for placed in tried)
     near = [placed for placed in tried if placed.placement.arena <= least * NEAR_SMALLEST]
     best = min(near, key=lambda placed: (placed.option.summary.predicted, placed.placement.arena))
     every = tuple(placed.option for placed in tried)
-    reason = found.reason if len(tried) == 1 else f"the fastest of those near the smallest arena, {least} bytes"
-    return replace(found, all=every, best=best.option, reason=reason), best
+    reason = assignments.reason if len(tried) == 1 else f"the fastest of those near the smallest arena, {least} bytes"
+    return replace(assignments, all=every, best=best.option, reason=reason), best
 
 
 def _build_scheduled_plan(
     program: Program,
     work: SchedulingProblem,
-    found: AssignmentOptions,
+    assignments: AssignmentOptions,
     placed: _PlacedAssignment,
     memory: str,
     join_points: bool,
@@ -230,7 +232,7 @@ def _build_scheduled_plan(
     )
     ends = plan_boundary(plan)
     report = Report(
-        width=found.width,
+        width=assignments.width,
         streams=nodes.streams,
         inner=SyncCount(len(inner.recorded_nodes), inner.waits),
         entry=SyncCount(1, len(ends.roots)) if ends.roots else SyncCount(),
@@ -238,9 +240,9 @@ def _build_scheduled_plan(
         completion=SyncCount(events - len(inner.recorded_nodes), full.waits - inner.waits),
         crossing=sum(stream[p] != stream[v] for v, sources in enumerate(placed.preds) for p in sources),
         critical_path=max(rank, default=0.0),
-        candidates=tuple(each.summary for each in found.all),
+        candidates=tuple(each.summary for each in assignments.all),
         chosen=assignment.name,
-        reason=found.reason,
+        reason=assignments.reason,
         memory=memory,
         arena=placed.placement.arena,
         live=placed.placement.live,

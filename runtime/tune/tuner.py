@@ -45,7 +45,7 @@ class PlanTuner:
     _warmed: list[int] = field(default_factory=list)
     _lost: int = 0
     _gave_up: bool = False
-    _wanted: int = SAMPLES  # samples of each that is left
+    _samples: int = SAMPLES  # samples of each that is left
     _out: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class PlanTuner:
         """
         if self.winner is not None:
             return None
-        due = [c for c in self.live_candidates if self._issued[c] < WARM + self._wanted]
+        due = [c for c in self.live_candidates if self._issued[c] < WARM + self._samples]
         if not due:
             return None
         fewest = min(self._issued[c] for c in due)
@@ -133,12 +133,12 @@ class PlanTuner:
             self.reason = (
                 f"more than {OUT} times as fast as any other" if self.is_measured else "the only one that runs"
             )
-        elif all(len(self.times[c]) >= self._wanted for c in live):
+        elif all(len(self.times[c]) >= self._samples for c in live):
             usual = {c: lower_quartile_of_measured_times(self.times[c]) for c in live}
             fastest = min(live, key=lambda c: usual[c])
             behind = [c for c in live if usual[c] > usual[fastest] * (1 + CLOSE)]
-            if self._wanted < FINAL and len(behind) < len(live) - 1:
-                self._wanted = FINAL
+            if self._samples < FINAL and len(behind) < len(live) - 1:
+                self._samples = FINAL
                 self._out.update((c, f"more than {CLOSE:.0%} slower than {self.names[fastest]}") for c in behind)
                 return
             self.winner = next(c for c in live if usual[c] <= usual[fastest] * (1 + TIE))

@@ -123,8 +123,8 @@ def find_boundary_violations(plan: Plan, roots: Sequence[int], exits: Sequence[i
     clocks = [[0] * width for _ in range(width)]
     entry = tuple([0] * plan.streams + [1])
     steps = [plan.steps[number] for number in roots]
-    wanted = {step.task: [entry] for step in steps if isinstance(step, Launch)}
-    replay = _replay_plan_on_vector_clocks(plan, clocks, 0, wanted)
+    awaited = {step.task: [entry] for step in steps if isinstance(step, Launch)}
+    replay = _replay_plan_on_vector_clocks(plan, clocks, 0, awaited)
     ended = [replay.events[plan.completion[i]] for i in exits if plan.completion[i] in replay.events]
     found = []
     for number, (stream, position, clock) in replay.launches.items():
@@ -155,15 +155,15 @@ def find_overlapping_call_violations(
     width = max(first.streams, base + second.streams)
     clocks = [[0] * width for _ in range(width)]
     one = _replay_plan_on_vector_clocks(first, clocks)
-    wanted: dict[int, list[Clock]] = {}
+    awaited: dict[int, list[Clock]] = {}
     for buffer, event in after:
         if event not in one.events:
             continue
         for number, task in enumerate(second.tasks):
             for region in (*task.reads, *task.writes):
                 if region.buffer == buffer or (buffer is None and second.offsets[region.buffer] is not None):
-                    wanted.setdefault(number, []).append(one.events[event])
-    two = _replay_plan_on_vector_clocks(second, clocks, base, wanted)
+                    awaited.setdefault(number, []).append(one.events[event])
+    two = _replay_plan_on_vector_clocks(second, clocks, base, awaited)
     same = {buffer: (0, other) for other, buffer in shared}
     private = {} if arena else {b: (1, b) for b, offset in enumerate(second.offsets) if offset is not None}
     accesses = [
@@ -188,11 +188,11 @@ def _violations_within_control_flow(number: int, task: Task) -> Iterator[Violati
 
 
 def _replay_plan_on_vector_clocks(
-    plan: Plan, clocks: list[list[int]], base: int = 0, wanted: dict[int, list[Clock]] | None = None
+    plan: Plan, clocks: list[list[int]], base: int = 0, awaited: dict[int, list[Clock]] | None = None
 ) -> _Replay:
     """Run the steps on vector clocks, one a stream, from the state `clocks`, which it advances.
 
-    base: the clock of the plan's stream 0. wanted[task]: what the task's launch waits for besides.
+    base: the clock of the plan's stream 0. awaited[task]: what the task's launch waits for besides.
     """
     launches: dict[int, tuple[int, int, Clock]] = {}
     events: dict[int, Clock] = {}
@@ -213,7 +213,7 @@ def _replay_plan_on_vector_clocks(
                 continue
             if step.task in launches:
                 plan_structure_violation(step, "the task was launched before")
-            for other in (wanted or {}).get(step.task, ()):
+            for other in (awaited or {}).get(step.task, ()):
                 clock[:] = map(max, clock, other)
             clock[s] += 1
             launches[step.task] = (s, clock[s], tuple(clock))

@@ -178,7 +178,7 @@ class CUDAExecutable(Executable):
         capturing: list[int] | None = None,
         marks: CudaProfileMarks | None = None,
     ) -> tuple[Any, ...]:
-        """Issue every step that is not poisoned (`PlanPoisonTracker`). A stream that cannot wait for another stops."""
+        """Issue every step that is not poisoned (`PlanPoisonTracker`). A stream that cannot wait stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
         poison = PlanPoisonTracker(plan, poisoned_buffers(plan, after) if after else None)

@@ -127,10 +127,10 @@ def NAME(a0, a1, n0, n1):
 """
 
 
-def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, more: bool) -> str:
+def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, ordered: bool, in_chunks: bool) -> str:
     """a0: sorted u32 indices, those of n1 and above count for nothing, a1: where their values are (ordered; else in
     their own order), a2: values, a3: what they are combined with, a4, a5: of each chunk the index that it goes on with
-    and what it has for it (more). n0: how many indices, n1: how many places. each: indices of a thread."""
+    and what it has for it (in_chunks). n0: how many indices, n1: how many places. each: indices of a thread."""
     t, given = SHORT_NAMES[dtype], SHORT_NAMES[values]
     half = t in ("f16", "bf16")
     wide = (lambda x: f"f32_from_{t}({x})") if half else (lambda x: x)
@@ -156,7 +156,7 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
         f"    end = least(at + {each}, n0)",
         "    j = at",
         f"    before = {sorted_key_text('at - 1')} if at > 0 else n1",
-        *(["    own = n1", f"    total = {own(f'load_{given}_1x1(a2, i64(0), i32(0), i32(0))')}"] if more else []),
+        *(["    own = n1", f"    total = {own(f'load_{given}_1x1(a2, i64(0), i32(0), i32(0))')}"] if in_chunks else []),
         "    while j < end:",
         f"        k = {sorted_key_text('j')}",
         "        if k < n1 and before != k:",
@@ -174,7 +174,7 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
         f"                {combine_statement_text(op, 'r', 'v')}",
         f"            store_{t}_1x1(a3, k, i32(0), i32(0), r)",
     ]
-    if more:
+    if in_chunks:
         goes_on = [
             f"next_ = least(j + {CHUNK}, n0)",
             f"whole = {sorted_key_text(f'j + {CHUNK - 1}')} == k if j + {CHUNK} <= n0 else False",
@@ -202,7 +202,7 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
         ]
         lines += [f"        elif k < n1 and urem(j, i64({CHUNK})) == 0:", *("            " + x for x in goes_on)]
     lines += ["        else:", "            j += 1", "        before = k"]
-    if more:
+    if in_chunks:
         lines += [
             f"    if urem(at, i64({CHUNK})) == 0:",
             f"        c = udiv(at, i64({CHUNK}))",

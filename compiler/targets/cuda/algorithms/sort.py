@@ -86,8 +86,8 @@ def gpu_sort_rows(
 
 
 def _gpu_radix_sort_long_rows(
-    calls: GpuLaunchBuilder, source: BufferArray, values: BufferArray | None, places: BufferArray | None,
-    length: int, count: int, down: bool, passes: int,
+    calls: GpuLaunchBuilder, source: BufferArray, values: BufferArray | None,
+    places: BufferArray | None, length: int, count: int, down: bool, passes: int,
 ) -> None:  # fmt: skip
     key = radix_key_dtype(source.dtype)
     tile = THREADS * EACH[key.itemsize]

@@ -252,9 +252,9 @@ def _cuda_package_version(package: str) -> str:
         return "none"
 
 
-def versions_of_cuda_packages(*more: str) -> str:
+def versions_of_cuda_packages(*other_packages: str) -> str:
     """Those of the packages that code depends on, and of others."""
-    return ", ".join(f"{p} {_cuda_package_version(p)}" for p in (*_PACKAGES, *more))
+    return ", ".join(f"{p} {_cuda_package_version(p)}" for p in (*_PACKAGES, *other_packages))
 
 
 def cubin_cache_key(kernel: Kernel, cc: tuple[int, int]) -> str:

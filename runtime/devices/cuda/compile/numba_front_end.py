@@ -78,13 +78,13 @@ class _CachedNumbaOperator(types.Function):  # type: ignore[misc]
 
     def __init__(self, operator: Any) -> None:
         super().__init__(operator.templates)
-        self._found: dict[Any, Any] = {}
+        self._call_types: dict[Any, Any] = {}
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
         key = (tuple(args), tuple(kws.items()))
-        if key not in self._found:
-            self._found[key] = super().get_call_type(context, args, kws)
-        return self._found[key]
+        if key not in self._call_types:
+            self._call_types[key] = super().get_call_type(context, args, kws)
+        return self._call_types[key]
 
 
 class _SharedNumbaTypingContext(TypingContext):  # type: ignore[misc]

@@ -32,21 +32,21 @@ class NativeDriverCalls:
         self._python = [_address_of_ctypes_function(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
         self._prepare = self._code.function("prepare_graph_record", ctypes.c_int64, ctypes.c_uint64)
 
-    def function(self, found: Any, takes_long: bool) -> Callable[..., int]:
+    def function(self, ctypes_function: Any, takes_long: bool) -> Callable[..., int]:
         """A ctypes function of at most four integers (a pointer is one) that gives a result code, as a quick one.
 
         takes_long: the interpreter lock is given back during the call."""
-        words = [*self._python, _address_of_ctypes_function(found), int(takes_long)]
+        words = [*self._python, _address_of_ctypes_function(ctypes_function), int(takes_long)]
         return word_language.make_builtin_from_machine_code(
-            self._code.functions["call_driver_function"], words, (self._code, found)
+            self._code.functions["call_driver_function"], words, (self._code, ctypes_function)
         )
 
-    def make_status_function(self, found: Any) -> Callable[[int], int]:
+    def make_status_function(self, ctypes_function: Any) -> Callable[[int], int]:
         """A ctypes function of an integer and of where a 32-bit answer goes, as a quick one that gives the result code
         or, where that is 0, the answer."""
-        words = [*self._python, _address_of_ctypes_function(found)]
+        words = [*self._python, _address_of_ctypes_function(ctypes_function)]
         return word_language.make_builtin_from_machine_code(
-            self._code.functions["call_driver_status_function"], words, (self._code, found)
+            self._code.functions["call_driver_status_function"], words, (self._code, ctypes_function)
         )
 
     def launch_one_node(

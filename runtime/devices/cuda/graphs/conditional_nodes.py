@@ -60,11 +60,11 @@ class GraphLoopOrBranchBody:
         self.steps = [(plan.tasks[i], runners[i]) for i in order]
         self.wholes: list[ControlFlowGraph] = [runner.whole for task, runner in self.steps if control_flow_bodies(task)]
         self.library = any(isinstance(r, LIBRARY) for _, r in self.steps) or any(w.library for w in self.wholes)
-        self.looks = len(self.steps) <= MOST_LOOK and all(
+        self.predicated = len(self.steps) <= MOST_LOOK and all(
             _task_reads_iteration_numbers(task, runner) for task, runner in self.steps
         )
         self._device, self._numbers = device, len(plan.program.scalars)
-        self._looking: list[Any] = []
+        self._predicated_steps: list[Any] = []
         self._turned: list[tuple[int, ...]] = [()] * len(self.steps)
 
     def refusal(self) -> str | None:
@@ -87,10 +87,12 @@ class GraphLoopOrBranchBody:
         Raises CompileError."""
         if moved is not None:
             self._turned = [_argument_strides_of_iterations(task, moved) for task, _ in self.steps]
-        if self.looks:
+        if self.predicated:
             tasks = [self._plan_task_node(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
             self._device.load([task.kernel for task in tasks if task is not None])  # at once
-            self._looking = [self._device.kernel_step_of_task(task) if task is not None else None for task in tasks]
+            self._predicated_steps = [
+                self._device.kernel_step_of_task(task) if task is not None else None for task in tasks
+            ]
 
     @property
     def turned(self) -> bool:
@@ -112,7 +114,7 @@ class GraphLoopOrBranchBody:
         flags: int = 0,
     ) -> None:
         """guard: what has to hold for it to run, if that is not known. flags: the block of a loop that counts."""
-        if guard is not None and not self.looks:
+        if guard is not None and not self.predicated:
             with nodes.only(IF, guard):
                 self.add(nodes, addresses, numbers, None, flags)
             return
@@ -123,12 +125,12 @@ class GraphLoopOrBranchBody:
             elif looks is None:
                 nodes.run(runner, addresses, numbers)
             else:
-                nodes.run(self._looking[i], addresses, [*numbers, *looks.words])
+                nodes.run(self._predicated_steps[i], addresses, [*numbers, *looks.words])
 
 
 def _task_reads_iteration_numbers(task: Task, runner: Any) -> bool:
     if control_flow_bodies(task):
-        return not runner.whole.counted or all(part.looks for part in runner.whole.parts)
+        return not runner.whole.counted or all(part.predicated for part in runner.whole.parts)
     return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and kernel_has_predicated_form(task.kernel))
 
 
@@ -188,7 +190,7 @@ class ControlFlowGraph:
         else:
             for task, runner in part.steps:
                 touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
-                able = part.looks and isinstance(runner, KernelStep) and kernel_has_advancing_form(task.kernel)  # type: ignore[arg-type]
+                able = part.predicated and isinstance(runner, KernelStep) and kernel_has_advancing_form(task.kernel)  # type: ignore[arg-type]
                 if not able and (touched or any(_argument_strides_of_iterations(task, self._moved))):
                     return f"{task.name} uses the number of the turn"
         rotation = loop.rotation
@@ -268,8 +270,8 @@ class ControlFlowGraph:
         if first:
             self._add_copy_nodes(nodes, places.initial_copies(first), guard)
 
-        def add_loop_iteration(number: int, looks: bool) -> None:
-            holds = predicate_on_flags_up_to(flags, number - first) if looks else None
+        def add_loop_iteration(number: int, predicated: bool) -> None:
+            holds = predicate_on_flags_up_to(flags, number - first) if predicated else None
             part.add(
                 nodes, places.buffers_of_iteration(number, 0, first), [number - first, *places.numbers], holds, flags
             )
@@ -324,7 +326,7 @@ class ControlFlowGraph:
         lead, part = loop.rotation.lead, self.parts[0]
         period = len(loop.rotation.held) - lead
         first = lead if lead + period >= FLAGS else 0
-        if not part.looks or part.wholes:
+        if not part.predicated or part.wholes:
             return first, lead + period
         most = min(FLAGS - 1 - lead + first, ROUND // max(1, len(part.steps)))
         return first, lead + period * max(1, most // period)
