@@ -66,8 +66,8 @@ def iinfo(type: Any, /) -> IntegerLimits:
 
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:
-    """Whether a dtype is of a kind (`bool`, `signed integer`, `real floating`, `numeric`, ...) or is another dtype; a
-    tuple is any of them."""
+    """Whether a dtype is of a kind or is another dtype. Kinds are `bool`, `signed integer`, `real floating`, `numeric`
+    and so on; a tuple is any of them."""
     return builtins.bool(np.isdtype(checked_dtype(dtype), kind))
 
 

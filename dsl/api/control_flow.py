@@ -193,7 +193,9 @@ def _body_argument_structure(trace: Trace, carried: _LoopCarry, values: Sequence
 
 
 def _body_results_as_carried(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
-    """A body's results as the types that it takes. What is weak takes the type of what comes back: `_CarryPromoted`."""
+    """A body's results as the types that it takes.
+
+    What is weak takes the type of what comes back: `_CarryPromoted`."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
     if tree != carried.tree:
@@ -229,7 +231,7 @@ def _constant_for_carried_leaf(leaf: Any, value: Value) -> Value:
 
 
 class _CarryPromoted(Exception):
-    """A carried value that began as a Python number comes back as another dtype or kind: it begins as that, too."""
+    """A carried Python number comes back as another dtype or kind: it begins as that, too."""
 
     def __init__(self, number: int, dtype: np.dtype[Any], weak: WeakType | None) -> None:
         super().__init__(number, dtype, weak)
@@ -244,7 +246,7 @@ def _retrace_until_dtypes_settle(
     before: Sequence[ArrayType] = (),
     after: Sequence[ArrayType] = (),
 ) -> Cut:
-    """The body, traced again where a carried number takes the dtype that the body gives it.
+    """The body, traced again where a carried number takes another dtype in it.
 
     before, after: the types of its inputs around the carried ones."""
     while True:

@@ -26,7 +26,7 @@ THREADS = 1024  # a block has at most
 
 
 def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
-    """Calls `fn(*reads, *writes)` with NumPy arrays, on the host, as a step of the traced function.
+    """Calls `fn(*reads, *writes)` on NumPy arrays, as a step of the traced function.
 
     reads: arrays (one, or a sequence), which `fn` cannot write. writes: what it fills: `kg.spec(shape, dtype)` for a
     new array, or an array, which is assigned to. Returns the written arrays, one or a tuple of several.

@@ -45,7 +45,7 @@ TRACED: Any = type("Traced", (), {})
 
 @dataclass(frozen=True)
 class FiniteCheck:
-    """Raises where not all values are finite, told by how many are not and which is the first."""
+    """Raises where not all values are finite: how many are not, and which comes first."""
 
     line: str
     name: str
@@ -63,7 +63,7 @@ class FiniteCheck:
 
 
 def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = None) -> None:
-    """Python's `print`, at each call of the traced function, of the values that the arrays then have.
+    """Python's `print` of the values that arrays have, at each call of the traced function.
 
     values: arrays, numbers, strings, and tuples, lists and dicts of them. Several prints come in the order of the
     program."""

@@ -179,7 +179,7 @@ class Elementwise(PicklableFunction):
 
 
 def elementwise(function: Callable[..., Any]) -> Elementwise:
-    """A scalar Python function, compiled by numba, as a function of arrays that fuses like any operation.
+    """A scalar Python function, compiled by numba, as a function of arrays. It fuses like any operation.
 
     Its arguments and results are numbers: bool, integers, floats, complex; several results come as a tuple. It may have
     loops, branches and helper functions, use `math`, `cmath` and NumPy's scalar functions, and capture numbers, tuples
@@ -307,8 +307,8 @@ def _first_line_of_code(code: CodeType) -> str:
 def _check_constant_arithmetic_overflow(
     code: CodeType, a: dis.Instruction, b: dis.Instruction, operation: dis.Instruction
 ) -> None:
-    """Raises UnsupportedError for a calculation with two whole numbers that Python leaves for later since its result is
-    long: it would wrap around, where Python's own numbers do not."""
+    """Raises UnsupportedError for a calculation with two whole numbers that is too long to fold. Python leaves it for
+    later: it would wrap around, where Python's own numbers do not."""
     x, y = a.argval, b.argval
     constants = all(i.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(i.argval) is int for i in (a, b))
     if not constants or operation.argrepr not in _GROWING:

@@ -52,7 +52,8 @@ def _traced_or_eager_creation(name: str, traced: Callable[..., Any], eager: Call
 
 
 def _named_like_numpy(function: Any, name: str, *references: Any) -> Callable[..., Any]:
-    """The function with a name, and with the signature and text of the first reference that has one."""
+    """The function with a name, and with the signature and text of a reference. The first reference that has one gives
+    it."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = next((r.__doc__.strip() for r in references if r.__doc__), None)
     for reference in references:

@@ -42,7 +42,7 @@ def _check_image(x: Any, name: str) -> Any:
 
 
 def _pooling_windows(x: Any, size: Pair, stride: Pair, dilation: Pair) -> list[Any]:
-    """For each place in a window, row by row, the elements that the windows have there: strided views of x."""
+    """For each place in a window, row by row, the elements there: strided views of x."""
     lengths = [
         (n - step * (k - 1) - 1) // s + 1 for n, k, s, step in zip(x.shape[2:], size, stride, dilation, strict=True)
     ]
@@ -79,7 +79,8 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    """sum over c, i, j of weight[o, c, i, j] * x[b, c, y * stride + i * dilation, ...], plus bias[o].
+    """A convolution of images with weights, plus a bias. It is the sum over c, i, j of weight[o, c, i, j] * x[b, c, y *
+    stride + i * dilation, ...], plus bias[o].
 
     x: (batch, channels, height, width); weight: (out, channels / groups, kernel height, kernel width); bias: (out,).
     padding: zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Raises ShapeError.
@@ -186,8 +187,8 @@ def batch_norm(
     axis: int = 1,
     eps: float = 1e-5,
 ) -> Any:
-    """(x - mean) / sqrt(var + eps) * weight + bias for each channel (along `axis`); without mean and var those of the
-    batch (Ioffe and Szegedy, 2015)."""
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel. Channels lie along `axis`; without mean and var
+    those of the batch are taken (Ioffe and Szegedy, 2015)."""
     at = axis % x.ndim
     others = tuple(i for i in range(x.ndim) if i != at)
 
@@ -200,7 +201,8 @@ def batch_norm(
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
-    """(x - mean) / sqrt(var + eps) * weight + bias, the mean and variance over `axis` (Ba, Kiros and Hinton, 2016)."""
+    """(x - mean) / sqrt(var + eps) * weight + bias. The mean and variance are over `axis` (Ba, Kiros and Hinton,
+    2016)."""
     centred = x - np.mean(x, axis, keepdims=True)
     spread = np.mean(centred * centred, axis, keepdims=True)
     return _scaled_and_shifted(centred / np.sqrt(spread + eps), weight, bias)
@@ -254,8 +256,8 @@ def one_hot(labels: Any, classes: int, *, dtype: Any = np.float32) -> Any:
 
 
 def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = "mean") -> Any:
-    """-log softmax(logits) at the labels: integers in [0, classes), without the axis of the classes, or probabilities
-    of the logits' own shape. Labels outside of that range count for nothing, in the mean too.
+    """-log softmax(logits) at the labels. Labels are integers in [0, classes), without the axis of the classes, or
+    probabilities of the logits' own shape. Labels outside of that range count for nothing, in the mean too.
 
     reduction: `mean`, `sum` or `none`. Raises ShapeError."""
     if reduction not in ("mean", "sum", "none"):
@@ -285,7 +287,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
-    """softmax(q @ k.T * scale) @ v, with `scale` 1 / sqrt(last axis) by default (Vaswani et al., 2017).
+    """softmax(q @ k.T * scale) @ v. `scale` is 1 / sqrt(last axis) by default (Vaswani et al., 2017).
 
     mask: booleans, False where a query may not look; causal: each query sees the keys up to its own place."""
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)

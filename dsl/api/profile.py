@@ -43,7 +43,8 @@ class Profile:
         self.calls: dict[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     def table(self) -> str:
-        """For each kind and name: how often, and microseconds in all, the mean, the least and the most."""
+        """For each kind and name how often it ran, and its microseconds. These are in all, the mean, the least and the
+        most."""
         return Text(recording.format_profile_table(self.spans))
 
     def save(self, path: Any) -> None:
@@ -85,8 +86,8 @@ _one = threading.Lock()
 
 @contextmanager
 def profile() -> Iterator[Profile]:
-    """Record what runs within the block, in any thread: each kernel, copy and wait of each stream, and the host's
-    phases (call, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
+    """Record what runs within the block, in any thread. That is each kernel, copy and wait of each stream, and the
+    host's phases (call, dispatch, trace, plan, compile, launch, wait). Leaving the block waits for all that it started.
 
     On a GPU the times are those of events around each step; replayed graphs run on streams meanwhile, since a graph's
     steps cannot be timed one by one. On the CPU the engine's streams note their times; plans not worth a worker run

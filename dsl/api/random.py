@@ -65,7 +65,8 @@ def key(seed: Any) -> Key:
 
 
 def split(key: Key, n: int = 2) -> tuple[Key, ...]:
-    """`n` keys that have nothing to do with each other, with `key` or with its `fold_in`s. Raises DTypeError."""
+    """`n` keys that have nothing to do with each other. Nor have they with `key` or with its `fold_in`s. Raises
+    DTypeError."""
     return tuple(_random_key_folded_with(key, i, SPLIT) for i in range(operator.index(n)))
 
 
@@ -236,7 +237,7 @@ def _sample_of_drawn_shape(result: Tracer, drawn: Tracer) -> Tracer:
 
 
 def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64) -> Tracer:
-    """Integers in [low, high); array bounds broadcast to the shape, and must have low < high everywhere.
+    """Integers in [low, high). Array bounds broadcast to the shape, and must have low < high everywhere.
 
     The upper half of a 64-bit number times the span (Lemire, "Fast random integer generation in an interval", 2019,
     without rejection): no integer is likelier than another by more than (high - low) / 2**64 of its chance.
@@ -307,7 +308,7 @@ def _low_and_span_of_array_intervals(low: Any, high: Any) -> tuple[Tracer, Trace
 
 
 def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
-    """Normally distributed numbers of mean 0 and variance 1, float32 (to 6.7 sigma) or float64 (to 9.4 sigma).
+    """Normally distributed numbers of mean 0 and variance 1. They are float32 (to 6.7 sigma) or float64 (to 9.4 sigma).
 
     sqrt(-2 log u) cos(2 pi v): Box and Muller, "A note on the generation of random normal deviates" (1958).
     Raises DTypeError, ShapeError."""
@@ -328,13 +329,13 @@ def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
 
 def bernoulli(key: Key, shape: Shape = (), p: Any = 0.5) -> Tracer:
-    """True with probability p, rounded up to a multiple of 2**-24; p broadcasts to the shape. Raises ShapeError."""
+    """True with probability p, rounded up to a multiple of 2**-24. p broadcasts to the shape. Raises ShapeError."""
     unit = _uniform_in_unit_interval(key, shape, FLOAT32)
     return _sample_of_drawn_shape(apply("less", unit, _random_bound_in_dtype(p, FLOAT32)), unit)
 
 
 def choice(key: Key, a: Any, shape: Shape = ()) -> Tracer:
-    """Elements of `a` (along its first axis; of range(a) for an int), each as likely, with replacement.
+    """Elements of `a`, each as likely, with replacement. They are chosen along its first axis; of range(a) for an int.
 
     Raises ShapeError where there are none."""
     if isinstance(a, (int, np.integer)) and not isinstance(a, Tracer):

@@ -136,7 +136,7 @@ class Array(ArrayMethods):
         return self._event is None or self._event.query()
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a read-only NumPy array: on the CPU a view of the memory, else a copy made once."""
+        """The values as a read-only NumPy array. On the CPU it is a view of the memory, else a copy made once."""
         if self._event is not None:
             self.wait()
         if self._host is None:
@@ -211,7 +211,7 @@ class Array(ArrayMethods):
         return self.operations.interface(self)
 
     def to_device(self, device: str, /, *, stream: None = None) -> Array:
-        """The same values on another device; from one GPU to another they go directly, and nobody waits.
+        """The same values on another device. From one GPU to another they go directly, and nobody waits.
 
         stream: None only, since the copy has a stream of its own."""
         if stream is not None:
@@ -409,7 +409,7 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
 
 
 def _copied_on_device(x: Array, target: Device) -> Array:
-    """A copy on another device of the same kind, which may still be on its way."""
+    """A copy on another device of its kind. It may still be on its way."""
     source, memory, event = x._device, x._memory, x._event
     copy = target.allocate(x.nbytes)
     done = target.copy_from(source, memory, copy, x.nbytes, event)

@@ -23,7 +23,7 @@ def track_memory(events: tuple[Event, ...], things: Any) -> None:
 
 
 def track_call(events: tuple[Event, ...], things: Any, size: int) -> None:
-    """As `track_memory` for things of `size` bytes, for devices where it costs time to ask whether an event is over."""
+    """As `track_memory`, where it costs time to ask whether an event is over. size: bytes of the things."""
     _held[0] += size
     _flights.append((events, things, size))
     if not len(_flights) % ASKED or _held[0] > MANY_BYTES:
@@ -47,7 +47,7 @@ def _forget_finished_calls() -> None:
 
 
 def in_flight_counts() -> tuple[int, int]:
-    """How many calls are in flight, as far as is known, and the bytes that they hold."""
+    """How many calls are known to be in flight, and the bytes that they hold."""
     return len(_flights), _held[0]
 
 

@@ -37,7 +37,7 @@ def memory_stats(device: str | None = None) -> dict[str, int]:
 
 
 def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
-    """The bytes that a device may hold (0: no limit), after they were set if `nbytes` is given.
+    """The bytes that a device may hold (0: no limit). They are set first if `nbytes` is given.
 
     It takes the place of the setting `memory_limit` for that device. A call that would need more gives back what is
     cached, waits for calls in flight, and raises OutOfMemory if that is not enough. Raises OptionError.
@@ -54,7 +54,7 @@ def memory_limit(nbytes: int | None = None, device: str | None = None) -> int:
 
 
 def empty_cache(device: str | None = None) -> int:
-    """Give a device's free memory back to the system, and return how many bytes those are.
+    """Give a device's free memory back to the system. Returns how many bytes those are.
 
     It gives back blocks of 256 KiB and more on the CPU, of 1 MiB and more on a GPU. Calls in flight are waited for,
     since what they hold is free after them. A GPU unloads the kernels that no function, call or graph needs.

@@ -64,8 +64,8 @@ def change_values(array: Array, how: Callable[[Any], Any]) -> None:
 def fill_out_argument(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], place: int | None, device: Device
 ) -> Any:
-    """A function of NumPy's that is given `out`, by name or as the arguments from number `place` on: NumPy arrays are
-    written to, `kg.Array`s get the new values, and the result is what was given."""
+    """Calls a function of NumPy's that is given `out`. It is given by name, or as the arguments from number `place`
+    on: NumPy arrays are written to, `kg.Array`s get the new values, and the result is what was given."""
     if options.get("out") is not None:
         given = options["out"] if isinstance(options["out"], tuple) else (options["out"],)
     else:
@@ -96,7 +96,7 @@ def fill_out_argument(
 
 
 def _check_not_a_view(array: Array) -> None:
-    """Raises ReadOnlyError for what would be a view of another array in NumPy, which would be written to too."""
+    """Raises ReadOnlyError for a view in NumPy, whose base is written to too."""
     if getattr(array, "_part", False):
         raise ReadOnlyError(
             "this array is a copy of a part of another kg.Array, or that one in another shape, and NumPy would write "

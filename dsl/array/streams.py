@@ -62,7 +62,7 @@ class Event:
 
 
 class Stream:
-    """Work in order on a device: a call made within `with kg.stream(s)` starts after what was put on `s` before, and
+    """Work in order on a device. A call made within `with kg.stream(s)` starts after what was put on `s` before, and
     what is put on `s` later starts after the call. Calls still run on streams of their own in between.
 
     device: as in `kernel_graph`. priority: below 0 for work that should come first, where the device knows priorities.
@@ -84,8 +84,9 @@ class Stream:
 
     @classmethod
     def external(cls, stream: Any, device: str | None = None) -> Stream:
-        """Somebody's CUDA stream: an object with `__cuda_stream__`, a stream of PyTorch, CuPy or numba, or the driver's
-        handle. The handles 0 and 1 are the legacy default stream, 2 is the per-thread one. Raises ArgumentsError."""
+        """Somebody's CUDA stream. It is an object with `__cuda_stream__`, a stream of PyTorch, CuPy or numba, or the
+        driver's handle. The handles 0 and 1 are the legacy default stream, 2 is the per-thread one. Raises
+        ArgumentsError."""
         if isinstance(stream, Stream):
             return stream
         made = cls.__new__(cls)
@@ -118,7 +119,7 @@ class Stream:
         return Event(self._stream.record(), self._device)
 
     def wait(self, event: Event) -> None:
-        """What is put on the stream from now on starts only when the event has happened."""
+        """What is put on the stream from now on waits until the event has happened."""
         if not isinstance(event, Event):
             raise ArgumentsError("wait takes a kg.Event; write s.wait_stream(other) for a stream")
         self._stream.wait(event._event)
@@ -166,8 +167,8 @@ def _gpu_of_stream(device: str | None, stream: Any) -> Device:
 
 
 def stream(stream: Any) -> AbstractContextManager[Stream | None]:
-    """`with kg.stream(s):` puts this thread's calls on a stream (a `kg.Stream`, or whatever `Stream.external` takes);
-    None: on none. It concerns calls on the stream's device.
+    """`with kg.stream(s):` puts this thread's calls on a stream. It is a `kg.Stream`, or whatever `Stream.external`
+    takes; None: on none. It concerns calls on the stream's device.
 
     >>> s = kg.Stream("cpu")
     >>> with kg.stream(s):
@@ -225,7 +226,7 @@ def synchronize(device: str | None = None) -> None:
 
 
 def library_streams(device: Device) -> list[Any]:
-    """The streams that other libraries, as far as they are loaded, put their work on at present; the legacy one."""
+    """The streams that other loaded libraries put their work on at present; the legacy one."""
     found = {1: device.foreign_stream(1)}
     for name in CURRENT:
         stream = stream_of(name, device)

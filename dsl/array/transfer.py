@@ -36,7 +36,7 @@ def pinned_empty(shape: Any, dtype: Any = np.float64, *, device: str | None = No
 
 
 def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) -> Array:
-    """The values on `device` (default: the default device); a `kg.Array` that is there already comes back itself.
+    """The values on `device` (default: the default device). A `kg.Array` that is there already comes back itself.
 
     non_blocking: return at once where the copy can go on by itself. From a page-locked array (`pinned_empty`) to a GPU:
     leave the array as it is until the result is ready (`wait`). From a GPU to the CPU: the result is a `kg.Array` in
@@ -63,7 +63,7 @@ def _start_copy_to_device(x: Array, target: Device) -> Array:
 
 
 def prefetch(iterable: Iterable[Any], depth: int = 2, *, device: str | None = None) -> Iterator[Any]:
-    """The items of an iterable with their NumPy arrays on the device, read ahead by a thread.
+    """Items with their arrays on the device, read ahead of their use by a thread.
 
     The thread takes the next item while the caller works on one, and copies its arrays (in tuples, lists, dicts and
     dataclasses) before it takes another; so the iterable may use its arrays again. depth: how many items may be ready

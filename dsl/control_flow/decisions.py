@@ -263,7 +263,7 @@ def give_out(value: Part) -> None:
 
 
 def _mark_arrays_as_shared(trace: Trace, value: Any) -> None:
-    """From now on others have the arrays in it, which may be arrays that there are already."""
+    """From now on others have the arrays in it, which may be there already."""
     leaves: list[Any] = []
     flatten(value, leaves)
     todo = [leaf for leaf in leaves if isinstance(leaf, Tracer)]
@@ -444,7 +444,7 @@ def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], fi
 
 
 def _select_values_by_flag(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
-    """For each pair of values of one type, the first where the flag is set, else the second."""
+    """Of each pair of values of one type the first where the flag is set. Else it is the second."""
     if not both:
         return []
     builder = trace.builder
@@ -464,7 +464,7 @@ def _select_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) -> Valu
 
 
 def _both_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
-    """Whether computing both sides costs less than deciding which one runs, and nothing in them can fail."""
+    """Whether computing both sides costs less than deciding which one runs. Nothing in them may fail."""
     nodes, size = trace.builder.nodes, 0
     todo, seen = [v.number for pair in both for v in pair], set[int]()
     while todo:

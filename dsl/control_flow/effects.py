@@ -1,7 +1,7 @@
 """What a piece of a traced function changes: names, the contents of containers and objects, and arrays.
 
-A decision on a traced value runs both of its sides while tracing. `ReachableState` sees what each has changed and puts
-it back, so that the two can be joined; an `ArrayWriteJournal` tells which arrays were written to.
+A decision on a traced value runs both of its sides while tracing. `ReachableState` sees what each has changed and
+puts it back, so that the two can be joined; the `ArrayWriteJournal` tells which arrays were written to.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StateSnapshot:
 
 
 class ReachableState:
-    """All that some functions can reach and change through their names, and what the arguments hold."""
+    """All that some functions can reach and change through names, and what arguments hold."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         self._functions = functions
@@ -119,7 +119,7 @@ def _holder_of_value(value: Any) -> Any:
 
 
 def _class_keeps_user_attributes(kind: type) -> bool:
-    """Whether objects of a class are the user's, or Python's own for attributes of the user's."""
+    """Whether objects of a class are the user's, or Python's own for the user's attributes."""
     return is_user_class(kind) or any((b.__module__, b.__name__) in _NAMESPACES for b in kind.__mro__)
 
 
@@ -193,7 +193,7 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
 
 
 def _mark_of_object_state(value: Any, name: str) -> tuple[Any, ...] | None:
-    """What is another one once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
+    """What differs once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
     kind = type(value)
     if isinstance(value, np.ndarray):
         return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None

@@ -360,7 +360,7 @@ class CompiledLoop:
                 self.spoiled[id(root)] = root
 
     def _check_apart(self, changed: dict[Identity, tuple[VariableSlot, Any, Any]]) -> None:
-        """Raises TraceError where two names have one array after a turn, and arrays are written to."""
+        """Raises TraceError where two names have one array after a turn, and arrays are written."""
         seen: set[int] = {*self.roots}
         for key, carried in self.carried.items():
             if carried.slot.name.startswith(VALUE):  # no turn comes after it
@@ -377,11 +377,11 @@ class CompiledLoop:
                 seen.add(root)
 
     def _note_loop_aliases(self, after: Sequence[tuple[CarriedLeaf, Tracer]]) -> None:
-        """Notes which arrays of before each carried one may be, and which carried ones may be the same."""
+        """Notes which earlier arrays each carried one may be, and which carried ones coincide."""
         leaves = {id(leaf.own): leaf for leaf, _ in after}
 
         def reached(leaf: CarriedLeaf) -> dict[int, Tracer]:
-            """All that it may be at some turn, through what decisions and other names have given it."""
+            """All that it may be at some turn, through decisions and other names."""
             found: dict[int, Tracer] = {}
             todo = [leaf.own]
             while todo:

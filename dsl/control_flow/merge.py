@@ -88,7 +88,7 @@ class BranchMerge:
     def _check_container_not_shared(
         self, containers: dict[int, int], side: BranchSide, name: str, returned: bool
     ) -> None:
-        """Raises TraceError where a container that is going to be another one is known elsewhere, or has changed."""
+        """Raises TraceError where a container that is to be replaced is known elsewhere, or changed."""
         changed = {number for number, _ in side.changed} & {*containers.values()}
         if changed or (not returned and any(side.held[number] > 1 for number in containers)):
             raise TraceError(

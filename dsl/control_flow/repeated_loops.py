@@ -294,7 +294,7 @@ class RepeatedLoop(CompiledLoop):
         return BodyOnce(cut, whole, carries, ends, moving, [*self.stores.values()], lasts)
 
     def _is_of_its_own(self, x: Any, held: set[int]) -> bool:
-        """Whether an array is one that the turn has made, and the only one with its memory that lives on."""
+        """Whether the turn has made an array, and nothing else with its memory lives on."""
         if not is_array(x):
             return True
         root = root_of_view(x)
@@ -325,7 +325,7 @@ class RepeatedLoop(CompiledLoop):
     def _check_sources(
         self, outputs: Sequence[Value], bases: Sequence[Value], written: dict[int, tuple[Tracer, Value]]
     ) -> None:
-        """Raises LoopNotRecordable where a turn reads what another one writes by its turn, or a window moves over what
+        """Raises LoopNotRecordable where a turn reads what another one writes. Also where a window moves over what
         changes."""
         nodes = self.trace.builder.nodes
         changing = {number for _, root, number in self.rows if id(root) in written or id(root) in self.stored}

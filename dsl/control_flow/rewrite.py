@@ -527,7 +527,7 @@ def _rewrite_nested_function(node: Any) -> None:
 
 
 def _syntax_nodes_outside_nested_functions(*nodes: ast.AST) -> Iterator[ast.AST]:
-    """These parts of one function and what is in them, without the bodies of functions and classes."""
+    """These parts of one function and what is in them. Bodies of functions and classes are left out."""
     todo = [*nodes]
     while todo:
         node = todo.pop()
@@ -617,7 +617,7 @@ def _hook_call_expression(name: str, *args: ast.expr) -> ast.expr:
 
 
 def _loop_iterable_expression(node: ast.expr) -> ast.expr:
-    """What a `for` goes over, with `zip` and its like as calls that are still seen when the loop begins."""
+    """What a `for` goes over. Calls of `zip` and its like are still seen when the loop begins."""
     if not isinstance(node, ast.Call) or _called_function_name(node) not in ITERATOR_CALLS:
         return node
     made = ast.Call(

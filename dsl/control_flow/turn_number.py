@@ -127,7 +127,7 @@ def _binary(name: str, reflected: bool) -> Callable[..., Any]:
 
 
 def _combined(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNumber:
-    """What an operator makes of two numbers, of which one differs from turn to turn at least."""
+    """What an operator makes of two numbers, one of which differs by turn at least."""
     symbol: TurnNumber = a if isinstance(a, LoopSymbolBase) else b  # type: ignore[assignment]
     whole = True
     for x in (a, b):

@@ -142,7 +142,7 @@ _NUMPYS: dict[type[Exception], type[UserError]] = {
 
 
 def is_raised_by_user(error: Exception) -> bool:
-    """Whether an error comes from a line of the user's itself, not from what that calls."""
+    """Whether a line of the user's itself raises an error, not what that calls."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -163,7 +163,7 @@ def is_user_file(filename: str) -> bool:
 
 
 def treat_package_as_user_code(filename: str) -> None:
-    """From now on all files of the installed package that this file belongs to are the user's."""
+    """From now on this file's installed package is the user's, with all files."""
     package = _package_of_path(os.path.abspath(filename))
     if package and package not in _USER_PACKAGES:
         _USER_PACKAGES.add(package)
@@ -214,7 +214,7 @@ def warn_user(message: str) -> None:
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
-    """`file.py:LINE` of the innermost of the traceback's entries that is the user's, else of the caller."""
+    """`file.py:LINE` of the traceback's innermost entry that is the user's, else of the caller."""
     found = ""
     while traceback is not None:
         if is_user_file(traceback.tb_frame.f_code.co_filename):
@@ -224,7 +224,7 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
 
 
 def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:
-    """`file.py:LINE` of the first instruction of these kinds on `name` in the codes, or in code within them.
+    """`file.py:LINE` of the first instruction of these kinds on `name` in the codes. Code within them counts too.
 
     owner: where it is an attribute, the global that has it; else any."""
     for code in codes:
@@ -289,7 +289,7 @@ def refusal_at_user_line(message: str, kind: type[Exception] = ValueError) -> Us
 
 
 def numpy_error_as_ours(error: Exception, where: str = "") -> UserError:
-    """What NumPy raised for the user's arguments, as an error of ours that the same `except` catches."""
+    """What NumPy raised for the user's arguments, as ours. The same `except` catches it."""
     kind = next((k for k in _NUMPYS if isinstance(error, k)), ValueError)
     return _NUMPYS.get(kind, ShapeError)(f"{where}{error}")
 
@@ -323,7 +323,7 @@ def is_numpy_error(error: BaseException) -> bool:
 
 
 def raised_outside_package(traceback: TracebackType | None) -> bool:
-    """Whether an error has come to code of the user's or of a library's, which may have caught it.
+    """Whether an error has come to the user's or a library's code. That may have caught it.
 
     What Python's own C code swallows, such as `tuple` that asks for a length, has no traceback before Python 3.12."""
     if traceback is None:
@@ -336,7 +336,7 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
 
 
 def is_try_around_line() -> bool:
-    """Whether the user's line that is traced, or one that has called it, is in a `try` of its function."""
+    """Whether the user's traced line, or one that called it, is in a `try`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
         code = frame.f_code

@@ -58,7 +58,7 @@ VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("ke
 
 
 def dict_pairs(value: Any) -> list[tuple[Any, Any]]:
-    """A dict's keys and values, past methods of its class, and though a key may have another hash by now."""
+    """A dict's keys and values, past methods of its class. A key may have another hash by now."""
     with suppress(KeyError):
         if isinstance(value, OrderedDict):
             return [*OrderedDict.items(value), *hidden_dict_pairs(value)]
@@ -276,7 +276,7 @@ _UNSET = "<unset>"
 
 
 def is_immutable_library_class(kind: type) -> bool:
-    """Whether nothing of a library's object can change, or nothing that a traced function may rely on."""
+    """Whether nothing that a traced function relies on can change in a library's object."""
     if kind in (SimpleNamespace, memoryview) or builtin_container_base(kind) is not None or is_user_class(kind):
         return False
     if kind is CellType or issubclass(kind, BaseException):

@@ -137,7 +137,7 @@ def _is_slot_descriptor(kind: type, name: str) -> bool:
 
 
 def _has_slot_value(value: Any, name: str) -> bool:
-    """Whether an object has something in a slot, past a `__getattr__` that answers in its place."""
+    """Whether an object has something in a slot, past a `__getattr__` of its own."""
     kind = type(value)
     if is_proxy_class(kind):  # which looks into the user's
         return hasattr(value, name)
@@ -200,7 +200,7 @@ _WITHOUT_SLOTS = object.__basicsize__ + 16  # an object of this size has a `__di
 
 
 def _is_plain_dataclass(kind: type) -> bool:
-    """Whether a dataclass is none that its members are told by, and its fields are where it says."""
+    """Whether a dataclass is no enum, and its fields are where it says."""
     return _uses_default_attribute_access(kind) and not isinstance(kind, EnumMeta)
 
 

@@ -56,7 +56,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def is_plain_array(kind: Any) -> bool:
-    """Whether arrays of this kind are NumPy's and mean nothing else, as units, masks and a `*` that is matmul do."""
+    """Whether arrays of this kind are NumPy's and mean nothing else. Units, masks and a `*` that is matmul do."""
     return kind is np.ndarray or _is_harmless_subclass(kind)
 
 

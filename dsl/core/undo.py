@@ -33,7 +33,7 @@ def restorer_of_objects(objects: Iterable[Any]) -> Undo:
 
 
 def restorer_of_attributes(value: Any) -> Undo:
-    """What puts this object back, and what it holds at any depth, but for arrays and what belongs to classes."""
+    """What puts this object back, and what it holds at any depth. Arrays and what belongs to classes are left out."""
     found, todo = {id(value): value}, [value]
     while todo:
         item = todo.pop()

@@ -147,7 +147,7 @@ def _sharded_from_parts(parts: list[Host], mesh: Mesh, axis: int | None) -> Shar
 
 
 def _read_checkpoint_rows(source: Path, number: int, entry: dict[str, Any], start: int, stop: int) -> Host:
-    """Rows start to stop along the axis of an array, of the files that hold some; all of what is not in parts."""
+    """Rows start to stop along an array's axis, of the files that hold some; all of what is not in parts."""
     axis, count, dtype = entry["axis"], entry["parts"], checked_dtype(entry["dtype"])
     length = entry["shape"][axis] // count if axis is not None else 1
     pieces = []

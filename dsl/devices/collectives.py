@@ -39,7 +39,7 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
 
 
 def all_gather(x: Any, axis: int = 0) -> Any:
-    """On each device all devices' arrays joined along an axis, in the order of the mesh.
+    """On each device all devices' arrays, joined along an axis in the mesh's order.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):
@@ -90,7 +90,7 @@ def broadcast(x: Any, root: int = 0) -> Any:
 
 
 def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
-    """Each device's array in parts along `split_axis`, part r sent to device r, which joins what it gets.
+    """Part r of each device's array along `split_axis` goes to device r. That joins what it gets.
 
     >>> @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=0)
     ... def f(x):

@@ -14,7 +14,7 @@ from .mesh_calls import MeshFunction
 
 
 class DataParallel:
-    """One plan trains on a batch that is split among devices, each with a copy of the parameters.
+    """One plan trains on a batch split among devices. Each has a copy of the parameters.
 
     Each device computes the loss and gradients of its part; their means over the devices update the parameters.
 

@@ -83,7 +83,7 @@ def devices_share_one_kind(places: Sequence[tuple[str, int]]) -> bool:
 
 
 class DeviceTrialCall(Launcher):
-    """Calls on one device and on several take turns until the clock has told which is faster: see `PlanTuner`.
+    """Calls on one device and on several take turns until the clock prefers one: see `PlanTuner`.
 
     A call that is timed is waited for. The winner then takes this entry's place."""
 

@@ -89,7 +89,7 @@ class DevicePlanMaker:
 
 
 def surroundings_of_part(partition: Partition | RankPartition, part: Part, devices: Sequence[Place]) -> Surroundings:
-    """In which turn what a part reads comes, and what is sent of what it writes: by sums over ranks, or by copies.
+    """In which turn what a part reads comes, and what is sent of its results: by sums over ranks, or by copies.
 
     What another part of this device joins with copies counts as sent too, so that devices that do the same have one
     plan."""

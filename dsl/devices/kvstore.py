@@ -29,7 +29,7 @@ Updater = Callable[..., Any]
 
 
 class KVStore:
-    """A store of values by key that all devices, or all ranks, push to and pull from.
+    """A store of values by key, which all devices, or ranks, push to and pull.
 
     kind: `local` sums what is pushed on the CPU, `device` on the device of the stored value. `dist_sync`: the sum is
     over all ranks, and each updates its own copy of the value: every rank pushes the same keys in the same order.

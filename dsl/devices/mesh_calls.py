@@ -172,7 +172,7 @@ class MeshFunction(PicklableFunction):
     def _mesh_argument_leaves(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
-        """The structure of the arguments, their leaves, what one device has of each, and their axes."""
+        """The structure of the arguments, their leaves, one device's share of each, and their axes."""
         tree, leaves = flatten_call_arguments(self._parameters, args, options, False)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]

@@ -17,7 +17,7 @@ def settings_of_context(context: decimal.Context | None = None) -> tuple[Any, ..
 
 
 def restorer_of_settings(context: decimal.Context | None) -> Callable[[], None]:
-    """What puts a context back into the state that it is in now, but for what it has noticed."""
+    """What puts a context back into its present state, but for what it has noticed."""
     found = context or decimal.getcontext()
     then = found.copy()
 

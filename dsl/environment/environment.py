@@ -411,7 +411,7 @@ class Environment:
     # functions
 
     def traced_root_function(self, function: Any) -> Any:
-        """The function that is traced, whose attributes only those see who know it by another name."""
+        """The function that is traced. Only those see its attributes who know it by another name."""
         return self.traced_function(function) if type(function) is FunctionType else self.guard_value(function)
 
     def traced_function(self, function: Any) -> Any:
@@ -540,7 +540,7 @@ class Environment:
     # the end
 
     def check(self) -> None:
-        """Raises TraceError, at the line, where the traced function assigned to a name outside of it."""
+        """Raises TraceError, at the line, where the traced function assigned to an outside name."""
         for scope in self._scopes.values():
             scope.check(self._codes)
         for cell, content, code, name in self._cells:
@@ -565,7 +565,7 @@ class Environment:
 
     @contextlib.contextmanager
     def restore_if_trace_fails(self) -> Iterator[None]:
-        """Where the trace does not come to its end, what was changed past what refuses that is put back."""
+        """Where the trace fails, what was changed past what refuses that is put back."""
         try:
             try:
                 yield
@@ -673,7 +673,7 @@ def _attributes_and_class_of_object(found: Any) -> dict[str, Any]:
 
 
 def _may_compare_arrays(function: Any) -> bool:
-    """Whether there is an `is` in it that arrays of the caller's may stand on both sides of."""
+    """Whether an `is` in it may have arrays of the caller's on both sides."""
     names = names_compared_by_identity(function.__code__)
     return "" in names or any(isinstance(function.__globals__.get(name), np.ndarray) for name in names)
 

@@ -159,7 +159,7 @@ def fill_container(lift: Callable[..., Any], found: Any, value: Any, base: type,
 
 
 def blank_container(made: Any, kind: type, value: Any) -> Any:
-    """An object of a subclass of the container's kind, still empty where its items have to be lifted."""
+    """An object of a subclass of the container's kind. It is still empty where its items have to be lifted."""
     base: Any = builtin_container_base(kind)
     if base.__module__ == "array":
         return base.__new__(made, value.typecode, value.tobytes())

@@ -118,7 +118,7 @@ class GuardSet:
 
 
 def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:
-    """The guards as expressions that are true while they hold, and what the names in them are."""
+    """The guards as expressions, true while they hold, and what their names are."""
     scope: dict[str, Any] = {}
     checks = []
     for i, row in enumerate(rows):
@@ -148,7 +148,7 @@ def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
 
 
 def containers_in(value: Any) -> dict[int, Any]:
-    """By their identities, the value and what it holds, as far as these are Python's own containers, and can change."""
+    """By their identities, the value and what it holds. Only Python's own containers count, which can change."""
     found: dict[int, Any] = {}
     todo = [value]
     while todo:
@@ -185,7 +185,7 @@ def sameness_predicate(value: Any, above: tuple[int, ...] = (), themselves: Cont
 
 
 def _is_fixed_by_identity(value: Any) -> bool:
-    """Whether an object is the same as it was as long as it is the same object."""
+    """Whether an object is as it was while it is the same one."""
     kind = type(value)
     if kind is tuple or kind is frozenset:
         return all(map(_is_fixed_by_identity, value))

@@ -177,7 +177,7 @@ def numpy_form(value: Any) -> Any:
 
 
 def is_numpys(value: Any) -> bool:
-    """Whether it is a function, ufunc or module of NumPy's main namespace or of linalg or fft."""
+    """Whether it is a function, ufunc or module of NumPy, its linalg or fft."""
     if isinstance(value, ModuleType):
         return value in (np, np.linalg, np.fft)
     if isinstance(value, type) or not callable(value):

@@ -424,7 +424,7 @@ _HEAP = 1 << 9  # the flag of classes that are written in Python
 
 
 def _items_in_order(world: Environment, self: Any, base: Any) -> list[Any]:
-    """The items of a set in the order of the user's own, which depends on all that was ever in it."""
+    """The items of a set in the order of the user's own. That depends on all that was ever in it."""
     real = world.users_object(self)
     return [*base.__iter__(self)] if real is None else [world.proxy_of(i) for i in base.__iter__(real)]
 
@@ -545,7 +545,7 @@ def _attribute_of_users_metaclass(
 
 
 def _users_class_member(world: Environment, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
-    """What a user's class has, for a class (instance is None) or an object of it."""
+    """What a user's class has, for itself (instance is None) or an object of it."""
     holder = _first_users_class(world, cls)
     label = f"{holder.__name__}.{name}"
     kind = type(found)
@@ -592,7 +592,7 @@ def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *a
 
 
 def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
-    """self.name, for an object of a class that stands for a user's or extends one that does."""
+    """self.name, for an object of a class that stands for a user's or extends one."""
     cls = type(self)
     world = _environment_of_class(cls)
     real = world.users_object(self)
@@ -662,7 +662,7 @@ def _is_data_descriptor(world: Environment, found: Any) -> bool:
 
 
 def _is_shadowed_by_object(world: Environment, self: Any, found: Any, name: str) -> bool:
-    """Whether an object made inside has an attribute of its own that comes before its class's."""
+    """Whether an object made inside has an attribute of its own before its class's."""
     if _is_data_descriptor(world, found):
         return False
     try:
@@ -713,7 +713,7 @@ class SuperProxy:
 
 
 def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any:
-    """super(kind, self).name, where the class of `self` stands for a user's, or extends one that does."""
+    """super(kind, self).name, where the class of `self` stands for a user's or extends one."""
     cls = self if isinstance(self, type) else type(self)
     if not any(base is kind for base in _MRO(cls)):
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
@@ -828,7 +828,7 @@ def refuse_own_ways(kind: type) -> None:
 
 
 def refuse_native_miss(world: Environment, error: AttributeError, line: str) -> None:
-    """Raises TraceError where a stand-in lacks what the user's object has, which was read past its class."""
+    """Raises TraceError where a stand-in, read past its class, lacks what the user's object has."""
     real = world.users_object(error.obj)
     if real is None or any(frame.f_code is _proxy_getattribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
         return

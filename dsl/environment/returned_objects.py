@@ -69,7 +69,7 @@ def returned_object(
 
 
 def check_returned_container_classes(tree: Tree) -> None:
-    """Raises TraceError where a container of the results is of a class that the traced function makes."""
+    """Raises TraceError where the class of a result's container is made in the traced function."""
     todo = [tree]
     while todo:
         found = todo.pop()
@@ -99,14 +99,15 @@ def _name_returned_leaf(leaf: Any) -> str:
 
 
 def _is_class_made_in_trace(part: Any) -> bool:
-    """Whether it is a function over traced globals, or a class that stands for one of the user's or extends it."""
+    """Whether it is a function over traced globals, or a class made in the trace. Such a class stands for one of the
+    user's or extends it."""
     if type(part) is FunctionType:
         return isinstance(part.__globals__, TracedGlobals)
     return isinstance(part, type) and is_proxy_class(part)
 
 
 def _objects_reachable_from_leaf(leaf: Any) -> Iterator[Any]:
-    """All that is in it, at any depth that can be seen, and the classes of that."""
+    """All that is in it, at any depth that can be seen, and their classes."""
     todo, seen = [leaf], set[int]()
     while todo:
         value = todo.pop()

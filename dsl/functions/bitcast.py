@@ -22,7 +22,7 @@ from ..trace.tracer import SCALAR, Tracer
 
 @dataclass(frozen=True, slots=True)
 class BitcastView:
-    """The bytes of each element (or of the last axis, where the sizes differ) as another dtype."""
+    """The bytes of each element as another dtype; where the sizes differ those of the last axis."""
 
     type: ArrayType
 

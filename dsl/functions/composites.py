@@ -95,7 +95,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 
 def _check_no_zero(end: Any) -> None:
-    """Raises ShapeError for a number that is 0, of which a geometric sequence cannot have one; arrays are not read."""
+    """Raises ShapeError for the number 0, of which a geometric sequence cannot have one; arrays are not read."""
     if type(end) is TracedNumber:
         if end._number == 0:
             raise end._need_number_value()

@@ -189,7 +189,7 @@ def _contract_operand_pair(
 
 
 def _align_operand_axes(x: Tracer, term: Term, order: Term) -> Tracer:
-    """The operand with its axes in this order, and axes of length 1 for labels that it has not."""
+    """The operand with its axes in this order. Labels that it has not get axes of length 1."""
     moved = transpose(x, [term.index(label) for label in order if label in term])
     lengths = iter(moved.shape)
     return reshape(moved, tuple(next(lengths) if label in term else 1 for label in order))

@@ -67,8 +67,8 @@ def apply_op_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
 
 
 def apply_op_of_operator(op: str, *args: Any) -> Tracer:
-    """`apply_op_of_user_call` for one of Python's operators, which NumPy gives more fast paths than its functions: the
-    squares of booleans, and the roots of float16 and complex arrays."""
+    """`apply_op_of_user_call` for one of Python's operators, which NumPy gives more fast paths than its functions:
+    the squares of booleans, and the roots of float16 and complex arrays."""
     x = args[0]
     if op == "power" and isinstance(x, np.ndarray) and not isinstance(args[1], (Tracer, np.ndarray)):
         given = args[1]._number if type(args[1]) is TracedNumber else args[1]
@@ -92,7 +92,8 @@ _FAST_POWERS: dict[str, dict[float, str]] = {
 
 
 def _power_of_scalar_exponent(x: Any, exponent: Any) -> Tracer | None:
-    """NumPy's fast paths for scalar exponents (-0.0 ** 0.5 is -0.0), and its refusal of negative ones for integers."""
+    """NumPy's fast paths for scalar exponents (-0.0 ** 0.5 is -0.0). Negative ones for integers are refused, as NumPy
+    does."""
     traced = type(exponent) is TracedNumber
     given: Any = exponent._number if traced else exponent
     if isinstance(exponent, Tracer) or not isinstance(given, (int, float, np.generic)):
@@ -203,7 +204,7 @@ def _inputs_in_ufunc_loop_dtypes(
 
 
 def check_output(op: str, inputs: Sequence[Any], out: Any, casting: Any = "same_kind") -> None:
-    """Raises DTypeError where NumPy, which looks at values after that, cannot cast the result to the dtype of `out`."""
+    """Raises DTypeError where NumPy cannot cast the result to the dtype of `out`. NumPy looks at values after that."""
     if op not in _VALUE_RULES:
         return
     try:
@@ -255,7 +256,7 @@ def boolean_mask(where: Any) -> Tracer:
 
 
 def fitting_mask(where: Any, shape: tuple[int, ...]) -> Tracer:
-    """`boolean_mask` of what is written or reduced, which it does not make larger. Raises ShapeError, DTypeError."""
+    """`boolean_mask` of what is written or reduced, which it makes no larger. Raises ShapeError, DTypeError."""
     mask = boolean_mask(where)
     ours = shape[max(len(shape) - mask.ndim, 0) :]
     if len(ours) != mask.ndim or any(m not in (1, n) for m, n in zip(mask.shape, ours, strict=True)):
@@ -303,8 +304,8 @@ _WEAK = (bool, int, float, complex, TracedNumber)
 
 
 def select_choices_in_one_dtype(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
-    """Arrays and Python numbers as NumPy takes them where it chooses among them, and the dtype of what it makes. The
-    numbers have none of their own, and integers that do not fit are taken modulo the dtype's range."""
+    """Choices, arrays and numbers, as NumPy takes them, and the result's dtype. The numbers have none of their own, and
+    integers that do not fit are taken modulo the dtype's range."""
     parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
     dtype = promoted_dtype(*map(_dtype_kind_of_ufunc, parts))
     return [wrap_integer_to_dtype(p, dtype) for p in parts], dtype
@@ -338,7 +339,7 @@ def _clip_function(
 
 
 def root_of_squares(squares: Tracer, function: Callable[[Tracer], Tracer] | None = None) -> Tracer:
-    """The root of a sum of squares, or another function of it that is 0 at 0; where it is differentiated all of its
+    """The root of a sum of squares, or another function that is 0 at 0; where it is differentiated all of its
     derivatives at 0 are 0, as PyTorch's are: one of those that it has around there."""
     result = apply("sqrt", squares) if function is None else function(squares)
     trace = current_trace()
@@ -371,7 +372,7 @@ def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: An
 
 
 def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy's clip of the dtype with bounds for each element is its minimum of its maximum."""
+    """Whether NumPy's clip of the dtype with array bounds is its minimum of its maximum."""
     return dtype not in HALVES and dtype.kind != "c"
 
 

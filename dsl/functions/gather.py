@@ -77,12 +77,12 @@ def index_array(entry: Any) -> Any:
 
 
 def is_scalar_index(entry: Any) -> bool:
-    """Whether NumPy has a number there, with which it indexes as with an int, and not an array of no axis."""
+    """Whether NumPy has a number there, with which it indexes as with an int. An array of no axis is none."""
     return isinstance(entry, np.generic) or (isinstance(entry, Tracer) and entry._owner == SCALAR)
 
 
 def known_index_array(x: Any) -> np.ndarray[Any, Any] | None:
-    """The value of a list of numbers, or of an array that is the same in every call."""
+    """The value of a list of numbers, or of an array equal in every call."""
     if isinstance(x, (list, tuple)) and not any(type(i) in (Tracer, TracedNumber) for i in x):
         return np.asarray(x)
     return known_index_value(to_traced_array(x))
@@ -180,7 +180,7 @@ def gather(x: Tracer, keys: list[Any]) -> Tracer:
 
 
 def _check_gather_indices_in_range(index: Any, length: int, axis: int) -> None:
-    """The call raises where an index is out of range though nothing is selected, and so nothing loaded."""
+    """The call raises for an index out of range, though nothing is loaded."""
     trace = index._trace
     if trace.depth or trace.loops:  # whose turns raise nothing
         return
@@ -345,13 +345,13 @@ def _check_known_indices(x: Tracer, keys: list[Any]) -> None:
 
 
 def _shape_of_indexing_result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
-    """The shape of x[keys], and which of its axes, from where and how many, the indices make."""
+    """The shape of x[keys], and which of its axes the indices make: from where, how many."""
     shape, at, together = _index_array_shapes(x, keys)
     return (*shape[:at], *together, *shape[at:]), at, len(together)
 
 
 def _shape_key_and_arrays_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, tuple[Any, ...], list[Tracer]]:
-    """The shape of x[keys], the key as an option of a host call, and its arrays."""
+    """The shape of x[keys], the key as a host call's option, and its arrays."""
     key = [
         (k.start, k.stop, k.step)
         if isinstance(k, slice)
@@ -366,7 +366,7 @@ def _shape_key_and_arrays_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, 
 
 
 def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:
-    """The shape that what is no index gives x[keys], where in it those come that the indices make together; these."""
+    """The shape that x[keys] has without the indices, and where these put theirs; these."""
     builder = x._trace.builder
     together = builder.broadcast_shapes("indexing", [k.shape for k in keys if _is_index_array(k)])
     shape: list[int] = []

@@ -109,8 +109,8 @@ _NEVER_RAISE = frozenset({"linalg.det", "linalg.slogdet", "linalg.qr"})  # whate
 
 
 def _require_error_to_leave_function(trace: Trace, function: str) -> None:
-    """Raises UnsupportedError where the function would catch an error that comes when the result is there. That a
-    `try` is around is known where its control flow is rewritten; else the trace begins again so."""
+    """Raises UnsupportedError where the function would catch an error that comes with the result. That a `try` is
+    around is known where its control flow is rewritten; else the trace begins again so."""
     if trace.handlers:
         raise UnsupportedError(
             f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "

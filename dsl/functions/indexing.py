@@ -93,7 +93,7 @@ def getitem(x: Tracer, key: Any) -> Tracer:
 
 
 def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
-    """Ints for arrays of no axis that are known, which mean the same where other arrays are, or in an assignment."""
+    """Ints for known arrays of no axis. They mean the same beside other arrays, or in an assignment."""
     return [int(k) if isinstance(k, np.ndarray) and not k.ndim else k for k in every]
 
 
@@ -150,7 +150,7 @@ def _assign_slices(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
 
 
 def _check_value_fits_one_element(value: Any, x: Tracer) -> None:
-    """Raises ShapeError where several values, or one in an array of an axis, are to be an element of x."""
+    """Raises ShapeError where an element of x gets several values, or an axis."""
     if not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
         return
     if x.dtype != np.bool_ or isinstance(value, (list, tuple)) or value.size != 1:  # whose truth NumPy takes
@@ -212,7 +212,7 @@ def _masked_part_and_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tra
 
 
 def _known_mask_value(mask: Tracer) -> np.ndarray[Any, Any] | None:
-    """The value of a mask that no call decides, and that is small enough to be looked at."""
+    """The value of a mask that no call decides, and that is small enough."""
     if not mask.size:
         return np.zeros(mask.shape, np.bool_)
     return constant_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None

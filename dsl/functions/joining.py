@@ -34,7 +34,7 @@ from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims
 def concatenate(
     arrays: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tracer:
-    """Parts of any dtypes, promoted as NumPy promotes arrays (numbers among them are refused, as they have no axis)."""
+    """Parts of any dtypes, promoted as NumPy promotes arrays. Numbers among them are refused, as they have no axis."""
     wanted = None if dtype is None else checked_dtype(dtype)
     if axis is None and wanted is None:  # numbers take the arrays' dtype
         arrays, wanted = select_choices_in_one_dtype(*arrays)

@@ -60,8 +60,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
 
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Tracer:
-    """The coefficients, from the highest power down, of the polynomial that comes closest (`full` and `cov` are not
-    supported)."""
+    """The coefficients, from the highest power down, of the polynomial that comes closest. `full` and `cov` are not
+    supported."""
     if full or cov:
         raise UnsupportedError("np.polyfit with full= or cov= cannot be traced; write np.linalg.lstsq of np.vander")
     places, values = to_traced_array(x), to_traced_array(y)

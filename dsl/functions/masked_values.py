@@ -26,7 +26,7 @@ from .host_calls import host_call_of_one_result
 
 
 class MaskedSelection(NumpyProtocols):
-    """The chosen elements of an array, in one axis that has taken the place of the mask's axes; the other axes follow.
+    """The chosen elements of an array, in one axis in place of the mask's axes; the other axes follow.
 
     Assignment to it gives it memory of its own."""
 
@@ -219,8 +219,8 @@ def _is_same_mask(a: Tracer, b: Tracer) -> bool:
 
 
 def masked_operands_together(args: Any) -> tuple[MaskedSelection, list[Any]] | None:
-    """The first masked value among the arguments, and all of them as arrays of all elements; None where that cannot
-    be, since masks differ, or an array has an element for each chosen one."""
+    """The first masked value among the arguments, and all as arrays of all elements; None where that cannot be, since
+    masks differ, or an array has an element for each chosen one."""
     first: MaskedSelection = next(a for a in args if type(a) is MaskedSelection)
     rest = first.ndim - 1
     found = []
@@ -240,7 +240,7 @@ def masked_operands_together(args: Any) -> tuple[MaskedSelection, list[Any]] | N
 
 
 def _implement_on_masked_elements(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that works on each element alone, and may write what it gives to others that the mask has chosen."""
+    """A function that works on each element alone. It may write what it gives to others that the mask has chosen."""
 
     def call_on_masked_elements(*args: Any, **options: Any) -> Any:
         out = options.pop("out", None)

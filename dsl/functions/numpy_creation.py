@@ -70,13 +70,13 @@ def traced_array(
 
 
 def _refuse_needed_copy(given: Any, array: Tracer) -> None:
-    """Raises ShapeError where copy=False is asked for and what was given is no array, or one of another dtype."""
+    """Raises ShapeError where copy=False is asked for, and what was given has to be converted."""
     if not (_needs_no_copy_to_array(given) or type(given) is np.ndarray) or given.dtype != array.dtype:
         raise ShapeError("unable to avoid a copy while creating an array as requested; write copy=None")
 
 
 def _needs_no_copy_to_array(x: Any) -> bool:
-    """Whether it is a traced array that NumPy need not copy, as it has to a scalar."""
+    """Whether it is a traced array that NumPy need not copy, unlike a scalar."""
     return isinstance(x, Tracer) and not isinstance(x, np.generic)
 
 

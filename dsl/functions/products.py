@@ -53,12 +53,12 @@ SMALL, SMALL_BY_VECTOR = 1 << 13, 1 << 18
 
 
 def _most_unrolled_products(m: int, n: int) -> float:
-    """The most products of a (m, k) @ (k, n) that is a sum of products."""
+    """The most products of an unrolled (m, k) @ (k, n)."""
     return math.inf if m == n == 1 else SMALL_BY_VECTOR if 1 in (m, n) else SMALL
 
 
 def matrix_product(a: Tracer, b: Tracer) -> Tracer:
-    """(..., m, k) @ (..., k, n), as a node of its own or, where it is small, as a sum of products."""
+    """(..., m, k) @ (..., k, n), as a node of its own. Where it is small it is a sum of products."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     batch = trace_of_operands(a, b).builder.broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
     work = math.prod(batch) * m * k * n

@@ -63,7 +63,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
 
 
 def _traced_indices_in_range(index: Tracer, n: int, mode: str) -> Tracer:
-    """The indices of an axis of length n as NumPy's mode `wrap` or `clip` brings them into range."""
+    """Indices of an axis of length n, brought into range by `wrap` or `clip`."""
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
     wide = cast(index, np.int64, copy=False)
@@ -244,7 +244,7 @@ def _assigned_values_in_dtype(x: Any, like: Tracer) -> Tracer:
 
 
 def _inserted_values_in_dtype(x: Any, like: Tracer, name: str) -> Tracer:
-    """What is put among elements of an array, for which an array must not lose anything; numbers and lists may."""
+    """What is put among an array's elements, for which an array must lose nothing; numbers and lists may."""
     if isinstance(x, np.ndarray) and not np.can_cast(x.dtype, like.dtype):
         raise DTypeError(f"{name} cannot cast {x.dtype} to {like.dtype} safely; write values.astype(a.dtype)")
     return _assigned_values_in_dtype(x, like)

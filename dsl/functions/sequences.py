@@ -49,7 +49,7 @@ def _dtypes_of_nested_elements(parts: Any) -> Iterator[np.dtype[Any]]:
 
 
 def _traced_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
-    """A nested list with traced arrays in place of what is no list, or is not traced."""
+    """A nested list with traced arrays for what is no list, or is not traced."""
     if isinstance(x, (list, tuple)) and is_traced(x):
         return [_traced_parts_of_list(i, dtype, ITEM) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:

@@ -26,7 +26,7 @@ def _refuse_field_order(order: Any) -> None:
 
 
 def _array_and_sort_axis(a: Any, axis: int | None, least: int = 0) -> tuple[Tracer, int]:
-    """The array (flat where axis is None, or where it has fewer than `least` axes) and the axis."""
+    """The array and the axis. The array is flat where axis is None, or where it has fewer than `least` axes."""
     x = to_traced_array(a)
     if axis is None:
         return ravel(x), 0
@@ -220,7 +220,7 @@ def isin(
 
 
 def _reduced_shape_and_axes(x: Tracer, axis: Axes, keepdims: bool) -> tuple[tuple[int, ...], Any]:
-    """The shape without the axes (or with 1 for each), and the axes as an option."""
+    """The shape without the axes (or with 1 for each), and the axes as option."""
     axes = to_axes(axis, x.ndim)
     kept = [(i, n) for i, n in enumerate(x.shape) if keepdims or i not in axes]
     return tuple(1 if i in axes else n for i, n in kept), None if axis is None else axes
@@ -283,7 +283,7 @@ def _quantile_function(name: str) -> Any:
 
 
 def _check_quantile_dtype(name: str, given: np.dtype[Any], result: np.dtype[Any]) -> None:
-    """Raises UnsupportedError where NumPy's result is of the array's dtype if there are NaN, and else of another."""
+    """Raises UnsupportedError where NaN decide whether NumPy's result is of the array's dtype."""
     if result != given and dtype_kind(given) == "f":
         text = f"np.{name} of {given} by a number with a dtype gives {result}, but {given} where it finds NaN"
         raise UnsupportedError(f"{text}; write float(q), or [q]")

@@ -104,7 +104,7 @@ def _checked_ddof(ddof: Any) -> Any:
 
 
 def _reciprocal_of_count(n: int, less: Any) -> Any:
-    """1 / (n - less), infinite for what is less than 0, in the arithmetic of NumPy's scalars: unsigned ones wrap."""
+    """1 / (n - less), infinite below 0, in the arithmetic of NumPy's scalars: unsigned ones wrap."""
     try:
         with np.errstate(all="ignore"):
             degrees = n - less

@@ -103,7 +103,7 @@ def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
 
 
 def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
-    """A key of `x[...]` as an option of a host call, and the arrays among its entries."""
+    """A key of `x[...]` as an option of a host call, and its arrays."""
     entries: list[Any] = []
     arrays: list[Tracer] = []
     for entry in indices if isinstance(indices, tuple) else (indices,):

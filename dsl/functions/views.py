@@ -83,7 +83,7 @@ def _stand_in_with_memory_layout(x: Tracer, asked: str) -> Any:
 
 
 def contiguous(x: Tracer, order: str | None) -> Tracer:
-    """The array itself where it lies in this order (A and K are any), else a copy that does."""
+    """The array itself where it lies in this order, else a copy that does. A and K are any."""
     order = checked_order(order)
     return x if order in (None, "K", "A") else view_of_tracer(x, ContiguousView(order))
 

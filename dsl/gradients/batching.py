@@ -215,8 +215,8 @@ def hvp(
     save: int | str = "1 GB",
     ieee: bool = False,
 ) -> Any:
-    """The Hessian of a function that returns one number times tangents, of all its arguments together: a tuple with one
-    for each. No Hessian is made (Pearlmutter, 1994).
+    """The Hessian of a function that returns one number, times tangents of all arguments: a tuple with one for each. No
+    Hessian is made (Pearlmutter, 1994).
 
     has_aux: the function returns (number, others), and this is (product, others). save, ieee: as of `kg.grad`. A
     tangent of None is zero. Raises ArgumentsError, DTypeError, ShapeError.

@@ -23,7 +23,7 @@ Body = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """A function as it was before it was decorated, and the options that it was decorated with.
+    """A function as it was before it was decorated, and its decorator's options.
 
     Raises ArgumentsError for what cannot be called."""
     if isinstance(function, KernelGraph):

@@ -43,7 +43,7 @@ class DifferentiatedRegion:
     leaves: tuple[Any, ...]
 
     def inlined(self, trace: Trace, graph: Graph, extra: Sequence[Value] = ()) -> list[Value]:
-        """The outputs of a graph that was derived from this one, which has extra inputs, in the trace."""
+        """In the trace, the outputs of a graph derived from this one. That has extra inputs."""
         check_user_functions(graph)
         builder, first = trace.builder, len(trace.builder.nodes)
         limit, builder.limit = builder.limit, 1 << 62  # these are no turns that were traced
@@ -236,7 +236,7 @@ def _with_batch_axis_first(trace: Trace, what: str, place: Place, value: Value, 
 
 
 def _is_number_leaf(leaf: Any) -> bool:
-    """Whether a leaf of shape () is a number, and not an array of no axis."""
+    """Whether a leaf of shape () is a number, no array of no axis."""
     return leaf._owner == SCALAR if isinstance(leaf, Tracer) else True
 
 

@@ -130,7 +130,7 @@ def _kept_states_lines(inspection: CallInspection) -> Iterator[str]:
 
 
 def full_explanation(inspection: CallInspection) -> list[str]:
-    """The graph that fusion covers, its groups and cuts, how each was decided, and the plan."""
+    """The graph that fusion covers, groups and cuts, how each was decided, and the plan."""
     captured, compiled = inspection.captured, inspection.compiled
     arrays = ", ".join(map(describe_argument, inspection.arguments))
     nodes, tasks = len(captured.graph.nodes), len(compiled.program.tasks)

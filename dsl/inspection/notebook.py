@@ -17,7 +17,7 @@ from ..report.svg import MemoryBlock, TaskBar, html_details_element, schedule_sv
 
 
 def show_in_notebooks() -> None:
-    """Tell the notebook that runs, if one does, how to show the values that stages give."""
+    """Tell the notebook that runs, if any, how to show the values of stages."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     formatter: Any = getattr(shell, "display_formatter", None)
     if formatter is not None:
@@ -28,7 +28,7 @@ def show_in_notebooks() -> None:
 
 
 def plan_html(plan: Plan) -> str:
-    """The predicted schedule and the memory as a picture, and the plan's text folded below it."""
+    """The predicted schedule and the memory as a picture. The plan's text is folded below it."""
     times = predict_timeline(plan, machine_of_device(plan.program.target))
     bars = [TaskBar(plan.tasks[i.task].name, i.stream, i.start, i.end) for i in times]
     blocks = []

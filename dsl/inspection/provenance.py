@@ -54,7 +54,8 @@ class SourcePaths:
         return [file, place.line, place.column, place.end_column, place.function]
 
     def text(self, paths: Sequence[int]) -> str:
-        """What the innermost line of the first path says where the paths of that line point to, without indentation."""
+        """The source text of the first path's innermost line, without indentation. It is where the paths of that line
+        point to."""
         if not paths or not self.source:
             return ""
         file, line, *_ = self.paths[paths[0]][-1]

@@ -90,7 +90,7 @@ class _ReportBuilder:
         return {name: getattr(self.inspection.options, name) for name in ("streams", "memory", "fastmath", "tf32")}
 
     def _device_limits(self) -> dict[str, float]:
-        """What the device does at most, in bytes and flops a microsecond, as the cost model has it."""
+        """What the device does at most, in the cost model's bytes and flops a microsecond."""
         model = self.inspection.stages.model
         return {"bandwidth": model.bandwidth, "flops": model.flops, "cores": self.machine.cores}
 

@@ -77,8 +77,7 @@ def report_of_call(
 def reports_of_profiled_calls(
     calls: Mapping[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]], spans: Sequence[Span], path: Any = None
 ) -> list[Report]:
-    """A report of each function, as of a call of it, with the times of a profile's spans. path: where one page for all
-    of them goes."""
+    """A report of each function, as of a call, with a profile's times. path: where one page for all of them goes."""
     found = []
     for graph, (args, options) in calls.items():
         with contextlib.suppress(UserError):  # of a call that failed, too
@@ -91,8 +90,8 @@ def reports_of_profiled_calls(
 def spans_with_predicted_times(
     calls: Mapping[KernelGraph, tuple[tuple[Any, ...], dict[str, Any]]], spans: Sequence[Span]
 ) -> tuple[list[Span], dict[str, dict[int, Sequence[int]]]]:
-    """The spans, and beside each program's first run the times that were predicted for it, as those of a process of its
-    own; and which task waits for which of another stream, by program."""
+    """The spans, and beside each program's first run its predicted times. These are as those of a process of its own;
+    and which task waits for which of another stream, by program."""
     every, waits = list(spans), {}
     for graph, (args, options) in calls.items():
         try:

@@ -55,7 +55,8 @@ class ImportedMemory:
 
 
 def memory_extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
-    """The bytes from an array's lowest one to its first element, and those from there to its end. strides: in bytes."""
+    """The bytes before an array's first element, and those from there to its end. The former begin at its lowest
+    one. strides: in bytes."""
     if 0 in shape:
         return 0, 0
     reach = [s * (n - 1) for n, s in zip(shape, strides, strict=True)]
@@ -75,7 +76,7 @@ class ExportedMemory:
         self._past: list[Any] = []  # what holders that let go may still be doing
 
     def add(self, handle: int) -> object:
-        """A holder, which works on a stream (or UNKNOWN), and has to keep that for as long."""
+        """A holder, which works on a stream (or UNKNOWN), and keeps that as long."""
         token = object()
         own = [stream for stream in library_streams(self._device) if stream.handle == handle]
         foreign = self._device.foreign_stream
@@ -337,7 +338,7 @@ def write_back_to_owner(given: Any, leaf: Array, memory: Any) -> None:
 
 
 def export_array(array: Array, handle: int) -> tuple[ExportedMemory, object]:
-    """Somebody is about to hold the array's memory, and to work on it on a stream."""
+    """Somebody is about to hold the array's memory, and to use it on a stream."""
     memory: Any = array._memory
     if type(memory) is ImportedMemory:
         raise BufferError("the array's memory is another library's; pass that array on, or copy it: kg.array(x)")

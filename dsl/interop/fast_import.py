@@ -38,8 +38,8 @@ def import_foreign_array(value: Any) -> Leaf | None:
 
 
 def import_arguments(given: Sequence[Any]) -> tuple[Sequence[Any], MemoryProducer | None] | None:
-    """Arguments with the quick views of those that have one, and who lends memory of a GPU: None for nobody. None where
-    that takes the long way, or several lend."""
+    """Arguments with quick views of those that have one, and who lends GPU memory: None for nobody. None where that
+    takes the long way, or several lend."""
     if VIEWS.keys().isdisjoint(map(type, given)):
         return given, None
     leaves: list[Any] = []

@@ -46,8 +46,9 @@ def is_foreign_array(value: Any) -> bool:
 
 
 def foreign_as_numpy(value: Any) -> np.ndarray[Any, Any] | None:
-    """The NumPy array of anything that exchanges memory (DLPack, NumPy's array interface, buffers of numbers), without
-    a copy; None for anything else. Raises ArgumentsError where the memory cannot be read here, DTypeError."""
+    """The NumPy array of anything that exchanges memory, without a copy. That is by DLPack, NumPy's array interface or
+    buffers of numbers; None for anything else. Raises ArgumentsError where the memory cannot be read here,
+    DTypeError."""
     if not is_foreign_array(value):
         return None
     if attribute_without_fallback(value, "__dlpack__") is not None:

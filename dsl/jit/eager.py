@@ -64,8 +64,7 @@ def run_eagerly(function: Callable[..., Any], args: tuple[Any, ...], options: di
 
 @cache
 def place_of_out(function: Callable[..., Any]) -> int | None:
-    """The number of the argument `out` of a function of NumPy's (of a ufunc, of the first); None where it has to be
-    named."""
+    """The number of the argument `out` of a function of NumPy's (a ufunc's first); None where it has to be named."""
     if isinstance(function, np.ufunc):
         return function.nin
     try:
@@ -110,7 +109,7 @@ def _mark_view_results(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
 
 
 def _view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
-    """The result, where what would be a view is a part of another array, which is not written to."""
+    """The result. What would be a view is marked as another array's part, which is not written to."""
     for x, is_view in zip(arrays_among_arguments(result, Array), views, strict=False):
         if is_view:
             x._part = True
@@ -188,7 +187,7 @@ def _eager_array_operator(name: str, ufunc: Any, reflected: bool) -> Callable[..
 
 
 def restore(values: np.ndarray[Any, Any], device: str) -> Array:
-    """A pickled array on the device where it was or, where there is no such device, on the default one."""
+    """A pickled array on the device where it was. Where there is no such device it is on the default one."""
     try:
         return asarray(values, device=device)
     except DeviceUnavailableError:

@@ -363,8 +363,8 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         result: Any,
         shared: dict[int, Any],
     ) -> Any:
-        """What was assigned to copies of arguments (made for byte order or alignment), or to what stands for them,
-        written to the arguments. given: the leaves as the caller has them."""
+        """What was assigned to copies of arguments, or to their stand-ins, written to the arguments. Copies are made
+        for byte order or alignment. given: the leaves as the caller has them."""
         copied = {id(leaves[i]): given[i] for i in entry.assigned if given[i] is not leaves[i]}
         for i in entry.assigned:
             if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
@@ -381,7 +381,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
     def _flatten_arguments(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[Any]]:
-        """The structure of the arguments, their leaves, those as they are given, and, of opened ones, the holders."""
+        """The structure of the arguments, their leaves, those as given, and opened ones' holders."""
         if self._opens:
             tree, given, holders = open_arguments(self._parameters, args, options)
             return tree, [to_opened_leaf(leaf) for leaf in given], given, holders
@@ -458,7 +458,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         return self._compiled_for(args, options).program
 
     def plan(self, *args: Any, **options: Any) -> Plan:
-        """The tasks of a call on streams, the waits between them, and where their buffers lie."""
+        """The tasks of a call on streams, their waits, and where their buffers lie."""
         _show_stages_in_notebook()
         return self._compiled_for(args, options).plan
 
@@ -540,7 +540,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         )  # fmt: skip
 
     def why(self) -> str:
-        """What was traced and compiled so far, for whom, how long that took, and what was different."""
+        """What was traced and compiled so far, and for whom. It says how long that took, and what was different."""
         text: str = _report_module().why_text(self._name, self._versions.log)
         return text
 

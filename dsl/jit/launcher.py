@@ -82,7 +82,7 @@ class Launcher:
 
 
 class FailedCall:
-    """A call's result where the function raised this, which comes when what it had assigned is in place."""
+    """A call's result where the function raised this. It comes when what it had assigned is in place."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -303,8 +303,7 @@ class _LauncherWriter:
         return f"({''.join(f'{name}, ' for name in names)})"
 
     def is_direct(self) -> bool:
-        """Whether a call has no more to do than to allocate, to run, and to assign to NumPy arrays: arrays and numbers
-        in."""
+        """Whether a call only has to allocate, to run, and to assign to NumPy arrays: arrays and numbers in."""
         captured = self.captured
         targets = [leaf for leaf, _ in captured.assigned]
         if captured.watched or (self.state is not None and self.state.shared):
@@ -320,7 +319,7 @@ class _LauncherWriter:
         return plain and all(map(self._type_test_of_leaf, others))
 
     def _type_test_of_leaf(self, leaf: Any) -> str:
-        """An expression that is true of leaves of the same key as this one, which is no array; empty: there is none."""
+        """An expression that is true of leaves of this one's key, which is no array; empty: there is none."""
         value = leaf.value if type(leaf) is StaticArgument else leaf
         if value is None or type(value) is bool:
             return f"{{0}} is {value}"
@@ -592,7 +591,7 @@ def layout_of_argument(leaf: Any, in_place: bool) -> MemoryLayout:
 
 
 def out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
-    """Names the peak of a call, the memory mode in use, and what `memory="small"` would need."""
+    """Names a call's peak, the memory mode, and what `memory="small"` would need."""
     mode = plan.report.memory if plan.report is not None else "balanced"
     peak, outputs = plan.peak_bytes, plan.peak_bytes - plan.arena_bytes
     if mode == "small":

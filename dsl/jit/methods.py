@@ -41,7 +41,7 @@ class BoundKernelGraph(Generic[P, R]):
 
 
 def undecorated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The plain method behind a decorated one of an object, or behind an object whose `__call__` is decorated."""
+    """The plain method behind a decorated one. That is of an object, or an object whose `__call__` is decorated."""
     if not isinstance(function, BoundKernelGraph):
         call: Any = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
         if not hasattr(call, "_versions"):

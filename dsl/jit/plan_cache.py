@@ -47,7 +47,7 @@ def load_or_make_plan(graph: Graph, options: object, make: Callable[[], tuple[Pr
 
 
 def _plan_cache_key(graph: Graph, options: object) -> str:
-    """Empty where the graph holds more than plain data, or the package's files are not those that were loaded."""
+    """Empty where the graph holds more than plain data, or the package's files have changed."""
     package = _fingerprint_of_package()
     dtypes: dict[DType, tuple[str, str]] = {}
     for node in graph.nodes:

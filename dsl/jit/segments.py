@@ -75,7 +75,7 @@ class SegmentTrees:
         self._entries.add(entry)
 
     def make_room(self, path: Sequence[Segment]) -> None:
-        """What was not used lately makes room, but for a call that has come so far."""
+        """What was not used lately makes room, but for this call's parts so far."""
         if self._used_share_of_room() < self._limit:
             return
         before = 0
@@ -166,7 +166,7 @@ class SegmentedCall(Launcher):
         kept: Sequence[Array],
         caller: Sequence[Any],
     ) -> Any:
-        """The rest of a call that has come to a value for which nothing is known."""
+        """The rest of a call that has come to a value not known yet."""
         last = path[-1] if path else None
         held = list(kept)
         passed = [part for part, _ in path]
@@ -214,7 +214,7 @@ class SegmentedCall(Launcher):
         return found
 
     def thin(self, path: Sequence[Segment], since: float) -> None:
-        """Drop the parts that were not used since a time, but for those of a path."""
+        """Drop the parts not used since a time, but for those of a path."""
         stays = {*map(id, path)}
         for part in reversed(self.tree()):
             part.children = {k: c for k, c in part.children.items() if id(c) in stays}
@@ -268,7 +268,7 @@ class SegmentedCall(Launcher):
         return found
 
     def watch(self, rows: Sequence[Guard]) -> None:
-        """More of what must be as it was for any of the parts to serve a call."""
+        """More that must be as it was for any part to serve a call."""
         before = len(self._guards)
         for row in rows:
             self._guards.setdefault((id(row.holder), row.how, row.key), row)

@@ -114,7 +114,8 @@ class FunctionParameters:
 
 
 class StaticArgument:
-    """A value that is part of the key, told apart as Python tells literals apart (1, 1.0, True, -0.0, NaN)."""
+    """A value that is part of the key. Values are told apart as Python tells literals apart (1, 1.0, True, -0.0,
+    NaN)."""
 
     __slots__ = ("_exact", "_hash", "value")
 
@@ -176,8 +177,8 @@ def flatten_call_arguments(
 def open_arguments(
     parameters: FunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Tree, list[Any], list[Any]]:
-    """The structure of bound arguments in which every list, dict and object that can be changed has one place; the
-    leaves as they are given, and those holders."""
+    """The structure of bound arguments with one place for each changeable list, dict and object; the leaves as they are
+    given, and those holders."""
     given: list[Any] = []
     holders: list[Any] = []
     seen: dict[int, Tree] = {}
@@ -298,8 +299,9 @@ LEAF_TYPES = frozenset({Array, Spec, StaticArgument, int, float, complex})  # wh
 
 
 def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] | None:
-    """`cache_key_of_leaf` all leaves at once, and the addresses of the NumPy arrays; None where a leaf needs `to_leaf`
-    first."""
+    """`cache_key_of_leaf` all leaves at once, and the addresses of the NumPy arrays.
+
+    None where a leaf needs `to_leaf` first."""
     key: list[Any] = []
     for leaf in leaves:
         kind = type(leaf)
@@ -405,7 +407,7 @@ def byte_strides_of_leaf(leaf: Any) -> tuple[int, ...] | None:
 
 
 def python_number_of_leaf(leaf: Any) -> Any:
-    """The value of a leaf that is a number, a NumPy scalar or a 0-d array."""
+    """The value of a leaf that is a number, NumPy scalar or 0-d array."""
     return leaf[()] if type(leaf) is np.ndarray else leaf
 
 

@@ -290,8 +290,8 @@ class Specializations:
     def trace(
         self, tree: Tree, leaves: Sequence[Any], known: frozenset[int]
     ) -> tuple[TracedFunction, list[TracedArgument], frozenset[int]]:
-        """The trace for these leaves (cached while its guards hold), what it saw of them, and which by value (of arrays
-        by their layout)."""
+        """The trace for these leaves, what it saw of them, and which by value. It is cached while its guards hold; of
+        arrays the layout is what it saw."""
         if self.options.untraceable == "split":  # a later part might ask
             known |= {i for i, leaf in enumerate(leaves) if byte_strides_of_leaf(leaf) is not None}
         while True:
@@ -420,7 +420,7 @@ class Specializations:
         return compile_stages(captured.graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu_at(self.place))
 
     def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> Stages:
-        """What the compiler makes of a trace, kept of the program that was looked at or compiled last."""
+        """What the compiler makes of a trace. It is kept of the program looked at or compiled last."""
         compiled = self.compiled(captured, leaves)
         if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
             compiled.keep_stages(self._compile_stages(captured, self.layouts(captured, leaves)))

@@ -204,7 +204,7 @@ def trace_function(
 
 
 def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception) -> None:
-    """Raises TraceError for an error that Python raises of what stands for the user's objects and names alone."""
+    """Raises TraceError for a Python error about stand-ins for the user's objects and names alone."""
     line = line_of_traceback(error.__traceback__)
     if isinstance(error, UserError):  # which says it already
         return
@@ -404,7 +404,7 @@ def _places_behind_graph_inputs(count: int, places: Sequence[Place]) -> tuple[Pl
 
 
 def _check_no_loop_values_left(graph: Graph) -> None:
-    """Raises where a value that a loop's body had while it was traced is used outside of the body."""
+    """Raises where a value of a loop's body is used outside of the body."""
     for number, node in enumerate(graph.nodes):
         if node.op == "placeholder":
             line = graph.lines[graph.users[number][0]] if graph.users[number] else graph.lines[number]
@@ -427,7 +427,7 @@ def _type_and_size_checks_of_scalars(whole: Subgraph) -> list[str]:
 
 
 def _limits_of_number(graph: Graph, number: int) -> tuple[int, int]:
-    """The Python ints that fit all uses of a number, those in bodies of loops and branches too."""
+    """The Python ints that fit all uses of a number. Bodies of loops and branches count too."""
     low, high = _integers_of_dtype(graph.nodes[number].type.dtype)
     for user in graph.users[number]:
         node = graph.nodes[user]
@@ -443,7 +443,7 @@ def _limits_of_number(graph: Graph, number: int) -> tuple[int, int]:
 
 
 def _integers_of_dtype(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The Python ints that convert to `dtype` as NumPy converts them when they pass through int64."""
+    """The Python ints that convert to `dtype` as NumPy converts them by way of int64."""
     kind = dtype_kind(dtype)
     if kind in "iu":
         info = np.iinfo(dtype)

@@ -44,7 +44,7 @@ def refuse_change_while_tracing() -> None:
 
 
 def is_assignable_at_a_look(target: Any, others: Sequence[Any]) -> bool:
-    """Whether it takes no more than a look to see that the function may assign to a NumPy array."""
+    """Whether a look tells that the function may assign to a NumPy array."""
     if type(target) is not np.ndarray or not target.flags.writeable:
         return False
     return not any([type(other) is np.ndarray and np.may_share_memory(target, other) for other in others])

@@ -186,7 +186,7 @@ def record_elements_reduction(
 def _record_column_sums(
     recorder: Recorder, op: str, source: LazyElements, kept: Sequence[int], axes: Sequence[int], dtype: DType
 ) -> Callable[[ArraySection], None] | None:
-    """Writes sums row after row, where the elements of a row lie side by side and those of a column do not."""
+    """Writes sums row after row. That is where a row's elements lie side by side and a column's do not."""
     if op != "sum" or len(axes) != 1 or not kept or dtype.kind != "f":
         return None
     inner, (along,) = kept[-1], axes

@@ -19,7 +19,7 @@ from .values import LoopArray, Recorder
 
 @dataclass(frozen=True)
 class LoopItems:
-    """How many items there are, and what stands at an index, which is linear from 0 on.
+    """How many items there are, and which is at an index, linear from 0.
 
     start: what is added to the index, so that the turn is the item."""
 

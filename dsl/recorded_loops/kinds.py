@@ -103,7 +103,7 @@ def _number_kind_after_iteration(before: Kind, after: Kind) -> Kind:
 
 
 def check_kind_keeps_digits(x: Any, kind: Kind) -> None:
-    """Raises LoopNotRecordable where a Python number, which stays one where values say so, loses digits as `kind`."""
+    """Raises LoopNotRecordable where a Python number loses digits as `kind`. It stays one where values say so."""
     weak = kind_of(x)[1]
     if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):
         return

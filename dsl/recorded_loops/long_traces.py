@@ -78,7 +78,7 @@ def _is_trace_of_single_elements(trace: Trace) -> bool:
 
 
 def _can_trace_be_rerolled(trace: Trace) -> bool:
-    """Whether the turns that were traced are a few loops again, or may be with some more."""
+    """Whether the traced turns are a few loops again, or may be with more."""
     loops, graph, rolled = _count_rerolled_loops(trace)
     return loops <= LOOPS and (len(rolled.nodes) * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
 
@@ -102,7 +102,7 @@ def _text_of_too_long_trace(trace: Trace) -> str:
 
 
 def count_user_loops_around() -> int:
-    """How many `for` and `while` of the user's run now, one in another, in all functions that have been called."""
+    """How many `for` and `while` of the user's run now, one in another. All functions that have been called count."""
     count, frame = 0, sys._getframe(1)
     while frame is not None:
         if frame.f_code in HOOKS:  # of a function whose control flow is rewritten

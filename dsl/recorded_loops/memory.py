@@ -373,7 +373,7 @@ class LoopMemory:
         self.masks = [m for m in self.masks if all(leaf.storage is not storage for leaf in m[0].expression.leaves)]
 
     def settle_all(self) -> None:
-        """Before a block that may run several times, or not at all, and may write to what is read."""
+        """Before a block that runs any number of times and may write what is read."""
         for array in [*self.alive.values()]:
             if array.expression.leaves:
                 self.materialize(array)
@@ -482,7 +482,7 @@ class LoopMemory:
         return body.select(own.eq(1), self.zero(), body.const(1, INT64))
 
     def common_length(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
-        """What axes of `a` and of `b` are broadcast to, which are compared when it runs."""
+        """What axes of `a` and `b` are broadcast to; they are compared when it runs."""
         if a == b:
             return a
         if a.known is not None and b.known is not None:

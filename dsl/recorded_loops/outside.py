@@ -9,7 +9,8 @@ from .values import Sub
 
 
 def view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int, ...]] | None:
-    """The array that owns the memory, where each of its axes starts, steps and goes in `x`, and the shape of `x`.
+    """The array that owns the memory of `x`, and how its axes map to it. For each axis: where it starts, steps and
+    goes in `x`; and the shape of `x`.
 
     None for views that are more than slices and permutations."""
     chain = []

@@ -236,7 +236,8 @@ class LoopRecorder(LoopArithmetic):
         self.settle(key, [key, *([stop] if stop else [])], write_loop_over_items, items.count.is_at_least(1))
 
     def _unrolled_iteration_limit(self) -> int:
-        """Turns that are written one after the other, but where loops of few turns have made the trace long."""
+        """Turns that are written one after the other. They are fewer where loops of few turns have made the trace
+        long."""
         loops = self.trace.loops_of
         return 1 if loops is not None and loops.few == 1 else UNROLLED
 
@@ -311,7 +312,7 @@ class _CarriedName:
 
     @property
     def starts(self) -> bool:
-        """Whether it has a value before the loop, or one that is not read unless it was set."""
+        """Whether it has a value before the loop, or is not read unless set."""
         return is_number(self.before) or self.slot.name.startswith(VALUE)
 
 

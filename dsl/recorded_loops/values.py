@@ -72,7 +72,7 @@ class ArraySection:
         return False
 
     def with_own_axis(self, axis: int, extent: LinearExpression) -> ArraySection:
-        """The same elements, those along an axis of the section along a further one, of this extent."""
+        """The same elements, those along a section's axis along a further one of this extent."""
         subs = tuple((start, step, len(self.shape) if at == axis else at) for start, step, at in self.subs)
         return ArraySection(self.storage, subs, (*self.shape, extent))
 
@@ -279,7 +279,8 @@ class LoopArray(LoopSymbol):
 
 
 class SpoiledVariable(LoopSymbolBase):
-    """What a name stands for whose value depends on how often a loop ran, or on which side of an if: nobody may ask."""
+    """What a name stands for whose value depends on how often a loop ran. So where an if's side decides it: nobody may
+    ask."""
 
     __slots__ = ("name", "site")
 

@@ -57,7 +57,7 @@ class Comparison:
 
 
 def compare(first: Report | str | Path, second: Report | str | Path, path: Any = None) -> Comparison:
-    """Two reports side by side: two plans, two devices, two versions of a function, or today and last week.
+    """Two reports side by side. They are of two plans, two devices, two versions of a function, or today and last week.
 
     Each is a report or the name of a `.json` file that one was saved to. What belongs together is found by the text of
     the user's line, so lines may have moved. path: where a page goes.

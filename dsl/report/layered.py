@@ -44,7 +44,8 @@ def layered_node_positions(above: Sequence[Sequence[int]]) -> list[tuple[float, 
 
 
 def _settle_row(row: Sequence[int], x: list[float], neighbours: Sequence[Sequence[int]]) -> None:
-    """Move the nodes of a row towards the middle of their neighbours, in the order of where they would like to be."""
+    """Move the nodes of a row towards the middle of their neighbours. Their order is that of where they would like to
+    be."""
     wished = {n: sum(x[m] for m in neighbours[n]) / len(neighbours[n]) if neighbours[n] else x[n] for n in row}
     order = sorted(row, key=lambda n: (wished[n], n))
     pools: list[tuple[float, int]] = []  # the sum of the wishes and how many: those that would stand too near

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 
 
 def html_page_of_reports(every: Sequence[dict[str, Any]]) -> str:
-    """The page of the data of one report or several, of which it shows one at a time.
+    """The page of the data of one report or several. It shows one at a time.
 
     >>> page([report.data]).startswith("<!doctype html>")  # doctest: +SKIP
     True

@@ -43,9 +43,10 @@ def _remark_on_heaviest_task(data: dict[str, Any], tasks: list[dict[str, Any]]) 
     share = task_microseconds(tasks[top]) / total if total else 0.0
     if len(tasks) > 2 and share > 0.3:
         where = f" ({_user_line_of_path(data, tasks[top]['paths'][0])})" if tasks[top]["paths"] else ""
+        took = duration_as_text(task_microseconds(tasks[top]))
         yield (
             share,
-            f"t{top}{where} takes {share:.0%} of all tasks' time, {duration_as_text(task_microseconds(tasks[top]))}",
+            f"t{top}{where} takes {share:.0%} of all tasks' time, {took}",
             [top],
         )
 

@@ -43,7 +43,7 @@ class Report:
         Path(path).write_text(text, encoding="utf-8")
 
     def show(self) -> Path | None:
-        """Write the page to a new temporary file and open it in a browser; in a notebook, display it there instead.
+        """Write the page to a new temporary file and open it in a browser. In a notebook, display it there instead.
         Returns the file, which is yours to keep."""
         shell = sys.modules.get("IPython")
         if shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:

@@ -88,7 +88,8 @@ class OpenedArguments:
         return (id(root_of_view(v)) for v in _values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
-        """The holders that have changed, and those that hold one, or an array that was assigned to, at any depth."""
+        """The holders that have changed, and those that hold one at any depth. Those that hold an array that was
+        assigned to count too."""
         found = {*changed}
         inside = [[*_values_and_tuple_items(contents_of_holder(x)[1])] for x in self.holders]
         while True:

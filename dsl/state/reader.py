@@ -97,7 +97,7 @@ class _ReaderWriter:
 def compile_nested_argument_reader(
     tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, opens: bool = True
 ) -> Fast | None:
-    """What takes the arguments of calls of one structure and gives what `inner(leaves and holders, caller)` gives.
+    """What takes the arguments of one structure and gives `inner(leaves and holders, caller)`.
 
     values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. opens: whether
     the arguments are opened; else there are no holders among what is given. None where more than a look is needed."""

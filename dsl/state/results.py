@@ -191,13 +191,13 @@ class ResultLocations:
         return place
 
     def _user_line_of_array(self, array: Tracer | None = None) -> str | None:
-        """The user's line that assigns what is being stored, or else that has made an array."""
+        """The user's line that assigns what is stored, or that has made an array."""
         world = self._trace.world
         found = "" if world is None else world.line_of_assignment(self._name)
         return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
 
     def _check_stored_arrays_not_aliased(self, opened: OpenedArguments) -> None:
-        """Raises TraceError where what is stored may be another array that the arguments hold, as a value decided."""
+        """Raises TraceError where what is stored may be another array of the arguments. A value decides that."""
         if not self._linked:
             return
         stay = {id(root_of_view(x)) for x, _ in self._arrays.values()} | {*opened.arrays()}

@@ -135,7 +135,7 @@ class ReshapeView:
 
 @dataclass(frozen=True, slots=True)
 class ContiguousView:
-    """The array itself where its memory is dense in an order (`C` or `F`), else a copy that is.
+    """The array itself where its memory is dense in an order, else a dense copy. The order is `C` or `F`.
 
     through: it is known to be the array itself."""
 
@@ -195,7 +195,7 @@ class ReadOnlyView:
 
 @dataclass(frozen=True, slots=True)
 class DiagonalView:
-    """Elements (..., i, i + offset), through a flat view with one step per row and column. NumPy makes it read-only."""
+    """Elements (..., i, i + offset), by a flat view. It has one step per row and column. NumPy makes it read-only."""
 
     offset: int
 
@@ -389,7 +389,7 @@ def settle_reshapes(*views: Tracer) -> None:
 
 
 def shares_memory(x: Tracer, y: Tracer) -> bool:
-    """Whether two views of one array, that are known to be such, have elements in common."""
+    """Whether two views that are known to be of one array have common elements."""
     type = root_of_view(x)._held.type
     base = dense_stand_in(type, range(len(type.shape)))
     first, second = _numpy_view_through_steps(base, x), _numpy_view_through_steps(base, y)
@@ -476,7 +476,7 @@ def unwrap_contiguous_view(x: Tracer) -> Tracer:
 
 
 def _give_view_own_memory(x: Tracer) -> None:
-    """Give a view memory of its own, as it is now, and all that look at it."""
+    """Give a view, and all that look at it, memory of its own."""
     _check_made_in_this_branch(x)
     root = root_of_view(x)
     below = [v for v in _living_views_of_array(root) if v is not x and _is_view_of_tracer(v, x)]
@@ -491,7 +491,7 @@ def _give_view_own_memory(x: Tracer) -> None:
 
 
 def _check_made_in_this_branch(x: Tracer) -> None:
-    """Raises TraceError where a side of a traced decision changes what an array of before looks at."""
+    """Raises TraceError where a traced decision's side changes what an earlier array looks at."""
     journal = x._trace.journal
     if journal is not None and id(root_of_view(x)) not in journal.made:
         raise TraceError(
@@ -522,7 +522,7 @@ def store_elements(target: Tracer, value: Any, way: Way | None = None) -> None:
 
 
 def check_shape_fits_part(x: Tracer, shape: tuple[int, ...], part: tuple[int, ...]) -> None:
-    """Raises ShapeError where a value of this shape cannot be assigned to a part of that of x."""
+    """Raises ShapeError where a value of this shape does not fit a part of x."""
     if x._trace.builder.broadcast_shapes("assignment", [shape, part]) != part:
         raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {part}")
 

@@ -58,7 +58,7 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
 
 
 def constant_value(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
-    """The value of a node that is known, or that no argument and no number of a call decides; None for others.
+    """The value of a node that is known, or that nothing of a call decides; None for others.
 
     numbers: its numbers may, and raise NeedValue."""
     todo, seen = [value.number], {value.number}

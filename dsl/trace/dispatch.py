@@ -29,7 +29,8 @@ FALLBACKS: list[Callable[[Any, Any, Any], tuple[Any] | None]] = []
 
 
 def implements(*functions: Any, method: str | bool = False) -> Callable[[F], F]:
-    """Registers an implementation of NumPy functions, and of the method of the same name (or of the given one)."""
+    """Registers an implementation of NumPy functions, and of the method of that name. The method may be given another
+    name."""
 
     def register_numpy_implementation(implementation: F) -> F:
         for function in functions:

@@ -85,7 +85,7 @@ def convert_for_element(trace: Trace, value: Any, dtype: np.dtype[Any], way: Way
 
 
 def convert_known_value(value: Any, dtype: np.dtype[Any], way: Way = AS_ARRAY) -> Any:
-    """What that way of assignment makes of a value that is known, with errors of ours."""
+    """What that way of assignment makes of a known value, with errors of ours."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -30,7 +30,7 @@ def kinds_of_operand(x: Any) -> tuple[Kind, ...]:
 
 
 def has_two_dtypes(kinds: Iterable[Kind]) -> bool:
-    """Whether what is computed from a number of these kinds may have one dtype or another."""
+    """Whether what is computed from a number of these kinds may have two dtypes."""
     strong = {dtype for dtype, weak in kinds if weak is None}
     return any(len([d for d in strong if d.kind in same]) > 1 for same in (FLOATS, WHOLE))
 

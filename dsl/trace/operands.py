@@ -81,7 +81,7 @@ _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which ta
 
 
 def to_host_array(x: Any) -> np.ndarray[Any, Any]:
-    """Anything array-like that is not traced as a NumPy array of a supported dtype, in any byte order."""
+    """Anything array-like and not traced as a NumPy array of a supported dtype. Any byte order will do."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{describe_value(x)} is no array of numbers; pass numbers or arrays")
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
@@ -175,7 +175,7 @@ def axes_without_booleans(axis: Any) -> Any:
 
 
 def to_traced_shape(shape: Any) -> tuple[int, ...]:
-    """A tuple of Python ints from an int or a sequence of ints, traced or not. Raises DTypeError, TraceError."""
+    """A tuple of Python ints from ints, one or a sequence, traced or not. Raises DTypeError, TraceError."""
     if isinstance(shape, Tracer):
         shape = shape._known_scalar("cannot be a shape", "pass it as a Python int argument of the function")
     return spec.to_shape(shape)

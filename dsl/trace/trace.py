@@ -188,7 +188,8 @@ class Trace:
         return value
 
     def note_possible_aliases(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """Each first array may be the second one, as a traced value decides, and thus whatever that one may be."""
+        """Each first array may be the second one, as a traced value decides. It thus may be whatever that one may
+        be."""
         roots = {id(root): root for _, root in pairs}
         reached = {
             key: {id(x): weakref.ref(x) for x in [root, *self.possible_aliases(root)]} for key, root in roots.items()
@@ -259,7 +260,7 @@ class Trace:
         return self._scalar_values[name].number
 
     def host_scalar_name(self, node: int) -> str | None:
-        """What the host calls the number or NumPy scalar of the call that a node stands for; None for other nodes."""
+        """What the host calls the call's number or NumPy scalar behind a node; None for other nodes."""
         if node in self.number_inputs:
             return f"{self.host_code.argument(self.number_inputs[node])}.item()"
         return next((name for name, value in self._scalar_values.items() if value.number == node), None)
@@ -278,7 +279,7 @@ class Trace:
                 yield array._held.number
 
     def depends_on_arrays(self, number: int) -> bool:
-        """Whether a node is made of arrays that come from outside, not of numbers and constants alone."""
+        """Whether a node is made of outside arrays, not of numbers and constants alone."""
         todo = [number]
         while todo:
             at = todo[-1]

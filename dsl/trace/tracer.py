@@ -218,7 +218,7 @@ class Tracer(NumpyProtocols):
         return bool(self._known_scalar("cannot decide an if, while, and, or, not", instead))
 
     def _trace_for_decision(self) -> Trace:
-        """Its trace, which begins again where a function whose control flow is rewritten may do without the value."""
+        """Its trace. That begins again where a function whose control flow is rewritten may do without the value."""
         trace = check_trace_alive(self)
         if trace.may_rewrite and concrete_value(trace, self._value) is None:
             trace.undecided = True
@@ -431,7 +431,7 @@ def array_with_numpy_text(x: Tracer) -> Any:
 
 
 def is_asked_by_traced_code() -> bool:
-    """Whether the traced function itself has called the caller of this, by way of no other Python function.
+    """Whether the traced function itself has called the caller of this. No other Python function is between.
 
     Its globals are no exact dict (`environment.Scope`); whoever else looks, such as a debugger, may see a stand-in."""
     return type(sys._getframe(2).f_globals) is not dict

@@ -178,7 +178,7 @@ class debug:
         """`x`, of any shape and dtype."""
     @staticmethod
     def print(*values: Any, sep: str = ' ', end: str = '\n', file: Any = None) -> None:
-        """Python's `print`, at each call of the traced function, of the values that the arrays then have."""
+        """Python's `print` of the values that arrays have, at each call of the traced function."""
 def deg2rad(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array: ...
 def degrees(x: ArrayLike, /, out: Any = None, *, where: ArrayLike = True, casting: str = 'same_kind', order: str | None = 'K', dtype: DTypeLike | None = None, subok: builtins.bool = True, signature: Any = None) -> Array: ...
 def delete(arr: ArrayLike, obj: Any, axis: int | Sequence[int] | None = None) -> Array: ...
@@ -436,19 +436,19 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /, out: Any = None, *, where: ArrayL
 class nn:
     @staticmethod
     def attention(q: Any, k: Any, v: _Arrays, mask: Any = None, *, causal: builtins.bool = False, scale: Any = None) -> Array:
-        """softmax(q @ k.T * scale) @ v, with `scale` 1 / sqrt(last axis) by default (Vaswani et al., 2017)."""
+        """softmax(q @ k.T * scale) @ v."""
     @staticmethod
     def avg_pool2d(x: _Arrays, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: builtins.bool = True) -> Array:
         """The mean of each window; stride defaults to the window's size."""
     @staticmethod
     def batch_norm(x: _Arrays, mean: Any = None, var: Any = None, weight: _Arrays | None = None, bias: Any = None, *, axis: int = 1, eps: float = 1e-05) -> Array:
-        """(x - mean) / sqrt(var + eps) * weight + bias for each channel (along `axis`); without mean and var those of the batch (Ioffe and Szegedy, 2015)."""
+        """(x - mean) / sqrt(var + eps) * weight + bias for each channel."""
     @staticmethod
     def conv2d(x: _Arrays, weight: _Arrays, bias: Any = None, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Array:
-        """sum over c, i, j of weight[o, c, i, j] * x[b, c, y * stride + i * dilation, ...], plus bias[o]."""
+        """A convolution of images with weights, plus a bias."""
     @staticmethod
     def cross_entropy(logits: _Arrays, labels: _Arrays, *, axis: int = -1, reduction: str = 'mean') -> Array:
-        """-log softmax(logits) at the labels: integers in [0, classes), without the axis of the classes, or probabilities of the logits' own shape."""
+        """-log softmax(logits) at the labels."""
     @staticmethod
     def elu(x: _Arrays, alpha: Any = 1.0) -> Array:
         """x where positive, else alpha * (exp(x) - 1)."""
@@ -460,7 +460,7 @@ class nn:
         """Layer norm over each group of channels and all places (Wu and He, 2018)."""
     @staticmethod
     def layer_norm(x: _Arrays, weight: _Arrays | None = None, bias: Any = None, *, axis: int | Sequence[int] | None = -1, eps: float = 1e-05) -> Array:
-        """(x - mean) / sqrt(var + eps) * weight + bias, the mean and variance over `axis` (Ba, Kiros and Hinton, 2016)."""
+        """(x - mean) / sqrt(var + eps) * weight + bias."""
     @staticmethod
     def leaky_relu(x: _Arrays, slope: Any = 0.01) -> Array:
         """x where positive, else slope * x."""
@@ -538,28 +538,28 @@ class random:
     Key: TypeAlias = _Key
     @staticmethod
     def bernoulli(key: _Key, shape: int | Sequence[int] = ..., p: Any = 0.5) -> Array:
-        """True with probability p, rounded up to a multiple of 2**-24; p broadcasts to the shape."""
+        """True with probability p, rounded up to a multiple of 2**-24."""
     @staticmethod
     def bits(key: _Key, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = ...) -> Array:
         """Random bits as uint32 or uint64."""
     @staticmethod
     def choice(key: _Key, a: ArrayLike, shape: int | Sequence[int] = ...) -> Array:
-        """Elements of `a` (along its first axis; of range(a) for an int), each as likely, with replacement."""
+        """Elements of `a`, each as likely, with replacement."""
     @staticmethod
     def exponential(key: _Key, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = ...) -> Array:
         """Exponentially distributed numbers of mean 1, float32 or float64: -log u."""
     @staticmethod
     def integers(key: _Key, shape: int | Sequence[int], low: Any, high: Any, dtype: DTypeLike | None = ...) -> Array:
-        """Integers in [low, high); array bounds broadcast to the shape, and must have low < high everywhere."""
+        """Integers in [low, high)."""
     @staticmethod
     def key(seed: Any) -> _Key:
         """The key of an integer (mod 2**64); inside a trace it may be an argument."""
     @staticmethod
     def normal(key: _Key, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = ...) -> Array:
-        """Normally distributed numbers of mean 0 and variance 1, float32 (to 6.7 sigma) or float64 (to 9.4 sigma)."""
+        """Normally distributed numbers of mean 0 and variance 1."""
     @staticmethod
     def split(key: _Key, n: int = 2) -> tuple[_Key, ...]:
-        """`n` keys that have nothing to do with each other, with `key` or with its `fold_in`s."""
+        """`n` keys that have nothing to do with each other."""
     @staticmethod
     def uniform(key: _Key, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = ..., low: Any = 0, high: Any = 1) -> Array:
         """float32 or float64 numbers in [low, high), where low and high broadcast to the shape."""
