@@ -13,9 +13,9 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ShapeError, UnsupportedError
 from ..core.spec import checked_dtype
-from ..trace.aliasing import Part, assign_part_of_array, part_of_whole_array, view_of_tracer
+from ..trace.aliasing import Part, assign_part_of_array, memory_layout_of, part_of_whole_array, view_of_tracer
 from ..trace.dispatch import implements
-from ..trace.memory_layout import StandIn
+from ..trace.memory_layout import StandIn, resolve_memory_layout
 from ..trace.operands import new_traced_result
 from ..trace.tracer import SCALAR, Tracer
 
@@ -57,7 +57,18 @@ def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
         if not shape or length % wanted.itemsize:
             raise ShapeError(f"the last axis of {x.dtype}{list(shape)} does not come out even as {wanted}")
         shape = (*shape[:-1], length // wanted.itemsize)
+        _check_last_axis_contiguous(x, wanted)
     step = BitcastView(ArrayType(shape, wanted))
     return (
         new_traced_result(step.apply(x._trace.builder, x._value), x) if x._owner == SCALAR else view_of_tracer(x, step)
     )
+
+
+def _check_last_axis_contiguous(x: Tracer, dtype: np.dtype[Any]) -> None:
+    """Raises ShapeError where NumPy cannot give elements of another size, as far as the layout is known."""
+    found = resolve_memory_layout(memory_layout_of(x), x._held.type)
+    try:
+        if found is not None:
+            found.view(dtype)
+    except ValueError as error:
+        raise ShapeError(f"{error}; write np.ascontiguousarray(x).view(...)") from None

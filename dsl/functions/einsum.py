@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import checked_dtype, to_index
+from ..trace.aliasing import DiagonalView, view_of_tracer
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
@@ -18,7 +19,7 @@ from .elementwise import apply
 from .host_calls import assign_to_out
 from .products import matrix_product
 from .reductions import reduce
-from .views import cast, diagonal, reshape, squeeze, transpose
+from .views import cast, moveaxis, reshape, squeeze, transpose
 
 Label = str | int  # a letter, or the position of an axis of the ellipsis, counted from its end
 Term = tuple[Label, ...]
@@ -41,7 +42,8 @@ def einsum(
     arrays = [to_traced_array(a) for a in given]
     terms, result = parse_einsum_subscripts(subscripts, [x.shape for x in arrays])
     lengths = _length_of_each_label(terms, arrays)
-    arrays = _convert_einsum_operands(arrays, dtype, casting)
+    if len(arrays) > 1 or out is not None or not set(terms[0]) <= set(result):  # else a view, whatever dtype says
+        arrays = _convert_einsum_operands(arrays, dtype, casting)
     needed = {*result, *_labels_of_several_operands(terms)}
     parts = [_reduce_single_einsum_operand(x, term, lengths, needed) for x, term in zip(arrays, terms, strict=True)]
     for pair in _einsum_contraction_path(parts, result, lengths):
@@ -159,7 +161,7 @@ def _reduce_single_einsum_operand(
     for label in [label for label, n in Counter(term).items() for _ in range(n - 1)]:
         i = term.index(label)
         j = term.index(label, i + 1)
-        x = diagonal(x, 0, i, j)
+        x = view_of_tracer(moveaxis(x, (i, j), (-2, -1)), DiagonalView(0, writable=True))
         term = (*(other for k, other in enumerate(term) if k not in (i, j)), label)
     gone = tuple(i for i, label in enumerate(term) if label not in set(needed))
     return (_sum_over_labels(x, gone), tuple(label for label in term if label in set(needed))) if gone else (x, term)

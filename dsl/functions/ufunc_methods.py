@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..core.errors import DTypeError, IndexingError, UnsupportedError
+from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
 from ..trace.aliasing import assign_array
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
@@ -14,7 +15,7 @@ from ..trace.items import convert_for_element
 from ..trace.operands import axes_without_booleans, new_traced_result, to_axes, to_axis, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import call_ufunc, fitting_mask
-from .gather import check_assigned_axis_not_empty
+from .gather import known_index_array
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
 from .reductions import NO_VALUE
 
@@ -95,11 +96,32 @@ def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
         raise UnsupportedError(f"np.{ufunc.__name__}.at on an array that is no argument; pass it as an argument")
     key, arrays = static_key(indices)
     operands = [] if b is None else [to_traced_array(b)]
-    check_assigned_axis_not_empty(a, a.ndim == 1 and any(i.size for i in arrays))
     options = {"ufunc": ufunc.__name__, "key": key}
+    if not a.size:
+        _check_at_of_no_elements(ufunc, a, indices, operands)
     assign_array(
         a, host_call_of_one_result("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe"
     )
+
+
+def _check_at_of_no_elements(ufunc: np.ufunc, a: Tracer, indices: Any, operands: Sequence[Tracer]) -> None:
+    """Raises what NumPy raises where nothing is computed, and nothing runs; indices that are not known count as 0."""
+
+    def known_index(entry: Any) -> Any:
+        if not isinstance(entry, (Tracer, np.ndarray, list, tuple)):
+            return entry
+        known = known_index_array(entry)
+        return np.zeros(np.shape(entry), np.intp) if known is None or not known.size else known
+
+    entries = tuple(map(known_index, indices if isinstance(indices, tuple) else (indices,)))
+    try:
+        ufunc.at(np.zeros(a.shape, a.dtype), entries, *(np.zeros(x.shape, x.dtype) for x in operands))
+    except IndexError as error:
+        raise IndexingError(str(error)) from None
+    except TypeError as error:
+        raise DTypeError(str(error)) from None
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
 
 
 def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
@@ -112,7 +134,7 @@ def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
         elif entry is None or entry is Ellipsis:
             entries.append(entry)
         elif isinstance(entry, (Tracer, np.ndarray, list, tuple)):
-            index = to_traced_array(entry)
+            index = to_traced_array(np.empty(0, np.intp) if isinstance(entry, list) and not entry else entry)
             if index.dtype.kind not in "iub":
                 raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {index.dtype}")
             entries.append("array")

@@ -195,9 +195,11 @@ class ReadOnlyView:
 
 @dataclass(frozen=True, slots=True)
 class DiagonalView:
-    """Elements (..., i, i + offset), by a flat view. It has one step per row and column. NumPy makes it read-only."""
+    """Elements (..., i, i + offset), by a flat view. It has one step per row and column. Read-only, but where `einsum`
+    gives it."""
 
     offset: int
+    writable: bool = False
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         lead, (rows, columns), k = value.shape[:-2], value.shape[-2:], self.offset
@@ -207,9 +209,16 @@ class DiagonalView:
         return builder.slice(flat, (*(0,) * rest, first), (*(1,) * rest, columns + 1), (*lead, length))
 
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
-        raise ReadOnlyError(self.read_only())
+        value, starts, steps = part
+        (rows, columns), k = base.shape[-2:], self.offset
+        first, step = max(k, 0) + max(-k, 0) * columns, columns + 1
+        flat = builder.reshape(base, (*base.shape[:-2], rows * columns))
+        inside = value, (*starts[:-1], first + starts[-1] * step), (*steps[:-1], steps[-1] * step)
+        return part_of_whole_array(builder.reshape(assign_part_of_array(builder, flat, inside), base.shape))
 
     def read_only(self) -> str:
+        if self.writable:
+            return ""
         return "a diagonal is read-only; write np.fill_diagonal, or x[i, i] = ... with i = np.arange(n)"
 
     def numpy_view(self, a: StandIn) -> StandIn | None:
@@ -364,8 +373,8 @@ def _check_view_writable(x: Tracer) -> None:
     at = x
     while at._parent is not None:
         reason = getattr(at._step, "read_only", None)
-        if reason is not None:
-            raise ReadOnlyError(reason())
+        if reason is not None and (text := reason()):
+            raise ReadOnlyError(text)
         at = at._parent
 
 
@@ -558,6 +567,16 @@ def results_as_copies(key: str, result: Any, args: Sequence[Any], options: dict[
         found = [_result_as_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
         return result._make(found) if hasattr(result, "_make") else type(result)(found)
     return result
+
+
+def results_as_views_or_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """The same of a function that gives views of its arguments where it can."""
+    views = (
+        type(result) is Tracer
+        and result.shape
+        and any(type(a) is Tracer and _is_view_of_tracer(result, a) for a in args)
+    )
+    return result if views else results_as_copies(key, result, args, options)
 
 
 def _result_as_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .aliasing import COPY_ORDERS, Order, memory_layout_of, results_as_copies, ufunc_result_layout, unknown_layout
+from .aliasing import (
+    COPY_ORDERS,
+    Order,
+    memory_layout_of,
+    results_as_copies,
+    results_as_views_or_copies,
+    ufunc_result_layout,
+    unknown_layout,
+)
 from .dispatch import GIVES
 from .memory_layout import C, CommonOrderLayout, CopyLayout, MemoryLayout
 from .tracer import Tracer
@@ -72,3 +80,4 @@ COPY_ORDERS.update({name: order for order, names in COPIES.items() for name in n
 
 
 GIVES.update(dict.fromkeys(COPY_ORDERS, results_as_copies))
+GIVES["einsum"] = results_as_views_or_copies

@@ -628,3 +628,74 @@ def test_what_is_read_only_is_so_through_a_reshape(shape: Any, way: str) -> None
             kg.kernel_graph(assigning, device="cpu")(x)
     else:
         np.testing.assert_array_equal(kg.kernel_graph(assigning, device="cpu")(x), want)
+
+
+EINSUMS = [
+    *("ij->ji", "ij", "ii->i", "ij->ij", "ji", "i...->...i", "...ij->...ji", "...ii->...i", "i...i->...i"),
+    *("ij->i", "ii", "ij->", "...->...", "...ij->...j"),
+]
+
+
+@pytest.mark.parametrize("subscripts", EINSUMS)
+@pytest.mark.parametrize("options", [{}, {"dtype": "f4", "casting": "unsafe"}, {"optimize": True}], ids=str)
+def test_einsum_of_one_array_without_a_sum_is_a_view(subscripts: str, options: Any) -> None:
+    def assigning(a: Any) -> Any:
+        found = np.einsum(subscripts, a, **options)
+        if found.ndim:
+            found[1:] = -1
+            found[0] += 5
+        return a, found
+
+    for shape in [(3, 3), (2, 3, 3), (3, 2, 3)]:
+        x = np.arange(np.prod(shape), dtype=float).reshape(shape)
+        for laid in (x, x[..., ::-1], np.asfortranarray(x)):
+            mine, theirs = laid.copy("K"), laid.copy("K")
+            try:
+                want = assigning(theirs)
+            except ValueError:
+                with pytest.raises(ValueError):
+                    kg.kernel_graph(assigning, device="cpu")(mine)
+                continue
+            got = kg.kernel_graph(assigning, device="cpu")(mine)
+            for g, w in zip((*got, mine), (*want, theirs), strict=True):
+                np.testing.assert_array_equal(np.asarray(g), w, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "f4", "c16"])
+@pytest.mark.parametrize(
+    "layout", [lambda x: x, lambda x: x.T, lambda x: x[:, ::2], lambda x: x[::-1], lambda x: x[:1].T]
+)
+def test_other_sizes_of_elements_want_a_contiguous_last_axis(dtype: str, layout: Any) -> None:
+    def assigning(a: Any) -> Any:
+        b = a.view(dtype)
+        b[0] = 1
+        return b * 1
+
+    mine, theirs = layout(np.arange(16.0).reshape(4, 4)), layout(np.arange(16.0).reshape(4, 4))
+    try:
+        want = assigning(theirs)
+    except ValueError:
+        with pytest.raises(ValueError, match="last axis"):
+            kg.kernel_graph(assigning, device="cpu")(mine)
+    else:
+        np.testing.assert_array_equal(np.asarray(kg.kernel_graph(assigning, device="cpu")(mine)), want, strict=True)
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("key", [[0, 1], (slice(None), [0, 2]), (slice(None), [0, 5]), ([], [0]), (..., 0)], ids=str)
+@pytest.mark.parametrize("ufunc", [np.add, np.subtract], ids=["add", "subtract"])
+@pytest.mark.parametrize(
+    "x", [np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((0, 3), bool)], ids=["rows", "columns", "bool"]
+)
+def test_at_of_no_elements_raises_what_numpy_raises(key: Any, ufunc: Any, x: Any) -> None:
+    def assigning(a: Any) -> Any:
+        ufunc.at(a, key, True)
+        return a
+
+    try:
+        want = assigning(x.copy())
+    except Exception as error:
+        with pytest.raises(type(error)):
+            kg.kernel_graph(assigning, device="cpu")(x.copy())
+    else:
+        np.testing.assert_array_equal(kg.kernel_graph(assigning, device="cpu")(x.copy()), want)
