@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
+from kernelgraph.dsl.devices.distributed import current
 from tests import rank_cases
 
 CASES = 24
@@ -116,8 +118,38 @@ def async_store() -> None:
         np.testing.assert_array_equal(x, np.full(x.shape, 100 - 2.0 * size))
 
 
+def mail() -> None:
+    """Texts and arrays of all lengths from every rank to every other, which may be changed at once."""
+    world, size = current().world, kg.distributed.size()
+    lengths = [0, 1, 15, 16, 17, 100, 5000, 70_000]
+    others = [r for r in range(size) if r != world.rank]
+
+    def send_all() -> None:
+        for i, n in enumerate(lengths):
+            for to in others:
+                array = np.full(n, complex(i, world.rank))
+                world.send(b"x" * n if n < 1000 else b"", array, to, 90)
+                array[...] = -1
+                world.send_array(np.full(n, i * 1j), to, 91)
+
+    sender = threading.Thread(target=send_all)
+    sender.start()
+    count = dict.fromkeys(others, 0)
+    for _ in range(len(lengths) * (size - 1)):
+        found = world.receive(90, lambda: False)
+        assert found is not None
+        source, text, data = found
+        i, n = count[source], lengths[count[source]]
+        assert text == (b"x" * n if n < 1000 else b"") and data.view(complex).flags.aligned
+        np.testing.assert_array_equal(data.view(complex), np.full(n, complex(i, source)))
+        world.receive_array(answer := np.empty(n, complex), source, 91)
+        np.testing.assert_array_equal(answer, np.full(n, i * 1j))
+        count[source] += 1
+    sender.join()
+
+
 PARTS: list[Callable[[], None]] = [
-    collectives, own_collectives, training, disagreement, sync_store, async_store
+    collectives, own_collectives, training, disagreement, sync_store, async_store, mail
 ]  # fmt: skip
 
 

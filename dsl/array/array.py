@@ -81,7 +81,7 @@ class Array(ArrayMethods):
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
     operations: ClassVar[ArrayOperations]
-    _part: bool  # there where NumPy's result would be a view of an array that this one is a copy of
+    _part: bool  # set where NumPy's result would be a view of an array that this one is a copy of
 
     def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
         """event: when the memory holds the values; None if it does already."""
@@ -340,6 +340,8 @@ class Array(ArrayMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name == "_part":
+                return False
             if name[:2] == "__":  # NumPy asks for two protocols at each np.asarray
                 raise AttributeError(f"'Array' object has no attribute {name!r}")
             return self.operations.bound_method(self, name)

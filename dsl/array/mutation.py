@@ -97,7 +97,7 @@ def fill_out_argument(
 
 def _check_not_a_view(array: Array) -> None:
     """Raises ReadOnlyError for a view in NumPy, whose base is written to too."""
-    if getattr(array, "_part", False):
+    if array._part:
         raise ReadOnlyError(
             "this array is a copy of a part of another kg.Array, or that one in another shape, and NumPy would write "
             "to both; write to the other one, x[0, 1] = value in place of x[0][1] = value, or to y = x[0].copy()"

@@ -189,26 +189,27 @@ class KVStore:
 
     def _states_here(self, key: Key, states: dict[int, dict[int, Host]], own: bool) -> Iterator[tuple[Part, list[Any]]]:
         """What this rank keeps of a key's states. states: by number, their pieces. own: which are this rank's."""
-        ordered = [states[number] for number in sorted(states)]
+        spec, ordered = self._spec(key), [states[number] for number in sorted(states)]
         if self._servers is not None and own:
-            for piece in ordered[0]:
-                yield (key, piece), [pieces[piece] for pieces in ordered]
-            return
-        spec = self._spec(key)
-        whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in ordered]
-        for array in whole:
-            if array.size != spec.size:
+            here: dict[Part, list[Host]] = {(key, piece): [pieces[piece] for pieces in ordered] for piece in ordered[0]}
+            stored = self._servers.server.values
+        else:
+            whole = [np.concatenate([pieces[i].reshape(-1) for i in sorted(pieces)]) for pieces in ordered]
+            if self._servers is None:
+                here, stored = {(key, 0): whole}, {(key, 0): self._values[key]}
+            else:
+                pieces = pieces_of(key, spec.size, self.num_workers)
+                here = {p.part: [array[p.start : p.stop] for array in whole] for p in pieces if p.server == self.rank}
+                stored = self._servers.server.values
+        for part, arrays in here.items():
+            value = stored.get(part)
+            if value is None or any(array.size != value.size for array in arrays):
                 raise ArgumentsError(
-                    f"{array.size} elements of a state of {key!r} are there, which has {spec.size}; give the files of "
-                    "all ranks that wrote them"
+                    f"{arrays[0].size} elements of a state of {key!r} are there, which has {spec.size}; give the files "
+                    "of all ranks that wrote them"
                 )
-        if self._servers is None:
-            device = name_of(self._values[key]._device)
-            yield (key, 0), [asarray(array.reshape(spec.shape), device=device) for array in whole]
-            return
-        for place in pieces_of(key, spec.size, self.num_workers):
-            if place.server == self.rank:
-                yield place.part, [array[place.start : place.stop].copy() for array in whole]
+            device = name_of(value._device)
+            yield part, [asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays]
 
     def _push_to_servers(self, servers: StoreWorker, key: Key, given: Any) -> None:
         self._spec(key)
@@ -230,8 +231,8 @@ class KVStore:
             and given.flags.c_contiguous
         )
 
-    def _update_stored_value(self, part: Part, joined: Any, stored: Any) -> None:
-        """stored: an Array, or on a server a NumPy array; it is changed in place."""
+    def _update_stored_value(self, part: Part, joined: Any, stored: Array) -> None:
+        """What is stored is changed in place."""
         made = self._compiled.get(part)
         if made is None:
             updater, key = self._updater, part[0]
@@ -242,16 +243,11 @@ class KVStore:
                 updater(key, pushed, stored, *states)
 
             call_updater.__name__ = getattr(updater, "__name__", "update")
-            device = name_of(stored._device) if isinstance(stored, Array) else "cpu"
-            made = self._compiled[part] = KernelGraph(call_updater, device=device)
+            made = self._compiled[part] = KernelGraph(call_updater, device=name_of(stored._device))
         states = self._states.get(part)
         if states is None:
-            zeros = np.zeros(stored.shape, stored.dtype)
-            if isinstance(stored, Array):
-                states = [asarray(zeros, device=name_of(stored._device)) for _ in range(self._state_count)]
-            else:
-                states = [zeros.copy() for _ in range(self._state_count)]
-            self._states[part] = states
+            zeros, device = np.zeros(stored.shape, stored.dtype), name_of(stored._device)
+            states = self._states[part] = [asarray(zeros, device=device) for _ in range(self._state_count)]
         made(joined, stored, *states)
 
     def _sum_over_ranks(self, ranks: RankCommunicator, key: Key, joined: Array) -> Array:

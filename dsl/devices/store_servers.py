@@ -7,6 +7,7 @@ order, so what a worker pulls has all that it pushed before.
 
 from __future__ import annotations
 
+import functools
 import pickle
 import threading
 import time
@@ -20,14 +21,17 @@ from ...runtime.core.errors import RankError
 from ...runtime.core.frozen import dataclass
 from ...runtime.engine.communicator import RankCommunicator
 from ...runtime.program.world import World
+from ..array.array import Array, from_numpy
+from ..array.devices import device_named
 
 MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
 BIG_ELEMENTS = 1_000_000  # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND
 Host = np.ndarray[Any, Any]
 Key = int | str
 Part = tuple[Key, int]  # a key, and the number of a piece of its array
-# update(key, pushed, stored): change what is stored, a NumPy array, in place
-Update = Callable[[Part, Host, Host], None]
+# update(part, pushed, stored): change what is stored, in place
+Update = Callable[[Part, Host, Array], None]
+NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,21 @@ def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
     return [ArrayPiece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
 
 
+@functools.lru_cache(maxsize=4096)
+def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `flush` or `meet`."""
+    return pickle.dumps((kind, part, dtype, shape))
+
+
+_read_request = functools.lru_cache(maxsize=4096)(pickle.loads)
+
+
 class StoreServer:
     """What one server keeps. Messages of all ranks are handled one after another."""
 
     def __init__(self, world: World, channel: int, update: Update) -> None:
         self.world, self.channel, self.update = world, channel, update
-        self.values: dict[Part, Host] = {}
+        self.values: dict[Part, Array] = {}
         self._arrived: list[int] = []  # who is at the barrier
         self._lock = threading.RLock()
         self._stopped = False
@@ -69,10 +82,10 @@ class StoreServer:
         try:
             while (message := self.world.receive(self.channel, self._has_server_stopped)) is not None:
                 source, text, data = message
-                kind, part, dtype = pickle.loads(text)
-                answer = self.handle(source, kind, part, data.view(dtype))
+                kind, part, dtype, shape = _read_request(text)
+                answer = self.handle(source, kind, part, data.view(dtype).reshape(shape))
                 if answer is not None:
-                    self.world.send(b"", answer, source, self.channel + 1)
+                    self.world.send_array(answer, source, self.channel + 1)
         except Exception as error:  # `handle` has told all ranks
             if isinstance(error, RankError):
                 return
@@ -100,11 +113,11 @@ class StoreServer:
     def _handle_store_message(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
         with self._lock:
             if kind == "init":
-                self.values[part] = np.array(data)
+                self.values[part] = from_numpy(data.copy(), device_named("cpu"), own=True)
             elif kind == "push":
                 self.update(part, data, self.values[part])
             elif kind == "pull":
-                return self.values[part]
+                return self.values[part].numpy()  # an update does not change that, but puts another in its place
             elif kind == "flush":
                 return data
             else:
@@ -116,7 +129,7 @@ class StoreServer:
         if len(self._arrived) == self.world.size:
             self._arrived.clear()
             for rank in range(self.world.size):
-                self.world.send(b"all are here", None, rank, self.channel + 1)
+                self.world.send_array(NOTHING, rank, self.channel + 1)
 
 
 class StoreWorker:
@@ -134,21 +147,21 @@ class StoreWorker:
     def init(self, key: Key, value: Host) -> None:
         """Rank 0's value counts."""
         if self.world.rank == 0:
-            self._send_pieces_to_servers("init", key, value.reshape(-1))
+            self._send_pieces_to_servers("init", key, value)
         self.barrier()
 
     def push(self, key: Key, read: Callable[[], Host], ready: bool) -> None:
         """Send what `read` gives to its servers; not `ready`: in the background, since it takes time."""
         with self._lock:
             if ready and not self._waiting:
-                self._send_pieces_to_servers("push", key, read().reshape(-1))
+                self._send_pieces_to_servers("push", key, read())
                 return
             self._waiting += 1
         self._later.submit(lambda: self._push_value_from_thread(key, read), f"the push of {key!r}")
 
     def _push_value_from_thread(self, key: Key, read: Callable[[], Host]) -> None:
         try:
-            self._send_pieces_to_servers("push", key, read().reshape(-1))
+            self._send_pieces_to_servers("push", key, read())
         finally:
             with self._lock:
                 self._waiting -= 1
@@ -156,23 +169,16 @@ class StoreWorker:
     def pull(self, key: Key, out: Host) -> None:
         """Fill an array with a key's value, after all that this rank has pushed."""
         self._finish_pushes()
-        flat = out.reshape(-1)
         with self._lock:
-            pieces = pieces_of(key, flat.size, self.world.size)
-            for piece in pieces:  # all are asked before any is waited for
+            pieces = self._pieces_of_array(key, out)
+            for piece, _ in pieces:  # all are asked before any is waited for
                 if piece.server != self.world.rank:
-                    self._send_piece_to_server("pull", piece, None)
-            for piece in pieces:
-                flat[piece.start : piece.stop] = self._receive_pulled_piece(piece, flat.dtype)
-
-    def _receive_pulled_piece(self, piece: ArrayPiece, dtype: np.dtype[Any]) -> Host:
-        if piece.server == self.world.rank:
-            found = self.server.handle(piece.server, "pull", piece.part, np.empty(0, dtype))
-            assert found is not None
-            return found
-        answer = self.world.receive(self._channel + 1, lambda: False, piece.server)
-        assert answer is not None
-        return answer[2].view(dtype)
+                    self._ask_server("pull", piece)
+            for piece, values in pieces:
+                if piece.server != self.world.rank:
+                    self.world.receive_array(values, piece.server, self._channel + 1)
+                else:
+                    values[...] = self.server.handle(piece.server, "pull", piece.part, NOTHING)
 
     def barrier(self) -> None:
         """Wait until all workers are here, and the servers have what they pushed before."""
@@ -180,11 +186,11 @@ class StoreWorker:
         others = [r for r in range(self.world.size) if r != self.world.rank]
         with self._lock:
             for server in others:
-                self._send_piece_to_server("flush", ArrayPiece(("", 0), server, 0, 0), None)
+                self._ask_server("flush", ArrayPiece(("", 0), server, 0, 0))
             for server in others:
-                self.world.receive(self._channel + 1, lambda: False, server)
-            self._send_piece_to_server("meet", ArrayPiece(("", 0), 0, 0, 0), None)
-            self.world.receive(self._channel + 1, lambda: False, 0)
+                self.world.receive_array(NOTHING, server, self._channel + 1)
+            self._ask_server("meet", ArrayPiece(("", 0), 0, 0, 0))
+            self.world.receive_array(NOTHING, 0, self._channel + 1)
 
     def close(self) -> None:
         """When all workers have come here; the servers end."""
@@ -195,14 +201,21 @@ class StoreWorker:
         if self._waiting:
             self._later.submit(lambda: None, "the pushes before").wait()
 
-    def _send_pieces_to_servers(self, kind: str, key: Key, flat: Host) -> None:
-        for piece in pieces_of(key, flat.size, self.world.size):
-            self._send_piece_to_server(kind, piece, flat[piece.start : piece.stop])
+    def _pieces_of_array(self, key: Key, array: Host) -> list[tuple[ArrayPiece, Host]]:
+        """The pieces of a key's array, each with its part of an array like it: all of that, or flat."""
+        pieces = pieces_of(key, array.size, self.world.size)
+        if len(pieces) == 1:
+            return [(pieces[0], array)]
+        flat = array.reshape(-1)
+        return [(piece, flat[piece.start : piece.stop]) for piece in pieces]
 
-    def _send_piece_to_server(self, kind: str, piece: ArrayPiece, data: Host | None) -> None:
-        if piece.server == self.world.rank and data is not None:
-            self.server.handle(self.world.rank, kind, piece.part, data)
-            return
-        dtype = "uint8" if data is None else data.dtype.str
-        text = pickle.dumps((kind, piece.part, dtype))
-        self.world.send(text, None if data is None else np.ascontiguousarray(data), piece.server, self._channel)
+    def _send_pieces_to_servers(self, kind: str, key: Key, array: Host) -> None:
+        for piece, data in self._pieces_of_array(key, np.ascontiguousarray(array)):
+            if piece.server == self.world.rank:
+                self.server.handle(self.world.rank, kind, piece.part, data)
+            else:
+                self._ask_server(kind, piece, data)
+
+    def _ask_server(self, kind: str, piece: ArrayPiece, data: Host = NOTHING) -> None:
+        text = _request_as_text(kind, piece.part, data.dtype, data.shape)
+        self.world.send(text, data, piece.server, self._channel)

@@ -303,12 +303,14 @@ class _LauncherWriter:
         return f"({''.join(f'{name}, ' for name in names)})"
 
     def is_direct(self) -> bool:
-        """Whether a call only has to allocate, to run, and to assign to NumPy arrays: arrays and numbers in."""
+        """Whether a call only has to allocate, to run, and to assign to arrays: arrays and numbers in."""
         captured = self.captured
         targets = [leaf for leaf, _ in captured.assigned]
         if captured.watched or (self.state is not None and self.state.shared):
             return False
-        if not all(type(self.leaves[t]) is np.ndarray and not self._overlap_test_of_leaf(t) for t in targets):
+        if not all(self.on_cpu or type(self.leaves[t]) is np.ndarray for t in targets):
+            return False
+        if any(map(self._overlap_test_of_leaf, targets)):
             return False
         arrays = {type(self.leaves[leaf]) for leaf in self.arrays}
         others = [leaf for i, leaf in enumerate(self.leaves[: self.count]) if i not in self.arrays]
@@ -401,6 +403,9 @@ class _LauncherWriter:
         for number in sorted(returned):
             yield f"r{number} = Array(m{number}, {self.constant(self.specs[number])}, device{event})"
         for leaf, number in self.captured.assigned:
+            if type(self.leaves[leaf]) is Array:
+                yield f"a = leaves[{leaf}]; a._memory = m{number}; a._event = a._host = None"
+                continue
             shape, dtype = map(self.constant, (self.specs[number].shape, self.specs[number].dtype))
             yield f"leaves[{leaf}][...] = ndarray({shape}, {dtype}, m{number})"
         if self.state is not None:

@@ -23,7 +23,7 @@ def may_assign(target: Any, others: Sequence[Any], overlaps: bool = False) -> No
             raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
         shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
     else:
-        if getattr(target, "_part", False):
+        if target._part:
             raise ReadOnlyError(
                 "the function assigns to an array that may be another one, as a value decided in an earlier call; "
                 "write x.copy() where it is stored"
@@ -44,7 +44,9 @@ def refuse_change_while_tracing() -> None:
 
 
 def is_assignable_at_a_look(target: Any, others: Sequence[Any]) -> bool:
-    """Whether a look tells that the function may assign to a NumPy array."""
+    """Whether a look tells that the function may assign to an array."""
+    if type(target) is Array:
+        return not (target._part or target._memory.__class__ in SHARED or any([other is target for other in others]))
     if type(target) is not np.ndarray or not target.flags.writeable:
         return False
     return not any([type(other) is np.ndarray and np.may_share_memory(target, other) for other in others])

@@ -16,9 +16,14 @@ Host = np.ndarray[Any, Any]
 JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
+def bytes_of_array(array: Host) -> Host:
+    """A C-contiguous array's bytes, in its memory."""
+    return array.reshape(-1).view(np.uint8)
+
+
 def copied_bytes_of_array(array: Host | None) -> Host:
     """An array's bytes, as they are now."""
-    return np.frombuffer(b"" if array is None else array.tobytes(), np.uint8)
+    return np.empty(0, np.uint8) if array is None else bytes_of_array(array).copy()
 
 
 class World(Protocol):
@@ -61,15 +66,21 @@ class World(Protocol):
         ...
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        """Send a short text and an array's bytes to a rank; may be called from any thread."""
+        """Send a short text and an array's bytes to a rank; may be called from any thread. The array may change after
+        it."""
         ...
 
-    def receive(
-        self, channel: int, stop: Callable[[], bool], source: int | None = None
-    ) -> tuple[int, bytes, Host] | None:
-        """The next message on a channel: who sent it, its text and its array's bytes. None once `stop` says so.
+    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+        """The next message on a channel: who sent it, its text and its array's bytes, which lie as any dtype's elements
+        do. None once `stop` says so."""
+        ...
 
-        source: the rank that will send it, if one is waited for."""
+    def send_array(self, array: Host, to: int, channel: int) -> None:
+        """Send an array that does not change any more to a rank that calls `receive_array`, on a channel of its own."""
+        ...
+
+    def receive_array(self, array: Host, source: int, channel: int) -> None:
+        """Fill an array of so many bytes with the next one of a rank."""
         ...
 
     def lost(self) -> set[int]:

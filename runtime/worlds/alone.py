@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Sequence
 
 from ..core.errors import RankError
-from ..program.world import Host, World, copied_bytes_of_array
+from ..program.world import Host, World, bytes_of_array, copied_bytes_of_array
 
 
 class SingleRankWorld(World):
@@ -43,15 +43,19 @@ class SingleRankWorld(World):
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
         self._message_box(channel).put((0, message, copied_bytes_of_array(array)))
 
-    def receive(
-        self, channel: int, stop: Callable[[], bool], source: int | None = None
-    ) -> tuple[int, bytes, Host] | None:
+    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
         while not stop():
             try:
                 return self._message_box(channel).get(timeout=0.05)
             except queue.Empty:
                 continue
         return None
+
+    def send_array(self, array: Host, to: int, channel: int) -> None:
+        self.send(b"", array, to, channel)
+
+    def receive_array(self, array: Host, source: int, channel: int) -> None:
+        bytes_of_array(array)[...] = self._message_box(channel).get()[2]
 
     def _message_box(self, channel: int) -> queue.SimpleQueue[tuple[int, bytes, Host]]:
         return self._mail.setdefault(channel, queue.SimpleQueue())

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import JOINS, Host, World, copied_bytes_of_array
+from ..program.world import JOINS, Host, World, bytes_of_array, copied_bytes_of_array
 
 Result = TypeVar("Result")
 
@@ -167,9 +167,21 @@ class ThreadsWorld(World):
             meeting.mail.setdefault((to, channel), deque()).append((self.rank, message, content))
             meeting.condition.notify_all()
 
-    def receive(
-        self, channel: int, stop: Callable[[], bool], source: int | None = None
+    def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
+        return self._receive_message(channel, stop, None)
+
+    def send_array(self, array: Host, to: int, channel: int) -> None:
+        self.send(b"", array, to, channel)
+
+    def receive_array(self, array: Host, source: int, channel: int) -> None:
+        message = self._receive_message(channel, lambda: False, source)
+        assert message is not None
+        bytes_of_array(array)[...] = message[2]
+
+    def _receive_message(
+        self, channel: int, stop: Callable[[], bool], source: int | None
     ) -> tuple[int, bytes, Host] | None:
+        """source: the rank that will send it, if one is waited for."""
         meeting = self.meeting
         with meeting.condition:
             box = meeting.mail.setdefault((self.rank, channel), deque())

@@ -54,6 +54,11 @@ def test_mail_comes_in_order_on_its_channel(size: int) -> None:
         other = world.receive(2, lambda: False)
         taken = [world.receive(1, lambda: False) for _ in range(3)]
         assert world.receive(1, lambda: True) is None
+        world.send_array(np.arange(4.0) + world.rank, to, 3)
+        world.send_array(np.empty(0), to, 3)
+        world.receive_array(answer := np.empty(4), (world.rank - 1) % world.size, 3)
+        world.receive_array(np.empty(0), (world.rank - 1) % world.size, 3)
+        np.testing.assert_array_equal(answer, np.arange(4.0) + (world.rank - 1) % world.size)
         return [(m[0], m[1], np.frombuffer(m[2], int).tolist()) for m in (*taken, other) if m is not None]
 
     for rank, found in enumerate(run_ranks_as_threads(size, run) if size else [run(SingleRankWorld())]):
