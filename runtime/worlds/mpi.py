@@ -161,7 +161,7 @@ class MPIWorld(World):
             return None
         head = np.empty(status.Get_count(MPI.BYTE), np.uint8)
         taken[0].Recv([head, MPI.BYTE])
-        length, nbytes = HEADER.unpack_from(head)
+        length, nbytes = HEADER.unpack_from(head.data)
         text = head[HEADER.size : HEADER.size + length].tobytes()
         sender: int = status.Get_source()
         if not nbytes:
