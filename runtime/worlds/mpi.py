@@ -8,13 +8,13 @@ is revoked instead: who waits gets RankError, and `shrink` makes the communicato
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +32,6 @@ SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who receives: for how long it spins; t
 give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
 TOGETHER_BYTES = 32 << 10  # an array of no more travels with its text
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
-PR_SET_TIMERSLACK = 29  # of Linux's sys/prctl.h
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
 NO_BYTES = np.empty(0, np.uint8)
 HEADER = struct.Struct("<QQ")  # bytes of the text, and of an array that comes after
@@ -325,8 +324,8 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
 def _wake_threads_on_time() -> None:
     """Linux lets a sleeping thread sleep 50 us longer, ten times what a small message takes. Not this thread, nor those
     that it starts from here on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    with suppress(OSError), open("/proc/self/timerslack_ns", "w") as slack:
+        slack.write("1")
 
 
 def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
