@@ -121,24 +121,24 @@ def container_contents(base: type, value: Any) -> list[Any]:
 # anything
 
 
-def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, int] | None = None) -> Any:
+def comparable_state(value: Any, kept: list[Any] | None = None, visited: dict[int, int] | None = None) -> Any:
     """All that is in it, as something that can be compared. Raises where nothing of that can be known.
 
     kept: where objects that are told by their identity go, so that they live on; what is made to be looked at would
-    else lend its identity to what is made next. seen: the objects that hold it."""
+    else lend its identity to what is made next. visited: the objects that hold it."""
     kind = type(value)
     if kind in PLAIN:
         return kind, repr(value)
     if isinstance(value, (np.generic, np.dtype)):
         return kind, value.dtype.str if isinstance(value, np.generic) else value.str, repr(value)
-    kept, seen = [] if kept is None else kept, {} if seen is None else seen
+    kept, visited = [] if kept is None else kept, {} if visited is None else visited
     kept.append(value)
-    if id(value) in seen:
-        return "seen", seen[id(value)]
-    seen[id(value)] = len(seen)
+    if id(value) in visited:
+        return "seen", visited[id(value)]
+    visited[id(value)] = len(visited)
 
     def comparable_states(values: Any) -> tuple[Any, ...]:
-        return tuple(comparable_state(v, kept, seen) for v in values)
+        return tuple(comparable_state(v, kept, visited) for v in values)
 
     own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, np.ndarray):
@@ -171,7 +171,7 @@ def comparable_state(value: Any, kept: list[Any] | None = None, seen: dict[int, 
         try:
             own = (id(kind), parts, comparable_states(_object_attributes(value, kind)))
         except Exception:
-            if len(seen) == 1:
+            if len(visited) == 1:
                 raise
             own = (id(value),)  # what is in a part that cannot be seen is trusted
         own += comparable_states(_class_if_users(kind))

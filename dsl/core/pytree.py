@@ -20,14 +20,14 @@ class Tree:
     """A structure without its leaves. kind: the container's type, or None for a leaf; names: a dict's keys, or the
     attributes of a dataclass or object. Immutable; hashed once."""
 
-    __slots__ = ("_hash", "_told", "children", "kind", "names")
+    __slots__ = ("_exact_names", "_hash", "children", "kind", "names")
 
     def __init__(self, kind: type | None, names: tuple[Hashable, ...] = (), children: tuple[Tree, ...] = ()) -> None:
         self.kind = kind
         self.names = names
         self.children = children
-        self._told = tuple([n if type(n) is str else exact_key(n) for n in names]) if names else ()
-        self._hash = hash((kind, self._told, children))
+        self._exact_names = tuple([n if type(n) is str else exact_key(n) for n in names]) if names else ()
+        self._hash = hash((kind, self._exact_names, children))
 
     def __hash__(self) -> int:
         return self._hash
@@ -37,7 +37,7 @@ class Tree:
             return True
         if not isinstance(other, Tree) or self._hash != other._hash:
             return False
-        return (self.kind, self._told, self.children) == (other.kind, other._told, other.children)
+        return (self.kind, self._exact_names, self.children) == (other.kind, other._exact_names, other.children)
 
     def __repr__(self) -> str:
         if self.kind is None:

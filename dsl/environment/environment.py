@@ -296,10 +296,10 @@ class Environment:
         self._remember_proxy(value, found)
         return found
 
-    def _remember_proxy(self, value: Any, found: Any) -> None:
-        self._lifted[id(value)] = (value, found)
-        if found is not value:
-            self._originals[id(found)] = (found, value)
+    def _remember_proxy(self, value: Any, proxy: Any) -> None:
+        self._lifted[id(value)] = (value, proxy)
+        if proxy is not value:
+            self._originals[id(proxy)] = (proxy, value)
 
     # what stands for what
 
@@ -319,37 +319,37 @@ class Environment:
         """Whether it is a class of the user's that was there before the trace."""
         return id(kind) in self._outside
 
-    def users_object(self, found: Any) -> Any:
+    def users_object(self, proxy: Any) -> Any:
         """The user's object that this one stands for, if any."""
-        known = self._originals.get(id(found))
+        known = self._originals.get(id(proxy))
         return None if known is None else known[1]
 
-    def original_value(self, found: Any) -> Any:
+    def original_value(self, proxy: Any) -> Any:
         """The value that this stands for, or itself."""
-        known = self._originals.get(id(found))
-        return numpy_form(found) if known is None else known[1]
+        known = self._originals.get(id(proxy))
+        return numpy_form(proxy) if known is None else known[1]
 
-    def users_object_told_apart(self, found: Any) -> Any:
+    def users_object_told_apart(self, proxy: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""
-        real = self.users_object(found)
+        real = self.users_object(proxy)
         themselves = containers_in(real)
         for guard in self.guards.values() if themselves else ():
             guard.tell_apart(themselves)
         return real
 
-    def refuse_assignments(self, found: Any) -> Any:
+    def refuse_assignments(self, value: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
-        self._sealed[id(found)] = (found, _attributes_and_class_of_object(found))
-        if (base := builtin_container_base(type(found))) is not None:
-            self.require_unchanged_container(found, base)
-        return found
+        self._sealed[id(value)] = (value, _attributes_and_class_of_object(value))
+        if (base := builtin_container_base(type(value))) is not None:
+            self.require_unchanged_container(value, base)
+        return value
 
-    def refuses_assignments(self, found: Any) -> bool:
-        return id(found) in self._sealed
+    def refuses_assignments(self, value: Any) -> bool:
+        return id(value) in self._sealed
 
-    def require_unchanged_container(self, found: Any, base: type, label: str = "") -> None:
+    def require_unchanged_container(self, container: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
-        self._copies.append((found, base, container_contents(base, found), label))
+        self._copies.append((container, base, container_contents(base, container), label))
 
     def require_unchanged_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
@@ -359,10 +359,10 @@ class Environment:
         """Nor may what it does."""
         self._functions.append((function, _attributes_of_function(function, names), label))
 
-    def cached_property_of_users_object(self, found: Any, real: Any, name: str, label: str, compute: Any) -> Any:
+    def cached_property_of_users_object(self, proxy: Any, real: Any, name: str, label: str, compute: Any) -> Any:
         """A property of the user's object that is computed once: by Python, and put there when all went well.
 
-        found: what stands for the object."""
+        proxy: what stands for the object."""
         place = (id(real), name)
         if place not in self._cached:
             self._undo.append(restorer_of_attributes(real))
@@ -370,7 +370,7 @@ class Environment:
                 with trace_in_progress(None):
                     self._cached[place] = compute(real)
             except Exception:
-                self.proxy_of(compute)(found)  # which raises the same, and what it reads is guarded
+                self.proxy_of(compute)(proxy)  # which raises the same, and what it reads is guarded
                 raise
             self._properties.append((real, name, label, self._cached[place]))
         return self.proxy_of(self._cached[place], label)
@@ -395,16 +395,16 @@ class Environment:
         self.needed = NeedCachedProperty(path, name)
         raise self.needed
 
-    def place(self, found: Any, values: list[Any]) -> Any:
+    def place(self, container: Any, values: list[Any]) -> Any:
         """A container of the arguments, made of these."""
-        self._above.update((id(value), (found, i)) for i, value in enumerate(values))
-        return found
+        self._above.update((id(value), (container, i)) for i, value in enumerate(values))
+        return container
 
-    def _path_in_arguments(self, found: Any) -> tuple[int, ...]:
+    def _path_in_arguments(self, container: Any) -> tuple[int, ...]:
         """From all arguments down to a container of theirs."""
         path: list[int] = []
-        while id(found) in self._above:
-            found, number = self._above[id(found)]
+        while id(container) in self._above:
+            container, number = self._above[id(container)]
             path.append(number)
         return tuple(reversed(path))
 
@@ -594,7 +594,7 @@ class Environment:
 
     def _check_objects_unchanged(self) -> None:
         """Raises TraceError where something was changed past what refuses that."""
-        changed = [guard.name for guard in self._states if not guard.holds()]
+        changed = [guard.name for guard in self._states if not guard.is_unchanged()]
         changed += [
             f"an object of {type(x).__name__}"
             for x, held in self._sealed.values()
@@ -657,18 +657,18 @@ def _is_same_or_equal_bytes(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) is bytes and now == then)
 
 
-def _attributes_and_class_of_object(found: Any) -> dict[str, Any]:
+def _attributes_and_class_of_object(value: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
-    held: dict[str, Any] = {"__class__": type(found)}
-    for base in type.mro(type(found)):
+    held: dict[str, Any] = {"__class__": type(value)}
+    for base in type.mro(type(value)):
         if base is complex:
             continue  # its parts are made anew by each read
         for name, member in type.__dict__["__dict__"].__get__(base).items():
             if type(member) is MemberDescriptorType:
                 with contextlib.suppress(AttributeError):
-                    held[name] = member.__get__(found)
+                    held[name] = member.__get__(value)
     with contextlib.suppress(AttributeError):
-        held |= object.__getattribute__(found, "__dict__")
+        held |= object.__getattribute__(value, "__dict__")
     return held
 
 

@@ -49,8 +49,8 @@ def mutating_methods(kind: type) -> tuple[str, ...]:
     return _ARRAY if kind.__module__ == "array" else ()
 
 
-def _label_of_container(found: Any, base: type) -> str:
-    return f"the {base.__name__} {getattr(found, 'label', '')}".rstrip()
+def _label_of_container(container: Any, base: type) -> str:
+    return f"the {base.__name__} {getattr(container, 'label', '')}".rstrip()
 
 
 def _method_that_refuses_change(name: str, base: type) -> Any:
@@ -133,29 +133,29 @@ def _repr_in_order(self: Any) -> str:
     return f"{kind.__name__}({{{items}}})" if items else f"{kind.__name__}()"
 
 
-def fill_container(lift: Callable[..., Any], found: Any, value: Any, base: type, label: str) -> Any:
-    """Puts what stands for the items of `value`, by `lift`, into `found`."""
+def fill_container(lift: Callable[..., Any], container: Any, value: Any, base: type, label: str) -> Any:
+    """Puts what stands for the items of `value`, by `lift`, into `container`."""
     if base is list:
-        list.extend(found, (lift(i, label) for i in list.__iter__(value)))
+        list.extend(container, (lift(i, label) for i in list.__iter__(value)))
     elif base is dict:
         factory = default_factory_of(value)
         if factory is not None:
-            found.default_factory = lift(factory)
+            container.default_factory = lift(factory)
         ordered = isinstance(value, OrderedDict)
         hidden = [k for k, _ in hidden_dict_pairs(value)] if ordered else ()
         for key, item in dict_pairs(value):
             put = OrderedDict.__setitem__ if ordered and key not in hidden else dict.__setitem__
-            put(found, lift(key), lift(item, label))
+            put(container, lift(key), lift(item, label))
     elif base is set:
         order = [*set.__iter__(value)]
         lifted = [lift(i, label) for i in order]
         same = all(map(is_, order, lifted))
-        set.update(found, value if same else dict.fromkeys(lifted))  # it lies as Python's own copy would
-        if hasattr(type(found), "_order"):
-            found._order = lifted
+        set.update(container, value if same else dict.fromkeys(lifted))  # it lies as Python's own copy would
+        if hasattr(type(container), "_order"):
+            container._order = lifted
     elif base is deque:
-        deque.extend(found, (lift(i, label) for i in deque.__iter__(value)))
-    return found
+        deque.extend(container, (lift(i, label) for i in deque.__iter__(value)))
+    return container
 
 
 def blank_container(made: Any, kind: type, value: Any) -> Any:

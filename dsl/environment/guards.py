@@ -44,7 +44,7 @@ class Guard:
         ):
             self.same = sameness_predicate(self.value, (), themselves)
 
-    def holds(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether it is as it was."""
         return _guard_rows_as_text((self,))()
 
@@ -114,7 +114,7 @@ class GuardSet:
 
     def failed(self) -> str | None:
         """The name of the first thing that has changed, if any."""
-        return None if self.hold() else next((row.name for row in self.rows if not row.holds()), "something")
+        return None if self.hold() else next((row.name for row in self.rows if not row.is_unchanged()), "something")
 
 
 def guard_expressions(rows: Sequence[Guard]) -> tuple[list[str], dict[str, Any]]:

@@ -76,8 +76,8 @@ class ModuleProxy:
         return repr(_module_attribute_proxy(self))
 
 
-def _module_attribute_proxy(found: ModuleProxy) -> ModuleType:
-    module: ModuleType = object.__getattribute__(found, "__dict__")["_module"]
+def _module_attribute_proxy(proxy: ModuleProxy) -> ModuleType:
+    module: ModuleType = object.__getattribute__(proxy, "__dict__")["_module"]
     return module
 
 
@@ -171,9 +171,9 @@ class CachedFunctionProxy(FunctionObjectProxy):
                 self._world.guard_read(self._calls[key], "", self._label, "call")
         return self._world.proxy_of(self._calls[key](), self._label)
 
-    def _is_proxy_of_users_object(self, found: Any) -> bool:
+    def _is_proxy_of_users_object(self, value: Any) -> bool:
         """Whether it stands for an object of the user's that was there before."""
-        return isinstance(type(found), ProxyMetaclass) and self._world.users_object(found) is not None
+        return isinstance(type(value), ProxyMetaclass) and self._world.users_object(value) is not None
 
     def cache_clear(self) -> None:
         refuse_container_change(f"the cache of {self._label}")
@@ -397,11 +397,11 @@ def traced_class(world: Environment, kind: type) -> type:
     return made
 
 
-def _refuse_finalizer(found: Any, world: Environment) -> None:
+def _refuse_finalizer(value: Any, world: Environment) -> None:
     """In place of the user's `__del__`: nothing, but that an object which the function makes must not end in it."""
-    if current_trace() is world.trace and world.users_object(found) is None:
+    if current_trace() is world.trace and world.users_object(value) is None:
         TraceError(  # noted by the trace: nobody would catch it here
-            f"an object of {type(found).__name__} is made and ends in a traced function; its __del__ would not run in "
+            f"an object of {type(value).__name__} is made and ends in a traced function; its __del__ would not run in "
             "later calls, make it outside"
         )
 
@@ -502,10 +502,10 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     return type.__getattribute__(cls, name)
 
 
-def _classes_with_their_proxies(world: Environment, found: tuple[type, ...]) -> tuple[type, ...]:
+def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -> tuple[type, ...]:
     """Classes as traced code sees them: a stand-in and what it stands for are one."""
     lifted = (
-        world.proxy_of(kind) if world.is_class_from_outside(kind) else kind for kind in found if kind is not ProxyBase
+        world.proxy_of(kind) if world.is_class_from_outside(kind) else kind for kind in classes if kind is not ProxyBase
     )
     return tuple(dict.fromkeys(lifted))
 
@@ -531,40 +531,40 @@ def users_subclasses(kind: type) -> list[type]:
 
 
 def _attribute_of_users_metaclass(
-    world: Environment, cls: type, original: type, meta: type, found: Any, name: str
+    world: Environment, cls: type, original: type, meta: type, member: Any, name: str
 ) -> Any:
     """What the user's metaclass has for its classes."""
     held = world.read_guarded(_VARS(meta), name, f"{meta.__name__}.{name}")
-    if isinstance(found, property):
-        return world.proxy_of(found.fget)(cls)
-    if isinstance(found, (FunctionType, functools._lru_cache_wrapper)):
+    if isinstance(member, property):
+        return world.proxy_of(member.fget)(cls)
+    if isinstance(member, (FunctionType, functools._lru_cache_wrapper)):
         return MethodType(held, cls)
-    if isinstance(found, classmethod):
-        return MethodType(world.proxy_of(found.__func__), meta)
-    return world.proxy_of(found.__func__) if isinstance(found, staticmethod) else held
+    if isinstance(member, classmethod):
+        return MethodType(world.proxy_of(member.__func__), meta)
+    return world.proxy_of(member.__func__) if isinstance(member, staticmethod) else held
 
 
-def _users_class_member(world: Environment, owner: type, found: Any, instance: Any, cls: type, name: str) -> Any:
+def _users_class_member(world: Environment, owner: type, member: Any, instance: Any, cls: type, name: str) -> Any:
     """What a user's class has, for itself (instance is None) or an object of it."""
     holder = _first_users_class(world, cls)
     label = f"{holder.__name__}.{name}"
-    kind = type(found)
+    kind = type(member)
     if kind in _SLOTS:
-        return found if instance is None else found.__get__(instance, cls)
+        return member if instance is None else member.__get__(instance, cls)
     if kind is classmethod:
         bound = getattr(holder, name)
         if type(bound) is MethodType and bound.__self__ is holder:
             world.guard_finding(holder, name, label, "method", bound)
-        return MethodType(world.proxy_of(found.__func__), cls)
+        return MethodType(world.proxy_of(member.__func__), cls)
     if kind is FunctionType:
         world.guard_read(holder, name, label, "attribute")
-        return world.proxy_of(found) if instance is None else MethodType(world.proxy_of(found), instance)
+        return world.proxy_of(member) if instance is None else MethodType(world.proxy_of(member), instance)
     if kind is property:
         world.guard_read(holder, name, label, "attribute")
-        if found.fget is None and instance is not None:
+        if member.fget is None and instance is not None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter")
-        return world.proxy_of(found, label) if instance is None else world.traced_function(found.fget)(instance)
-    if kind is staticmethod or not _class_of_value_has(world, found, "__get__"):
+        return world.proxy_of(member, label) if instance is None else world.traced_function(member.fget)(instance)
+    if kind is staticmethod or not _class_of_value_has(world, member, "__get__"):
         return world.read_guarded(holder, name, label, "attribute")
     world.guard_read(_VARS(owner), name, label)
     for base in _MRO(cls)[: _class_position_in_mro(_MRO(cls), owner)]:
@@ -572,15 +572,15 @@ def _users_class_member(world: Environment, owner: type, found: Any, instance: A
             world.guard_finding(_VARS(base), name, label, "no item")
     if kind is functools.cached_property:
         if instance is not None:
-            return world.cached_property_value(instance, name, found.func)
-        known = functools.cached_property(world.proxy_of(found.func))
+            return world.cached_property_value(instance, name, member.func)
+        known = functools.cached_property(world.proxy_of(member.func))
         known.attrname = name
         return known
     if kind is functools.singledispatchmethod:
-        return functools.partial(_call_by_class, SingleDispatchProxy(world, found.dispatcher, label), instance, cls)
+        return functools.partial(_call_by_class, SingleDispatchProxy(world, member.dispatcher, label), instance, cls)
     if is_user_class(kind):
-        return world.proxy_of(found).__get__(instance, cls)
-    return world.proxy_of(found.__get__(instance, cls), label)
+        return world.proxy_of(member).__get__(instance, cls)
+    return world.proxy_of(member.__get__(instance, cls), label)
 
 
 def _call_by_class(dispatcher: SingleDispatchProxy, instance: Any, cls: type, *args: Any, **options: Any) -> Any:
@@ -644,9 +644,9 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     return _users_class_member(world, owner, found, self, cls, name)
 
 
-def _class_of_value_has(world: Environment, found: Any, name: str) -> bool:
+def _class_of_value_has(world: Environment, value: Any, name: str) -> bool:
     """Whether the class of what a class holds has this, which makes it a descriptor; of a user's that is guarded."""
-    kind = type(found)
+    kind = type(value)
     has = hasattr(kind, name)
     if has and is_user_class(kind):
         world.guard_read(kind, name, f"{kind.__name__}.{name}", "attribute")
@@ -655,15 +655,15 @@ def _class_of_value_has(world: Environment, found: Any, name: str) -> bool:
     return has
 
 
-def _is_data_descriptor(world: Environment, found: Any) -> bool:
+def _is_data_descriptor(world: Environment, member: Any) -> bool:
     """Whether a descriptor comes before what the object itself holds."""
-    ways = [_class_of_value_has(world, found, name) for name in ("__set__", "__delete__")]
-    return any(ways) and _class_of_value_has(world, found, "__get__")
+    ways = [_class_of_value_has(world, member, name) for name in ("__set__", "__delete__")]
+    return any(ways) and _class_of_value_has(world, member, "__get__")
 
 
-def _is_shadowed_by_object(world: Environment, self: Any, found: Any, name: str) -> bool:
+def _is_shadowed_by_object(world: Environment, self: Any, member: Any, name: str) -> bool:
     """Whether an object made inside has an attribute of its own before its class's."""
-    if _is_data_descriptor(world, found):
+    if _is_data_descriptor(world, member):
         return False
     try:
         return name in object.__getattribute__(self, "__dict__")

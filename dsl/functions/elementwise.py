@@ -153,18 +153,18 @@ def call_ufunc(
     signature: Any = None,
     order: str = "K",
     subok: bool = True,
-    **more: Any,
+    **extra_options: Any,
 ) -> Any:
-    """`ufunc(*inputs, ...)`; more: what generalised ufuncs take. Several results come as a tuple."""
+    """`ufunc(*inputs, ...)`; extra_options: what generalised ufuncs take. Several results come as a tuple."""
     implementation = FUNCTIONS.get(ufunc)
     outs = out if isinstance(out, tuple) else (out,) * ufunc.nout
     if implementation is not None:
         asked = {"out": outs[0], "dtype": dtype, "casting": None if casting == "same_kind" else casting}
-        options = {**more, **{k: v for k, v in asked.items() if v is not None}}
+        options = {**extra_options, **{k: v for k, v in asked.items() if v is not None}}
         check_options(implementation, public_numpy_name(ufunc), options)
         return apply_view_rule(ufunc.__name__, implementation(*inputs, **options), inputs, options)
-    if more:
-        raise ShapeError(f"{public_numpy_name(ufunc)} has no argument {next(iter(more))}=; leave it out")
+    if extra_options:
+        raise ShapeError(f"{public_numpy_name(ufunc)} has no argument {next(iter(extra_options))}=; leave it out")
     parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
     if parts is None:
         name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__

@@ -287,7 +287,9 @@ def masked_arguments_as_arrays(args: Any) -> list[Any]:
 
 
 def _apply_op_to_masked(op: str, *args: Any, **attrs: Any) -> Any:
-    return _implement_on_masked_elements(lambda *all_, **more: apply_op_of_user_call(op, *all_, **more))(*args, **attrs)
+    return _implement_on_masked_elements(lambda *all_, **keywords: apply_op_of_user_call(op, *all_, **keywords))(
+        *args, **attrs
+    )
 
 
 # reductions
@@ -413,7 +415,7 @@ def _call_ufunc_on_masked(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...],
     """A ufunc, or a method of one."""
     plain = {k: v for k, v in options.items() if v is not None}
     if method == "__call__":
-        return _implement_on_masked_elements(lambda *all_, **more: UFUNCS["__call__"](ufunc, *all_, **more))(
+        return _implement_on_masked_elements(lambda *all_, **keywords: UFUNCS["__call__"](ufunc, *all_, **keywords))(
             *inputs, **plain
         )
     if method == "reduce" and ufunc in _REDUCE and len(inputs) == 1:

@@ -74,11 +74,11 @@ def memory_order(x: Tracer, order: str | None) -> str:
     return "F" if found.f_contiguous and not found.c_contiguous else "C"
 
 
-def _stand_in_with_memory_layout(x: Tracer, asked: str) -> Any:
+def _stand_in_with_memory_layout(x: Tracer, request: str) -> Any:
     """What stands for the array, as it lies in memory. Raises UnsupportedError where that is not known."""
     found = resolve_memory_layout(memory_layout_of(x), x._held.type)
     if found is None:
-        raise UnsupportedError(f"{asked} needs the order of memory, which is not known here; write 'C' or 'F'")
+        raise UnsupportedError(f"{request} needs the order of memory, which is not known here; write 'C' or 'F'")
     return found
 
 

@@ -26,9 +26,9 @@ ON_CPU = (1, 3, 11, 13)  # DLPack's kinds of memory that the CPU reads: its own,
 _ARRAY: dict[str, Callable[[Any], bool]] = {
     "__dlpack__": callable,
     "__array__": callable,
-    "__array_interface__": lambda found: isinstance(found, dict),
-    "__cuda_array_interface__": lambda found: isinstance(found, dict),
-    "__array_struct__": lambda found: type(found).__name__ == "PyCapsule",
+    "__array_interface__": lambda answer: isinstance(answer, dict),
+    "__cuda_array_interface__": lambda answer: isinstance(answer, dict),
+    "__array_struct__": lambda answer: type(answer).__name__ == "PyCapsule",
 }
 
 

@@ -521,10 +521,10 @@ _RESULTS = {
 }
 
 
-def is_call_finished(events: Sequence[Event], arrays: Sequence[Array], wait: bool, over: list[Any]) -> bool:
+def is_call_finished(events: Sequence[Event], arrays: Sequence[Array], wait: bool, last_finished: list[Any]) -> bool:
     """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read.
 
-    over: the last events that went well; the CPU has one tuple of them for all calls that it does at once."""
+    last_finished: the last events that went well; the CPU has one tuple of them for all calls that it does at once."""
     if not wait:
         for event in events:
             if not event.query():
@@ -541,7 +541,7 @@ def is_call_finished(events: Sequence[Event], arrays: Sequence[Array], wait: boo
             array._event = event
             well = False
     if well:
-        over[0] = events
+        last_finished[0] = events
     return True
 
 

@@ -459,7 +459,7 @@ def reshape_in_place(x: Tracer, shape: Any) -> None:
     else:
         root._views.append(weakref.ref(old))
     x._parent, x._step, x._layout = old, ReshapeView(lengths, True), None
-    x._held, x._seen = x._step.apply(x._trace.builder, old._value), old._value.number
+    x._held, x._base = x._step.apply(x._trace.builder, old._value), old._value.number
 
 
 def _numpy_stand_in(x: Tracer) -> StandIn:

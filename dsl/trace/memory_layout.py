@@ -21,11 +21,11 @@ Shape = tuple[int, ...]
 class MemoryLayout(Protocol):
     """What knows how an array lies in memory, or finds out."""
 
-    def parts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedLayout]:
         """The layouts that it depends on."""
         ...
 
-    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         """What stands for an array of a type that lies so; None where that is not known. May raise NeedValue."""
         ...
 
@@ -38,10 +38,10 @@ class KnownLayout:
     def __init__(self, strides: Shape) -> None:
         self.strides = strides
 
-    def parts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedLayout]:
         return ()
 
-    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         return unreadable_array(type, self.strides)
 
 
@@ -53,10 +53,10 @@ class DenseLayout:
     def __init__(self, order: str) -> None:
         self.order = order
 
-    def parts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedLayout]:
         return ()
 
-    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         axes = range(len(type.shape))
         return dense_stand_in(type, axes if self.order == "C" else axes[::-1])
 
@@ -66,10 +66,10 @@ class UnknownLayout:
 
     __slots__ = ()
 
-    def parts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedLayout]:
         return ()
 
-    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         return None
 
 
@@ -84,10 +84,10 @@ class ArgumentLayout:
     def __init__(self, trace: Any, leaf: int) -> None:
         self.trace, self.leaf = trace, leaf
 
-    def parts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedLayout]:
         return ()
 
-    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         strides = self.trace.strides.get(self.leaf) if type.shape else ()
         if strides is None:
             raise self.trace.need_values([self.leaf])
@@ -102,14 +102,14 @@ class DerivedLayout:
     def __init__(self, *arrays: tuple[MemoryLayout | None, ArrayType]) -> None:
         self._from = arrays
 
-    def parts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedLayout]:
         return [_TypedLayout(layout, type) for layout, type in self._from]
 
-    def found(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
+    def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         known = [p for p in parts if p is not None]
-        return self.made(type, known) if len(known) == len(parts) else None
+        return self.stand_in_from(type, known) if len(known) == len(parts) else None
 
-    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+    def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
         raise NotImplementedError
 
 
@@ -127,7 +127,7 @@ class UfuncResultLayout(DerivedLayout):
 
     __slots__ = ()
 
-    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+    def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
         small: list[Any] = [*map(_shrunk_stand_in, parts), None]
         flags: Any = [["readonly"]] * len(parts) + [["writeonly", "allocate"]]
         dtypes = [None] * len(parts) + [np.dtype(np.int8)]
@@ -140,8 +140,8 @@ class CommonOrderLayout(DerivedLayout):
 
     __slots__ = ()
 
-    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
-        return C.found(type, ()) if all(p.flags.c_contiguous for p in parts) else None
+    def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+        return C.stand_in_for(type, ()) if all(p.flags.c_contiguous for p in parts) else None
 
 
 class CopyLayout(DerivedLayout):
@@ -149,7 +149,7 @@ class CopyLayout(DerivedLayout):
 
     __slots__ = ()
 
-    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+    def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
         found = np.empty_like(_shrunk_stand_in(parts[0]), np.int8)
         return dense_stand_in(type, _axes_by_stride(found)) if found.ndim == len(type.shape) else None
 
@@ -163,11 +163,11 @@ class LayoutOfView(DerivedLayout):
         super().__init__(base)
         self.step = step
 
-    def made(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
+    def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
         found: StandIn | None = self.step.numpy_view(parts[0])
         if found is not None:
             return found
-        return (F if getattr(self.step, "order", "C") == "F" else C).found(type, ())  # the copy that NumPy makes
+        return (F if getattr(self.step, "order", "C") == "F" else C).stand_in_for(type, ())  # the copy that NumPy makes
 
 
 def resolve_memory_layout(layout: MemoryLayout | None, type: ArrayType) -> StandIn | None:
@@ -191,13 +191,13 @@ def _key_of_typed_layout(x: _TypedLayout) -> Any:
 
 
 def _parts_of_typed_layout(x: _TypedLayout) -> Sequence[Any]:
-    return () if x.layout is None else x.layout.parts()
+    return () if x.layout is None else x.layout.source_layouts()
 
 
 def _stand_in_of_typed_layout(x: _TypedLayout, parts: Sequence[StandIn | None]) -> StandIn | None:
     if x.layout is None:
         return dense_stand_in(x.type, range(len(x.type.shape))) if has_one_dense_layout(x.type) else None
-    return x.layout.found(x.type, parts)
+    return x.layout.stand_in_for(x.type, parts)
 
 
 def has_one_dense_layout(type: ArrayType) -> bool:

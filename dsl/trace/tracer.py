@@ -39,7 +39,7 @@ class ViewStepLike(Protocol):
 class Tracer(NumpyProtocols):
     """Stands for an array. It has a shape and a dtype, and no value until the traced function has returned."""
 
-    __slots__ = ("__weakref__", "_depth", "_held", "_layout", "_owner", "_parent", "_seen", "_step", "_trace", "_views")
+    __slots__ = ("__weakref__", "_base", "_depth", "_held", "_layout", "_owner", "_parent", "_step", "_trace", "_views")
     _settable = frozenset(["shape", "real", "imag", "flat"])
     _trace: Trace
     _depth: int
@@ -48,7 +48,7 @@ class Tracer(NumpyProtocols):
     _owner: int | str | None
     _parent: Tracer | None
     _step: ViewStepLike | None
-    _seen: int
+    _base: int
     _views: list[weakref.ref[Tracer]]
 
     def __init__(
@@ -65,12 +65,12 @@ class Tracer(NumpyProtocols):
         put = object.__setattr__  # past the refusal of users' attributes
         put(self, "_trace", trace)
         put(self, "_depth", trace.depth)
-        put(self, "_held", value)  # of a view: what it was when the parent was node number _seen
+        put(self, "_held", value)  # of a view: what it was when the parent was node number _base
         put(self, "_owner", owner)
         put(self, "_layout", layout)
         put(self, "_parent", parent)
         put(self, "_step", step)
-        put(self, "_seen", -1 if parent is None else parent._value.number)
+        put(self, "_base", -1 if parent is None else parent._value.number)
         put(self, "_views", [])  # of a root: weak references to all views of it and of its views
         if parent is None:
             trace.register_array_owner(self)
@@ -82,8 +82,8 @@ class Tracer(NumpyProtocols):
         """The node that it stands for now: an assignment to what a view looks at changes the view."""
         if self._parent is not None and self._step is not None:
             value = self._parent._value
-            if value.number != self._seen:
-                self._held, self._seen = self._step.apply(self._trace.builder, value), value.number
+            if value.number != self._base:
+                self._held, self._base = self._step.apply(self._trace.builder, value), value.number
         return self._held
 
     # what is known while tracing
