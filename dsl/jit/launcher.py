@@ -119,7 +119,7 @@ def generate_launcher(
     if directly is not None and writer.is_direct():
         start = directly(writer.taken(), [word for words in watched.values() for word in words])
     if start is not None:
-        lines = "".join(f"    {line}\n" for line in writer.fast_lines(checks, bool(watched or plan.steps)))
+        lines = "".join(f"    {line}\n" for line in writer.fast_lines(checks))
         text += "\n\ndef fast(leaves, caller=0):\n" + _LEAF.sub(r"x\1", lines)
     scope = {
         **writer.named,
@@ -337,7 +337,9 @@ class _LauncherWriter:
         """What `start` takes: the arguments of the graph, the arrays of the trace, the outputs, and the arena."""
         program = self.plan.program
         arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
-        found = [_buffer_from_array(buffer, array) for buffer, array in zip(program.inputs, arrays, strict=True)]
+        targets = {leaf for leaf, _ in self.captured.assigned}
+        assigned = [leaf in targets for leaf in self.arrays] + [False] * len(self.captured.arrays)
+        found = [_buffer_from_array(*given) for given in zip(program.inputs, arrays, assigned, strict=True)]
         found += [DirectArgument(buffer) for buffer in program.outputs]
         return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
@@ -345,9 +347,9 @@ class _LauncherWriter:
         """Whether the fast way allocates an arena; a small one is on the caller's stack."""
         return self.plan.arena_bytes > (STACK_ARENA_BYTES if self.on_cpu else 0)
 
-    def fast_lines(self, checks: Sequence[str], starts: bool) -> Iterator[str]:
-        """checks: what has to be true of the surroundings. starts: whether `start` is to run anything, or to look at
-        NumPy's objects or memory. What is `leaves[3]` here is `x3` in the text."""
+    def fast_lines(self, checks: Sequence[str]) -> Iterator[str]:
+        """checks: what has to be true of the surroundings. NumPy's objects are looked at by `start`. What is
+        `leaves[3]` here is `x3` in the text."""
         if names := "".join(f"leaves[{i}], " for i in range(self.count + len(self.holders))):
             yield f"try: {names}= leaves"
             yield "except ValueError: return NOT_TAKEN"
@@ -376,7 +378,8 @@ class _LauncherWriter:
             yield f"    if not ({' and '.join(checks)}): return NOT_TAKEN"
             yield "except Exception: return NOT_TAKEN"
         for leaf, _ in self.captured.assigned:
-            yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
+            if type(self.leaves[leaf]) is Array:
+                yield f"if not is_free(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}): return NOT_TAKEN"
         if not self.on_cpu:
             yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
@@ -395,8 +398,7 @@ class _LauncherWriter:
             yield from (f"    {statement}" for statement in numbers)
             yield "except Exception: return NOT_TAKEN"
         self.numbers = self.names
-        if starts:
-            yield from self._lines_that_start_plan([*given, *made], sum(sizes))
+        yield from self._lines_that_start_plan([*given, *made], sum(sizes))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         event = "" if self.on_cpu else ", e"
@@ -501,12 +503,12 @@ class _LauncherWriter:
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
 
 
-def _buffer_from_array(buffer: int, array: Any) -> DirectArgument:
+def _buffer_from_array(buffer: int, array: Any, assigned: bool) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
         return DirectArgument(buffer)
     if type(array) is not np.ndarray:
         return DirectArgument(buffer, array)
-    return DirectArgument(buffer, array, lowest_byte_offset(array.shape, array.strides))
+    return DirectArgument(buffer, array, lowest_byte_offset(array.shape, array.strides), assigned)
 
 
 _LEAF = re.compile(r"\bleaves\[(\d+)\]")

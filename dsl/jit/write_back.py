@@ -43,13 +43,9 @@ def refuse_change_while_tracing() -> None:
     )
 
 
-def is_assignable_at_a_look(target: Any, others: Sequence[Any]) -> bool:
-    """Whether a look tells that the function may assign to an array."""
-    if type(target) is Array:
-        return not (target._part or target._memory.__class__ in SHARED or any([other is target for other in others]))
-    if type(target) is not np.ndarray or not target.flags.writeable:
-        return False
-    return not any([type(other) is np.ndarray and np.may_share_memory(target, other) for other in others])
+def is_assignable_at_a_look(target: Array, others: Sequence[Any]) -> bool:
+    """Whether a look tells that the function may assign to an array; native code looks at NumPy's."""
+    return not (target._part or target._memory.__class__ in SHARED or any([other is target for other in others]))
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:

@@ -341,4 +341,5 @@ def read_memory_word(address: int) -> int:
 # ctypes object has its address where an array has it.
 HEAD = object.__basicsize__
 TYPE_AT, LENGTH_AT, BYTES_AT = HEAD - 8, HEAD, HEAD + 16
-DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT = HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40
+DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT, FLAGS_AT = (HEAD + i for i in (0, 8, 16, 24, 40, 48))
+WRITEABLE = 0x400  # among an array's flags

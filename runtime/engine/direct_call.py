@@ -24,6 +24,7 @@ from ..codegen import word_language
 from ..codegen.word_language import (
     DATA_AT,
     DTYPE_AT,
+    FLAGS_AT,
     HEAD,
     NDIM_AT,
     SHAPE_AT,
@@ -227,11 +228,13 @@ class DirectArgument:
     """An argument: which buffer it is (or `ARENA`), and an array or NumPy scalar that it has to be like (None: a block
     of memory).
 
-    low: bytes from the first element to the lowest one; 0 or negative."""
+    low: bytes from the first element to the lowest one; 0 or negative. assigned: whether the array is written to after
+    the plan has run, and so has to be writeable, and apart from the others."""
 
     buffer: int
     like: np.ndarray[Any, Any] | np.generic | None = None
     low: int = 0
+    assigned: bool = False
 
 
 def make_direct_call(
@@ -267,7 +270,9 @@ def direct_call_self_test() -> bool:
         return False
     base = np.arange(24, dtype=np.float32)
     samples: list[np.ndarray[Any, Any]]
-    samples = [base, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
+    fixed = np.zeros(5)
+    fixed.flags.writeable = False
+    samples = [base, fixed, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
     return all(_numpy_array_layout_as_expected(s) for s in samples) and _direct_call_tells_samples_apart(found, samples)
 
 
@@ -283,6 +288,7 @@ def _numpy_array_layout_as_expected(array: np.ndarray[Any, Any]) -> bool:
     shape = tuple((ctypes.c_int64 * n).from_address(read_memory_word(at + SHAPE_AT))) if n else ()
     strides = tuple((ctypes.c_int64 * n).from_address(read_memory_word(at + STRIDES_AT))) if n else ()
     same = read_memory_word(at + DATA_AT) == array.ctypes.data and read_memory_word(at + DTYPE_AT) == id(array.dtype)
+    same = same and read_memory_word(at + FLAGS_AT) & e.LOW_HALF == array.flags.num
     return same and shape == array.shape and strides == array.strides
 
 
@@ -317,10 +323,10 @@ def _build_direct_call_function(
     immortal = sys.version_info >= (3, 12)
     answers = [id(True), id(False), 0 if immortal else 1]
     head = [layout.plan, spare + 8, len(taken) + bool(scalars), id(np.ndarray), *answers, len(watched)]
-    head += [stack_bytes, place.get(ARENA, spare)]
+    head += [stack_bytes, place.get(ARENA, spare), any(t.assigned for t in taken)]
     head += [word for pair in watched for word in pair]
     rows = [word for t in taken for word in _direct_call_argument_row(t, place.get(t.buffer, spare))]
-    rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0] if scalars else []
+    rows += [e.PACKED, id(bytes), 8 * len(scalars), packed, 0, 0, 0] if scalars else []
     held = (layout, [t.like.dtype for t in taken if t.like is not None], keep)
     return make_builtin_from_machine_code(native.direct, head + rows, held)
 
@@ -328,8 +334,10 @@ def _build_direct_call_function(
 def _direct_call_argument_row(taken: DirectArgument, place: int) -> list[int]:
     array = taken.like
     if array is None:
-        return [0, 0, 0, place, 0]
+        return [0, 0, 0, place, 0, 0, 0]
     if isinstance(array, np.generic):
-        return [e.BOXED, id(type(array)), HEAD, place, 0]
+        return [e.BOXED, id(type(array)), HEAD, place, 0, 0, 0]
     sizes = [word for pair in zip(array.shape, array.strides, strict=True) for word in pair]
-    return [id(array.dtype), array.ctypes.data & 15, taken.low, place, array.ndim, *sizes]
+    reach = sum(abs(s) * (n - 1) for n, s in zip(array.shape, array.strides, strict=True))
+    extent = reach + array.itemsize if array.size else 0
+    return [id(array.dtype), array.ctypes.data & 15, taken.low, place, extent, taken.assigned, array.ndim, *sizes]

@@ -9,11 +9,13 @@ from ...codegen.word_language import (
     BYTES_AT,
     DATA_AT,
     DTYPE_AT,
+    FLAGS_AT,
     LENGTH_AT,
     NDIM_AT,
     SHAPE_AT,
     STRIDES_AT,
     TYPE_AT,
+    WRITEABLE,
     copy,
     launch,
     load,
@@ -37,6 +39,7 @@ from .queues import (
 )
 from .records import (
     ARRAY_TYPE,
+    ASSIGNS,
     AWAKE,
     BEGAN,
     BOXED,
@@ -61,8 +64,10 @@ from .records import (
     READY,
     REFERENCE,
     ROW_ADD,
+    ROW_ASSIGNED,
     ROW_BYTES,
     ROW_DTYPE,
+    ROW_EXTENT,
     ROW_LENGTH,
     ROW_MODULO,
     ROW_NDIM,
@@ -175,14 +180,16 @@ def direct_call_from_python(this: int, given: int, count: int) -> int:
     if count == load(head + TAKES):
         fits = 1
     watched = head + DIRECT_BYTES
-    row = watched + load(head + WATCHED) * WATCHED_BYTES
+    rows = watched + load(head + WATCHED) * WATCHED_BYTES
+    row = rows
     while fits and watched != row:
         if load(load(watched)) != load(watched + 8):
             fits = 0
         watched += WATCHED_BYTES
+    at = given
     last = given + 8 * count
-    while fits and given != last:
-        argument = load(given)
+    while fits and at != last:
+        argument = load(at)
         kind = load(row + ROW_DTYPE)
         if kind == PACKED:
             fits = unpack_scalars_of_call(argument, row, table)
@@ -194,9 +201,9 @@ def direct_call_from_python(this: int, given: int, count: int) -> int:
         else:
             fits = 0
         row += ROW_BYTES + 16 * load(row + ROW_NDIM)
-        given += 8
+        at += 8
     answer = load(head + NO)
-    if fits:
+    if fits and (load(head + ASSIGNS) == 0 or are_assigned_arrays_free(rows, given, last)):
         if load(head + STACK_BYTES):
             store(table + load(head + STACK_PLACE), stack(load(head + STACK_BYTES)))
         if run_plan_inline(load(head + DIRECT_PLAN), table):
@@ -212,6 +219,30 @@ def unpack_scalars_of_call(argument: int, row: int, table: int) -> int:
     if load(argument + TYPE_AT) != load(row + ROW_TYPE) or load(argument + LENGTH_AT) != load(row + ROW_LENGTH):
         return 0
     copy(table + load(row + ROW_PLACE), argument + BYTES_AT, load(row + ROW_LENGTH))
+    return 1
+
+
+def are_assigned_arrays_free(rows: int, given: int, last: int) -> int:
+    """Whether each array that is assigned to is writeable and ends before any other argument's begins, or after it."""
+    row = rows
+    target = given
+    while target != last:
+        if load(row + ROW_ASSIGNED):
+            if load(load(target) + FLAGS_AT) & WRITEABLE == 0:
+                return 0
+            begin = load(load(target) + DATA_AT) + load(row + ROW_ADD)
+            end = begin + load(row + ROW_EXTENT)
+            beside = rows
+            other = given
+            while other != last:
+                if other != target and load(beside + ROW_EXTENT):
+                    start = load(load(other) + DATA_AT) + load(beside + ROW_ADD)
+                    if start < end and begin < start + load(beside + ROW_EXTENT):
+                        return 0
+                beside += ROW_BYTES + 16 * load(beside + ROW_NDIM)
+                other += 8
+        row += ROW_BYTES + 16 * load(row + ROW_NDIM)
+        target += 8
     return 1
 
 

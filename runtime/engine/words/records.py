@@ -76,19 +76,20 @@ TEMPLATE, TEMPLATE_BYTES, PATCHES, PATCH_COUNT, LAUNCHES, LAUNCH_COUNT, PLAN_ENG
 PATCH_BYTES = 24
 
 # A direct call: its plan, the bytes of a call's table, how many arguments it takes, the type of NumPy's arrays, its two
-# answers, what a reference to an answer adds to its count, how many words it watches, and the bytes of an arena on the
-# caller's stack (0: none) and its place in the table. Then the words: the address of each, and what must be there. Then
-# a row for each argument: the dtype (0: any memory), the address modulo 16, what to add to the address, the place in
-# the call's table, the dimensions, and for each of those its size and stride. The row of scalars: PACKED, the type of
-# `bytes`, how many of them there are, the place in the table of the first, and 0. The row of an object that holds its
-# value: BOXED, its type, what to add to its address, the place in the table, and 0.
+# answers, what a reference to an answer adds to its count, how many words it watches, the bytes of an arena on the
+# caller's stack (0: none) and its place in the table, and whether any array is assigned to. Then the words: the address
+# of each, and what must be there. Then a row for each argument: the dtype (0: any memory), the address modulo 16, what
+# to add to the address, the place in the call's table, the bytes from the lowest to the last, whether it is assigned
+# to, the dimensions, and for each of those its size and stride. The row of scalars: PACKED, the type of `bytes`, how
+# many of them there are, the place in the table of the first, and three times 0. The row of an object that holds its
+# value: BOXED, its type, what to add to its address, the place in the table, and three times 0.
 DIRECT_PLAN, TABLE_BYTES, TAKES, ARRAY_TYPE, YES, NO, REFERENCE, WATCHED = 0, 8, 16, 24, 32, 40, 48, 56
-STACK_BYTES, STACK_PLACE = 64, 72
-DIRECT_BYTES = 80
+STACK_BYTES, STACK_PLACE, ASSIGNS = 64, 72, 80
+DIRECT_BYTES = 88
 WATCHED_BYTES = 16
-ROW_DTYPE, ROW_MODULO, ROW_ADD, ROW_PLACE, ROW_NDIM = 0, 8, 16, 24, 32
+ROW_DTYPE, ROW_MODULO, ROW_ADD, ROW_PLACE, ROW_EXTENT, ROW_ASSIGNED, ROW_NDIM = 0, 8, 16, 24, 32, 40, 48
 ROW_TYPE, ROW_LENGTH, PACKED, BOXED = 8, 16, 1, 2
-ROW_BYTES = 40
+ROW_BYTES = 56
 
 # A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
 # state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.

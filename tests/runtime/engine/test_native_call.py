@@ -102,6 +102,25 @@ def test_numpy_scalars_are_read_where_they_lie(a: float, b: float) -> None:
         np.testing.assert_array_equal(found[0], y + x)
 
 
+SLICES = st.builds(slice, st.integers(0, 39), st.integers(0, 40), st.sampled_from([-3, -1, 1, 2]))
+
+
+@given(SLICES, SLICES, st.booleans(), st.booleans())
+def test_what_is_assigned_to_is_writeable_and_apart(first: slice, second: slice, both: bool, fixed: bool) -> None:
+    base = np.zeros(40)
+    a, b = base[first], base[second]
+    if fixed:
+        a.flags.writeable = False
+    function = DEVICE.prepare(NOTHING).direct(
+        [
+            DirectArgument(0, x, min(0, x.strides[0]) * max(0, len(x) - 1), assigned)
+            for x, assigned in ((a, True), (b, both))
+        ]
+    )
+    assert function is not None
+    assert function(a, b) is not (fixed or np.may_share_memory(a, b))
+
+
 def test_answers_count_their_references() -> None:
     x = np.zeros(3)
     function = DEVICE.prepare(NOTHING).direct([DirectArgument(0, x), DirectArgument(1, x)])
