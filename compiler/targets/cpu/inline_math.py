@@ -373,7 +373,7 @@ def _llvm_math_helper_caller(write: Callable[..., LlvmValue], name: str) -> Call
     def call_math_helper(*args: LlvmValue) -> LlvmValue:
         f, elem, lanes = args[0].f, args[0].elem, max(a.lanes for a in args)
         full = f"@{name}.{llvm_intrinsic_suffix(elem, lanes)}"
-        f.module.function(full, elem, (elem,) * len(args), lanes, write)
+        f.module.function(full, elem, (elem,) * len(args), (lanes,) * len(args), write)
         return f.call(full, elem, *(a.splat(lanes) for a in args))
 
     return call_math_helper

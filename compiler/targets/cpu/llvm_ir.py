@@ -396,19 +396,20 @@ class LlvmModule:
         name: str,
         elem: str,
         kinds: tuple[str, ...],
-        lanes: int,
+        lanes: tuple[int, ...],
         write: Callable[..., LlvmValue],
         attributes: str = "alwaysinline",
     ) -> str:
-        """Define `elem name(kinds...)`, every parameter and the result `lanes` wide; `write` gets the parameters."""
+        """Define `elem name(kinds...)`, each parameter so many lanes wide, the result like the first; `write` gets the
+        parameters."""
 
         def define_function() -> str:
             f = LlvmFunction(self)
-            params = [LlvmValue(f, f"%x{i}", kind, lanes) for i, kind in enumerate(kinds)]
+            params = [LlvmValue(f, f"%x{i}", *of) for i, of in enumerate(zip(kinds, lanes, strict=True))]
             result = write(*params)
             f.do(f"ret {result.typed}")
             signature = ", ".join(p.typed for p in params)
-            return f.render(f"define internal {llvm_type(elem, lanes)} {name}({signature}) {attributes}")
+            return f.render(f"define internal {llvm_type(elem, lanes[0])} {name}({signature}) {attributes}")
 
         return self.define(name, define_function)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.types import BOOL, FLOAT32, FLOAT64, DType, bfloat16
 from .inline_math import FLOAT_MATH, llvm_any_lane, llvm_clamp
-from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue, llvm_constant, llvm_type_bits
+from .llvm_ir import UNLIKELY, LlvmFunction, LlvmValue, llvm_constant, llvm_intrinsic_suffix, llvm_type_bits
 from .vector_libm import llvm_libm_call, llvm_libm_call_for_each_lane
 
 Row: TypeAlias = Callable[[DType, DType, list[LlvmValue]], LlvmValue]
@@ -133,6 +133,12 @@ def _llvm_divide_floats(a: LlvmValue, b: LlvmValue) -> LlvmValue:
     """
     if a.lanes == 1 or b.lanes > 1:
         return a / b
+    name = f"@divide.{llvm_intrinsic_suffix(a.elem, a.lanes)}"
+    a.f.module.function(name, a.elem, (a.elem, a.elem), (a.lanes, 1), _llvm_divide_vector_by_scalar)
+    return a.f.call(name, a.elem, a, b)
+
+
+def _llvm_divide_vector_by_scalar(a: LlvmValue, b: LlvmValue) -> LlvmValue:
     f, bound = a.f, 2.0**60 if a.elem == "float" else 2.0**400
     inverse, size = 1.0 / b, b.abs()
     quotient = a * inverse

@@ -45,7 +45,7 @@ def llvm_libm_call_for_each_lane(scalar: str, args: list[LlvmValue]) -> LlvmValu
             one[0].store(g.call(scalar, elem, *(o.load(elem) for o in one)))
         return places[0].load(elem, lanes, 64)
 
-    f.module.function(helper, elem, (elem,) * len(args), lanes, write_lane_loop, "noinline")
+    f.module.function(helper, elem, (elem,) * len(args), (lanes,) * len(args), write_lane_loop, "noinline")
     return f.call(helper, elem, *args)
 
 
