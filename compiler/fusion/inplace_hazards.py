@@ -10,7 +10,7 @@ from ...runtime.core.box_index import Box, BoxIndex, boxes_meet
 from ..graph.graph import Graph, Node
 from ..layout.operands import FIXED, Map, shapes_differ_in_unit_axes_only
 from ..ops.table import OPS
-from ..passes.materialize import Region, assembly_regions, can_node_be_stored
+from ..passes.materialize import Region, assembly_regions, can_node_be_stored, extent_of_region
 from .groups import FusionCover, OpenFusionGroup
 
 
@@ -21,13 +21,6 @@ class InplaceConflict(Exception):
     def __init__(self, updates: frozenset[int]) -> None:
         super().__init__(f"updates {sorted(updates)} need a second buffer")
         self.updates = updates
-
-
-def _extent_of_overwritten_region(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Box:
-    return tuple(
-        (start + min(0, step * (n - 1)), start + max(0, step * (n - 1)))
-        for n, start, step in zip(shape, starts, steps, strict=True)
-    )
 
 
 Event = tuple[Box | None, Any]  # where in an array something is read or written (None: anywhere), and what
@@ -112,7 +105,7 @@ def nodes_overwritten_in_place(graph: Graph) -> Iterator[tuple[int, int]]:
 
 
 def _region_overwritten_by_update(graph: Graph, node: Node) -> Box:
-    return _extent_of_overwritten_region(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
+    return extent_of_region(graph.nodes[node.args[1]].type.shape, node.attr("starts"), node.attr("steps"))
 
 
 def order_groups_before_inplace_updates(cover: FusionCover) -> None:
@@ -157,7 +150,7 @@ def _stored_parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box |
     if OPS[node.op].kind != "assembly":
         return [(None, version)]
     parts = zip(node.args, assembly_regions(node), strict=True)
-    return [(_extent_of_overwritten_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][
+    return [(extent_of_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][
         node.op == "update" :
     ]
 
@@ -183,7 +176,7 @@ def _groups_reading_version(cover: FusionCover, version: int) -> Iterator[tuple[
     for part, place in list(zip(node.args, assembly_regions(node), strict=True))[node.op == "update" :]:
         root, extent = (
             _grouped_node_of_assembly_part(cover, part),
-            _extent_of_overwritten_region(nodes[part].type.shape, *place),
+            extent_of_region(nodes[part].type.shape, *place),
         )
         inner = ((n, n, None) for n in _grouped_nodes_stored_in_assembly(cover, root))
         for stored, own, at in ((part, root, place), *inner):
@@ -195,12 +188,8 @@ def _groups_reading_version(cover: FusionCover, version: int) -> Iterator[tuple[
 
 
 def _extent_read_through_index_map(group: OpenFusionGroup, m: Map) -> Box:
-    return tuple(
-        (start + min(0, step * (group.domain[a] - 1)), start + max(0, step * (group.domain[a] - 1)))
-        if a >= 0
-        else (start, start)
-        for a, step, start in m
-    )
+    lengths = [group.domain[a] if a >= 0 else 1 for a, _, _ in m]
+    return extent_of_region(lengths, [start for _, _, start in m], [step for _, step, _ in m])
 
 
 def _grouped_nodes_stored_in_assembly(cover: FusionCover, version: int) -> Iterator[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ...runtime.core.box_index import Box, boxes_meet
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
@@ -145,7 +146,7 @@ class _CopyMaterializer:
             elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value)
             value = self._materialize_concat_part(value, elsewhere, no_gaps)
         own = can_node_be_stored(self.builder.nodes[base.number].op) and not self._is_claimed(base.number)
-        if number in self.second or not own or node.args[0] in self.outputs:
+        if number in self.second or not own or node.args[0] in self.outputs or self._kernel_reads_what_it_overwrites(node):
             kept = boxes_outside_updated_region(node.type.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
             parts = [self._add_copy_node(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
@@ -158,6 +159,25 @@ class _CopyMaterializer:
             value = self._materialize_concat_part(self._add_copy_node(value), False, no_gaps)
         self.taken.add(base.number)
         return self.builder.add("update", (base.number, value.number), node.type, (*node.attrs, ("origin", number)))
+
+    def _kernel_reads_what_it_overwrites(self, update: Node) -> bool:
+        """Whether the new elements are surely computed in the kernel that stores them, from others of those that they
+        replace. In place that is a conflict, which fusion would find too, later."""
+        nodes, users = self.graph.nodes, self.graph.users
+        base, value = update.args
+        shape = nodes[value].type.shape
+        written = extent_of_region(shape, update.attr("starts"), update.attr("steps"))
+        todo = [value]
+        while todo:
+            number = todo.pop()
+            node = nodes[number]
+            if node.op == "slice" and node.args[0] == base:
+                read = extent_of_region(node.type.shape, node.attr("starts"), node.attr("steps"))
+                if read != written and boxes_meet(read, written):
+                    return True
+            elif OPS[node.op].kind == "map" and node.type.shape == shape and len(users[number]) == 1:
+                todo += node.args
+        return False
 
     def _materialize_library_call(self, node: Node, args: Sequence[Value]) -> Value:
         """A call whose arguments lie in memory; each is copied once, whichever of the call's results needs it."""
@@ -348,6 +368,16 @@ def assembly_regions(node: Node) -> tuple[Region, ...]:
         return regions
     rank = len(node.type.shape)
     return ((0,) * rank, (1,) * rank), (node.attr("starts"), node.attr("steps"))
+
+
+def extent_of_region(shape: Sequence[int], starts: Sequence[int], steps: Sequence[int]) -> Box:
+    """The lowest and the highest index along each axis of a region of this shape."""
+    return tuple(
+        [
+            (start, start + way) if (way := step * (n - 1)) >= 0 else (start + way, start)
+            for n, start, step in zip(shape, starts, steps, strict=True)
+        ]
+    )
 
 
 def boxes_outside_updated_region(
