@@ -102,7 +102,7 @@ def graph_input_and_output_types(graph: Graph) -> Ends:
 def check_graph_after_pass(graph: Graph, types: Ends, step: str) -> None:
     """A broken pass is caught at its own door: arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
-        if any(a >= number for a in node.args):
+        if node.args and max(node.args) >= number:
             raise AssertionError(f"{step}: node %{number} uses a later node")
     if graph_input_and_output_types(graph) != types:
         raise AssertionError(f"{step}: changed the types of inputs or outputs")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -71,6 +72,12 @@ def dtype_of(dtype: Any) -> DType:
         raise TypeError(f"dtype {given} is not in native byte order; write x.astype(x.dtype.newbyteorder('='))")
     instead = _INSTEAD.get(given.kind, "one of the supported dtypes")
     raise TypeError(f"dtype {given} is not supported; write {instead}. Supported: {', '.join(map(str, SHORT_NAMES))}")
+
+
+@lru_cache(64)
+def dtype_name(dtype: DType) -> str:
+    """`float32`: what NumPy makes anew each time."""
+    return dtype.name
 
 
 def dtype_kind(dtype: DType) -> str:

@@ -11,7 +11,6 @@ import math
 from itertools import combinations, islice
 
 from ..core.cost import rows_stay_close
-from ..core.types import ArrayType
 from ..graph.graph import Graph
 from ..layout.operands import (
     Map,
@@ -231,13 +230,12 @@ class GraphFuser(FusionCover):
         if not self._can_inline(group.number, number):
             return None
         times = len(group.maps[number])
-        if all(a < 0 for m in group.maps[number] for a, _, _ in m):
+        if all([a < 0 for m in group.maps[number] for a, _, _ in m]):
             return None  # the same for every iteration
-        domain = ArrayType(group.domain, self.type_of(number).dtype).size
         own = self.type_of(number).size
         if times > 1:
             cost = max(cost, self._work_above(number))  # or what is above it would be stored in its place
-        extra = cost * (times * domain - own) / max(own, 1)
+        extra = cost * (times * math.prod(group.domain) - own) / max(own, 1)
         if group.reduced and not any(index_map_depends_on(m, group.reduced) for m in group.maps[number]):
             extra = cost * (times - 1)  # evaluated once per row
         elif cost >= SLOW and self._sweeps_twice(group):

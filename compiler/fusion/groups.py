@@ -142,13 +142,16 @@ class FusionCover:
     def compute(self, number: int, group: OpenFusionGroup, cost: float, repeated: float = 0.0) -> None:
         """repeated: this group's share of what is computed again in other groups, per element."""
         group.computes.add(number)
-        carry = group.carry.get(number, 0.0) + cost * (len(group.maps[number]) - 1) + repeated
+        maps = group.maps[number]
+        carry = group.carry.get(number, 0.0) + cost * (len(maps) - 1) + repeated
         node = self.graph.nodes[number]
         if node.op == "gather":
             self.look_up(node.args[0], group)
         for arg in dict.fromkeys(pointwise_index_maps(node)):
-            for m in tuple(group.maps[number]):
-                self.use(arg, group, index_map_through_node(node, self.type_of(arg), m))
+            type, read = self.type_of(arg), group.maps.setdefault(arg, set())
+            for m in maps:
+                read.add(index_map_through_node(node, type, m))
+            self.readers[arg].add(group.number)
             group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
     def use_all(self, args: tuple[int, ...], group: OpenFusionGroup, maps: set[Map], carry: float) -> None:
@@ -206,9 +209,10 @@ class FusionCover:
         return group
 
     def readers_of(self, number: int) -> set[int]:
-        found = {self.find(r) for r in self.readers[number]}
-        self.readers[number] = found
-        return set(sorted(found))
+        readers = self.readers[number]
+        if not self.merged.keys().isdisjoint(readers):
+            readers = self.readers[number] = {self.find(r) for r in readers}
+        return readers if len(readers) < 2 else set(sorted(readers))
 
     def can_store_without_cycle(self, number: int, group: OpenFusionGroup) -> bool:
         """Whether `group` may store `number`: none of its other readers leads back to the group."""
@@ -302,14 +306,13 @@ class FusionCover:
         """Why a group that reads a node must find it in memory, whatever that costs; None where it need not."""
         node = self.graph.nodes[number]
         kind = OPS[node.op].kind
-        if "control" in (key for key, _ in node.attrs):
+        if node.op in ("loop", "branch"):
             return Reason("control flow")
         if kind in ("library", "assembly"):
             return Reason("library result" if kind == "library" else "assembled")
         if group.kind != "kernel":
             (made,) = group.stores
-            control = any(key == "control" for key, _ in self.graph.nodes[made].attrs)
-            return Reason("control flow" if control else "library argument")
+            return Reason("control flow" if self.graph.nodes[made].op in ("loop", "branch") else "library argument")
         if number in group.gathers:
             return self.reasons.get((number, group.number)) or Reason("computed index")
         if number not in group.maps:

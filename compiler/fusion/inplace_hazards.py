@@ -150,9 +150,7 @@ def _stored_parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box |
     if OPS[node.op].kind != "assembly":
         return [(None, version)]
     parts = zip(node.args, assembly_regions(node), strict=True)
-    return [(extent_of_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][
-        node.op == "update" :
-    ]
+    return [(extent_of_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][node.op == "update" :]
 
 
 def _group_storing_assembly_part(cover: FusionCover, part: int) -> int:

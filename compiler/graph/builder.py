@@ -274,7 +274,7 @@ class GraphBuilder:
         """The node's number; an equal node is made once."""
         if self.place is not None and args and OPS[op].kind != "device":
             args = tuple(self.placed(self.at(a), self.place).number for a in args)
-        key = (op, args, type.shape, type.dtype, exact_node_attrs(op, attrs))
+        key = (op, args, type.shape, type.dtype, exact_node_attrs(op, attrs) if attrs else attrs)
         number = self._known.get(key)
         if number is None:
             if len(self.nodes) >= self.limit:
@@ -298,7 +298,7 @@ class GraphBuilder:
 
     def broadcast_shapes(self, op: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         first = shapes[0] if shapes else ()
-        if all(s == first for s in shapes):
+        if shapes.count(first) == len(shapes):
             return first
         try:
             return np.broadcast_shapes(*shapes)
@@ -324,8 +324,7 @@ class GraphBuilder:
         new: Mapping[int, int] | range = range(len(nodes))
         if len(order) < len(nodes):
             new = places = {old: i for i, old in enumerate(order)}
-            kept = (nodes[old] for old in order)
-            nodes = tuple(Node(n.op, tuple(places[a] for a in n.args), n.type, n.attrs) for n in kept)
+            nodes = tuple([_with_renumbered_args(nodes[old], places) for old in order])
             lines = tuple(lines[old] for old in order)
         return Graph(
             nodes,
@@ -335,6 +334,11 @@ class GraphBuilder:
             lines,
             self.name,
         )
+
+
+def _with_renumbered_args(node: Node, places: Mapping[int, int]) -> Node:
+    args = tuple([places[a] for a in node.args])
+    return node if args == node.args else Node(node.op, args, node.type, node.attrs)
 
 
 def exact_node_attrs(op: str, attrs: Attrs) -> Any:

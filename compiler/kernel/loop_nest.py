@@ -22,6 +22,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.user_function import UserFunction
 from ..core.combiners import COMBINERS, Combiner
+from ..core.types import dtype_name
 
 POINT, LOOP = "point", "loop"
 EFFECTS = frozenset({"store", "report"})  # instructions that give no value
@@ -45,7 +46,7 @@ class Operand:
     aligned: bool = True
 
     def __str__(self) -> str:
-        return f"{self.role} {self.dtype}[{self.layout}]{'' if self.aligned else ' unaligned'}"
+        return f"{self.role} {dtype_name(self.dtype)}[{self.layout}]{'' if self.aligned else ' unaligned'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class LoopNest:
             for i, instr in enumerate(phase.instrs, phase.first):
                 yield f"    {_format_kernel_instruction(i, instr)}"
             for i, r in enumerate(phase.reductions):
-                yield f"    reduce.{i} {r.combine} {r.dtype} " + ", ".join(f"v{v}" for v in r.values)
+                yield f"    reduce.{i} {r.combine} {dtype_name(r.dtype)} " + ", ".join(f"v{v}" for v in r.values)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -203,6 +204,6 @@ def _format_kernel_instruction(number: int, instr: Instr) -> str:
         return f"store a{instr.attr[0]}.{instr.attr[1]} {args}"
     if instr.op == "const":
         value = np.frombuffer(instr.attr, instr.dtype)[0]
-        return f"v{number} {instr.dtype} = const {value}"
+        return f"v{number} {dtype_name(instr.dtype)} = const {value}"
     attr = "" if instr.attr is None else f" {instr.attr[0]}.{instr.attr[1]}" if instr.op == "call" else f" {instr.attr}"
-    return f"v{number} {instr.dtype} = {instr.op}{attr} {args}".rstrip()
+    return f"v{number} {dtype_name(instr.dtype)} = {instr.op}{attr} {args}".rstrip()

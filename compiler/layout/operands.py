@@ -16,7 +16,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.program import Int, Pointer, Region
 from ..core.combiners import COMBINERS
-from ..core.types import BOOL, FLOAT32, HALVES, INT64, ArrayType, DType, dtype_of
+from ..core.types import BOOL, FLOAT32, HALVES, INT64, ArrayType, DType, dtype_name, dtype_of
 from ..graph.graph import Graph, Node
 from ..kernel.loop_nest import LoopNest, Phase, Window
 
@@ -28,7 +28,7 @@ FIXED: Entry = (-1, 0, 0)
 def identity_index_map(shape: Sequence[int], axes: Sequence[int] | None = None) -> Map:
     """The map that reads element i at iteration i; `axes` names the domain axis of each of the node's axes."""
     where = range(len(shape)) if axes is None else axes
-    return tuple((axis, 1, 0) if n != 1 else FIXED for axis, n in zip(where, shape, strict=True))
+    return tuple([(axis, 1, 0) if n != 1 else FIXED for axis, n in zip(where, shape, strict=True)])
 
 
 def renumber_index_map_axes(m: Map, axes: dict[int, int]) -> Map:
@@ -38,7 +38,10 @@ def renumber_index_map_axes(m: Map, axes: dict[int, int]) -> Map:
 
 def index_map_depends_on(m: Map, axes: frozenset[int]) -> bool:
     """Whether the element read depends on any of the domain's `axes`."""
-    return any(entry[0] in axes for entry in m)
+    for axis, _, _ in m:  # noqa: SIM110  # a generator takes twice as long
+        if axis in axes:
+            return True
+    return False
 
 
 def is_index_map_view(node: Node) -> bool:
@@ -61,14 +64,16 @@ def _index_map_through_broadcast(node: Node, arg: ArrayType, m: Map) -> Map:
     if arg.shape == node.type.shape:
         return m
     missing = len(m) - len(arg.shape)
-    return tuple(FIXED if n == 1 else entry for n, entry in zip(arg.shape, m[missing:], strict=True))
+    return tuple([FIXED if n == 1 else entry for n, entry in zip(arg.shape, m[missing:], strict=True)])
 
 
 def _index_map_through_slice(node: Node, arg: ArrayType, m: Map) -> Map:
     pairs = zip(m, node.attr("starts"), node.attr("steps"), arg.shape, strict=True)
     return tuple(
-        FIXED if n == 1 else ((a, s * step, b + s * start) if a >= 0 else (-1, 0, b + s * start))
-        for (a, step, start), b, s, n in pairs
+        [
+            FIXED if n == 1 else ((a, s * step, b + s * start) if a >= 0 else (-1, 0, b + s * start))
+            for (a, step, start), b, s, n in pairs
+        ]
     )
 
 
@@ -174,7 +179,7 @@ class BufferLocation:
 
     def region(self, kind: ArrayType) -> Region:
         """The memory of an array of a type that lies here."""
-        return Region(self.buffer, self.offset, kind.shape, self.strides, kind.dtype.itemsize, kind.dtype.name)
+        return Region(self.buffer, self.offset, kind.shape, self.strides, kind.dtype.itemsize, dtype_name(kind.dtype))
 
 
 @dataclass(frozen=True, slots=True)

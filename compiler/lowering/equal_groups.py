@@ -16,7 +16,7 @@ import numpy as np
 
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.program import Argument, Buffer, Constant, Pointer, Region, Task
-from ..core.types import FLOAT32, FLOAT64, DType
+from ..core.types import FLOAT32, FLOAT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.builder import exact_node_attrs
 from ..graph.graph import Attrs, Graph, Node
@@ -85,7 +85,7 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
         elif number in inputs:
             described.append((shape, dtype, describe_buffer_location(number)))
         elif node.op == "const" and _is_constant_a_kernel_parameter(value := node.attr("value"), dtype):
-            described.append((shape, dtype, constants.setdefault(Constant(value, dtype.name), len(constants))))
+            described.append((shape, dtype, constants.setdefault(Constant(value, dtype_name(dtype)), len(constants))))
         else:
             attrs: Any = ()
             if node.op == "slice":
@@ -159,7 +159,7 @@ def _local_graph(graph: Graph, group: Group, local: LocalGroup, constants: Seque
         if old in local.inputs:
             made.append(Node("input", (), node.type, (("index", number[old]),)))
         elif node.op == "const":
-            constant = Constant(node.attr("value"), node.type.dtype.name)
+            constant = Constant(node.attr("value"), dtype_name(node.type.dtype))
             made.append(Node("const", (), node.type, (("value", values.get(constant, constant).value),)))
         else:
             attrs = _moved_slice(node, local.corners) if node.op == "slice" else node.attrs

@@ -15,7 +15,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
-from ..core.types import FLOAT32, FLOAT64, INT64, DType
+from ..core.types import FLOAT32, FLOAT64, INT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.graph import Graph
 from ..kernel.body_builder import KernelBody, KernelValue, lift_kernel_constants
@@ -234,7 +234,7 @@ class LoopNestLowering:
         if number is None:
             number = self.scalar_of[index] = len(self.scalars)
             self.scalars.append(dtype)
-            self.extra.append(Scalar(index, dtype.name))
+            self.extra.append(Scalar(index, dtype_name(dtype)))
         return self.body.scalar(number, dtype)
 
     def _emit_load(self, number: int, m: Map) -> KernelValue:
@@ -278,7 +278,9 @@ class LoopNestLowering:
         axes = [*self.domain.parallel, *self.domain.reduced]
         moving = [a for a in axes if strides.get(a, 0) != 0 and self.domain.sizes[a] != 1]
         shape = tuple(self.domain.sizes[a] for a in moving)
-        region = Region(place.buffer, offset, shape, tuple(strides[a] for a in moving), dtype.itemsize, dtype.name)
+        region = Region(
+            place.buffer, offset, shape, tuple(strides[a] for a in moving), dtype.itemsize, dtype_name(dtype)
+        )
         every = [0] * (max(axes, default=-1) + 1)
         for axis, stride in strides.items():
             every[axis] = stride
@@ -353,7 +355,7 @@ class LoopNestLowering:
         phases, literals = lift_kernel_constants(self.body.finish(), self.body.fixed_literals, len(self.scalars))
         self.b.depends_on_constants |= bool(self.body.fixed_literals)
         self.scalars += [literal.dtype for literal in literals]
-        self.extra += [Constant(literal.attr, literal.dtype.name) for literal in literals]
+        self.extra += [Constant(literal.attr, dtype_name(literal.dtype)) for literal in literals]
         parallel = self._collapse_axes(self.domain.parallel)
         reduced = self._collapse_axes(self.domain.reduced) if any(p.kind == LOOP for p in phases) else []
         parallel = parallel or [[]]

@@ -68,10 +68,11 @@ class _CopyMaterializer:
         self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
 
     def run(self) -> Graph:
-        lines = user_lines_of_nodes(self.graph)
+        lines, line = iter(user_lines_of_nodes(self.graph)), ""
+        self.builder.where = lambda: line
         new: list[Value] = []
         for number, node in enumerate(self.graph.nodes):
-            self.builder.where = lambda number=number: lines[number]  # type: ignore[misc]
+            line = next(lines)
             args = [new[a] for a in node.args]
             if node.op == "input":
                 value = self.builder.input(node.type)
@@ -97,7 +98,7 @@ class _CopyMaterializer:
                 value = self._materialize_library_call(node, args)
             elif node.op == "gather":
                 args[0] = self._copy_for_gather(args[0])
-                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+                value = self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
             elif node.op == "reshape":
                 value = self._materialize_reshape(args[0], node.type.shape)
             elif node.op == "windows":
@@ -105,7 +106,7 @@ class _CopyMaterializer:
                     args = [self._copy_unless_contiguous(args[0])]
                 value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
             else:
-                value = self.builder.add(node.op, tuple(a.number for a in args), node.type, node.attrs)
+                value = self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs)
             self._note_strides(value)
             new.append(value)
         results = [self._materialize_output(new[o]) for o in self.graph.outputs]
@@ -146,7 +147,12 @@ class _CopyMaterializer:
             elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value)
             value = self._materialize_concat_part(value, elsewhere, no_gaps)
         own = can_node_be_stored(self.builder.nodes[base.number].op) and not self._is_claimed(base.number)
-        if number in self.second or not own or node.args[0] in self.outputs or self._kernel_reads_what_it_overwrites(node):
+        if (
+            number in self.second
+            or not own
+            or node.args[0] in self.outputs
+            or self._kernel_reads_what_it_overwrites(node)
+        ):
             kept = boxes_outside_updated_region(node.type.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
             parts = [self._add_copy_node(self.builder.slice(base, first, ones, shape)) for first, shape in kept]

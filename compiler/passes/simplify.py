@@ -50,17 +50,17 @@ def _rebuild_simplified_node(builder: GraphBuilder, node: Node, args: Sequence[V
 
 
 def _apply_simplify_rules(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
-    for rule in RULES.get(node.op, ()) + ANYWHERE:
+    for rule in RULES.get(node.op, ANYWHERE):
         found = rule(builder, node, args)
         if found is not None:
             return found
     return None
 
 
-def _simplified_constant_node(builder: GraphBuilder, value: Value) -> np.generic | None:
-    node = builder.nodes[value.number]
-    if node.op in ("broadcast", "reshape"):
-        return _simplified_constant_node(builder, builder.at(node.args[0]))
+def _simplified_constant_node(builder: GraphBuilder, number: int) -> np.generic | None:
+    node = builder.nodes[number]
+    while node.op in ("broadcast", "reshape"):
+        node = builder.nodes[node.args[0]]
     return np.frombuffer(node.attr("value"), node.type.dtype)[0] if node.op == "const" else None
 
 
@@ -74,7 +74,7 @@ def is_real_float_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _is_constant_node_of_number(builder: GraphBuilder, value: Value, number: float) -> bool:
-    found = _simplified_constant_node(builder, value)
+    found = _simplified_constant_node(builder, value.number)
     return found is not None and bool(found == number) and not np.signbit(np.asarray(found, np.complex128).real)
 
 
@@ -82,9 +82,12 @@ def simplify_constants(builder: GraphBuilder, node: Node, args: Sequence[Value])
     """f(2, 3) -> the number NumPy gives"""
     if not args or OPS[node.op].kind != "map":
         return None
-    values = [_simplified_constant_node(builder, a) for a in args]
-    if any(v is None for v in values):
-        return None
+    values: list[np.generic] = []
+    for arg in args:
+        value = _simplified_constant_node(builder, arg.number)
+        if value is None:
+            return None
+        values.append(value)
     scalar = Node(node.op, node.args, type(node.type)((), node.type.dtype), node.attrs)
     from ..graph.interpret import interpret_node
 
@@ -112,7 +115,7 @@ def simplify_divide_by_one(builder: GraphBuilder, node: Node, args: Sequence[Val
 def simplify_divide_by_power_of_two(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x / 4 -> x * 0.25, for every power of two whose reciprocal is a number too (real x): both round the same value.
     Not for a reduction, which has few results: the kernel of a mean is not to depend on how many numbers it takes."""
-    divisor = _simplified_constant_node(builder, args[1]) if is_real_float_dtype(node.type.dtype) else None
+    divisor = _simplified_constant_node(builder, args[1].number) if is_real_float_dtype(node.type.dtype) else None
     if divisor is None or _is_view_of_reduction(builder, args[0]) or abs(math.frexp(float(divisor))[0]) != 0.5:
         return None
     inverse = 1 / float(divisor)
@@ -207,7 +210,7 @@ def simplify_absolute_of_negative(builder: GraphBuilder, node: Node, args: Seque
 
 def simplify_small_power(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x ** n -> products of x for n = 2, 3, 4; x ** 1 -> x; x ** 0.5 stays (its -inf and -0 differ from sqrt's)"""
-    exponent = _simplified_constant_node(builder, args[1])
+    exponent = _simplified_constant_node(builder, args[1].number)
     if exponent is None or node.type.dtype.kind not in "fiu" or args[0].dtype != node.type.dtype:
         return None
     if not any(exponent == n for n in (1, 2, 3, 4)):
@@ -322,14 +325,15 @@ def simplify_update_of_whole(builder: GraphBuilder, node: Node, args: Sequence[V
 
 def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """x[:n] = a; x[n:] = b -> concat(a, b);  x[::2] = a; x[1::2] = b -> stack(a, b, 1).reshape(-1)"""
-    shape, parts, covered, below = node.type.shape, [(node, args[1])], args[1].type.size, args[0]
-    while covered < node.type.size and len(parts) < CONCATENATED and builder.nodes[below.number].op == "update":
-        inner = builder.nodes[below.number]
-        below, value = (builder.at(a) for a in inner.args)
-        parts.append((inner, value))
-        covered += value.type.size
-    if covered != node.type.size or len(parts) == 1:
+    nodes, shape, whole = builder.nodes, node.type.shape, node.type.size
+    updates, covered, below = [(node, args[1].number)], args[1].type.size, nodes[args[0].number]
+    while covered < whole and len(updates) < CONCATENATED and below.op == "update":
+        updates.append((below, below.args[1]))
+        covered += nodes[below.args[1]].type.size
+        below = nodes[below.args[0]]
+    if covered != whole or len(updates) == 1:
         return None
+    parts = [(update, builder.at(value)) for update, value in updates]
     cut = [i for i, n in enumerate(shape) if parts[0][1].shape[i] != n]
     axis = cut[0] if len(cut) == 1 else -1
     others = [i for i, n in enumerate(shape) if i != axis and n != 1]
@@ -354,7 +358,7 @@ def _with_unit_axis_after(builder: GraphBuilder, value: Value, axis: int) -> Val
 
 CONCATENATED = 16  # parts; more are written one after the other
 ANYWHERE: tuple[Rule, ...] = (simplify_constants, simplify_odd_or_even_of_negative)
-RULES: dict[str, tuple[Rule, ...]] = {
+_RULES_OF_OPS: dict[str, tuple[Rule, ...]] = {
     "stop_gradient": (drop_stop_gradient,),
     "custom": (drop_custom_derivative,),
     "place": (drop_device_place,),
@@ -373,6 +377,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "permute": (simplify_permute_of_permute,),
     "broadcast": (simplify_broadcast_of_broadcast,),
 }
+RULES = {op: rules + ANYWHERE for op, rules in _RULES_OF_OPS.items()}
 
 
 LEAST = 1 << 9  # elements of the matrix: below, one kernel more costs what the better one gains

@@ -66,10 +66,10 @@ def test_parts_are_stored_before_what_replaces_them() -> None:
 
 def updated(b: GraphBuilder, turns: int) -> Graph:
     """Windows of one array that are computed from others, each window another one than the last."""
-    x = b.map("add", b.input(ArrayType((64,), np.float32)), 1)
+    x, y = b.map("add", b.input(ArrayType((64,), np.float32)), 1), b.input(ArrayType((64,), np.float32))
     for i in range(turns):
         low, length = i % 13, 27 + i * i % 23
-        value = b.map("multiply", b.slice(x, (low + 1,), (1,), (length,)), b.slice(x, (i % 60,), (1,), (1,)))
+        value = b.map("multiply", b.slice(y, (low + 1,), (1,), (length,)), b.slice(x, (i % 60,), (1,), (1,)))
         x = b.update(x, value, (low,), (1,))
     return b.finish([x])
 
@@ -81,6 +81,20 @@ def prepared_of(graph: Graph) -> Graph:
 def test_orders_of_updates_grow_with_the_updates() -> None:
     few, many = (len([*nodes_overwritten_in_place(prepared_of(updated(GraphBuilder(), n)))]) for n in (500, 2000))
     assert many < 6 * few  # pairs of all: 16
+
+
+@pytest.mark.parametrize("read", [(3,), (5,), (8,), (40,)])
+def test_a_conflict_that_is_sure_is_not_tried(read: tuple[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kernel would read and overwrite is copied before anything is fused, and only that."""
+    b = GraphBuilder()
+    x = b.map("add", b.input(ArrayType((64,), np.float32)), 1)
+    value = b.map("multiply", b.map("sin", b.slice(x, read, (1,), (4,))), 2.5)
+    graph = b.finish([b.update(x, value, (5,), (1,))])
+    tried: list[Graph] = []
+    monkeypatch.setattr(pipeline, "fuse", lambda graph, target: tried.append(graph) or fuse(graph, target))
+    prepared, _ = pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
+    copies = sum(node.op == "assemble" for node in prepared.nodes)
+    assert tried == [prepared] and copies == (read not in [(5,), (40,)])
 
 
 def test_no_order_of_stores_is_lost() -> None:
