@@ -1,4 +1,4 @@
-"""The pipeline: a Graph and the layouts of its inputs in, a Program out, with a check between the passes."""
+"""The pipeline: a Graph and its inputs' layouts in, a Program out. There is a check between the passes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def graph_input_and_output_types(graph: Graph) -> Ends:
 
 
 def check_graph_after_pass(graph: Graph, types: Ends, step: str) -> None:
-    """A broken pass is caught at its own door: arguments point backwards, inputs and outputs keep their types."""
+    """A broken pass is caught at its own door. Arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
         if node.args and max(node.args) >= number:
             raise AssertionError(f"{step}: node %{number} uses a later node")
@@ -150,7 +150,7 @@ def compile_stages(
     tf32: bool = False,
     gpu: GpuProperties = H200,
 ) -> Stages:
-    """Every stage of a graph: of its forms the one whose plan is predicted to be faster."""
+    """Every stage of a graph. Of its forms the one whose plan is predicted to be faster is taken."""
     made_for = target_of(target, gpu)
     machine = made_for.machine
     bodies: list[tuple[Plan, Stages]] = []

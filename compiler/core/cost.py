@@ -1,4 +1,4 @@
-"""What work costs on a target, in bytes, flop-equivalents and microseconds: rough figures that rank choices."""
+"""Rough figures of what work costs on a target, which rank choices: bytes, flops, microseconds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def gpu_cost_model(gpu: GpuProperties) -> CostModel:
 
 
 def rows_stay_close(shape: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
-    """A row that is read again should come from registers or a cache, and rows should fill the machine."""
+    """Whether rows stay close to the cores that read them again. They should come from registers or a cache, and fill
+    the machine."""
     length = math.prod(shape[i] for i in axes)
     rows = math.prod(n for i, n in enumerate(shape) if i not in axes)
     inner = axes == frozenset(range(len(shape) - len(axes), len(shape)))

@@ -1,4 +1,5 @@
-"""The supported dtypes, `ArrayType` (a shape and a dtype, the unit of every cache key), and dtype rules of ops.
+"""The supported dtypes, `ArrayType`, and the dtype rules of ops. A type is a shape and a dtype, the unit of every cache
+key.
 
 A dtype rule: dtypes of the arguments in, dtypes of the loop that runs and of its result out. An argument is a dtype, or
 the Python type int, float or complex for a weak Python scalar (NEP 50). Its second argument is what the user asked for
@@ -127,7 +128,7 @@ _NORMAL: dict[Any, tuple[tuple[int, ...], DType]] = {}  # shapes and dtypes that
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """A shape (a tuple of Python ints, no negative ones) and a supported dtype; `ArrayType((3, 4), "f4")` normalises.
+    """A shape (Python ints, no negative ones) and a supported dtype. `ArrayType((3, 4), "f4")` normalises.
 
     Raises TypeError for a dtype that is not supported and ValueError for a negative length.
     """
@@ -183,7 +184,7 @@ Rule: TypeAlias = Callable[[Sequence[DType | WeakType], DType | None], Loop]
 
 
 class NoLoop(TypeError):
-    """The op does not take these dtypes; the text is NumPy's reason where it gives one."""
+    """The op does not take these dtypes. The text is NumPy's reason where it gives one."""
 
 
 def ufunc_dtype_rule(ufunc: np.ufunc, part: int = 0) -> Rule:

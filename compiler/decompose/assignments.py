@@ -1,4 +1,4 @@
-"""Rewrites assignments at indices and `ufunc.at` as the last, or the combined, value of each element."""
+"""Assignments at indices and `ufunc.at` as each element's last, or combined, value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where values belong, as loads at computed places inside kernels: among sorted values, and among equal bins."""
+"""Where values belong among sorted values or equal bins. Done as loads at computed places inside kernels."""
 
 from __future__ import annotations
 

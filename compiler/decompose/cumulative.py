@@ -1,4 +1,4 @@
-"""Graph -> Graph for a GPU: what running sums and products there are beside the kernels for real numbers."""
+"""Graph -> Graph for a GPU: running sums and products that no kernel does. There are kernels for real numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which host calls a target does in kernels of its own that fuse with nothing: "" for yes, else why not."""
+"""Which host calls a target does in kernels of its own, which fuse with nothing. "" for yes, else why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs an operation: for each call and target, ops that fuse, kernels of the target's own, or NumPy on the host.
+"""Who runs an operation on a target. For each call: ops that fuse, kernels of the target's own, or NumPy on the host.
 
 `TABLE` decides it, here and nowhere else: the front end emits calls, lowering does what the graph says. On a GPU the
 host's share of `np.fft` and `np.linalg` goes to cuFFT and cuSOLVER where they do such a call.

@@ -1,4 +1,4 @@
-"""A graph in; out, the graph that does the same for each row of some inputs: every batched value gets a first axis.
+"""A graph in; out, the graph that does the same for each row. Every batched value gets a first axis.
 
 What is not batched is computed once. Elementwise rows, reductions, views, joins, gathers, matrix products and the
 bodies of counted loops and of branches take the axis along; anything else is a loop over the rows.

@@ -1,4 +1,4 @@
-"""A graph in; out, the graph that computes derivatives as well: a Jacobian times tangents, or cotangents times it."""
+"""A graph in; out, the graph that computes derivatives as well. A Jacobian times tangents, or cotangents times it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of an operation: by its op, and of a host call by the function's name."""
+"""The rule of an operation: by its op or its function's name."""
 
 from __future__ import annotations
 

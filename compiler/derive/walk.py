@@ -1,4 +1,4 @@
-"""The two walks: tangents forward through the nodes of a builder, cotangents backward; both add nodes to it.
+"""The two walks: tangents forward through a builder's nodes, cotangents backward. Both add nodes to it.
 
 Forward mode: Wengert, A simple automatic derivative evaluation program, 1964; reverse mode: Linnainmaa, 1970; both as
 in Griewank and Walther, Evaluating Derivatives, 2008, chapter 3.

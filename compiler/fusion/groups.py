@@ -1,4 +1,4 @@
-"""What fusion decides on: groups, finished or still growing, who reads, stores and follows what, and why not one.
+"""What fusion decides on: groups, who reads and stores what, and refusals. A group is finished or still grows.
 
 Why two kernels are not one is said for each array that passes between them through memory: the rule that parted them.
 """

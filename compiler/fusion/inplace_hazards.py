@@ -1,4 +1,4 @@
-"""Updates in place: groups in, the orders that keep readers of overwritten memory before its writer out."""
+"""Updates in place: groups in, orders out. They keep readers of overwritten memory before its writer."""
 
 from __future__ import annotations
 

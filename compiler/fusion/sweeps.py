@@ -1,4 +1,4 @@
-"""One sweep that stores and reduces: whether an elementwise kernel is to run inside the loop of a reduction.
+"""One sweep that stores and reduces. Whether an elementwise kernel is to run inside the loop of a reduction.
 
 Also sums of all elements that are taken from rows while a kernel has them.
 """

@@ -29,7 +29,7 @@ WEAK_DTYPES: dict[type, np.dtype[Any]] = {
 
 
 class GraphBuilder:
-    """Makes nodes: types them, broadcasts them, refuses nonsense, returns the old node for one that it has.
+    """Makes nodes: types, broadcasts and refuses. A node that it has is returned again.
 
     error: makes what is raised for nonsense, of a text and the built-in class that NumPy raises there (ValueError)."""
 
@@ -159,7 +159,7 @@ class GraphBuilder:
         return self.add("broadcast", (a.number,), ArrayType(wanted, a.dtype))
 
     def reshape(self, a: Value, shape: Sequence[int]) -> Value:
-        """The same elements in C order in another shape of the same size; one entry may be -1."""
+        """The same elements in C order in another shape. One entry may be -1."""
         wanted = tuple(int(n) for n in shape)
         if sum(n == -1 for n in wanted) == 1:
             rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
@@ -259,13 +259,15 @@ class GraphBuilder:
         return [self.add("host", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
     def kernel(self, own: CustomKernel, args: Sequence[Value], writes: Sequence[NewArray]) -> list[Value]:
-        """What a GPU kernel of the user's writes, given these arrays: those that it reads, then initial values."""
+        """What a GPU kernel of the user's writes, given its arrays. Those that it reads come first, then initial
+        values."""
         numbers, fixed = tuple(a.number for a in args), (("own", own), ("writes", tuple(writes)))
         types = [ArrayType(w.shape, np.dtype(w.dtype)) for w in writes]
         return [self.add("kernel", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
 
     def sequential(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
-        """What a loop nest writes, given the arrays that it reads and those that it starts from, in its order."""
+        """What a loop nest writes, given its arrays. They are those that it reads and those that it starts from, in its
+        order."""
         numbers, fixed = tuple(a.number for a in args), (("routine", routine),)
         types = [ArrayType(a.shape, a.dtype) for a in routine.arrays if a.role in ("out", "inout")]
         return [self.add("sequential", numbers, type, (*fixed, ("part", i))) for i, type in enumerate(types)]
@@ -287,7 +289,7 @@ class GraphBuilder:
         return Value(number, type)
 
     def placed(self, a: Value, device: tuple[str, int]) -> Value:
-        """The same array on a device, a kind and a number; what is made of no array is everywhere."""
+        """The same array on a device, a kind and a number. What is made of no array is everywhere."""
         node = self.nodes[a.number]
         if node.op in ("const", "number", "index") or (node.op == "place" and node.attr("device") == device):
             return a
@@ -342,7 +344,7 @@ def _with_renumbered_args(node: Node, places: Mapping[int, int]) -> Node:
 
 
 def exact_node_attrs(op: str, attrs: Attrs) -> Any:
-    """Equal for attributes that mean the same: of the user's numbers 1, 1.0 and True differ, and 0.0 and -0.0."""
+    """Equal for attributes that mean the same. Of the user's numbers 1, 1.0 and True differ, and 0.0 and -0.0."""
     return (attrs, _exact_kinds_of_attr(attrs)) if attrs and OPS[op].kind in ("map", "library") else attrs
 
 

@@ -1,4 +1,4 @@
-"""Loops and branches as nodes: bodies that are graphs of their own, and how they are cut out of a graph being built.
+"""Loops and branches as nodes, with bodies cut out of a graph being built. Bodies are graphs of their own.
 
 A loop node's arguments, in order: the initial values of what is carried; the arrays that windows slide over; the
 invariants; the count (where no number or flag decides); the numbers that the body takes after its first, the
@@ -20,7 +20,7 @@ from .graph import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A slice that moves with the iteration: at iteration t it starts at `starts + t * moves`, in `steps`."""
+    """A slice that moves with the iteration. At iteration t it starts at `starts + t * moves`, in `steps`."""
 
     starts: tuple[int, ...]
     steps: tuple[int, ...]
@@ -100,7 +100,7 @@ class Loop(_ControlFlowBodies):
 
 @dataclass(frozen=True)
 class Branch(_ControlFlowBodies):
-    """Two bodies with the same inputs, numbers and types of outputs; the first runs where the flag is true.
+    """Two bodies with the same inputs, numbers and types of outputs. The first runs where the flag is true.
 
     expected: the number of the one that is thought to run, for the cost model; None for the dearer one."""
 
@@ -156,7 +156,7 @@ def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: S
 
 
 def memory_argument_count(node: Node) -> int:
-    """How many of a loop's or branch's arguments are read from memory; the rest are a count and numbers."""
+    """How many of a loop's or branch's arguments are read from memory. The rest are a count and numbers."""
     control: Loop | Branch = node.attr("control")
     numbers = len(control.bodies[0].numbers)
     if isinstance(control, Branch):
@@ -221,7 +221,8 @@ def _nodes_needed_by_body_graph(
 
 
 def is_node_cheap_in_body_graph(nodes: Sequence[Node], number: int) -> bool:
-    """Whether each iteration had better make it again: constants, indices, views of them, and arithmetic on numbers."""
+    """Whether each iteration had better make the node again. It is one of constants, indices, views of
+    them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()
     single = nodes[number].type.size == 1
     while todo:

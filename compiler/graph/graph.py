@@ -1,4 +1,4 @@
-"""Graph: a tuple of typed nodes whose arguments point backwards, and the lines of the user's text that they come from.
+"""Graph: typed nodes whose arguments point backwards. With the lines of the user's text that they come from.
 
 `compiler/graph/builder.py` makes them."""
 
@@ -17,7 +17,7 @@ Attrs = tuple[tuple[str, Any], ...]
 
 
 class GraphError(Exception):
-    """A request that makes no sense; the text says what is wrong and what to write. The dsl adds the user's line, where
+    """A request that makes no sense. The text says what is wrong and what to write. The dsl adds the user's line, where
     it is not known yet."""
 
     def __init__(self, message: str, kind: type[Exception] = ValueError, line: str = "") -> None:
@@ -63,7 +63,7 @@ class Graph:
         return tuple(map(tuple, found))
 
     def lines_of_text(self) -> Iterator[str]:
-        """A line for each node; the bodies of a loop or branch follow its first one."""
+        """A line for each node. The bodies of a loop or branch follow its first one."""
         shown: set[tuple[tuple[int, ...], int]] = set()
         yield f"graph {self.name}({', '.join(f'%{i}' for i in (*self.inputs, *self.numbers))})"
         for number, node in enumerate(self.nodes):
@@ -87,12 +87,12 @@ class Graph:
 
 
 def has_device_places(graph: Graph) -> bool:
-    """Whether a graph, or the body of a loop or branch in it, says of some node where it is."""
+    """Whether some node of a graph, or of a body in it, has a place. Bodies are those of loops and branches."""
     return any(node.op == "place" for part in graph_and_bodies(graph) for node in part.nodes)
 
 
 def graph_and_bodies(graph: Graph) -> Iterator[Graph]:
-    """A graph, and the bodies of the loops and branches in it, each once, of whose results each is a node."""
+    """A graph, and the bodies of the loops and branches in it. Each comes once; each of its results is a node."""
     todo, seen = [graph], {id(graph)}
     while todo:
         yield (part := todo.pop())

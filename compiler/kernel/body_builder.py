@@ -304,7 +304,7 @@ class KernelBody:
         return self._source_instruction("const", dtype, np.array(value, dtype).tobytes())
 
     def constant(self, value: KernelValue) -> Any:
-        """The NumPy scalar of a real constant, else None; a literal so looked at is a constant from now on."""
+        """The NumPy scalar of a real constant, else None. A literal so looked at is a constant from now on."""
         instr = self._instrs[value.numbers[0]]
         if len(value.numbers) != 1 or instr.op not in ("const", "literal"):
             return None
@@ -364,7 +364,7 @@ class KernelBody:
         return self._source_instruction("size", INT64, axis)
 
     def result(self, phase: int, reduction: int, part: int = 0) -> KernelValue:
-        """A finished reduction of an earlier phase; part 1 of argmin and argmax is the int64 index."""
+        """A finished reduction of an earlier phase. Part 1 of argmin and argmax is the int64 index."""
         dtype = INT64 if part else self._phases[phase][2][reduction].dtype
         return self._source_instruction("result", dtype, (phase, reduction, part))
 

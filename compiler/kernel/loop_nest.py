@@ -1,4 +1,4 @@
-"""The structured form of a kernel: a loop nest over parallel and reduced axes with loads, a body and stores.
+"""The structured form of a kernel: a loop nest with loads, a body and stores. Its axes are parallel or reduced.
 
 Each target prints its text from this form, and the access audit interprets it. It holds no sizes: they are parameters.
 
@@ -194,7 +194,7 @@ def user_functions_called_by_nest(nest: LoopNest) -> tuple[UserFunction, ...]:
 
 
 def nest_calls_looping_function(nest: LoopNest) -> bool:
-    """Whether it calls a user's function that loops: points may then differ a thousandfold in what they cost."""
+    """Whether it calls a user's function that loops. Points may then differ a thousandfold in what they cost."""
     return any(f.loops for f in user_functions_called_by_nest(nest))
 
 

@@ -1,4 +1,4 @@
-"""The primitives that every target prints: a table of name -> (NumPy meaning, dtype rule), and their evaluator.
+"""The primitives that every target prints, and their evaluator. A table of name -> (NumPy meaning, dtype rule).
 
 Dtypes are bool, the integers, float32 and float64. float16 and bfloat16 values can only be loaded, stored, selected,
 cast and bitcast, and complex numbers are pairs of reals; see `compiler/kernel/body_builder.py`.

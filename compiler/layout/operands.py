@@ -1,4 +1,4 @@
-"""Index maps, and what the kernels of a group are made of: operands, iteration spaces, running values, stencils.
+"""Index maps, and what the kernels of a group are made of. Operands, iteration spaces, running values, stencils.
 
 An index map says where in a node's array an iteration of a kernel looks: a plain tuple, composed through view nodes. It
 has one entry (axis, step, start) per axis of the node: the index is `start + step * domain_index[axis]`; axis is -1
@@ -26,7 +26,7 @@ FIXED: Entry = (-1, 0, 0)
 
 
 def identity_index_map(shape: Sequence[int], axes: Sequence[int] | None = None) -> Map:
-    """The map that reads element i at iteration i; `axes` names the domain axis of each of the node's axes."""
+    """The map that reads element i at iteration i. `axes` names the domain axis of each of the node's axes."""
     where = range(len(shape)) if axes is None else axes
     return tuple([(axis, 1, 0) if n != 1 else FIXED for axis, n in zip(where, shape, strict=True)])
 
@@ -98,14 +98,14 @@ _THROUGH = {
 
 
 def is_memory_view(node: Node, arg: ArrayType) -> bool:
-    """Whether a view is one of memory: no map says where an element of it lies in its argument."""
+    """Whether a view is one of memory. No map says where its elements lie in its argument."""
     return node.op == "windows" or (
         node.op == "reshape" and not shapes_differ_in_unit_axes_only(node.type.shape, arg.shape)
     )
 
 
 def memory_view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of a view of memory of this shape and strides; None where only a copy has such elements in a row."""
+    """The strides of a view of memory of this shape and strides. None where only a copy has such elements in a row."""
     if node.op == "slice":
         return tuple(s * t for s, t in zip(strides, node.attr("steps"), strict=True))
     if node.op == "permute":
@@ -262,7 +262,7 @@ class PlacedLoopNest:
 
 @dataclass(slots=True)
 class IterationDomain:
-    """Iteration space of one kernel: lengths by axis number, and which axes are parallel and reduced, in loop order."""
+    """Iteration space of one kernel: lengths by axis number. With the parallel and the reduced axes, in loop order."""
 
     sizes: dict[int, int]
     parallel: list[int]
@@ -277,7 +277,7 @@ def are_operand_vectors_aligned(itemsize: int, axes: Iterable[tuple[int, int]]) 
 
 
 def operand_dtypes_of_reduction(graph: Graph, number: int) -> list[DType]:
-    """The dtypes of a reduction's running values: a complex sum has two, argmin has the value and its index."""
+    """The dtypes of a reduction's running values. A complex sum has two, argmin has the value and its index."""
     node = graph.nodes[number]
     dtype = graph.nodes[node.args[0]].type.dtype
     if dtype in HALVES:

@@ -1,4 +1,4 @@
-"""A loop or branch node in, its Task out: the body planned once, buffers for what it carries, and what it touches."""
+"""A loop or branch node in, its Task out. The body is planned once; there are buffers for what it carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU kernel of the user's -> tasks: copies of what it starts from, then the launch; on the CPU, his function."""
+"""A GPU kernel of the user's -> tasks. Copies of what it starts from, then the launch; on the CPU, his function."""
 
 from __future__ import annotations
 

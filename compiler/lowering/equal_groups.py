@@ -1,4 +1,4 @@
-"""Equal groups are lowered once: a group in numbers of its own, and the tasks made of those put where the group is.
+"""Equal groups are lowered once, in numbers of their own. The tasks made of those are put where each group is.
 
 Of two groups that differ in the numbers of their nodes and buffers, in where they begin in a buffer, and in the values
 of their constants, the kernels are the same, and the tasks differ in arguments and regions alone.

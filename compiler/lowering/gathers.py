@@ -1,4 +1,4 @@
-"""Gathers in kernels: a gather node and the values of its indices in, indexed loads and what proves their range out.
+"""Gathers in kernels: indexed loads, and proofs that indices are in range. In: a gather node and its indices' values.
 
 An index that may be out of range is brought into range before the load, so no kernel leaves its arrays. Where the call
 is checked, the kernel also reports one bad index for each axis; a step after it reads the report and raises.

@@ -1,4 +1,4 @@
-"""One group -> its kernels: what is evaluated at which loop, and long reductions cut into two stages.
+"""One group -> its kernels. What is evaluated at which loop, and long reductions cut into two stages.
 
 `LoopNestLowering` emits one of them over one domain: phases through the body builder, operands, collapsed axes.
 """

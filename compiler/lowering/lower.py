@@ -1,4 +1,4 @@
-"""Groups -> Program: every stored node gets a place in a buffer, every kernel group becomes one or two tasks."""
+"""Groups -> Program: buffers for stored nodes, tasks for groups. A kernel group becomes one or two tasks."""
 
 from __future__ import annotations
 

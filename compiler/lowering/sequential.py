@@ -1,4 +1,4 @@
-"""A node that is a whole loop nest -> one kernel that takes its sizes as numbers, and copies of what it starts from."""
+"""A node that is a whole loop nest -> one kernel. It takes its sizes as numbers, and copies of what it starts from."""
 
 from __future__ import annotations
 

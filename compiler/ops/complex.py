@@ -1,4 +1,4 @@
-"""Expansions of the op table for complex numbers: pairs of reals in, pairs of reals out.
+"""Expansions of the op table for complex numbers. Pairs of reals in, pairs of reals out.
 
 Products, quotients, squares and comparisons are NumPy's formulas, to the bit. The functions keep the error small
 against the modulus of the result, and give the special values of C99 Annex G.

@@ -1,4 +1,4 @@
-"""Expansions of the op table for bool and integers: values in, the value that NumPy's integer loop gives out."""
+"""Expansions of the op table for bool and integers. Values in, the value that NumPy's integer loop gives out."""
 
 from __future__ import annotations
 

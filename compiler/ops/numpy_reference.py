@@ -1,4 +1,4 @@
-"""NumPy references of the rows that are no ufuncs: arrays in, the array that defines the op's meaning out."""
+"""NumPy references of the rows that are no ufuncs. Arrays in, the array that defines the op's meaning out."""
 
 from __future__ import annotations
 

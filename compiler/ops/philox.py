@@ -1,4 +1,4 @@
-"""Philox4x32-10, a random number generator without state: four counter words and two key words in, four words out.
+"""Philox4x32-10, a random number generator without state. Four counter words and two key words in, four words out.
 
 Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 """

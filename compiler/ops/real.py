@@ -1,4 +1,4 @@
-"""Expansions of the op table for real floats: values in, the value that NumPy's float loop gives out.
+"""Expansions of the op table for real floats. Values in, the value that NumPy's float loop gives out.
 
 They see float32 and float64; the rows that work on bits see float16 and bfloat16 too.
 """

@@ -1,4 +1,4 @@
-"""The op table: one row per op, with its NumPy meaning, its dtype rule, its formula in primitives and its cost."""
+"""The op table: one row per op. A row has a NumPy meaning, a dtype rule, a formula in primitives and a cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Graph -> Graph for a CPU: elementwise work in the order of axes in which matrix products write and read their arrays.
+"""Graph -> Graph for a CPU: elementwise work in the axis order of matrix products. They write and read their arrays in
+it.
 
 What is stored lies in the order of its axes. A product's result that is transposed before more is computed of it, and
 transposed back for the next product, is read with long strides all along; computed as the product wrote it, and

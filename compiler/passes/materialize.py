@@ -1,4 +1,4 @@
-"""Graph -> Graph: copies are inserted where memory must be of its own, so that `fuse` and `lower` need no exceptions.
+"""Graph -> Graph: copies where memory must be of its own. So `fuse` and `lower` need no exceptions.
 
 After it, every output is a node that some kernel or library stores (or the only reshape of one), every part of a concat
 is stored by one place only, every reshape that is more than unit axes sees memory that lies right for it, and sliding
@@ -26,8 +26,8 @@ SMALL_PART = 8  # one element in so many is copied rather than all of them store
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayout:
-    """How an input lies in memory: strides in bytes (multiples of the itemsize), and whether its first element is
-    aligned to 16 bytes."""
+    """How an input lies in memory: strides in bytes, and whether it is aligned. Strides are multiples of the itemsize;
+    aligned is a first element at a multiple of 16 bytes."""
 
     strides: tuple[int, ...]
     aligned: bool = True

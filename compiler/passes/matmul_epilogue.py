@@ -1,6 +1,7 @@
-"""Graph -> Graph for a GPU: a bias, a relu or a gelu after a matmul becomes an epilogue of the library's call, which
-finishes each tile before it is stored: an intermediate is neither stored nor loaded, nor rounded to 16 bits. A product
-of 16-bit numbers in float32 that is only wanted in 16 bits becomes one of 16-bit numbers, added in float32 as before.
+"""Graph -> Graph for a GPU: bias and activation after a matmul become its epilogue. The library's call finishes each
+tile before it is stored: an intermediate is neither stored nor loaded, nor rounded to 16 bits. Activations are relu and
+gelu. A product of 16-bit numbers in float32 that is only wanted in 16 bits becomes one of 16-bit numbers, added in
+float32 as before.
 
 Only what cuBLASLt does as NumPy means it, and no slower. Measured (H200, cuBLASLt 13.1): its gelu is the approximation
 by tanh, as exact as 16 bits can tell, but 30 ulp off in float32; float64 takes twice the time. Some of its kernels lose

@@ -1,4 +1,4 @@
-"""Graph -> Graph: rewrite rules that are exact for every value, NaN, infinities and -0 included."""
+"""Graph -> Graph: rewrite rules that are exact for every value. NaN, infinities and -0 are included."""
 
 from __future__ import annotations
 

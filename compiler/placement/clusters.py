@@ -1,4 +1,4 @@
-"""Which device computes what, where the user leaves it open: nodes in clusters, clusters on devices.
+"""Which device computes what, where the user leaves it open. Nodes in clusters, clusters on devices.
 
 A cluster is a node and the chain of those that follow it alone: nothing is gained by moving what passes along a chain.
 Clusters are placed by HEFT (Topcuoglu, Hariri and Wu, 2002): by the longest way to the exit first, each where it ends

@@ -1,4 +1,4 @@
-"""A graph whose nodes have places in; out a graph for each part that one device computes, and moves between them.
+"""A graph with places in; a graph for each device's part, and moves between, out.
 
 Node n has a level: how many moves lie before it on the longest way from the inputs. The nodes of one device and level
 are a part. A move or a step within a device never leads to a lower level, so parts in the order of their levels can run

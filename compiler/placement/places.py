@@ -1,4 +1,4 @@
-"""Where each node of a graph is computed: what the user's places say, and what may be chosen."""
+"""Where each node of a graph is computed. What the user's places say, and what may be chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a function on a mesh of ranks in; out what this rank computes, in parts, and the collectives between.
+"""A function's body on a mesh of ranks in; this rank's parts and collectives out.
 
 The same partition as over devices makes it: collectives are placed on a device of their own, `NETWORK`, and the moves
 to and from there cost nothing, since what a collective reads and writes lies in this rank's memory.

@@ -1,4 +1,4 @@
-"""One body for all devices of a mesh in, a graph that holds it once for each device out, with collectives written out.
+"""One mesh body for all devices in; a graph that holds each device's out. Collectives are written out.
 
 Collectives become copies and ordinary operations, so they fuse with what surrounds them, and their results are the same
 bits on every device and in every run: values are joined in the order of the mesh. Sums of large arrays over more than

@@ -1,4 +1,4 @@
-"""Several iterations of a loop as one: what follows each other in one is fused, and its values stay in registers."""
+"""Several iterations of a loop as one. What follows each other in one is fused, and its values stay in registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loop rerolling: a Python loop that was traced iteration by iteration becomes a loop node, where it repeats exactly.
+"""Loop rerolling: a Python loop that was traced iteration by iteration becomes a node. It does where it repeats
+exactly.
 
 What comes out computes the same with the same operations in the same order; it is planned and compiled as one period.
 """

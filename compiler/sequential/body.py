@@ -1,4 +1,4 @@
-"""The builder of a routine: formulas over kernel values in, statements in blocks out, each pure value once a block."""
+"""The builder of a routine: formulas over kernel values in, statements out. Each pure value is made once a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements in, out those whose results somebody sees: no unused values, no memory that nobody reads."""
+"""Statements in, out those whose results somebody sees. No unused values, no memory that nobody reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a kernel that runs a loop nest turn by turn: typed values, variables, arrays in memory, statements.
+"""The form of a kernel that runs a loop nest turn by turn. Typed values, variables, arrays in memory, statements.
 
 Each target prints its text from it, and `evaluate` is its meaning. Values are numbered through the whole routine; one
 is seen after its statement, in the same block and the blocks within. Arrays are flat: places are element offsets; an

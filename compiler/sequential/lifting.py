@@ -1,4 +1,4 @@
-"""A routine with sizes in it in; the routine that takes those sizes as numbers, out.
+"""A routine with sizes in; the routine that takes them as numbers out.
 
 So the text of a kernel does not depend on the extents and strides of its arrays: one kernel serves every size of the
 same structure. Small integers, and those that something is divided by, stay in the text, where they are fast.

@@ -1,4 +1,4 @@
-"""A routine in; out the same without what nobody sees, and with those loops marked whose turns are independent."""
+"""A routine in; out the same with loops of independent turns marked. What nobody sees is gone."""
 
 from __future__ import annotations
 

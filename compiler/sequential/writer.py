@@ -1,4 +1,4 @@
-"""What the derivatives of a routine have in common: its values are computed again, in a routine of their own."""
+"""What the derivatives of a routine have in common. Its values are computed again, in a routine of their own."""
 
 from __future__ import annotations
 

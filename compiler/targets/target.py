@@ -1,4 +1,4 @@
-"""The targets: how each prints a structured kernel as text, shapes its launch, and what that costs."""
+"""The targets: how each prints kernels, shapes launches, and what that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dual numbers as numba types: a user's scalar function compiled with them gives its partial derivatives too.
+"""Dual numbers as numba types. A user's scalar function compiled with them gives its partial derivatives too.
 
 A dual number is a value and what it changes by along each of some directions (Clifford, 1873; as in Griewank and
 Walther, Evaluating Derivatives, 2008, chapter 3). The same Python function, given arguments of such a type, computes

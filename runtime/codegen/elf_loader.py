@@ -1,4 +1,4 @@
-"""An x86-64 ELF object file in; its functions, relocated in executable memory of this process, out.
+"""An x86-64 ELF object file in; its functions out. They are relocated in executable memory of this process.
 
 A loader of our own starts in a millisecond, where importing LLVM takes a hundred. It knows the few relocations that
 LLVM's position-independent small code model emits (System V ABI, AMD64 supplement, 2018, section 4.4) and raises

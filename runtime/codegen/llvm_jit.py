@@ -1,4 +1,4 @@
-"""LLVM IR text in, addresses of its functions in this process out; compiled once per machine, kept on disk.
+"""LLVM IR text in, addresses of its functions in this process out. Compiled once per machine, kept on disk.
 
 A warm start reads the object file from the disk cache and loads it without LLVM. The text carries neither triple nor
 data layout: it is compiled for this CPU, or for the one that the settings `cpu_name` and `cpu_features` describe.

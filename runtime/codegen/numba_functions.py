@@ -1,4 +1,4 @@
-"""Scalar Python functions in, their results' dtypes and LLVM IR out; by numba, once for each kind of arguments.
+"""Scalar Python functions in, their results' dtypes and LLVM IR out. By numba, once for each kind of arguments.
 
 The answers are kept on disk: a warm start imports no numba. The IR is a function `void @symbol(arguments, ptr ...)`
 that writes its results through pointers, a complex number as two reals and a bool as a byte, and calls C's library only

@@ -1,4 +1,4 @@
-"""Functions over 64-bit words, written in a small part of Python's grammar, in; LLVM IR text out.
+"""Functions over 64-bit words in, LLVM IR text out. They are written in a small part of Python's grammar.
 
 Every value is an i64, an address too. There are names, integers, `+ - * // % << >> & | ^ ~`, comparisons, `and or not`,
 assignment, `if`, `while`, `break`, `continue`, `return`, calls of such functions, and calls of a `WordInstruction`: one

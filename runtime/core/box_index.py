@@ -1,4 +1,4 @@
-"""Values at boxes of whole numbers, found by place: what meets a box, in time that grows with what is found."""
+"""Values at boxes of whole numbers, found by place. What meets a box is found in time that grows with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fork put off: it waits until no other thread is in a step of NumPy's, and none begins one until it is over.
+"""A fork put off until no other thread is in a step of NumPy's. None begins one until it is over.
 
 The library behind NumPy's linear algebra has a fork end its threads: a fork in the middle of its work never returns.
 A step is between `inside.append(thread)` and `inside.remove(thread)`, and if it sees `forking` begins with

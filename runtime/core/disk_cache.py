@@ -1,5 +1,5 @@
-"""The disk cache: a key (from `sha256_digest`) and bytes in, the same bytes out in a later process, or None; never an
-error.
+"""The disk cache: a key and bytes in, the same bytes in later processes out. A key is from `sha256_digest`; or it gives
+None; never an error.
 
 An entry is one file, `<cache_dir>/<kind>/<key>`: a line of JSON (format, kind, key, size, SHA-256 of the payload and
 the caller's description), then the payload. A damaged object file would end the process inside LLVM or a driver, so:

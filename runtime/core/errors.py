@@ -1,4 +1,4 @@
-"""The errors of the project: everything raised on purpose that is not a plain ValueError or TypeError."""
+"""The errors of the project. They are all that is raised on purpose and no plain ValueError or TypeError."""
 
 from __future__ import annotations
 

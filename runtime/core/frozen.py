@@ -1,4 +1,4 @@
-"""`dataclass`, `field` and `replace` as this package uses them: the standard library's meaning at a tenth of its cost.
+"""`dataclass`, `field` and `replace` as this package uses them. The standard library's meaning at a tenth of its cost.
 
 The standard library writes and compiles six methods for each class when its module is imported, which was half of a
 warm start. Here they are closures over the fields' names; only `__init__`, whose speed counts, is compiled, when the

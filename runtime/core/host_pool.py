@@ -1,4 +1,4 @@
-"""Sizes in, blocks of host memory out, recycled: a block goes back to its size class when its Python object dies.
+"""Sizes in, blocks of host memory out, recycled. A block goes back to its size class when its Python object dies.
 
 A block is a ctypes array, so NumPy arrays made over it (`numpy_view_of_pool_block`) keep it alive. The hot path is a
 dictionary look-up and a `list.pop`, both atomic under the interpreter lock. Small blocks (64-byte aligned) are cut from

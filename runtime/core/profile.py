@@ -1,4 +1,4 @@
-"""What happens while a profile is on, in; spans on one clock, a table and a Chrome trace out.
+"""What happens while a profile is on, in; spans on one clock out. They make a table and a Chrome trace.
 
 `active` is the recorder in force, if any. While there is one, `settings.engine` is "profile": every short way of a call
 asks for "async" and so leaves the call to the general one, which records. Nothing is asked for when no profile is on.

@@ -1,4 +1,4 @@
-"""How many things there are to do in; a function to call as each is done, and a bar in the terminal if it takes long.
+"""How many things there are to do in; a function to call after each out. A bar in the terminal if it takes long.
 
 The bar is tqdm's or rich's, whichever is installed. There is none without both, where the standard error stream is not
 a terminal, or while less than `DELAY` seconds have passed.

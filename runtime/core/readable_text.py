@@ -1,4 +1,4 @@
-"""Texts as people meet them: strings that show as they read, and no more lines of one than fit a screen or two."""
+"""Texts as people meet them. Strings show as they read, and no more lines of one than fit a screen or two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of settings: each a `KERNELGRAPH_*` environment variable, read once here, and an override in a `with`.
+"""The table of settings. Each is a `KERNELGRAPH_*` environment variable, read once here, and an override in a `with`.
 
     from .settings import settings, override
     settings.engine                      # "async" unless KERNELGRAPH_ENGINE says otherwise

@@ -1,4 +1,4 @@
-"""A device that computes nothing and writes down what it is asked, for tests without hardware."""
+"""A device that computes nothing, for tests without hardware. It writes down what it is asked."""
 
 from __future__ import annotations
 

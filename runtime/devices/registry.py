@@ -1,4 +1,4 @@
-"""The kinds of devices: a row each, and how one is made, which imports its module."""
+"""The kinds of devices: a row each. It says how one is made, which imports its module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collective of a plan in, the call of a world on arrays in a device's memory out."""
+"""A collective of a plan in, the call of a world out. Its arrays are in a device's memory."""
 
 from __future__ import annotations
 

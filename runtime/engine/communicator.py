@@ -1,4 +1,4 @@
-"""Collectives of one world, done one after another by a thread of their own, beside what the engine computes.
+"""Collectives of one world, done in order by a thread of their own. The engine computes beside them.
 
 Ranks that come to different collectives would wait for each other for ever, or mix up their arrays. So each group of
 collectives begins with an agreement: all ranks exchange a digest of what they are about to do. It costs one small

@@ -1,4 +1,4 @@
-"""Ctrl-C put off: a function in; it is called, and KeyboardInterrupt is raised after it, not within it.
+"""Ctrl-C put off. A function is called, and KeyboardInterrupt is raised after it, not within it.
 
 Native code that takes long sees to signals itself (`signals`); the words by which it does are here.
 """

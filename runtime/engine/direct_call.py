@@ -1,4 +1,4 @@
-"""A small plan in; a function of its arrays that Python calls as it calls its own built-in ones, out.
+"""A small plan in; a function of its arrays out. Python calls it as it calls its own built-in ones.
 
 The function looks at the arrays itself, in the memory of the objects, and runs the plan in the caller. A self-test says
 whether objects lie in memory as it expects; where they do not, there are no such functions, and calls take the ordinary
@@ -211,7 +211,7 @@ Direct = Callable[..., bool]
 
 
 def call_table_packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
-    """Two functions from addresses and scalars to a call's table: one fast and choosy, one that takes any number."""
+    """Two functions from addresses and scalars to a call's table. One is fast and choosy, one takes any number."""
     words = Struct(f"={heads + len(scalars)}Q").pack
 
     def convert_and_pack_call_table(*values: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""A plan and the addresses of its kernels in; the words that the native engine runs it from, out.
+"""A plan and the addresses of its kernels in, words out. The native engine runs it from them.
 
 A call passes a table of words: the addresses of the buffers in `order`, the arena's if `uses_arena`, then the scalars'
 bits. Patches put them into the argument slots; sizes, strides and constants are in the template. A loop or branch is a
@@ -56,7 +56,8 @@ class PlanLayout:
 
 
 def split_launch_into_chunks(task: Task, cores: int) -> tuple[int, int]:
-    """Units in a chunk, a multiple of the task's grain, and the number of chunks: one if sharing does not pay."""
+    """Units in a chunk, and the number of chunks. A chunk is a multiple of the task's grain; it is one if sharing does
+    not pay."""
     grains = -(-task.units // max(1, task.grain))
     if task.cost < SHARE_FROM_US or grains < 2 or cores < 2:
         return (max(1, task.units), 1)
@@ -337,7 +338,7 @@ def _is_native_task(task: Task) -> bool:
 
 
 class Owner(Protocol):
-    """What bodies run on: an engine, or what stands for one where there are no other threads."""
+    """What bodies run on. An engine, or what stands for one where there are no other threads."""
 
     native: EngineFunctions
     address: int

@@ -1,4 +1,4 @@
-"""The engine: streams of native steps run by native threads that never take the interpreter lock.
+"""The engine: native threads run streams of steps. They never take the interpreter lock.
 
 `engine_of_process()` gives the process' one engine, compiled at first use (a warm start loads it from the disk cache)
 and None where it cannot be built; callers then run plans serially. Its threads start with the first plan that needs
@@ -90,7 +90,7 @@ class RunOnEngine(Protocol):
 
 
 def engine_thread_count() -> int:
-    """The threads that work on plans, the caller's included: the setting, or one for each core that we may use."""
+    """The threads that work on plans, the caller's included. The setting, or one for each core that we may use."""
     return settings.threads or _cores_allowed_by_cgroup_and_affinity()
 
 
@@ -237,7 +237,7 @@ class NativeEngine:
         return bool(stream)
 
     def nudge(self) -> None:
-        """A thread that helped leaves: what it may have left of Python's steps goes to the Python thread."""
+        """A thread that helped leaves. What it may have left of Python's steps goes to the Python thread."""
         if self._words[HOST // 8]:
             self.native.nudge(self.address)
 

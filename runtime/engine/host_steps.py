@@ -1,5 +1,5 @@
-"""A loop or branch some of whose steps need Python in; a call that runs it natively, turn after turn, and calls Python
-back for those steps alone, out.
+"""A loop or branch some of whose steps need Python, as a call. It runs natively, turn after turn, and calls Python back
+for those steps alone.
 
 It runs on one core, on the thread of whoever calls. A step that fails ends the loop, and the call raises its error.
 """

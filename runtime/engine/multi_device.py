@@ -1,4 +1,4 @@
-"""A plan over several devices made ready: each part prepared by its device; a run starts the steps in their order.
+"""A plan over several devices made ready. Each part is prepared by its device; a run starts the steps in their order.
 
 Nothing waits on the host: a part or copy is given the events of the values that it reads, which may be of another
 device, and its own events are those of what it writes. Failures travel with the events.

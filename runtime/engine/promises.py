@@ -1,4 +1,4 @@
-"""An event that Python completes, which work of the native engine waits for as for any other: no thread sits there.
+"""An event that Python completes. Work of the native engine waits for it as for any other: no thread sits there.
 
 It is the event of a run that has no steps: whoever made the promise writes the words that a run's end would write.
 """

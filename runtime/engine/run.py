@@ -1,4 +1,4 @@
-"""One call of a plan in flight on the native engine: what keeps it alive, its events, and the errors that poison them.
+"""One call of a plan in flight on the native engine. What keeps it alive, its events, and the errors that poison them.
 
 A `RunRecord` is the native memory of one call; the numbers of calls grow, so a record is used again without being
 reset. A `NativeRun` holds a record for as long as anybody holds an event of it, and the runs that it waits for as long
@@ -31,7 +31,7 @@ class RunOwner(Protocol):
 
 
 class FailedEvent:
-    """An exception that is raised again at every wait, each time from where it was raised first.
+    """An exception that is raised again at every wait. Each time it is from where it was raised first.
 
     number: that of an error that is printed at exit, if nobody has seen it by then."""
 
@@ -178,7 +178,7 @@ class NativeRun:
         return FailedEvent(KernelGraphError("the work before this failed"))
 
     def settle(self) -> None:
-        """The run is over: take over the errors that came from others, and let those go."""
+        """The run is over. Errors that came from others are taken over, and those are let go."""
         if self.after:
             cause = self.record.words[e.RUN_FAILED // 8]
             if cause:
@@ -188,7 +188,7 @@ class NativeRun:
             self._gates = None
 
     def wait(self, goal: int, needs: int) -> None:
-        """Until an event of this run (its address) has happened: help with what it waits for and what it needs."""
+        """Wait until an event of this run (its address) has happened. Help with what it waits for and what it needs."""
         try:
             self._wait(goal, needs)
         finally:
@@ -268,7 +268,7 @@ class RunEvent:
             failure.raise_error()
 
     def finish(self) -> None:
-        """Block until all of its run is over, well or badly, helping with all of it."""
+        """Block until all of its run is over, well or badly. Help with all of it."""
         if not self.run.released:
             self.run._require_live_process()
             self.run.wait(self.run.record.address + e.RUN_EVENT, 0)

@@ -1,4 +1,4 @@
-"""Errors of calls in flight that nobody has seen, in words: they are printed when the interpreter ends."""
+"""Errors of calls in flight that nobody has seen, in words. They are printed when the interpreter ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of library calls on the CPU: a name in, the Python function that does it on NumPy views out.
+"""The table of library calls on the CPU. A name in, the Python function that does it on NumPy views out.
 
 A function takes the task's read views, its write views (both in the order of the task's regions) and its attributes.
 """

@@ -1,4 +1,4 @@
-"""The table of host calls: a name in, the function of NumPy arrays and options that does it out.
+"""The table of host calls. A name in, the function of NumPy arrays and options that does it out.
 
 A function takes arrays by position and options by name, and gives an array or a tuple of arrays.
 """

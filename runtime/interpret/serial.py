@@ -1,4 +1,4 @@
-"""A plan in; a function that runs it on the caller's thread, one step at a time in issue order, out.
+"""A plan in; a function that runs it on the caller's thread out. It does one step at a time in issue order.
 
 Errors follow data: a failed task poisons the tasks and outputs that depend on it, and nothing else. A task is poisoned
 if it fails, reads or writes over what a poisoned task should have written, or touches a poisoned argument; it is not

@@ -1,4 +1,4 @@
-"""A step of the user's own as plain data: a Python callback on arrays, or a GPU kernel with its launch shape."""
+"""A step of the user's own as plain data. A Python callback on arrays, or a GPU kernel with its launch shape."""
 
 from __future__ import annotations
 

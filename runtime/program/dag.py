@@ -1,4 +1,4 @@
-"""Directed acyclic graphs of tasks as bit sets: in go each task's predecessors, out come orders, closures, matchings.
+"""Directed acyclic graphs of tasks as bit sets. In go each task's predecessors, out come orders, closures, matchings.
 
 Tasks are numbered 0, 1, ... and predecessors have smaller numbers. A set of tasks is an int whose bit `v` is task `v`.
 """

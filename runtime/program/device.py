@@ -1,4 +1,4 @@
-"""What the engine asks of a device: memory, kernels, and plans run on streams joined by events."""
+"""What the engine asks of a device. Memory, kernels, and plans run on streams joined by events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .program import Kernel
 
 @dataclass(frozen=True, slots=True)
 class GpuProperties:
-    """One GPU; the defaults are an H200's, which programs are compiled for where there is no GPU.
+    """One GPU. The defaults are an H200's, which programs are compiled for where there is no GPU.
 
     bandwidth: what copies reach, in bytes a microsecond.
     """
@@ -109,7 +109,7 @@ DONE = DoneEvent()
 
 
 class Stream(Protocol):
-    """Work in order, that a caller puts calls on: they follow what is there, and what comes later follows them."""
+    """Work in order, that a caller puts calls on. They follow what is there, and what comes later follows them."""
 
     handle: int
     priority: int
@@ -120,7 +120,7 @@ class Stream(Protocol):
         ...
 
     def fork(self, after: list[tuple[int, Any]], buffers: int) -> tuple[Any, ...]:
-        """Add to what a run of a plan with so many buffers comes after; the answer is for `join`."""
+        """Add to what a run of a plan with so many buffers comes after. The answer is for `join`."""
         ...
 
     def join(self, events: Sequence[Any], forked: tuple[Any, ...], kept: Sequence[Any]) -> None:
@@ -128,11 +128,11 @@ class Stream(Protocol):
         ...
 
     def record(self) -> Event:
-        """The moment when all that was put on it before is done; `elapsed` of the device takes two of them."""
+        """The moment when all that was put on it before is done. `elapsed` of the device takes two of them."""
         ...
 
     def wait(self, event: Event) -> None:
-        """What is put on it after this starts only when the event has happened; never blocks on the same device."""
+        """What is put on it after this starts only when the event has happened. It never blocks on the same device."""
         ...
 
     def query(self) -> bool:
@@ -168,11 +168,11 @@ class Executable(Protocol):
     def run_and_wait(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Event]]
     ) -> tuple[Event, ...]:
-        """`run` for a caller that waits for all of it at once: it may be over on return."""
+        """`run` for a caller that waits for all of it at once. It may be over on return."""
         return self.run(memories, arena, scalars, after)
 
     def direct(self, taken: Sequence[Any], watched: Sequence[tuple[int, int]] = ()) -> Any:
-        """A faster way to start the plan, for calls that only allocate and run; None where there is none.
+        """A faster way to start the plan, for calls that only allocate and run. None where there is none.
 
         taken: what such a call has in its hands, see `direct_call` and `one_launch`. watched: addresses of words in the
         host's memory, and what they must hold for it to start; asked only of a device with `host_memory`."""
@@ -260,18 +260,18 @@ class Device(Protocol):
         ...
 
     def trim(self) -> int:
-        """Give free memory back to the system, and unload kernels that nothing needs; the bytes given back."""
+        """Give free memory back to the system, and unload kernels that nothing needs. Gives the bytes given back."""
         ...
 
     # what a device may do
 
     @property
     def identity(self) -> str:
-        """What tells the device, its driver and settings from others; measured times are kept under it."""
+        """What tells the device, its driver and settings from others. Measured times are kept under it."""
         return f"{self.kind} {platform.machine()} {self.properties or ''}"
 
     def ways(self, plan: Plan) -> tuple[str, ...]:
-        """The ways it can run a plan (replayed as a graph, or launched step by step), its own choice first. The clock
+        """The ways it can run a plan, its own choice first. As a graph, or step by step. The clock
         chooses among them."""
         return ("",)
 
@@ -282,8 +282,7 @@ class Device(Protocol):
         return host
 
     def pinned_empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-        """A host array in page-locked memory, which it copies from and to while the host goes on; None: it has
-        none."""
+        """A host array in page-locked memory. The device copies while the host goes on; None: it has none."""
         return None
 
     def upload_later(self, host: np.ndarray[Any, Any], memory: Memory) -> Event:
@@ -293,7 +292,7 @@ class Device(Protocol):
     def read_later(
         self, memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any], after: Event | None
     ) -> tuple[np.ndarray[Any, Any], Event]:
-        """As `read`, of memory that is written when `after` has happened; the host array is when the event has."""
+        """As `read`, of memory that is written when `after` has happened. The host array is when the event has."""
         raise NotImplementedError
 
     def copy_from(self, source: Device, memory: Memory, target: Memory, nbytes: int, after: Event | None) -> Event:
@@ -313,7 +312,7 @@ class Device(Protocol):
         return 0
 
     def make_current(self) -> None:
-        """What this thread asks of the device's driver without a name is asked of this device; nothing elsewhere."""
+        """Make this the driver's device for what this thread asks of it without a name. It does nothing elsewhere."""
 
     def relaxed(self) -> AbstractContextManager[None]:
         """Within it this thread may do what another library's capture into a graph forbids."""
@@ -325,7 +324,7 @@ class Device(Protocol):
         return 0
 
     def profiled(self, recorder: ProfileRecorder) -> list[tuple[Any, str, Any]]:
-        """Measure steps and copies from now on; (object, attribute, value) of what it was before, to be put back."""
+        """Measure steps and copies from now on. The answer is (object, attribute, value) of before, to be put back."""
         return []
 
     def waits(self) -> Sequence[tuple[Any, str]]:

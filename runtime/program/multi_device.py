@@ -1,4 +1,4 @@
-"""A plan over several devices: plans of one device each, and copies between devices, over values. Plain data."""
+"""A plan over several devices: plans of one device each, and copies of values between. Plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Plan: the steps that run a Program on streams joined by events, with every buffer's place. Plain data.
+"""A Plan: a Program's steps on streams joined by events, with every buffer's place. Plain data.
 
 The queries: what the steps order, and where a caller's stream meets them. Loops and branches are tasks whose bodies are
 plans; where the carried values of a loop live in each iteration is said here too.
@@ -218,7 +218,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Two bodies with the same inputs, outputs and numbers; a bool in memory says which one runs: the first if true."""
+    """Two bodies with the same inputs, outputs and numbers. A bool in memory says which one runs: the first if true."""
 
     bodies: tuple[Plan, Plan]
 
@@ -228,7 +228,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class LoopRotation:
-    """Where carried values live: places 0, 1, ... are the initial values', those from `carried` on the pool's.
+    """Where carried values live. Places 0, 1, ... are the initial values', those from `carried` on the pool's.
 
     Row `at(t)` is iteration t's. held[row][i]: the place of carried value i before the iteration; fresh[row]: the
     places that the iteration writes. names[row]: for a loop that ends there, which buffer of the pool is each of its
@@ -312,7 +312,7 @@ class ControlFlowArguments:
 
 
 def loop_pool_sizes(loop: Loop) -> tuple[int, ...]:
-    """The bytes of each buffer of the pool; but for a loop with a flag, the first are those of the results."""
+    """The bytes of each buffer of the pool. Unless the loop has a flag, the first are those of the results."""
     sizes = loop.sizes
     return (*sizes, *(size for size, source in zip(sizes, loop.follows, strict=True) if source == FRESH))
 
@@ -355,7 +355,7 @@ def all_kernels_of_plan(plan: Plan) -> list[Kernel]:
 
 
 def least_bytes_of_task(task: Task) -> int:
-    """The bytes that a task moves when it reads and writes each element once; of a loop those of all its iterations.
+    """The bytes that a task moves when it reads and writes each element once. Of a loop those of all its iterations.
 
     Reads that overlap, as a stencil's shifted ones do, count once: for each buffer at most the bytes between the first
     and the last one touched."""
@@ -367,7 +367,7 @@ def least_bytes_of_task(task: Task) -> int:
 
 
 def flops_of(task: Task) -> float:
-    """The floating-point operations of a task, as the cost model counts them; of a loop those of all its iterations."""
+    """The floating-point operations of a task, as the cost model counts them. Of a loop those of all its iterations."""
     if isinstance(task.kernel, (Kernel, Library)):
         return task.flops
     return sum(count * sum(map(flops_of, tasks)) for count, tasks in _runs_of_control_flow_bodies(task.kernel))

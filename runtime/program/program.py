@@ -1,4 +1,4 @@
-"""A Program: buffers, tasks and who reads and writes what; right when its tasks run in order. Plain data."""
+"""A Program: buffers, tasks and who reads and writes what. It is right when its tasks run in order. Plain data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Region:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The smallest byte interval [low, high) of the buffer that holds the region; empty regions give (0, 0)."""
+        """The smallest byte interval [low, high) of the buffer that holds the region. Empty regions give (0, 0)."""
         low = high = self.offset
         for length, stride in zip(self.shape, self.strides, strict=True):
             if length == 0:
@@ -110,7 +110,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number of the program itself, such as 0.1 in `0.1 * x`: its bytes in native order, passed by value as `dtype`.
+    """A number of the program itself, such as 0.1 in `0.1 * x`. Its bytes in native order, passed by value as `dtype`.
 
     As an argument it is no part of the kernel's text, so programs that differ in their numbers share their kernels.
     """
@@ -164,7 +164,7 @@ class Task:
 
 
 def packed_members(task: Task) -> tuple[Task, ...]:
-    """The tasks that a packed or batched task does side by side, in order; any other task is its own only member.
+    """The tasks that a packed or batched task does side by side, in order. Any other task is its own only member.
 
     Each has an equal part of the arguments, reads and writes: the first the first part, and so on.
     """
@@ -334,7 +334,7 @@ def _region_boxes_overlap(a: Region, b: Region) -> bool:
 
 
 def union_bytes_of_regions(regions: Iterable[Region]) -> int:
-    """The bytes of the elements that regions cover, of each buffer at most those between its ends; an upper bound."""
+    """An upper bound of the bytes of the elements that regions cover. Of each buffer at most those between its ends."""
     buffers: dict[int, list[tuple[int, int, int]]] = {}
     for region in regions:
         low, high = region.span

@@ -1,4 +1,4 @@
-"""Why a plan is as it is: the candidates, the choice, and its cost in waits, records and bytes. Plain data."""
+"""Why a plan is as it is: candidates, choice and cost. The cost is in waits, records and bytes. Plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's scalar Python function as plain data: its code and what it captured, hashable, picklable, diffable.
+"""A user's scalar Python function as plain data: its code and what it captured. Hashable, picklable, diffable.
 
 `rebuild_python_function` makes the Python function again, in this process or another.
 """

@@ -1,4 +1,4 @@
-"""The heaviest antichain of a partial order: weights and who comes before whom in, elements of which none does out."""
+"""The heaviest antichain of a partial order. Weights and who comes before whom in, elements of which none does out."""
 
 from __future__ import annotations
 

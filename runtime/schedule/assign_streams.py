@@ -1,4 +1,5 @@
-"""Which branches run where: dependences and costs in; assignments of tasks to streams, and the best of them, out."""
+"""Which branches run where: assignments of tasks to streams, and the best of them. Dependences and
+costs come in."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class StreamAssignment:
 
 
 def assign_tasks_to_one_stream(preds: Preds, order: Sequence[int] = ()) -> StreamAssignment:
-    """All tasks on one stream, in program order, or in the order given, which keeps the dependences."""
+    """All tasks on one stream, in program order. Or in the order given, which keeps the dependences."""
     return StreamAssignment("1 stream", tuple(order) or tuple(range(len(preds))), (0,) * len(preds))
 
 

@@ -1,4 +1,4 @@
-"""The cost model: a Machine's figures and a Program's tasks in, each task's share of the machine and makespans out."""
+"""The cost model: what a Program's tasks take on a machine. Each task's share of the machine and makespans out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MACHINES["cuda"] = machine_of_gpu(H200)
 
 
 def machine_of_device(kind: str, gpu: GpuProperties | None = None) -> MachineModel:
-    """What the scheduler assumes of a device of a kind; gpu: what is known of it, if it is one."""
+    """What the scheduler assumes of a device of a kind. gpu: what is known of it, if it is one."""
     return machine_of_gpu(gpu) if kind == "cuda" and gpu is not None else MACHINES[kind]
 
 
@@ -103,7 +103,7 @@ def predict_makespan(
     machine: MachineModel,
     sends: Sequence[TaskSend] = (),
 ) -> float:
-    """The predicted microseconds from the call to the end of its last task, and of what it sends.
+    """The predicted microseconds from the call to its end. That is of its last task, and of what it sends.
 
     order: tasks as issued. stream[v], waits[v]: where task `v` runs, and the tasks of other streams it waits for.
     Tasks that fit on the machine together run at full speed, others slow each other down evenly (processor sharing).
@@ -124,7 +124,8 @@ def predict_task_times(
     shares: Sequence[float],
     machine: MachineModel,
 ) -> tuple[Times, Times, Times]:
-    """When each task is issued, starts and ends: microseconds from the call; `predict_makespan` takes the last end."""
+    """When each task is issued, starts and ends, in microseconds from the call. `predict_makespan` takes the last
+    end."""
     issued = _predict_host_issue_times(order, waits, machine, len(set(stream)))
     top = max(shares, default=0.0)
     if (max(stream, default=0) + 1) * top <= 1.0:

@@ -1,4 +1,4 @@
-"""Where temporaries live: who uses them and what happens before what in, offsets in one arena and lower bounds out.
+"""Where temporaries live: offsets in one arena, and lower bounds. In: who uses them and what happens before what.
 
 Two buffers may share bytes only if every user of one is done before any user of the other starts. `before[v]` is the
 set of tasks done when task `v` is done, `v` included, by the dependences and the streams' orders: liveness on a line
@@ -26,7 +26,7 @@ MANY = 256
 
 @dataclass(frozen=True, slots=True)
 class Temporaries:
-    """The buffers that need a place in the arena: their numbers, sizes rounded up, and the sets of tasks using them."""
+    """The buffers that need a place in the arena. Their numbers, sizes rounded up, and the sets of tasks using them."""
 
     buffers: tuple[int, ...]
     sizes: tuple[int, ...]

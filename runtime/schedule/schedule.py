@@ -1,4 +1,4 @@
-"""A Program and a Machine in; the best Plan by the cost model out, or those that may be the fastest in truth.
+"""A Program and a machine in; the best Plan by the cost model out. Or the Plans that may be the fastest in truth.
 
 Pure and deterministic. All plans of a program give the same bits: they differ in streams, waits, places, packing and
 replay, never in what a kernel or a library does.
@@ -272,7 +272,7 @@ def _critical_stream(
 
 
 def plan_memory_bound(plan: Plan) -> tuple[int, tuple[int, ...]]:
-    """The least bytes that an arena can have, given what the plan's steps order, and the buffers that force it. Exact,
+    """The least bytes that an arena can have, and the buffers that force it. Given what the plan's steps order. Exact,
     not cheap."""
     return exact_arena_bound(plan.program, plan_happens_before(plan))
 
@@ -294,7 +294,7 @@ CANDIDATES = 4  # at most
 
 @dataclass(frozen=True, slots=True)
 class PlanCandidate:
-    """A plan, and the way that the device is to run it (one of those it offers; empty: the only one)."""
+    """A plan, and the way that the device is to run it. It is one of those it offers; empty: the only one."""
 
     plan: Plan
     way: str = ""

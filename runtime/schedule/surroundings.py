@@ -1,4 +1,4 @@
-"""What surrounds a program in a larger plan: when its inputs come and what is sent of its outputs, and orders for that.
+"""What surrounds a program in a larger plan. When its inputs come, what is sent of its outputs, and orders for that.
 
 What is sent should be there early, since it travels while the rest is computed; its own end does not tell a program so.
 """

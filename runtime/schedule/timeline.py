@@ -1,4 +1,4 @@
-"""A Plan and a Machine in; when the cost model has each task start and end, and what it starts after, out. Pure."""
+"""When the cost model has each task of a Plan start and end. And what it starts after. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which waits are needed: dependences, an order and streams in, the exact waits between streams and the steps out.
+"""Which waits between streams are needed. Dependences, an order and streams in; the exact waits and the steps out.
 
 A node is a task (its number) or a join point (a number past the last task): an event recorded after waits alone.
 """

@@ -1,4 +1,4 @@
-"""A program and a device in; what runs each call out: the fastest, once early calls have told which that is."""
+"""A program and a device in; what runs each call out. It is the fastest, once early calls have told which that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several ways to run a program is the fastest: times of early calls in, the winner out, kept on disk.
+"""Which of several ways to run a program is the fastest. Times of early calls in, the winner out, kept on disk.
 
 `PlanTuner` decides from plain numbers and touches no clock and no device: `next_candidate` says which candidate the
 next call gets, `add_sample` takes what that call's events told later. `load_stored_tuning_winner` and

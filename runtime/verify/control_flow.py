@@ -1,4 +1,4 @@
-"""Proves that the loops and branches of a plan are safe, or says what is wrong.
+"""Proves that a plan's loops and branches are safe, or says what is wrong.
 
 A body is a plan like any other, and is proved like one; `between` proves that one iteration after another is: an
 iteration reads what the iteration before wrote, and writes over what that one read. It trusts neither the rotation nor

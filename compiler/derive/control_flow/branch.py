@@ -1,4 +1,4 @@
-"""The rule of a branch: a branch on the same flag, whose bodies are the derivatives of its bodies."""
+"""The rule of a branch. It is a branch on the same flag, whose bodies are the derivatives of its bodies."""
 
 from __future__ import annotations
 

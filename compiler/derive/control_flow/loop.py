@@ -1,4 +1,4 @@
-"""The rule of a loop: a loop over its turns in reverse, given what each turn began with.
+"""The rule of a loop: a loop in reverse, given what each turn began with.
 
 The forward loop keeps, as stacked results, the carried values that the backward turns read (those of a body that is
 linear read none), and what is dear to compute again. A backward turn computes the rest of its turn again, carries the

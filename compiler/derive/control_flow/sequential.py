@@ -1,4 +1,4 @@
-"""The rule of a recorded loop: routines that go along with changes, and back through it."""
+"""The rule of a recorded loop. Its routines go along with changes, and back through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Call: one operation of the graph that is being differentiated, with all of its results, as rules see it."""
+"""One operation of the graph that is being differentiated, as rules see it. It has all of its results."""
 
 from __future__ import annotations
 

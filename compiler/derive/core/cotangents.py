@@ -1,4 +1,4 @@
-"""Cotangents as they come together at a node: parts of arrays, whose sum is made when all are there.
+"""Cotangents as they come together at a node. They are parts of arrays, whose sum is made when all are there.
 
 What comes back through a slice is the cotangent of the slice with zeros around it. Several slices of one array, the
 neighbours of a stencil say, bring the same cotangent at several places: their sum is made of shifted reads of one

@@ -1,4 +1,4 @@
-"""Nodes copied from one builder or graph to another, some of them replaced by values that are there."""
+"""Nodes copied from one builder or graph to another. Some are replaced by values that are there."""
 
 from __future__ import annotations
 

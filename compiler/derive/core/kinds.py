@@ -1,4 +1,4 @@
-"""The kinds of rules: what a rule is, and how those that say one mode alone do the other.
+"""The kinds of rules, and how those of one mode alone do the other.
 
 | kind | says | the other mode |
 |---|---|---|

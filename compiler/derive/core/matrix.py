@@ -1,4 +1,5 @@
-"""Matrix: matrices along the last two axes of a value, with Python's operators, for formulas of linear algebra."""
+"""Matrices along the last two axes of a value, with Python's operators. Formulas of linear algebra are written with
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a CPU kernel's operands lie, and how groups of their lanes are read and written.
+"""Where a CPU kernel's operands lie, and how groups of their lanes are accessed.
 
 The frame knows the kernel's parameters and the current indices; an address follows from them. Lanes are accessed whole,
 under a mask, prefetched, or streamed round the caches: an ordinary store reads its cache line from memory first, a

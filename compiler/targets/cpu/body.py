@@ -1,4 +1,4 @@
-"""One phase of a kernel over a stretch of its vector axis: its scalar part, then a loop over groups of lanes.
+"""One phase of a kernel over a stretch of its vector axis. Its scalar part, then a loop over groups of lanes.
 
 What does not vary along the vector axis is computed once before the loop. The loop takes whole vectors; the rest runs
 once under a mask through the same instructions, so a value does not depend on where it stands.

@@ -1,4 +1,4 @@
-"""Loads at computed places on the CPU: an operand and offsets in, its elements out; and reports of bad indices.
+"""Loads at computed places on the CPU, and reports of bad indices. An operand and offsets in, its elements out.
 
 Lanes whose elements follow each other, as in a row that one index chose, are one vector load.
 """

@@ -1,4 +1,4 @@
-"""Functions that are written inline rather than called from a library: (name, element type) -> formula over values.
+"""Functions that are written inline rather than called from a library. (name, element type) -> formula over values.
 
 Branch-free over whole vectors, over the full range and with the special values of C. Method: reduction to a small
 interval in two or three steps with fma (Cody and Waite 1980), a polynomial there, reconstruction. The coefficients are

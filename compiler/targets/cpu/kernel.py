@@ -1,4 +1,4 @@
-"""Print a LoopNest as LLVM IR text for the CPU: `void @name(ptr slots, i64 begin, i64 end)` over units of work.
+"""Print a LoopNest as LLVM IR text for the CPU. It is `void @name(ptr slots, i64 begin, i64 end)` over units of work.
 
 Slots are 8 bytes each, in the order of `LoopNest`'s run-time parameters; a scalar lies in the low bytes of its slot.
 A unit is a parallel index (reductions along rows) or a block of the innermost parallel axis. Any split of the units
@@ -185,7 +185,7 @@ def cpu_reduces_by_columns(nest: LoopNest) -> bool:
 
 
 def choose_vector_axis(nest: LoopNest) -> int | None:
-    """The axis that vectors run along: an innermost one; None for a kernel that computes one point."""
+    """The axis that vectors run along: an innermost one. None for a kernel that computes one point."""
     if any(p.kind == LOOP for p in nest.phases) and nest.reduced and not cpu_reduces_by_columns(nest):
         return nest.axes - 1
     return nest.parallel - 1 if nest.parallel else None

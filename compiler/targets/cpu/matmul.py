@@ -1,4 +1,4 @@
-"""CPU kernels for products of small matrices, which a library packs first and which Python would have to call.
+"""CPU kernels for products of small matrices. A library packs them first, and Python would have to call it.
 
 Where rows of the second matrix are contiguous, a tile of the result is kept in registers, and a row of the second
 matrix times numbers of the first is added to it (Goto and van de Geijn, Anatomy of high-performance matrix

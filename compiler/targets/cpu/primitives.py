@@ -1,4 +1,4 @@
-"""How each primitive is written as LLVM IR: a table of name -> function from argument values to the result's value.
+"""How each primitive is written as LLVM IR. A table of name -> function from argument values to the result's value.
 
 A value of dtype d lives in registers as `elem_of(d)`: bool as i1, bfloat16 as its bits in i16, the others as
 themselves. Signedness is in the dtypes, so each row is given the dtype of its last argument and of its result.

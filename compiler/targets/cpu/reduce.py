@@ -1,4 +1,4 @@
-"""How each reduction is accumulated: a table of combine -> identity, step and merge, on scalars or whole vectors.
+"""How each reduction is accumulated, on scalars or whole vectors. A table of combine -> identity, step and merge.
 
 An accumulator is a tuple of values (parts). A sum of floats is kept in float64: plain for float32 values, and for
 float64 values compensated in blocks, so that its error does not grow with the length (Knuth's TwoSum, 1969;

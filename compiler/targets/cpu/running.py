@@ -1,4 +1,4 @@
-"""Kernels of the CPU for NumPy's running sums and products: one pass in NumPy's order, so to the same bits."""
+"""Kernels of the CPU for NumPy's running sums and products. One pass in NumPy's order, so to the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A routine as LLVM IR text for the CPU: one thread, its loops as they stand, those of independent turns as vectors.
+"""A routine as LLVM IR text for the CPU, for one thread. Loops of independent turns run as vectors.
 
 LLVM's vectoriser gets told which loops have independent turns, and that folds may be summed in any order.
 """

@@ -1,4 +1,4 @@
-"""Calls into the C math library: vector routines of glibc's libmvec where the machine has them, else lane by lane.
+"""Calls into the C math library. Vector routines of glibc's libmvec where the machine has them, else lane by lane.
 
 The same routine serves every lane count (a scalar is lane 0 of a vector), so a value gives the same bits at any
 position of an array.

@@ -1,4 +1,4 @@
-"""The body of a loop nest as lines of CUDA text, and what all strategies share.
+"""What all strategies share: a loop nest's body as lines of CUDA text.
 
 The text is Python over the names of `runtime/devices/cuda/compile/vocabulary.py`; it imports nothing.
 """

@@ -1,4 +1,4 @@
-"""How a loop nest is spread over a GPU: its strategy and lanes from layouts, its launch shape from sizes."""
+"""How a loop nest is spread over a GPU. Its strategy and lanes come from layouts, its launch shape from sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel text for stencils: where operands are shifted views of one array, a warp reads what they share once.
+"""Kernel text for stencils. Where operands are shifted views of one array, a warp reads what they share once.
 
 A lane of a warp has `length` columns of `groups` rows. It reads those rows, and the rows that shifted operands have
 beyond them, at the windows' corners; what lies in columns beyond comes from the next lanes of the warp. The last lanes

@@ -123,7 +123,7 @@ class CPUExecutable(Executable):
     def run(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> Events:
-        """In the caller's thread, by one native call where that does it, or by the engine's threads."""
+        """In the caller's thread, by one native call where that does it. Else by the engine's threads."""
         if self._runs_inline and not after and settings.engine == "async":
             self._inline(self._place, self._call_table(memories, arena, scalars))  # after a fork as before
             return self._done
@@ -197,7 +197,7 @@ class CPUExecutable(Executable):
     def run_timed(
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> tuple[Events, Timing]:
-        """As `run`, and how long it takes from now (or from the end of what it waits for) to its end."""
+        """As `run`, and how long it takes. From now, or from the end of what it waits for, to its end."""
         found = self._engine
         active, begun = found.begun_and_ended_runs if found is not None else (0, 0)
         waits = not all(event.query() for _, event in after)
@@ -355,8 +355,8 @@ class CPUDevice(Device):
         return copy.run((memory.address, target.address), None, (), () if after is None else ((0, after),))[0]
 
     def load(self, kernels: Sequence[Kernel]) -> list[llvm_jit.MachineCode]:
-        """The code of each kernel, compiled or fetched from the disk cache where it is not loaded yet. Code that was
-        not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
+        """The code of each kernel. It is compiled or fetched from the disk cache where it is not loaded yet. Code that
+        was not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
         found = {kernel: self._loaded.get(kernel) for kernel in kernels}
         missing = [kernel for kernel, code in found.items() if code is None]
         codes = llvm_jit.compile_llvm_ir_in_parallel([_llvm_ir_writer_of_kernel(kernel) for kernel in missing])
@@ -376,13 +376,13 @@ class CPUDevice(Device):
         return CPUExecutable(self, plan)
 
     def synchronize(self) -> None:
-        """Wait until all work that has started is over; what failed raises where its arrays are read."""
+        """Wait until all work that has started is over. What failed raises where its arrays are read."""
         found = engine_of_process()
         if found is not None:
             wait_for_all_runs(found)
 
     def stream(self, priority: int = 0) -> CPUStream:
-        """A stream for a caller; the priority changes nothing, since every core takes what comes first."""
+        """A stream for a caller. The priority changes nothing, since every core takes what comes first."""
         return CPUStream(priority)
 
     def elapsed(self, start: CPUStreamEvent, end: CPUStreamEvent) -> float:

@@ -1,4 +1,4 @@
-"""What a profile sees of the CPU: a run that noted the times of its steps in, spans out; calls that note their own."""
+"""What a profile sees of the CPU. A run that noted the times of its steps in, spans out; calls that note their own."""
 
 from __future__ import annotations
 

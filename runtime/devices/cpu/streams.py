@@ -1,4 +1,4 @@
-"""Streams that callers put calls on: a queue of events, for devices whose work runs as soon as it can.
+"""Streams that callers put calls on. A queue of events, for devices whose work runs as soon as it can.
 
 Such a stream holds no work: it knows the events of what was put on it last, and each call follows those.
 """

@@ -1,4 +1,4 @@
-"""A plan made ready for a GPU; each call walks its steps on streams, or replays them as one graph."""
+"""A plan made ready for a GPU. Each call walks its steps on streams, or replays them as one graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long runs take on a GPU: a timed run has the device to itself, between two events that tell the time.
+"""How long runs take on a GPU. A timed run has the device to itself, between two events that tell the time.
 
 On an idle device it is issued as any run is, and its time is what a caller waits for who needs the results, launches
 and all. On a busy one it waits for its first event: its time is that of the device, or of the host if that is slower.

@@ -1,4 +1,4 @@
-"""How a call starts, as functions on words: its arguments, a run on the engine, or all of it inline in the caller.
+"""How a call starts, as functions on words. Its arguments, a run on the engine, or all of it inline in the caller.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """

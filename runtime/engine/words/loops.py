@@ -1,4 +1,4 @@
-"""Loops and branches run in native code, as functions on words: each is a kernel to whoever launches it.
+"""Loops and branches run in native code, as functions on words. Each is a kernel to whoever launches it.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """

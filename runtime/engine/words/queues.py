@@ -1,4 +1,4 @@
-"""What the engine's threads share, as functions on words: parking and waking, queues of streams, slots, events.
+"""What the engine's threads share, as functions on words. Parking and waking, queues of streams, slots, events.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """

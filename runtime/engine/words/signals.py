@@ -1,4 +1,4 @@
-"""How native code sees to Python's signals, as functions on words: a handler that raises ends what its thread runs.
+"""How native code sees to Python's signals, as functions on words. A handler that raises ends what its thread runs.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """

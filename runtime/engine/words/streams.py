@@ -1,4 +1,4 @@
-"""How streams go on, and what threads do, as functions on words: steps, workers, waiting, stopping.
+"""How streams go on, and what threads do, as functions on words. Steps, workers, waiting, stopping.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """

@@ -1,4 +1,4 @@
-"""Kernel text in, machine code out, on any machine: numba.cuda to PTX, nvJitLink to a cubin. No GPU is needed.
+"""Kernel text in, machine code out, on any machine. numba.cuda makes PTX, nvJitLink a cubin. No GPU is needed.
 
 The only file that knows the compiler: another one is swapped in here. `python -m` on it compiles kernels of a pipe.
 """

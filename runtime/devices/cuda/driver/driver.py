@@ -1,4 +1,4 @@
-"""The driver calls of the hot path: handles and addresses in as integers, result codes out.
+"""The driver calls of the hot path. Handles and addresses in as integers, result codes out.
 
 They go through `native_driver_calls`, or where that is not to be had through ctypes, which costs the host 0.3 us more a
 call.

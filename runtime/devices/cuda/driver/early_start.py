@@ -1,5 +1,5 @@
-"""The driver's own start, which takes longest of all that comes before a first result, beside other work; and what the
-driver tells of a GPU before it has a context."""
+"""The driver's start beside other work, and what it tells without a context. It takes longest of all that comes before
+a first result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a GPU: the moment when launched work is done, with handles that are recycled."""
+"""Events of a GPU: the moment when launched work is done. Their handles are recycled."""
 
 from __future__ import annotations
 

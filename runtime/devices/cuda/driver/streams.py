@@ -1,4 +1,4 @@
-"""Streams of callers on a GPU: a handle in (of this library or anybody else's), calls forked from it and joined to it.
+"""Streams of callers on a GPU. A handle in (of this library or anybody else's), calls forked from it and joined to it.
 
 A stream that somebody captures into a graph takes the call along: its steps become nodes of that graph, and the memory
 that it uses lives as long as the graph and what was made of it.

@@ -1,4 +1,4 @@
-"""Builds loops and branches as conditional nodes of one CUDA graph: no iteration waits for the host.
+"""Loops and branches as conditional nodes of one CUDA graph. No iteration waits for the host.
 
 A `while` is a conditional node. To enter its body costs the GPU some 4 us (measured on an H200), a launch 1 us; so the
 body holds several iterations, and the kernels of all but the first look whether theirs is to run

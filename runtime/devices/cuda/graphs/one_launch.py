@@ -1,4 +1,4 @@
-"""A plan of one launch as graphs of one node, one for each of a few streams: addresses in, an event out.
+"""A plan of one launch as graphs of one node. There is one for each of a few streams: addresses in, an event out.
 
 A call that works for somebody's stream (another library's, whose memory it reads) is launched on that stream itself: it
 lies there between what came before and what comes after, so that no stream has to wait for another.

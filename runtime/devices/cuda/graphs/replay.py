@@ -1,4 +1,4 @@
-"""Replay: a plan's steps as one CUDA graph, captured once, given new pointers and launched at each call.
+"""Replay: a plan's steps as one CUDA graph. It is captured once, given new pointers and launched at each call.
 
 The plan's walk is captured on streams of its own; what kernels are given is written into their nodes where it changed.
 A library call has its pointers fixed: an input that stays where it was is captured as it is, any other outer buffer of

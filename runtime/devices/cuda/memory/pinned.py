@@ -1,4 +1,4 @@
-"""Page-locked host memory: chunks that large copies go through, and arrays that the GPU itself reads and writes."""
+"""Page-locked host memory. Chunks that large copies go through, and arrays that the GPU itself reads and writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes in, blocks of device memory out, recycled: a block goes back to its size class when its Python object dies.
+"""Sizes in, blocks of device memory out, recycled. A block goes back to its size class when its Python object dies.
 
 By then no launched work needs it (see `Executable.run`), so any stream may take it at once, without an event.
 Small blocks are cut from slabs; large ones are the driver's own, and go back to it when it runs out.

@@ -1,4 +1,4 @@
-"""One step of a plan made ready for a GPU: a kernel's argument block, laid out once, or a library call."""
+"""One step of a plan made ready for a GPU. A kernel's argument block, laid out once, or a library call."""
 
 from __future__ import annotations
 

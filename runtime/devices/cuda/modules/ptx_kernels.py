@@ -1,4 +1,4 @@
-"""Small kernels that the device itself needs, as PTX: copies between buffers, words into a table, relu in place.
+"""Small kernels that the device itself needs, as PTX. Copies between buffers, words into a table, relu in place.
 
 All arguments lie in one block of parameters, 8 bytes each, pointers first; `compile_cuda` only links the text.
 """
