@@ -1,7 +1,7 @@
 """What a piece of a traced function changes: names, the contents of containers and objects, and arrays.
 
-A decision on a traced value runs both of its sides while tracing. `ReachableState` sees what each has changed and
-puts it back, so that the two can be joined; the `ArrayWriteJournal` tells which arrays were written to.
+A decision on a traced value runs both of its sides while tracing. `ReachableState` sees what each has
+changed and puts it back, so that the two can be joined; the `ArrayWriteJournal` tells which arrays were written.
 """
 
 from __future__ import annotations
