@@ -29,7 +29,7 @@ class DeviceLink:
         return self.latency + nbytes / self.bandwidth
 
 
-# A peer copy between two H200s over NVLink, as PyTorch makes it; a guess for two CPU devices. The clock decides.
+# Where none was measured: a peer copy between two H200s over NVLink, as PyTorch makes it; a guess for CPU devices.
 LINKS = {"cuda": DeviceLink(12.0, 3.5e5), "fake": DeviceLink(12.0, 3.5e5), "cpu": DeviceLink(30.0, 1e4)}
 BETWEEN_RANKS = DeviceLink(100.0, 2e3)  # processes of one machine, by MPI, which copies to and fro
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
 from ...compiler.pipeline import build_program
-from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, choose_device_slots
+from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, DeviceLink, choose_device_slots
 from ...compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
 from ...compiler.placement.places import Places, devices_of_placed_graph, place_nodes_by_arguments
 from ...compiler.placement.ranks import RankCollective, RankPartition
 from ...compiler.targets.target import target_of
+from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
 from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
 from ...runtime.program.plan import Plan
 from ...runtime.schedule.cost_model import machine_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.schedule.surroundings import Send, Surroundings
-from ..array.devices import gpu_at, target_of_kind
+from ...runtime.tune.links import measured_copy_times
+from ..array.devices import gpu_at, open_device, target_of_kind
 from ..core.errors import locate_graph_error
 from ..jit.options import Options
 
 Place = tuple[str, int]
+TYPICAL_BYTES = 1 << 20  # which of several links is slowest is asked of a copy of so many
 
 
 def device_places_of_nodes(graph: Graph, devices: Sequence[Place]) -> Places:
@@ -107,7 +112,7 @@ def surroundings_of_part(partition: Partition | RankPartition, part: Part, devic
             if not places.keys().isdisjoint(s.reads)
         ]
     else:
-        link = LINKS[devices[part.slot][0]]
+        link = link_from_device(devices[part.slot], devices)
         moves = [s.source for s in partition.steps if isinstance(s, Move)]
         onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
         sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
@@ -121,6 +126,21 @@ def surroundings_of_part(partition: Partition | RankPartition, part: Part, devic
 def bytes_of_value_type(type: ArrayType) -> int:
     """Of the memory of a value, which is never empty."""
     return max(1, type.nbytes)
+
+
+def link_from_device(device: Place, devices: Sequence[Place]) -> DeviceLink:
+    """The slowest of a device's links to others, as the clock has it; a guess where they are not there, or without
+    `settings.tune`."""
+    others = [place for place in devices if place != device]
+    if not others or not settings.tune:
+        return LINKS[device[0]]
+    try:
+        opened = [open_device(place) for place in (device, *others)]
+        times = [measured_copy_times(opened[0], other) for other in opened[1:]]
+    except KernelGraphError:
+        return LINKS[device[0]]
+    latency, each_byte = max(times, key=lambda found: found[0] + found[1] * TYPICAL_BYTES)
+    return DeviceLink(latency, 1 / each_byte if each_byte else math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +160,7 @@ def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) 
     if len(devices) > 1:
         kind = devices[0][0]
         costs = target_of(target_of_kind(kind), gpu_at(devices[0])).model
-        slots = choose_device_slots(graph, places, costs, LINKS[kind])
+        slots = choose_device_slots(graph, places, costs, link_from_device(devices[0], devices))
     free = [o in places.open or places.slots[o] is None for o in graph.outputs]
     try:
         partition = partition_graph_by_device(graph, slots, [0 if is_free else None for is_free in free])

@@ -95,7 +95,7 @@ def plan_of(partition: Partition, devices: int) -> MultiDevicePlan:
 
 
 class OnWrongDevice(Exception):
-    """A step reads what its device does not have."""
+    """A step reads what its device does not have, or copies from a device to itself."""
 
 
 def simulate(
@@ -110,7 +110,7 @@ def simulate(
         try:
             if isinstance(step, CopyValue):
                 source, target = plan.values[step.source], plan.values[step.target]
-                if source.nbytes != target.nbytes:
+                if source.nbytes != target.nbytes or source.device == target.device:  # no GPU is a peer of itself
                     raise OnWrongDevice
                 memories[target.device][step.target] = memories[source.device][step.source]
                 continue

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.devices import device_plans
 from kernelgraph.dsl.devices.device_calls import DeviceTrialCall
 from kernelgraph.dsl.jit.launcher import Launcher
 
@@ -116,6 +117,26 @@ def test_the_clock_decides_between_one_device_and_several() -> None:
         kinds |= {type(entry) for entry in f._entries.values()}
     assert DeviceTrialCall in kinds
     assert [type(entry) for entry in f._entries.values()] == [Launcher] or Launcher in kinds
+
+
+@pytest.mark.parametrize("times", [(1e7, 0.0), (5.0, 1e4), (5.0, 0.0)])
+def test_links_that_were_timed_slow_are_not_used(times: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """times: of a small copy, and of each byte more."""
+    asked: list[Any] = []
+    monkeypatch.setattr(device_plans, "measured_copy_times", lambda a, b: asked.append((a, b)) or times)
+
+    @kg.kernel_graph(device=("cpu:0", "cpu:1"))
+    def branches(x: Any, *weights: Any) -> Any:
+        return [np.sin(x @ w) @ w for w in weights]
+
+    x, weights = np.ones((300, 300)), [np.full((300, 300), i / 100) for i in range(4)]
+    branches(x, *weights)
+    assert asked and {(a.index, b.index) for a, b in asked} <= {(0, 1), (1, 0)}
+    assert (DeviceTrialCall in map(type, branches._entries.values())) == (times == (5.0, 0.0))
+    asked.clear()
+    with kg.override(tune=False):
+        kg.kernel_graph(lambda x: np.sqrt(x) @ x, device=("cpu:0", "cpu:1"))(x)
+    assert not asked
 
 
 def test_what_people_see() -> None:
