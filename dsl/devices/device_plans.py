@@ -139,7 +139,7 @@ def link_from_device(device: Place, devices: Sequence[Place]) -> DeviceLink:
         times = [measured_copy_times(opened[0], other) for other in opened[1:]]
     except KernelGraphError:
         return LINKS[device[0]]
-    latency, each_byte = max(times, key=lambda found: found[0] + found[1] * TYPICAL_BYTES)
+    latency, each_byte = max(times, key=lambda pair: pair[0] + pair[1] * TYPICAL_BYTES)
     return DeviceLink(latency, 1 / each_byte if each_byte else math.inf)
 
 
