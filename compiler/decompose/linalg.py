@@ -1,4 +1,4 @@
-"""Graph -> Graph for a GPU: determinants and QR from factors as cuSOLVER leaves them, eigenvectors and singular vectors
+"""Graph -> Graph for a GPU. Determinants and QR from factors as cuSOLVER leaves them, eigenvectors and singular vectors
 of many small matrices. A few small ones NumPy has."""
 
 from __future__ import annotations

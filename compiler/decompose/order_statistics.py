@@ -1,4 +1,4 @@
-"""Graph -> Graph for a GPU: sorts of complex numbers, lexsort, medians and quantiles become sorts of real numbers (or
+"""Graph -> Graph for a GPU. Sorts of complex numbers, lexsort, medians and quantiles become sorts of real numbers (or
 k-th values of them), lookups and arithmetic. Elsewhere NumPy does them on the host."""
 
 from __future__ import annotations

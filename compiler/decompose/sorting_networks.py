@@ -1,4 +1,4 @@
-"""Graph -> Graph for the CPU: sorts of many short rows become networks of comparisons, done in vectors and fused.
+"""Graph -> Graph for the CPU. Sorts of many short rows become networks of comparisons, done in vectors and fused.
 
 A comparator keeps both of its values, whatever they are: the result is a permutation, with NaN last as NumPy has it."""
 

@@ -303,7 +303,7 @@ class FusionCover:
         return Fusion(tuple(group for _, group in numbered), tuple(cuts))
 
     def reader_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
-        """Why a group that reads a node must find it in memory, whatever that costs; None where it need not."""
+        """Why a group that reads a node must find it in memory, whatever that costs. None where it need not."""
         node = self.graph.nodes[number]
         kind = OPS[node.op].kind
         if node.op in ("loop", "branch"):

@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Equality and hash are structural. inputs: the nodes that the caller's arrays fill, in order; numbers: those that
+    """Equality and hash are structural. inputs: the nodes that the caller's arrays fill, in order. numbers: those that
     his Python numbers fill; lines[i]: the user's `file:line` that made node i (takes no part in equality)."""
 
     nodes: tuple[Node, ...]
@@ -133,7 +133,7 @@ class Value:
 
 
 class Line(str):
-    """`file.py:12`, or several such lines. places: for each, what the front end knows of it; passes carry it along."""
+    """`file.py:12`, or several such lines. places: for each, what the front end knows of it. Passes carry it along."""
 
     __slots__ = ("places",)
     places: tuple[Any, ...]

@@ -49,7 +49,7 @@ def is_index_map_view(node: Node) -> bool:
 
 
 def pointwise_index_maps(node: Node) -> tuple[int, ...]:
-    """The arguments that are evaluated point by point, at the maps that `through` gives; of a gather all but the array
+    """The arguments that are evaluated point by point, at the maps that `through` gives. Of a gather all but the array
     that it looks up."""
     return node.args[1:] if node.op == "gather" else node.args
 
@@ -170,7 +170,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class BufferLocation:
-    """Where a node lies: byte offset and strides (bytes) in a buffer; aligned: is byte 0 of the buffer 16-aligned."""
+    """Where a node lies: byte offset and strides (bytes) in a buffer. aligned: is byte 0 of the buffer 16-aligned."""
 
     buffer: int
     offset: int

@@ -112,7 +112,7 @@ def log1p_formula(z: KernelValue) -> KernelValue:
 
 
 def sqrt_formula(z: KernelValue) -> KernelValue:
-    """The root with real part >= 0 and the sign of the imaginary part; scaled by powers of 4."""
+    """The root with real part >= 0 and the sign of the imaginary part. Scaled by powers of 4."""
     x, y = z.re, z.im
     ax, ay = x.abs(), y.abs()
     big = ax.maximum(ay)

@@ -21,7 +21,7 @@ _MASK = 0xFFFFFFFF
 def philox_formula(
     c0: KernelValue, c1: KernelValue, c2: KernelValue, c3: KernelValue, k0: KernelValue, k1: KernelValue, word: int = 0
 ) -> KernelValue:
-    """Word number `word` of the block; the words of one block share their rounds in a kernel."""
+    """Word number `word` of the block. The words of one block share their rounds in a kernel."""
     for turn in range(ROUNDS):
         if turn:
             k0, k1 = k0 + WEYL[0], k1 + WEYL[1]

@@ -190,7 +190,7 @@ def nextafter_formula(x: KernelValue, y: KernelValue) -> KernelValue:
 
 
 def spacing_formula(x: KernelValue) -> KernelValue:
-    """The distance to the next number away from zero, with the sign of x; NaN for infinities.
+    """The distance to the next number away from zero, with the sign of x. NaN for infinities.
 
     float16 as NumPy's own loop: the distance to the next number towards infinity, never negative.
     """

@@ -43,7 +43,7 @@ def materialize_copies(
     second: frozenset[int] = frozenset(),
     copied: frozenset[int] = frozenset(),
 ) -> Graph:
-    """The graph with copies; layouts belong to its inputs. second: the updates that need a second buffer, since what
+    """The graph with copies. Layouts belong to its inputs. second: the updates that need a second buffer, since what
     they replace is still read (see `inplace_hazards.Conflict`); the others are done in place. copied: those of them
     whose new elements are computed for them alone, after the rest of that buffer."""
     return _CopyMaterializer(graph, layouts, second, copied).run()
@@ -389,7 +389,7 @@ def extent_of_region(shape: Sequence[int], starts: Sequence[int], steps: Sequenc
 def boxes_outside_updated_region(
     shape: Sequence[int], starts: Sequence[int], steps: Sequence[int], region: Sequence[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Boxes (start, shape) that cover what a region leaves of an array; the whole array where the region has gaps."""
+    """Boxes (start, shape) that cover what a region leaves of an array. The whole array where the region has gaps."""
     gaps = any(abs(step) != 1 and n > 1 for step, n in zip(steps, region, strict=True))
     if gaps:
         return [((0,) * len(shape), tuple(shape))]

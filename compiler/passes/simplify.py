@@ -25,7 +25,7 @@ def simplify_graph(graph: Graph) -> Graph:
 
 
 def rewrite_nodes(graph: Graph, rule: Rule) -> Graph:
-    """The graph with what the rule gives for a node in that node's place; None leaves it."""
+    """The graph with what the rule gives for a node in that node's place. None leaves it."""
     builder = GraphBuilder(graph.name)
     lines = iter(graph.lines or ("",) * len(graph.nodes))
     line = ""

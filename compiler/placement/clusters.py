@@ -83,7 +83,7 @@ def clusters_of_placed_nodes(graph: Graph, places: Places, costs: CostModel) -> 
 
 
 def node_cost_on_device(graph: Graph, number: int, costs: CostModel) -> float:
-    """Microseconds that a node takes on a whole device, roughly; what is fused into others counts little more than its
+    """Microseconds that a node takes on a whole device, roughly. What is fused into others counts little more than its
     arithmetic."""
     node = graph.nodes[number]
     row = OPS[node.op]

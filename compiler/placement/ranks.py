@@ -64,7 +64,7 @@ def partition_for_rank(body: Graph, size: int) -> RankPartition:
 
 
 def canonical_rank_collectives(body: Graph, size: int) -> Graph:
-    """The graph with collectives along first axes, of dtypes that MPI and NCCL have; what changes axes and dtypes is
+    """The graph with collectives along first axes, of dtypes that MPI and NCCL have. What changes axes and dtypes is
     ordinary operations, which fuse."""
     builder = GraphBuilder(body.name)
     values: list[Value] = []

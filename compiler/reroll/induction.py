@@ -39,7 +39,7 @@ class NumbersDiffer(NotALoop):
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value made by place `slot` of the body, `depth` iterations late; initial: the nodes that stand for it in the
+    """A value made by place `slot` of the body, `depth` iterations late. initial: the nodes that stand for it in the
     iterations before the first, the oldest first (-1: nobody reads it)."""
 
     slot: int

@@ -30,9 +30,9 @@ _NONE = (-1,) * MOST_ARGS
 
 @dataclass(frozen=True, slots=True)
 class TokenSequence:
-    """The computing nodes of a graph. order[x]: the node at place x; place: of each node, -1 for sources. args: the
-    nodes that the node at x takes (-1: none), places: theirs; const: whether they are constants, or
-    numbers of the call."""
+    """The computing nodes of a graph. order[x]: the node at place x. place: of each node, -1 for sources. args: the
+    nodes that the node at x takes (-1: none), places: theirs; const: whether they are constants, or numbers of the
+    call."""
 
     order: Ints
     place: Ints

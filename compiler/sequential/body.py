@@ -70,7 +70,7 @@ class RoutineBody(KernelBody):
 
     @contextmanager
     def result_of(self, row: str, args: Sequence[KernelValue]) -> Iterator[list[KernelValue]]:
-        """While a row is written on arguments; its result is to be appended to the list. That gets to know its row
+        """While a row is written on arguments. Its result is to be appended to the list. That gets to know its row
         where it is a new value, and all are of one dtype of floats."""
         first, result = len(self._instrs), list[KernelValue]()
         yield result
@@ -117,7 +117,7 @@ class RoutineBody(KernelBody):
         self, combine: str, dtype: DType, start: KernelValue, stop: KernelValue, index: KernelValue, scope: Scope,
         value: KernelValue,
     ) -> KernelValue:  # fmt: skip
-        """A reduction over the turns of a block that was written; of complex numbers a sum."""
+        """A reduction over the turns of a block that was written. Of complex numbers a sum."""
         if dtype.kind == "c":
             return self.pair(
                 *(self.fold(combine, real_dtype(dtype), start, stop, index, scope, p) for p in value.parts)
@@ -149,7 +149,7 @@ class RoutineBody(KernelBody):
 
 
 def undefined_routine_value(block: Block) -> int | None:
-    """A value that is used where it is not known; None in a routine that is well formed."""
+    """A value that is used where it is not known. None in a routine that is well formed."""
     return _undefined_value_in_routine_block(block, set())
 
 

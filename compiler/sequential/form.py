@@ -145,7 +145,7 @@ class RoutineMemory:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A whole loop nest. checks: how many checks it has; with any, its last array is the int64 error words.
+    """A whole loop nest. checks: how many checks it has. With any, its last array is the int64 error words.
 
     turns: about how many innermost steps it takes, for its cost; width: how many of a step are independent at most;
     wide: how many such there are each time that something waits for those before it.

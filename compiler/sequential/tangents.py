@@ -12,7 +12,7 @@ from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_f
 
 @lru_cache(16)
 def routine_with_tangents(routine: Routine, moving: frozenset[int] | None = None) -> tuple[Routine, tuple[int, ...]]:
-    """The routine that also computes what changes of its floats make; after its arrays come those of the changes.
+    """The routine that also computes what changes of its floats make. After its arrays come those of the changes.
 
     moving: the arrays whose beginnings change; None for all of floats. Also given: the arrays that have changes, those
     that follow these. Raises NoDerivative."""

@@ -178,12 +178,12 @@ def compile_llvm_ir(text: str, name: str = "text") -> MachineCode:
 
 
 def compile_llvm_ir_lazily(identity: str, text: Callable[[], str], name: str) -> MachineCode:
-    """`compile_llvm_ir` for a text that is written only where the cache has no entry; `identity` decides it."""
+    """`compile_llvm_ir` for a text that is written only where the cache has no entry. `identity` decides it."""
     return _load_cached_object_code(identity, text, name) or _compile_and_cache_object_code(identity, text, name)
 
 
 def compile_llvm_ir_in_parallel(texts: Sequence[tuple[str, Callable[[], str], str]]) -> list[MachineCode]:
-    """`compile_llvm_ir_lazily` for several (identity, text, name); what the cache has not is compiled in parallel (see
+    """`compile_llvm_ir_lazily` for several (identity, text, name). What the cache has not is compiled in parallel (see
     `_call_without_llvmlite_lock`)."""
     codes = [_load_cached_object_code(identity, text, name) for identity, text, name in texts]
     missing = [i for i, code in enumerate(codes) if code is None]

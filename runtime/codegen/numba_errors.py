@@ -1,4 +1,4 @@
-"""What numba says when it refuses a function, in other words: an error of numba's in, a reason and a line out."""
+"""What numba says when it refuses a function, in other words. An error of numba's in, a reason and a line out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.frozen import dataclass
 
 @dataclass
 class ScalarFunctionError(Exception):
-    """numba refuses a function. line: the number of the line, of `file`; 0 where numba does not say."""
+    """numba refuses a function. line: the number of the line, of `file`. 0 where numba does not say."""
 
     reason: str
     file: str = ""

@@ -107,7 +107,7 @@ def module_source_text(module: ModuleType) -> str:
 
 
 def translate_words_to_llvm(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
-    """The IR text of the functions of the modules, which may call each other; only `entries` are seen from outside.
+    """The IR text of the functions of the modules, which may call each other. Only `entries` are seen from outside.
 
     machine: `platform.machine()`. Raises SyntaxError for what is outside the grammar above.
     """

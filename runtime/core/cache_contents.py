@@ -1,4 +1,4 @@
-"""What lies in the disk cache, and its removal: the folder in force in, entries out. Only files of ours are touched."""
+"""What lies in the disk cache, and its removal. The folder in force in, entries out. Only files of ours are touched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cache_entries() -> list[Entry]:
 
 
 def clear_cache(older: float = 0.0) -> list[Entry]:
-    """Remove the entries that are at least so many seconds old; those that were removed are returned."""
+    """Remove the entries that are at least so many seconds old. Those that were removed are returned."""
     now, removed = time.time(), []
     for kind in _kinds_of_disk_cache_entries():
         with contextlib.suppress(OSError, ValueError), DiskCache(kind).opened() as folder:

@@ -20,7 +20,7 @@ _over = threading.Lock()  # who forks holds it
 
 
 def wait_until_fork_is_over() -> None:
-    """Before a step, until the fork is over; within another step, and for who forks, there is none to wait for."""
+    """Before a step, until the fork is over. Within another step, and for who forks, there is none to wait for."""
     me = threading.get_ident()
     while forking and me not in forking and inside.count(me) == 1:
         inside.remove(me)

@@ -20,7 +20,7 @@ class OutOfMemory(KernelGraphError, MemoryError):
 
 
 class DeviceLost(KernelGraphError):
-    """A device failed in a way that only a new process mends; other devices go on."""
+    """A device failed in a way that only a new process mends. Other devices go on."""
 
 
 class CompileError(KernelGraphError):

@@ -213,7 +213,7 @@ def _map_aligned_pages(size: int, align: int) -> tuple[mmap.mmap, int]:
 
 
 def numpy_view_of_pool_block(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
-    """A C-contiguous array over the bytes of a block from `offset` on; the array keeps the block alive."""
+    """A C-contiguous array over the bytes of a block from `offset` on. The array keeps the block alive."""
     return np.ndarray(shape, dtype, memory, offset)
 
 

@@ -75,7 +75,7 @@ class ProfileRecorder:
     def host_span(
         self, kind: str, name: str, line: str = "", program: str = "", nbytes: int = 0, run: int = -1, task: int = -1
     ) -> Iterator[None]:
-        """A span of the calling thread; an NVTX range too, where the package nvtx is installed."""
+        """A span of the calling thread. An NVTX range too, where the package nvtx is installed."""
         self._push(f"{kind} {name}" + (f" ({line})" if line else ""))
         start = time.monotonic_ns()
         try:

@@ -19,7 +19,7 @@ DELAY = 1.0
 
 @contextmanager
 def progress_counter(total: int, what: str) -> Iterator[Callable[[], None]]:
-    """Yields what counts one more of `total` as done; it may be called from any thread."""
+    """Yields what counts one more of `total` as done. It may be called from any thread."""
     start, lock = time.perf_counter(), threading.Lock()
     done, bar = 0, None
     shown = total > 1 and sys.stderr.isatty()

@@ -143,7 +143,7 @@ class FakeDevice(Device):
         self._faults.setdefault(what, {})[self._call_counts.get(what, 0) + number] = fault
 
     def count_call(self, what: str) -> BaseException | None:
-        """Count one call of `what`; the error that it was told to fail with, if any."""
+        """Count one call of `what`. The error that it was told to fail with, if any."""
         number = self._call_counts.get(what, 0)
         self._call_counts[what] = number + 1
         found = self._faults.get(what, {}).pop(number, None)

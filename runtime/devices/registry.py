@@ -46,7 +46,7 @@ def start_device_early(kind: str, index: int) -> None:
 
 @functools.cache
 def query_gpu_properties(kind: str, index: int) -> GpuProperties | None:
-    """What the driver tells of a GPU that is not in use; None for other devices, and where there is none."""
+    """What the driver tells of a GPU that is not in use. None for other devices, and where there is none."""
     if not DEVICES[kind].gpu:
         return None
     from .cuda.driver import early_start

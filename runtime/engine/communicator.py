@@ -39,7 +39,7 @@ Job = tuple[Callable[[], object], EnginePromise | PythonPromise, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What all ranks are about to do. lines: in words, for where they differ; doing: all of it, for people."""
+    """What all ranks are about to do. lines: in words, for where they differ. doing: all of it, for people."""
 
     lines: tuple[str, ...]
     digest: bytes
@@ -104,7 +104,7 @@ class RankCommunicator:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Callable[[], object], doing: str, result: bool = True, soon: bool = True) -> Event:
-        """Do a job after those before it; the event when it is done. doing: what it is, for people. result: whether
+        """Do a job after those before it. The event when it is done. doing: what it is, for people. result: whether
         somebody reads what it makes. soon: now, if nobody waits for it; else in less than a millisecond."""
         promise = make_promise(self._help_event_to_happen)
         self._jobs.append((job, promise, doing, result))
@@ -119,7 +119,7 @@ class RankCommunicator:
         return self.submit(partial(self.exchange, agreement), agreement.doing, False)
 
     def run(self, agreement: Agreement, job: Callable[[Host], None], content: Host | None = None) -> None:
-        """Agree, do a job, and wait for it, after those before it. content: see `exchange`; the job is given what that
+        """Agree, do a job, and wait for it, after those before it. content: see `exchange`. The job is given what that
         gives. Raises PlanError, RankError."""
         with self._turn:
             while self._jobs:
@@ -200,7 +200,7 @@ class RankCommunicator:
         self.world.fail(f"{type(error).__name__}: {error}{f' ({where})' if where else ''}, before {self.world.doing}")
 
     def exchange(self, agreement: Agreement, content: Host | None = None) -> Host:
-        """All ranks' contents, a row each, once they agree; they are read before the next exchange. For jobs.
+        """All ranks' contents, a row each, once they agree. They are read before the next exchange. For jobs.
 
         content: an array with one axis, of at most `CONTENT_BYTES`. Raises PlanError where ranks do not agree."""
         world, message = self.world, self._message

@@ -24,7 +24,7 @@ Events = list[Event | None]
 
 @dataclass(frozen=True, slots=True)
 class PreparedPart:
-    """A part on its device. values: of each buffer of its program, None for temporaries; reads: (buffer, value) of what
+    """A part on its device. values: of each buffer of its program, None for temporaries. reads: (buffer, value) of what
     it reads; writes: values; scalars: which of the call's numbers are its own; arena: bytes."""
 
     executable: Executable

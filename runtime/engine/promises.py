@@ -64,7 +64,7 @@ class EnginePromise:
         """There are no steps."""
 
     def complete(self, error: BaseException | None = None, unread: bool = True) -> None:
-        """The event happens; with an error it poisons what waits for it. unread: say so at exit if nobody has read
+        """The event happens. With an error it poisons what waits for it. unread: say so at exit if nobody has read
         it."""
         run, engine, cause = self._run, self._engine, 0
         if error is not None:

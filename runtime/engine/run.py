@@ -97,7 +97,7 @@ class NativeRun:
         return self.record.words[e.RELEASED // 8] >= self.number
 
     def start(self, layout: PlanLayout, table: bytes, after: Iterable[tuple[int, Any]]) -> None:
-        """Hand the run to the engine. after: (buffer, event) gated; events of other devices are waited for here."""
+        """Hand the run to the engine. after: (buffer, event) gated. Events of other devices are waited for here."""
         engine, words = self.engine, self.record.words
         if words[e.RUN_FAILED // 8]:  # the last time
             for place in layout.poison:

@@ -63,7 +63,7 @@ def poisoned_buffers(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, 
 
 
 class PlanPoisonTracker:
-    """The errors of one call so far; true if there are any. bad: the errors of poisoned arguments, by buffer."""
+    """The errors of one call so far. True if there are any. bad: the errors of poisoned arguments, by buffer."""
 
     def __init__(self, plan: Plan, bad: Mapping[int, BaseException] | None = None) -> None:
         self._plan = plan

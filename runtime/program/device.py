@@ -240,7 +240,7 @@ class Device(Protocol):
         ...
 
     def prepare(self, plan: Plan, way: str = "") -> Executable:
-        """Everything about a plan that can be decided before its calls. way: one of `ways`; empty: its own choice."""
+        """Everything about a plan that can be decided before its calls. way: one of `ways`. empty: its own choice."""
         ...
 
     def synchronize(self) -> None:
@@ -260,7 +260,7 @@ class Device(Protocol):
         ...
 
     def trim(self) -> int:
-        """Give free memory back to the system, and unload kernels that nothing needs. Gives the bytes given back."""
+        """Give free memory back to the system, and unload kernels that nothing needs. The answer is how many bytes."""
         ...
 
     # what a device may do

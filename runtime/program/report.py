@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class AddedDependence:
-    """An order of two tasks added to save memory; `cost` is by how many microseconds it lengthens the critical path."""
+    """An order of two tasks added to save memory. `cost` is by how many microseconds it lengthens the critical path."""
 
     before: int
     after: int

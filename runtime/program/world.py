@@ -66,7 +66,7 @@ class World(Protocol):
         ...
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        """Send a short text and an array's bytes to a rank; may be called from any thread. The array may change after
+        """Send a short text and an array's bytes to a rank. May be called from any thread. The array may change after
         it."""
         ...
 

@@ -157,7 +157,7 @@ WIDTH_LIMIT = 2000
 
 @dataclass(frozen=True, slots=True)
 class SchedulingProblem:
-    """What is to be scheduled. preds[v]: what task `v` follows; costs in us; shares of the machine, 0 to 1.
+    """What is to be scheduled. preds[v]: what task `v` follows. Costs in us; shares of the machine, 0 to 1.
 
     sends: what leaves while the rest is computed. order: in which tasks are taken if it is not by the longest way to
     the exit, nor program order on one stream; empty: it is."""

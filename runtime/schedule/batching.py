@@ -21,7 +21,7 @@ BATCHABLE = ("matmul",)
 
 
 def batch_matmul_tasks(program: Program, machine: MachineModel) -> Program:
-    """The program with its independent matmuls of equal dtypes, shapes and strides in batches; those with an epilogue
+    """The program with its independent matmuls of equal dtypes, shapes and strides in batches. Those with an epilogue
     stay alone, which no library has for addresses in a table."""
 
     def matmul_batch_kind(task: Task) -> Hashable | None:

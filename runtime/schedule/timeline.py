@@ -26,7 +26,7 @@ class Interval:
 
 
 def predict_timeline(plan: Plan, machine: MachineModel) -> tuple[Interval, ...]:
-    """The predicted time of each task, in task order; the last end is what `simulate` predicts for the plan's steps.
+    """The predicted time of each task, in task order. The last end is what `simulate` predicts for the plan's steps.
 
     >>> [f"t{i.task} {i.start}-{i.end} {i.cause}" for i in timeline(plan, machine)]  # doctest: +SKIP
     ['t0 0.2-9.0 launch', 't1 9.1-12.0 stream']
@@ -49,7 +49,7 @@ def predict_timeline(plan: Plan, machine: MachineModel) -> tuple[Interval, ...]:
 
 
 def tasks_in_issue_order(plan: Plan) -> tuple[list[int], list[int], list[Sequence[int]]]:
-    """The tasks as issued; for each its stream, and the tasks of other streams that it waits for.
+    """The tasks as issued. For each its stream, and the tasks of other streams that it waits for.
 
     An event recorded where several streams are joined stands for the last tasks of all of them."""
     order: list[int] = []

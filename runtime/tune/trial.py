@@ -157,7 +157,7 @@ class PlanTrial:
 def open_plan_trial(
     program: Program, plan: Plan, streams: str | int, memory: str, machine: MachineModel, device: Device
 ) -> PlanTrial | None:
-    """What is to run a program on a device, given the model's plan; None where that is all there is to choose from."""
+    """What is to run a program on a device, given the model's plan. None where that is all there is to choose from."""
     if not settings.tune or settings.engine != "async" or not is_plan_worth_tuning(program, plan, machine):
         return None
     ways = device.ways(plan)

@@ -57,7 +57,7 @@ class PlanTuner:
         self._decide_winner()
 
     def next_candidate(self) -> int | None:
-        """The candidate that the next call is to run and time; None where `start`, or the winner, runs untimed.
+        """The candidate that the next call is to run and time. None where `start`, or the winner, runs untimed.
 
         Each answer has to be followed, sooner or later, by a `add_sample` (or a `drop`) of that candidate.
         """

@@ -267,7 +267,7 @@ class MPIWorld(World):
         return {*self.ended}
 
     def fail(self, text: str) -> None:
-        """In an elastic world the others get RankError; else all ranks end, with the text on the standard error."""
+        """In an elastic world the others get RankError. Else all ranks end, with the text on the standard error."""
         if self.elastic:
             self._notify_other_ranks((self.count, f"rank {self.rank} failed: {text}"), FAILED)
             self._revoke_communicator(f"rank {self.rank} failed: {text}", (self.rank,))

@@ -1,4 +1,4 @@
-"""A world whose ranks are threads of one process: what tests run, and where faults are injected.
+"""A world whose ranks are threads of one process. What tests run, and where faults are injected.
 
 Sums are in the order of the ranks, so every run gives the same bits.
 """

@@ -45,7 +45,7 @@ def forward_passes(turns: int, levels: Sequence[int]) -> float:
 
 
 def kept_states(turns: int, state: int, saved: int, levels: Sequence[int]) -> KeptStates:
-    """What is kept. state: the bytes of one; saved: of what a backward turn reads; levels: none where all of it is."""
+    """What is kept. state: the bytes of one. saved: of what a backward turn reads; levels: none where all of it is."""
     curve = [(turns * saved, 1.0)]
     for count in range(2, MOST_LEVELS + 1):
         sizes = _snapshot_level_sizes(turns * count * state, turns, state, count)

@@ -25,7 +25,7 @@ from .structure import add_tangents
 
 
 def is_first_argument(call: DifferentiatedCall, place: int) -> bool:
-    """Whether the results follow an argument: the first one; the others are limits of what counts as 0."""
+    """Whether the results follow an argument: the first one. The others are limits of what counts as 0."""
     return place == 0
 
 

@@ -81,7 +81,7 @@ def numbered_nest_instructions(nest: LoopNest) -> dict[int, Instr]:
 
 
 def vector_axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, frozenset[int]]:
-    """For each value (or store) the axes along which it may vary; `axis` is that of the vectors.
+    """For each value (or store) the axes along which it may vary. `axis` is that of the vectors.
 
     A reduction by columns is kept for each column, whether or not it varies.
     """
@@ -110,7 +110,7 @@ def vector_axis_dependences(nest: LoopNest, axis: int | None) -> dict[int, froze
 def emit_llvm_flat_loop(
     frame: CpuKernelFrame, dims: Sequence[tuple[int, LlvmValue]], begin: LlvmValue, end: LlvmValue
 ) -> Iterator[None]:
-    """Runs the body for units begin..end of a row-major box. dims: (axis, length); the body gets the index of each
+    """Runs the body for units begin..end of a row-major box. dims: (axis, length). The body gets the index of each
     axis.
 
     One division an axis at the start; then the index is carried along.
@@ -328,7 +328,7 @@ def cpu_operands_to_prefetch(nest: LoopNest, axis: int | None) -> dict[int, int]
 def emit_llvm_prefetch(
     frame: CpuKernelFrame, number: int, place: LlvmValue, lanes: int, step_axis: int | None, step_rows: int, write: bool
 ) -> None:
-    """Fetch for operand `number`, whose vector lies at `place`; step_axis: what the next stretch is along, if short;
+    """Fetch for operand `number`, whose vector lies at `place`. step_axis: what the next stretch is along, if short;
     step_rows: how many rows a stretch takes."""
     f, operand = frame.f, frame.nest.operands[number]
     if step_axis is None:

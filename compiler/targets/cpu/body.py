@@ -292,7 +292,7 @@ SKEW = 320  # these
 
 @dataclass(frozen=True)
 class ReadSections:
-    """The loop is for position in range(start, end, advance), its copies at position + offsets[copy]; rest: where what
+    """The loop is for position in range(start, end, advance), its copies at position + offsets[copy]. rest: where what
     no copy does begins."""
 
     end: LlvmValue

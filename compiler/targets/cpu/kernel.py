@@ -345,7 +345,7 @@ class VectorColumnAccumulators:
                     self.put(array, kind, i, value)
 
     def step(self, number: int, phase: Phase, i: LlvmValue, rows: Iterable[Lanes]) -> None:
-        """Take what the rows have at lanes `i`, one row after the other; the accumulators are in memory before and
+        """Take what the rows have at lanes `i`, one row after the other. The accumulators are in memory before and
         after."""
         every = [self.combines[number, r] for r in range(len(phase.reductions))]
         found = [self.parts(combine, arrays, i) for combine, _, arrays in every]

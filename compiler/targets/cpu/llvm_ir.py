@@ -88,7 +88,7 @@ class LlvmFunction:
         return LlvmValue(self, "<" + ", ".join(f"{elem} {n}" for n in numbers) + ">", elem, len(numbers))
 
     def slot(self, kind: str, count: int = 1) -> LlvmValue:
-        """The address of stack memory for `count` values of type `kind`; promoted to a register where possible."""
+        """The address of stack memory for `count` values of type `kind`. Promoted to a register where possible."""
         name = "%" + self.fresh("m")
         self.slots.append(f"  {name} = alloca {kind}, i64 {count}, align 64")
         return LlvmValue(self, name, "ptr")
@@ -144,7 +144,7 @@ class LlvmFunction:
         return self.let(f"call {llvm_type(elem, wide)} {name}({', '.join(a.typed for a in args)})", elem, wide)
 
     def intrinsic(self, name: str, elem: str, *args: LlvmValue, flag: bool = False) -> LlvmValue:
-        """Call `llvm.<name>`, overloaded on the result's type; `flag`: it has one more parameter, an i1, false."""
+        """Call `llvm.<name>`, overloaded on the result's type. `flag`: it has one more parameter, an i1, false."""
         lanes = max([a.lanes for a in args])
         wide = [a if a.lanes == lanes else a.splat(lanes) for a in args]
         full = f"@llvm.{name}.{llvm_intrinsic_suffix(elem, lanes)}"
@@ -400,7 +400,7 @@ class LlvmModule:
         write: Callable[..., LlvmValue],
         attributes: str = "alwaysinline",
     ) -> str:
-        """Define `elem name(kinds...)`, each parameter so many lanes wide, the result like the first; `write` gets the
+        """Define `elem name(kinds...)`, each parameter so many lanes wide, the result like the first. `write` gets the
         parameters."""
 
         def define_function() -> str:

@@ -38,7 +38,7 @@ RATE, LAUNCH = 32e3, 0.2  # multiplications of 32 bits per us of one core, and u
 
 @dataclass(frozen=True, slots=True)
 class MatrixProducts:
-    """Products of equal shapes, (m, k) by (k, n); steps in bytes between products, rows and columns of each array."""
+    """Products of equal shapes, (m, k) by (k, n). Steps in bytes between products, rows and columns of each array."""
 
     count: int
     m: int
@@ -52,7 +52,7 @@ class MatrixProducts:
 def cpu_matmul_task(
     vector_bytes: int, reads: Sequence[BufferArray], writes: Sequence[BufferArray], line: str
 ) -> list[Task] | None:
-    """The task of a small product, or of several side by side; None for all else."""
+    """The task of a small product, or of several side by side. None for all else."""
     products = _matrix_products(reads, writes[0])
     if products is None:
         return None
@@ -173,7 +173,7 @@ class _ProductsKernel:
 
 @cache
 def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: int, whole: bool, edge: bool) -> Kernel:
-    """Rows of the second matrix and of the result are contiguous; panels are of TILE_VECTORS vectors.
+    """Rows of the second matrix and of the result are contiguous. Panels are of TILE_VECTORS vectors.
 
     rows, rest: of blocks, and of the last one, 0 where it is like the others. whole, edge: there are whole panels, and
     one that is not."""
@@ -222,7 +222,7 @@ def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
 
 @cache
 def llvm_dot_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: int, columns: int) -> Kernel:
-    """Rows of the first matrix and columns of the second are contiguous; panels are of BLOCKS blocks of DOT_COLUMNS.
+    """Rows of the first matrix and columns of the second are contiguous. Panels are of BLOCKS blocks of DOT_COLUMNS.
 
     rows, rest: of blocks, and of the last one, 0 where it is like the others; columns: of the last block."""
     made = _ProductsKernel(f"dot_products_{columns}", dtype, vector_bytes, rows, rest)

@@ -49,7 +49,7 @@ def llvm_scalar_constant(f: LlvmFunction, dtype: DType, raw: bytes) -> LlvmValue
 
 
 def emit_llvm_primitive(op: str, from_dtype: DType, dtype: DType, args: list[LlvmValue]) -> LlvmValue:
-    """Write primitive `op`; `from_dtype` is the dtype of its last argument, `dtype` that of its result."""
+    """Write primitive `op`. `from_dtype` is the dtype of its last argument, `dtype` that of its result."""
     return PRIMITIVES[op](from_dtype, dtype, args)
 
 

@@ -58,7 +58,7 @@ def merge_vector_lanes(combine: LlvmReductionCombine, parts: Parts) -> Parts:
 
 
 def merge_vector_accumulators(combine: LlvmReductionCombine, copies: Sequence[Parts]) -> Parts:
-    """One accumulator of several; of those that are folded, only the first has more than a running part."""
+    """One accumulator of several. Of those that are folded, only the first has more than a running part."""
     if combine.fold is None:
         return _merge_vectors_as_tree(combine.merge, copies)
     return _merge_vectors_as_tree(lambda a, b: (a[0] + b[0],), [(parts[0],) for parts in copies])[0], *copies[0][1:]

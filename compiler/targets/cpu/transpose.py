@@ -29,7 +29,7 @@ class TransposeTiling:
 
 
 def cpu_transpose_tiling(nest: LoopNest) -> TransposeTiling | None:
-    """The tiling of an elementwise kernel that reads across an outer axis; None where there is no such operand."""
+    """The tiling of an elementwise kernel that reads across an outer axis. None where there is no such operand."""
     inner = nest.parallel - 1
     if inner < 1 or any(p.kind != POINT for p in nest.phases) or len(nest.phases) > 1:
         return None

@@ -1,4 +1,4 @@
-"""Calls of users' scalar functions: `void @symbol(arguments, ptr ...)`, lane by lane, those lanes alone that exist.
+"""Calls of users' scalar functions. `void @symbol(arguments, ptr ...)`, lane by lane, those lanes alone that exist.
 
 A bool is a byte, a complex number two reals. The function itself is linked when the kernel is compiled.
 """

@@ -1,4 +1,4 @@
-"""Kernel text for nests without reduced axes: 16-byte groups along the innermost axis, outer axes by block rows."""
+"""Kernel text for nests without reduced axes. 16-byte groups along the innermost axis, outer axes by block rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .launch_shape import CudaShape, cuda_operand_moves_along, is_cuda_vector_ac
 
 
 def print_cuda_elementwise_kernel(nest: LoopNest, shape: CudaShape) -> str:
-    """A thread has `groups` groups of `length` elements, a block's width apart; the last ones go element by element."""
+    """A thread has `groups` groups of `length` elements, a block's width apart. The last ones go element by element."""
     text = CudaKernelText(nest, shape)
     text.prologue()
     inner, outer = nest.parallel - 1, range(nest.parallel - 1)

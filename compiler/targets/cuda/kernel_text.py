@@ -336,7 +336,7 @@ def print_cuda_combine(
 def print_cuda_lane_fold(
     text: CudaKernelText, reduction: Reduction, names: Sequence[str], lanes: int, until: int = 1
 ) -> list[str]:
-    """Combine the halves of the lanes until only `until` are left; the names of what is left."""
+    """Combine the halves of the lanes until only `until` are left. The names of what is left."""
     if lanes == until:
         return list(names)
     if joins := _cuda_join_function_name(reduction):

@@ -304,7 +304,7 @@ def operands_transposed_in_shared_memory(nest: LoopNest, across: int) -> list[in
 
 
 def cuda_threads_of_resident_row(length: int, itemsize: int) -> tuple[int, int]:
-    """(16-byte groups that a thread holds, threads) for a row kept in registers; (0, threads) for a row too long.
+    """(16-byte groups that a thread holds, threads) for a row kept in registers. (0, threads) for a row too long.
 
     length: elements of the row; itemsize: bytes of the largest item that moves along it. The first number is the
     `width` of a row reduction's nest.
@@ -332,7 +332,7 @@ def _next_power_of_two_threads(n: int) -> int:
 def cuda_grid_and_block(
     nest: LoopNest, sizes: Sequence[int], properties: GpuProperties
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """(grid, block) for the axis lengths `sizes`; a grid of 0 blocks where there is nothing to do.
+    """(grid, block) for the axis lengths `sizes`. A grid of 0 blocks where there is nothing to do.
 
     Raises ValueError where the sizes need 64-bit indices and the nest has 32.
     """

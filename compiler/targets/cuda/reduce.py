@@ -25,7 +25,7 @@ CHUNK = 16  # additions in a row of a float32 sum before it is added to the next
 
 
 def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
-    """A row is the work of `bdim_x` threads; one block has `bdim_y` rows (more than one only within a warp)."""
+    """A row is the work of `bdim_x` threads. One block has `bdim_y` rows (more than one only within a warp)."""
     text = CudaKernelText(nest, shape)
     text.prologue()
     axes = range(nest.parallel)
@@ -231,7 +231,7 @@ def _print_cuda_row_combination(
 
 
 def print_cuda_column_reduction(nest: LoopNest, shape: CudaShape) -> str:
-    """A thread has `length` columns; the `bdim_y` threads of a column share its rows and combine in shared memory."""
+    """A thread has `length` columns. The `bdim_y` threads of a column share its rows and combine in shared memory."""
     text = CudaKernelText(nest, shape)
     text.prologue()
     inner = nest.parallel - 1

@@ -1,4 +1,4 @@
-"""Kernel text for layout changes: inputs that are contiguous along another axis pass through shared memory in tiles."""
+"""Kernel text for layout changes. Inputs that are contiguous along another axis pass through shared memory in tiles."""
 
 from __future__ import annotations
 

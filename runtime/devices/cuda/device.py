@@ -152,7 +152,7 @@ class CUDADevice(Device):
         return self.graphs.bytes_kept_by_graphs()
 
     def trim(self) -> int:
-        """Give free memory back to the driver, and unload the kernels that nothing needs; the bytes given back."""
+        """Give free memory back to the driver, and unload the kernels that nothing needs. The bytes given back."""
         self.captures.let_go()
         with self.relaxed():
             self.modules.trim()
@@ -175,7 +175,7 @@ class CUDADevice(Device):
         return self.modules.count
 
     def load(self, kernels: Sequence[Kernel]) -> list[LoadedKernel]:
-        """Compile or fetch from a cache what is not loaded; a kernel is as long as somebody holds it. Raises
+        """Compile or fetch from a cache what is not loaded. A kernel is as long as somebody holds it. Raises
         CompileError."""
         self.context.enter()
         try:
@@ -225,7 +225,7 @@ class CUDADevice(Device):
         return PlanReplay(self, executable) if way == REPLAY_WAY or is_graph_replay_worthwhile(plan, runners) else None
 
     def synchronize(self) -> None:
-        """Wait for all work launched on the device; what failed raises where its arrays are read."""
+        """Wait for all work launched on the device. What failed raises where its arrays are read."""
         try:
             self.context.synchronize()
         except Exception as error:
@@ -252,7 +252,7 @@ class CUDADevice(Device):
         return [(top if is_high or urgent else low)[(base + s) % count] for s, is_high in enumerate(high)]
 
     def take_common_streams(self, count: int) -> list[int]:
-        """At most so many streams for calls that wait for nothing; others for the next who asks."""
+        """At most so many streams for calls that wait for nothing. Others for the next who asks."""
         low = self._streams[False]
         first, count = self._turn, min(count, len(low))
         self._turn = (first + count) % len(low)
@@ -288,8 +288,8 @@ class CUDADevice(Device):
         return self._handshake
 
     def foreign_stream(self, handle: int, owner: Any = None) -> CudaStream:
-        """Somebody's stream. handle: the driver's; 0 and 1 are the legacy default stream, 2 is the thread's own.
-        owner: what keeps the handle valid."""
+        """Somebody's stream. handle: the driver's. 0 and 1 are the legacy default stream, 2 is the thread's own. owner:
+        what keeps the handle valid."""
         return CudaStream(self, handle or LEGACY, owner=owner)
 
     def relaxed(self) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""What a profile sees of a GPU: each step and copy lies between two events that tell the time."""
+"""What a profile sees of a GPU. Each step and copy lies between two events that tell the time."""
 
 from __future__ import annotations
 

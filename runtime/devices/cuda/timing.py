@@ -31,7 +31,7 @@ class CudaTiming:
 
 
 class CudaTimedRunClock:
-    """Starts timed runs when all that was launched before is done; what is launched after them waits for their end."""
+    """Starts timed runs when all that was launched before is done. What is launched after them waits for their end."""
 
     def __init__(self, context: Any, failure: Any, stream: int, streams: Callable[[], Sequence[int]]) -> None:
         """stream: of its own. streams: all that work is launched on."""

@@ -128,7 +128,7 @@ def submit_native_run(engine: int, plan: int, run: int, arguments: int, table: i
 
 
 def run_plan_inline(plan: int, table: int) -> int:
-    """Run a small plan here and now, in issue order; spinning workers help with launches of several chunks. Whether it
+    """Run a small plan here and now, in issue order. Spinning workers help with launches of several chunks. Whether it
     was ended early: see `signals`."""
     arguments = stack(load(plan + TEMPLATE_BYTES))
     fill_argument_slots(plan, arguments, table)
@@ -150,7 +150,7 @@ def run_plan_inline_from_python(plan: int, table: int) -> None:
 
 
 def fork_launch_and_join(engine: int, arguments: int, step: int) -> int:
-    """Fork a launch, help, and wait for all of it; 0, and nothing done, if nobody is there to help."""
+    """Fork a launch, help, and wait for all of it. 0, and nothing done, if nobody is there to help."""
     if engine == 0 or load_shared(engine + AWAKE) == 0:
         return 0
     slot = take_launch_slot(engine)
@@ -215,7 +215,7 @@ def direct_call_from_python(this: int, given: int, count: int) -> int:
 
 
 def unpack_scalars_of_call(argument: int, row: int, table: int) -> int:
-    """Scalars, in `bytes`, go to the table; 0, and nothing is done, for any other argument."""
+    """Scalars, in `bytes`, go to the table. 0, and nothing is done, for any other argument."""
     if load(argument + TYPE_AT) != load(row + ROW_TYPE) or load(argument + LENGTH_AT) != load(row + ROW_LENGTH):
         return 0
     copy(table + load(row + ROW_PLACE), argument + BYTES_AT, load(row + ROW_LENGTH))

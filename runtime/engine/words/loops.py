@@ -136,7 +136,7 @@ def run_native_loop(slots: int, begin: int, end: int) -> None:
 
 
 def run_native_branch(slots: int, begin: int, end: int) -> None:
-    """A kernel: slot 0 is the record, two bodies whose one row names the arguments; then come the arguments."""
+    """A kernel: slot 0 is the record, two bodies whose one row names the arguments. Then come the arguments."""
     body = load(slots)
     arguments = slots + 8
     numbers = arguments + load(body + 2 * BODY_BYTES)

@@ -137,7 +137,7 @@ def push_ready_stream(queue: int, stream: int) -> None:
 
 
 def is_step_needed_by_run(run: int, needs: int, stream: int, step: int) -> int:
-    """Whether a helper of `run` should do the step of the stream; run 0 is a worker, who does anything."""
+    """Whether a helper of `run` should do the step of the stream. Run 0 is a worker, who does anything."""
     if run == 0:
         return 1
     number = (stream - run - RUN_BYTES) // STREAM_BYTES  # huge if the stream is of another run
@@ -276,7 +276,7 @@ def record_event(engine: int, event: int, number: int, poison: int) -> None:
 
 
 def await_event_on_stream(engine: int, stream: int, event: int, number: int) -> int:
-    """Whether the event has happened; if not, the stream is left on its list, and no longer the caller's."""
+    """Whether the event has happened. If not, the stream is left on its list, and no longer the caller's."""
     if load_shared(event + HAPPENED) < number:
         if load(engine + CHAOS):
             delay_at_random(engine)

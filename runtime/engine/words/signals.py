@@ -65,7 +65,7 @@ def check_signals_in_loop(engine: int, loop: int) -> int:
 
 
 def raise_exception_of_signal_handler(engine: int) -> None:
-    """The exception that ended what the caller ran, as Python's own functions raise; the caller has Python's lock."""
+    """The exception that ended what the caller ran, as Python's own functions raise. The caller has Python's lock."""
     signals = load(engine + SIGNALS)
     store_shared(signals + BROKEN, 0)
     restore_error(load(signals + KIND), load(signals + VALUE), load(signals + TRACE))

@@ -116,7 +116,7 @@ def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
 
 
 def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
-    """Go on with a stream until it ends, waits, or another thread has it; a helper launches only what it needs."""
+    """Go on with a stream until it ends, waits, or another thread has it. A helper launches only what it needs."""
     run = load(stream + RUN)
     until = 0
     held = 1
@@ -206,7 +206,7 @@ def wake_python_thread(engine: int) -> None:
 
 
 def take_stream_for_python(engine: int, answer: int, run: int, needs: int) -> int:
-    """A stream that needs Python, or 0; the run's number and the step's task go to `answer`.
+    """A stream that needs Python, or 0. The run's number and the step's task go to `answer`.
 
     With run 0 it sleeps until there is one (0: the engine has stopped), else it takes only what `run` needs."""
     mutex_lock(engine + LOCK)
@@ -237,7 +237,7 @@ def finish_step_of_python(engine: int, stream: int, failed: int) -> None:
 
 
 def do_one_piece_of_work(engine: int, run: int, needs: int) -> int:
-    """Find one piece of work (that `run` needs, if not 0) and do it; whether there was any."""
+    """Find one piece of work (that `run` needs, if not 0) and do it. Whether there was any."""
     live = load_shared(engine + LIVE)
     while live:
         slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES

@@ -1,4 +1,4 @@
-"""The launches of one host call that a GPU does in kernels of its own: kernel text and arrays in, tasks out."""
+"""The launches of one host call that a GPU does in kernels of its own. Kernel text and arrays in, tasks out."""
 
 from __future__ import annotations
 

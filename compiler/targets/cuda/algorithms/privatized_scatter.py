@@ -1,4 +1,4 @@
-"""Many values combined into few places on a GPU: each warp has all places for its own in shared memory.
+"""Many values combined into few places on a GPU. Each warp has all places for its own in shared memory.
 
 A warp walks through its stretch 32 values at a time. Of lanes with one index the first combines their values in the
 order of the lanes; then it alone touches the place. Warps, then blocks, are combined in the order of their numbers. So

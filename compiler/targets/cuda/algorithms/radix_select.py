@@ -1,4 +1,4 @@
-"""The k-th values of rows, and the first k of each, on a GPU: radix select, by digits from the top.
+"""The k-th values of rows, and the first k of each, on a GPU. Radix select, by digits from the top.
 
 A pass counts how often each digit comes among the keys that agree with what is known of the k-th one, and so finds its
 next digit (Alabi, Blanchard, Gordon and Steinbach, "Fast k-selection algorithms for graphics processing units", 2012).
@@ -59,7 +59,7 @@ def lower_gpu_kth_values(
 def lower_gpu_topk(
     calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
 ) -> None:
-    """Where the first k of the order along an axis are, in order; of equal values the first first."""
+    """Where the first k of the order along an axis are, in order. Of equal values the first first."""
     axis, down = options["axis"], options["largest"]
     given, wanted = calls.contiguous(reads[0].moved(axis)), target.moved(axis)
     k, length, result = wanted.shape[-1], given.shape[-1], calls.result(wanted)

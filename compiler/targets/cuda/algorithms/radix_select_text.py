@@ -1,4 +1,4 @@
-"""The kernel text of radix selects: counting a digit, picking that of the k-th key, collecting what comes before it.
+"""The kernel text of radix selects. Counting a digit, picking that of the k-th key, collecting what comes before it.
 
 Of each k-th key that is looked for four words are known: the key's digits so far, its place's digits so far, which one
 it is among the keys that share them, and whether these are all wanted: then the other digits are set, and what is not

@@ -1,4 +1,4 @@
-"""The kernel text of radix sorts: values as keys that order like them, ranks of keys by one digit, and the passes."""
+"""The kernel text of radix sorts. Values as keys that order like them, ranks of keys by one digit, and the passes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _TOTALS = [
 
 
 def cuda_block_prefix_sum_text(dtype: str, name: str, value: str, sums: str) -> list[str]:
-    """name = the sum of the values of the threads before this one; ends with a barrier before sums is read."""
+    """name = the sum of the values of the threads before this one. Ends with a barrier before sums is read."""
     lines = [f"run = {value}"]
     for offset in (1, 2, 4, 8, 16):
         lines += [

@@ -1,4 +1,4 @@
-"""Running sums and products on a GPU: tiles that look back at the tiles before them, or one thread for each column.
+"""Running sums and products on a GPU. Tiles that look back at the tiles before them, or one thread for each column.
 
 A block scans a tile of 16 elements a thread in registers and through warps, posts its total, and adds what came before:
 the totals of the tiles before it in its group of 256, and of the groups before, each posted by the group's last tile.

@@ -1,4 +1,4 @@
-"""Which index comes last, and sums by index, on a GPU: what `x[i] = y` and `np.add.at(x, i, y)` need. The order of work
+"""Which index comes last, and sums by index, on a GPU. What `x[i] = y` and `np.add.at(x, i, y)` need. The order of work
 decides nothing."""
 
 from __future__ import annotations

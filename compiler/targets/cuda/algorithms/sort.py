@@ -1,4 +1,4 @@
-"""Sorting on a GPU: stable radix sorts of 8 bits a pass, of whole rows in a block or of long rows in tiles.
+"""Sorting on a GPU. Stable radix sorts of 8 bits a pass, of whole rows in a block or of long rows in tiles.
 
 Keys are unsigned integers that order as NumPy orders the values: NaN last, -0 and 0 alike where places are wanted. Long
 rows take one counting pass, then one pass for each byte that reads and writes memory once: a tile ranks its keys in
@@ -57,7 +57,7 @@ def _lower_gpu_sort_call(
 
 
 def keys_of_thread_in_block_sort(length: int, dtype: DType) -> int:
-    """Keys of each thread of a block that sorts a row on its own; 0 if rows are too long for that."""
+    """Keys of each thread of a block that sorts a row on its own. 0 if rows are too long for that."""
     most = EACH[radix_key_dtype(dtype).itemsize]
     return next((e for e in (1, 2, 4, 8, 16) if e * THREADS >= length and e <= most), 0)
 

@@ -1,4 +1,4 @@
-"""Host calls that a GPU does in kernels of its own: a call and where its arrays lie in, tasks out.
+"""Host calls that a GPU does in kernels of its own. A call and where its arrays lie in, tasks out.
 
 One row for each function of `runtime/interpret/numpy_calls.py` that has such kernels. Which calls they do is decided
 before, in `compiler/decompose/rules.py`.

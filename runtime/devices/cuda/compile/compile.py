@@ -266,7 +266,7 @@ def cubin_cache_key(kernel: Kernel, cc: tuple[int, int]) -> str:
 
 
 def compile_cubins(kernels: Sequence[Kernel], cc: tuple[int, int]) -> list[bytes]:
-    """The kernels' machine code, from memory or the disk cache where they have it; a warm start imports no numba."""
+    """The kernels' machine code, from memory or the disk cache where they have it. A warm start imports no numba."""
     keys = [cubin_cache_key(k, cc) for k in kernels]
     found = [_recent.get(key) or _cache.get(key) for key in keys]
     missing = [i for i, code in enumerate(found) if code is None]

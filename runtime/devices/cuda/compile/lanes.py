@@ -117,7 +117,7 @@ def emit_nvvm_branch(
     yes: Callable[[], Sequence[Value]],
     no: Callable[[], Sequence[Value]],
 ) -> list[Value]:
-    """What `yes` gives where the condition holds, else what `no` gives; only one of them runs."""
+    """What `yes` gives where the condition holds, else what `no` gives. Only one of them runs."""
     first, second, done = (b.append_basic_block(n) for n in ("yes", "no", "done"))
     b.cbranch(condition, first, second)
     ends = []

@@ -1,4 +1,4 @@
-"""Loads and stores of kernel text: global memory with the widest legal accesses, masks, and shared memory."""
+"""Loads and stores of kernel text. Global memory with the widest legal accesses, masks, and shared memory."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _repeat_mask_over_lanes(lanes: Sequence[Value], total: int) -> list[Value]:
 
 
 def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
-    """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load_intrinsic` at `first + offset`; an
+    """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load_intrinsic` at `first + offset`. An
     offset of several lanes has one for each."""
     cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
 

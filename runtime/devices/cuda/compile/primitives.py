@@ -1,4 +1,4 @@
-"""How each primitive is written for one lane on NVIDIA GPUs: a table of name -> emitter of LLVM IR through llvmlite.
+"""How each primitive is written for one lane on NVIDIA GPUs. A table of name -> emitter of LLVM IR through llvmlite.
 
 Dtypes are the short names of kernel text (`f32`, `i8`, `b1`, ...). A bool is an i1; float16 and bfloat16 values are the
 i16 of their bits. Transcendental functions are libdevice's (CUDA's libdevice user's guide).
@@ -42,7 +42,7 @@ def dtype_kind_letter(dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveRow:
-    """emit(builder, dtype, *lanes) -> lane, where dtype is that of the last argument; result: its dtype if another."""
+    """emit(builder, dtype, *lanes) -> lane, where dtype is that of the last argument. result: its dtype if another."""
 
     arity: int
     emit: Emit

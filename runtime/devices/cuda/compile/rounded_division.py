@@ -1,4 +1,4 @@
-"""Division and square root of float32 lanes, correctly rounded: lanes in, lanes out, with one branch for all of them.
+"""Division and square root of float32 lanes, correctly rounded. Lanes in, lanes out, with one branch for all of them.
 
 The compiler's own `div.rn.f32` and `sqrt.rn.f32` branch for each lane: no two lanes overlap. Here all lanes take
 the approximation of the hardware and one correction by fused multiply-adds (Markstein, "Computation of elementary

@@ -1,4 +1,4 @@
-"""Users' scalar functions as names of CUDA kernel text: each is called on every lane, its results come as a tuple.
+"""Users' scalar functions as names of CUDA kernel text. Each is called on every lane, its results come as a tuple.
 
 The arguments are lanes of reals, those of a complex argument in two; so are the results, one after another. numba.cuda
 compiles the Python function with the kernel that calls it.

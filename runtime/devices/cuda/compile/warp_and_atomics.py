@@ -1,4 +1,4 @@
-"""What threads do together in kernel text: exchanges within a warp, atomic additions, words that pass between blocks.
+"""What threads do together in kernel text. Exchanges within a warp, atomic additions, words that pass between blocks.
 
 A word that one block posts and another peeks at is written and read whole, past the caches that a multiprocessor has
 of its own; what it says has to be in the word itself, since nothing orders it with other memory.
@@ -20,7 +20,7 @@ FULL, CLAMP = ir.Constant(I32, -1), ir.Constant(I32, 31)
 
 
 def exchange_lanes_of_warp(b: ir.IRBuilder, kind: str, x: Value, which: Value, clamp: Value = CLAMP) -> Value:
-    """x of another lane of the warp, by `shfl.sync` of a kind (bfly, up, idx); 64-bit values go in two halves."""
+    """x of another lane of the warp, by `shfl.sync` of a kind (bfly, up, idx). 64-bit values go in two halves."""
     bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(x.type) or x.type.width
 
     def exchange_32_bit_word(x: Value) -> Value:

@@ -22,7 +22,7 @@ OLDEST_DRIVER = (12, 0)
 
 
 class DeviceNotFound(KernelGraphError, RuntimeError):
-    """There is no such GPU, or what it takes to use it is missing; the message says which, and what to do."""
+    """There is no such GPU, or what it takes to use it is missing. The message says which, and what to do."""
 
 
 class Current(threading.local):
@@ -120,7 +120,7 @@ class GpuContext:
         return buffer
 
     def open_memory_to_peer(self, other: GpuContext) -> None:
-        """Let another GPU reach this one's memory directly, where the machine can; else copies go through the host.
+        """Let another GPU reach this one's memory directly, where the machine can. Else copies go through the host.
 
         The driver maps the whole pool, which can take seconds: once for each pair of GPUs."""
         self.enter()

@@ -1,4 +1,4 @@
-"""Calls of the driver from Python, as functions on words: a call of any function, and a launch as a graph of one node.
+"""Calls of the driver from Python, as functions on words. A call of any function, and a launch as a graph of one node.
 
 `word_language` makes machine code of this text; Python never runs it. What a function's `this` holds, and a graph's
 record, is said at the offsets below, in bytes.

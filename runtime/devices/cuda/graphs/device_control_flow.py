@@ -1,4 +1,4 @@
-"""Loops and branches in which the GPU decides, as CUDA graphs: one for each set of addresses that calls bring."""
+"""Loops and branches in which the GPU decides, as CUDA graphs. One for each set of addresses that calls bring."""
 
 from __future__ import annotations
 

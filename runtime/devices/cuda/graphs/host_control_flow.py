@@ -1,4 +1,4 @@
-"""Loops and branches on a GPU: iterations launched one after another on a stream, those that repeat as a graph of
+"""Loops and branches on a GPU. Iterations launched one after another on a stream, those that repeat as a graph of
 iterations.
 
 Where a flag or a count is in device memory the GPU decides (`device_control_flow`) if it can, else the host, which

@@ -1,4 +1,4 @@
-"""What replays share and keep: the lanes that graphs are launched on, executable graphs with their memory, and a bound
+"""What replays share and keep. The lanes that graphs are launched on, executable graphs with their memory, and a bound
 on the bytes of these."""
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GraphReplays:
             return sum(n for found, n in self._kept.values() if (replay := found()) is not None and replay.instances)
 
     def keep(self, replay: InstanceHolder, nbytes: int) -> None:
-        """A replay has made an instance of so many bytes; those that made theirs longest ago give them back."""
+        """A replay has made an instance of so many bytes. Those that made theirs longest ago give them back."""
         with self.lock:
             self._register_instance(replay, nbytes)
 

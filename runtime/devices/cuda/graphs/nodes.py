@@ -26,7 +26,7 @@ class DriverRefusal(Exception):
 
 
 class GraphTooLarge(Exception):
-    """A graph would have too many nodes, or too many within each other; the message says which."""
+    """A graph would have too many nodes, or too many within each other. The message says which."""
 
 
 def require_driver_success(code: int) -> None:

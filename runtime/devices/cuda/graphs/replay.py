@@ -34,7 +34,7 @@ FIXED = (MatmulStep, MatmulSequenceStep)  # their pointers cannot be changed in 
 
 
 def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
-    """Whether a graph can do the plan; what only the host can do (None) it cannot."""
+    """Whether a graph can do the plan. What only the host can do (None) it cannot."""
     known = None not in runners and all(
         isinstance(r, (KernelStep, BatchedMatmulStep, CopyStep, *FIXED)) for r in runners if not r.empty
     )

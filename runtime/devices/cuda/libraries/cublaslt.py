@@ -1,4 +1,4 @@
-"""Matrix products with an epilogue, by cuBLASLt: what describes each form of a call, and the algorithm found for it, is
+"""Matrix products with an epilogue, by cuBLASLt. What describes each form of a call, and the algorithm found for it, is
 made at first use and kept."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Enqueue = Callable[[tuple[int, ...], Any, int], None]  # at addresses, with a wo
 
 @dataclass(frozen=True, slots=True)
 class LtMatmulForm:
-    """The library's descriptors of the product and of B, A and C, and its algorithm; scales: alpha and beta; bias: the
+    """The library's descriptors of the product and of B, A and C, and its algorithm. scales: alpha and beta; bias: the
     address that the product's descriptor has; whole: whether the epilogue is done, or all but its relu."""
 
     product: int

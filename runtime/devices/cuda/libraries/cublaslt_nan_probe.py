@@ -1,4 +1,4 @@
-"""Whether an algorithm of cuBLASLt keeps NaN in its relu: some do, some give 0, and no page of its manual says which.
+"""Whether an algorithm of cuBLASLt keeps NaN in its relu. Some do, some give 0, and no page of its manual says which.
 
 A small product whose numbers are all NaN tells: it runs the kernel that the large one does.
 """

@@ -1,4 +1,4 @@
-"""Fourier transforms on the GPU: a host task of `np.fft` in, the step that cuFFT does it with out, or None.
+"""Fourier transforms on the GPU. A host task of `np.fft` in, the step that cuFFT does it with out, or None.
 
 cuFFT by nvmath-python's bindings: contiguous arrays, transforms of the last one to three axes at their own lengths.
 """
@@ -49,7 +49,7 @@ class FftTransform:
 def cufft_transform_of_call(
     name: str, options: Mapping[str, Any], source: Region, target: Region
 ) -> FftTransform | None:
-    """The transform that a call of `np.fft.NAME` is; None where cuFFT cannot do it as it is."""
+    """The transform that a call of `np.fft.NAME` is. None where cuFFT cannot do it as it is."""
     kind = (source.dtype, target.dtype)
     if name not in _NAMES or kind not in _KINDS or 0 in (*source.shape, *target.shape):
         return None

@@ -1,4 +1,4 @@
-"""Linear algebra of one matrix on the GPU: addresses of a call's arrays in, work of cuSOLVER on a stream out.
+"""Linear algebra of one matrix on the GPU. Addresses of a call's arrays in, work of cuSOLVER on a stream out.
 
 cuSOLVER by nvmath-python's bindings. It counts columns first, so what it sees of a C-ordered matrix is the transpose.
 """

@@ -1,4 +1,4 @@
-"""Factors of matrices as cuSOLVER and cuBLAS leave them: of one matrix, and of many small ones by one call.
+"""Factors of matrices as cuSOLVER and cuBLAS leave them. Of one matrix, and of many small ones by one call.
 
 The rows of `np.linalg` that take them are made of these in `compiler/decompose/linalg.py`. What the libraries see of a
 C-ordered matrix is its transpose.
@@ -27,7 +27,7 @@ def lu_on_gpu(
     out: Sequence[int],
     _: Any,
 ) -> None:
-    """Factors of the transpose, and pivots (int64) if they are wanted; a singular matrix has them too."""
+    """Factors of the transpose, and pivots (int64) if they are wanted. A singular matrix has them too."""
     n = reads[0].shape[0]
     work.copy(out[0], a[0], n * n)
     work.factor(n, out[0], out[1] if len(out) > 1 else work.memory("pivots", 8 * n))

@@ -59,7 +59,7 @@ class GemmCall:
 
 
 def cublas_calls_of_matmul_task(task: Task) -> tuple[GemmCall, ...] | None:
-    """The calls that do a matmul task (none where there is nothing to do); None where cuBLAS cannot do it."""
+    """The calls that do a matmul task (none where there is nothing to do). None where cuBLAS cannot do it."""
     (a, b, *bias), (c,) = task.reads, task.writes
     if c.dtype not in _TYPES or any(r.dtype != c.dtype for r in task.reads):
         return None

@@ -1,4 +1,4 @@
-"""The handles of cuBLAS and cuSOLVER, one for each stream: calls in, work on the stream out."""
+"""The handles of cuBLAS and cuSOLVER, one for each stream. Calls in, work on the stream out."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CublasHandles:
         return found[0]
 
     def run_batch(self, call: GemmCall, table: int, count: int, stream: int) -> None:
-        """Enqueue `count` products of one form; `table` in device memory holds the addresses of B, of A, and of C."""
+        """Enqueue `count` products of one form. `table` in device memory holds the addresses of B, of A, and of C."""
         handle = self.handle(stream)
         kind, compute, scale = call.types
         one, zero = (scale * 2)(1, 0), (scale * 2)(0, 0)

@@ -1,4 +1,4 @@
-"""Library calls on the GPU: matrix products by cuBLAS, Fourier transforms by cuFFT, decompositions by cuSOLVER (all by
+"""Library calls on the GPU. Matrix products by cuBLAS, Fourier transforms by cuFFT, decompositions by cuSOLVER (all by
 nvmath-python's bindings), copies by the driver.
 
 What these tables do not hold goes to the host (`modules.launch.NumpyHostStep`).
@@ -129,7 +129,7 @@ def _is_region_copyable_at_once(region: Region) -> bool:
 
 
 def make_gpu_library_step(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> Any:
-    """The step that does a library task on the GPU; None where the host has to. loaded: the step of a kernel task."""
+    """The step that does a library task on the GPU. None where the host has to. loaded: the step of a kernel task."""
     assert isinstance(task.kernel, Library)
     maker = _NATIVE.get(task.kernel.name)
     return maker(driver, blas, task, loaded) if maker else None

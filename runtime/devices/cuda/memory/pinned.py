@@ -37,7 +37,7 @@ class PinnedStagingChunks:
 
     @contextmanager
     def chunk(self) -> Iterator[PinnedChunk]:
-        """One that is free; it is again when the block is left and its event has happened."""
+        """One that is free. It is again when the block is left and its event has happened."""
         chunk = self._take_free_chunk()
         try:
             if chunk.event is not None:

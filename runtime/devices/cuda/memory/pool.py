@@ -33,7 +33,7 @@ class DeviceBlock:
 
 
 class GpuMemoryPool:
-    """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory; release(memory) takes it back;
+    """source(nbytes) gives memory with a `handle` (its address) or raises OutOfMemory. Release(memory) takes it back;
     idle() returns when nothing is running any more. All methods may be called from any thread."""
 
     def __init__(self, source: Callable[[int], Any], release: Callable[[Any], None], idle: Callable[[], None]) -> None:

@@ -88,7 +88,7 @@ class GpuCopyEngine:
                 lane.let_go()
 
     def download(self, address: int, host: np.ndarray[Any, Any], pinned: bool = False) -> None:
-        """Copy device memory, already written, into a C-contiguous host array; done on return. pinned: whether the
+        """Copy device memory, already written, into a C-contiguous host array. Done on return. pinned: whether the
         array is known to be page-locked."""
         lane, nbytes = self._down, host.nbytes
         if nbytes <= SMALL or pinned or self._driver.is_pinned(host.ctypes.data):
@@ -104,7 +104,7 @@ class GpuCopyEngine:
                 self._copy_in_chunks(self._download_chunk, address, host.ctypes.data, nbytes)
 
     def download_later(self, memory: Any, host: np.ndarray[Any, Any], after: Any) -> CudaEvent:
-        """Copy device memory, once the event `after` has happened, into page-locked memory; done with the event."""
+        """Copy device memory, once the event `after` has happened, into page-locked memory. Done with the event."""
         lane = self._down
         with lane.lock:
             if isinstance(after, CudaEvent):

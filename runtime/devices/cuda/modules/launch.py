@@ -74,7 +74,7 @@ class KernelStep:
         return code
 
     def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> GraphKernelNodeArguments:
-        """The launch in a graph. kept: addresses; moved: the buffers that come with a call, and their places there."""
+        """The launch in a graph. kept: addresses. moved: the buffers that come with a call, and their places there."""
         block = ctypes.create_string_buffer(self._block.raw, len(self._block))
         slots = _kernel_argument_block_slots(ctypes.addressof(block), len(self._slots))
         parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)

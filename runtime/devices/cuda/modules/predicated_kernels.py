@@ -1,4 +1,4 @@
-"""Kernels that run only if something is true, and small kernels that say what is: a kernel in, its guarded form out.
+"""Kernels that run only if something is true, and small kernels that say what is. A kernel in, its guarded form out.
 
 A guard is a word in device memory, of which some bits (`mask`) have to be as wanted. The first thing that a guarded
 kernel does is to look; where they differ it does nothing. A block of flags is such a word, a byte for each of eight
@@ -124,7 +124,7 @@ def kernel_has_predicated_form(kernel: Kernel) -> bool:
 
 
 def make_predicated_kernel_task(task: Task, numbers: int, moves: tuple[int, ...] = ()) -> Task:
-    """A kernel's task that does nothing where a guard fails; its words come with each call, after `numbers` others.
+    """A kernel's task that does nothing where a guard fails. Its words come with each call, after `numbers` others.
 
     moves: what each argument changes by at an iteration, where the guard's word is of a block of flags."""
     assert isinstance(task.kernel, Kernel)
