@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial, reduce
+from operator import and_
+from typing import Any
 
 from ....runtime.program.program import Kernel
 from ...core.combiners import COMBINERS
@@ -29,6 +32,7 @@ from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, emit_llvm_primitive, llvm_memory_type, llvm_register_type, llvm_scalar_constant
 
 _NAME = "k_seq_"  # stands for the kernel's name in a text that decides it
+ZERO_AND_ONE = {n.to_bytes(8, "little") for n in (0, 1)}  # as attributes of constants
 _FIRST_NOTE = 100  # metadata numbers of the loops; those below are `llvm_ir`'s
 
 
@@ -51,6 +55,8 @@ class _LlvmRoutinePrinter:
         self.dtypes: dict[int, DType] = {}
         self.notes: list[str] = []
         self.groups: list[int] = []  # of the loops around whose turns are independent
+        self.constants: dict[int, Any] = {}  # the attributes of values that are constants
+        self.factors: set[int] = set()  # values that are 0 or 1 for a whole loop, as those of broadcast axes
 
     def text(self) -> str:
         f = self.f
@@ -106,6 +112,7 @@ class _LlvmRoutinePrinter:
     def let(self, s: Let) -> None:
         instr, f = s.instr, self.f
         if instr.op == "const":
+            self.constants[s.number] = instr.attr
             found = llvm_scalar_constant(f, instr.dtype, instr.attr)
         elif instr.op == "load":
             elem = llvm_memory_type(instr.dtype)
@@ -118,6 +125,8 @@ class _LlvmRoutinePrinter:
         else:
             source = self.dtypes[instr.args[-1]]
             found = emit_llvm_primitive(instr.op, source, instr.dtype, [self.values[a] for a in instr.args])
+        if instr.op == "select" and {self.constants.get(a) for a in instr.args[1:]} == ZERO_AND_ONE:
+            self.factors.add(s.number)
         self.put(s.number, found, instr.dtype)
 
     def put(self, number: int, value: LlvmValue, dtype: DType) -> None:
@@ -142,8 +151,10 @@ class _LlvmRoutinePrinter:
                 self.put(s.index, i, index)
                 self.block(s.body)
 
-            wide = _is_innermost_loop_of_routine(s.body)
-            self.loop(self.values[s.start], self.values[s.stop], write_body, self.loop_note(group) if wide else 0)
+            if _is_innermost_loop_of_routine(s.body):
+                self.loop_with_known_strides(s, write_body, group)
+            else:
+                self.loop(self.values[s.start], self.values[s.stop], write_body, 0)
             self.groups.pop()
             return
         outside, self.groups = self.groups, []
@@ -161,6 +172,22 @@ class _LlvmRoutinePrinter:
             self.f.block(done)
         self.groups = outside
 
+    def loop_with_known_strides(self, s: For | Fold, body: Callable[[LlvmValue], None], group: int) -> None:
+        """An innermost loop, twice where axes may be broadcast in it: vectors need to know that none is."""
+        products = [t.instr.args for t in s.body if isinstance(t, Let) and t.instr.op == "mul"]
+        factors = {a: self.values[a] for args in products if s.index in args for a in args if a in self.factors}
+
+        def write_loop(known: dict[int, LlvmValue]) -> None:
+            self.values |= known
+            self.loop(self.values[s.start], self.values[s.stop], body, self.loop_note(group))
+
+        if factors:
+            ones = dict.fromkeys(factors, self.f.const(1, "i64"))
+            dense = reduce(and_, [value.ne(0) for value in factors.values()])
+            self.f.fork(dense, partial(write_loop, ones), partial(write_loop, factors))
+        else:
+            write_loop({})
+
     def index_dtype(self, number: int) -> DType:
         return self.dtypes[number]
 
@@ -170,9 +197,7 @@ class _LlvmRoutinePrinter:
         self.f.do(f"br i1 {condition}, label %{label}, label %{rest}{weights}")
         self.f.block(rest)
 
-    def loop_note(self, group: int | None) -> int:
-        if group is None:
-            return 0
+    def loop_note(self, group: int) -> int:
         part = self.note(f'!{{!"llvm.loop.parallel_accesses", !{group}}}')
         return self.note(f"distinct !{{SELF, !{part}}}")
 
@@ -211,12 +236,15 @@ class _LlvmRoutinePrinter:
             else:
                 total.store(emit_llvm_primitive(row.primitive, wide, wide, [before, value]))
 
-        group = self.note("distinct !{}") if inner else None
-        if group is not None:
+        group = self.note("distinct !{}") if inner else 0
+        if group:
             self.groups.append(group)
         vectors = inner and wide.kind == "f" and row.primitive in ("add", "mul")
-        self.loop(self.values[s.start], self.values[s.stop], write_fold_step, self.loop_note(group) if vectors else 0)
-        if group is not None:
+        if vectors:
+            self.loop_with_known_strides(s, write_fold_step, group)
+        else:
+            self.loop(self.values[s.start], self.values[s.stop], write_fold_step, 0)
+        if group:
             self.groups.pop()
         self.put(s.number, emit_llvm_cast(wide, s.dtype, total.load(elem)), s.dtype)
 
