@@ -1,6 +1,6 @@
 """Which of NumPy's functions give views, which copies, and in which order of memory: one row for each.
 
-A copy becomes an array of its own, however its values come about (`results_as_copies` in `dsl/trace/aliasing.py`);
+A copy becomes an array of its own, however its values come about (`results_as_copies` in `aliasing.py`);
 a row that is checked against NumPy says how it lies in memory, on which depends whether its reshape is a view.
 """
 
