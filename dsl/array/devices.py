@@ -33,10 +33,9 @@ def parse_device_name(name: Any) -> tuple[str, int] | None:
     if kind not in DEVICES or (":" in name and not number.isdecimal()):
         raise OptionError(f"there is no device {name!r}; write one of {known}, 'cuda:1', or None")
     if not DEVICES[kind].numbered and int(number or 0) >= max(1, settings.cpu_devices):
-        raise OptionError(
-            f"there is no device {name!r}: all cores together are one, {kind!r}; "
-            "KERNELGRAPH_CPU_DEVICES=4 makes several"
-        )
+        count = settings.cpu_devices
+        there = f"all cores together are one, {kind!r}" if count <= 1 else f"there are {count}, from {kind!r} on"
+        raise OptionError(f"there is no device {name!r}: {there}; KERNELGRAPH_CPU_DEVICES=4 makes several")
     return kind, int(number or 0)
 
 

@@ -46,7 +46,7 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
     if first:
         into.mkdir(parents=True, exist_ok=True)
         (into / CONTENTS).unlink(missing_ok=True)
-    _wait_for_ranks(ranks, f"kg.save_sharded of {len(leaves)} arrays begins")
+    _wait_for_ranks(ranks, f"kg.save_sharded of {json.dumps(structure)} begins")
     for number, array in enumerate(arrays):
         if isinstance(array, Sharded):
             for place, part in zip(array.mesh.positions, array.parts, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -80,6 +81,9 @@ class KVStore:
                 if one in self._specs:
                     raise ArgumentsError(f"key {one!r} has a value already; push to it")
                 first = self._own_copy_of_value(given[0] if isinstance(given, (list, tuple)) else given)
+                if self._ranks is not None:
+                    agreement = agreement_on_one(f"init of {one!r}", first.dtype, first.shape)
+                    self._ranks.run(agreement, lambda _: None)
                 self._specs[one] = first._spec
                 if self._servers is not None:
                     self._servers.init(one, first.numpy())
@@ -148,10 +152,11 @@ class KVStore:
 
         states: it takes as many arrays more, which it may assign to: of the value's shape, zeros at first. On servers
         large arrays come in pieces, flat."""
-        if not callable(updater):
-            raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored), not {updater!r}")
         if isinstance(states, bool) or not isinstance(states, int) or states < 0:
             raise OptionError(f"states={states!r}: write how many arrays the updater keeps, 0 or more")
+        if not callable(updater) or not _takes_arguments(updater, 3 + states):
+            also = f", and of {states} states" if states else ""
+            raise ArgumentsError(f"set_updater takes a function of (key, pushed, stored){also}, not {updater!r}")
         with self._lock:
             self._updater, self._state_count = updater, states
             self._compiled.clear()
@@ -240,7 +245,9 @@ class KVStore:
                 raise ArgumentsError("this rank has set no updater")
 
             def call_updater(pushed: Any, stored: Any, *states: Any) -> None:
-                updater(key, pushed, stored, *states)
+                result = updater(key, pushed, stored, *states)
+                if result is not None and result is not stored:
+                    raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
 
             call_updater.__name__ = getattr(updater, "__name__", "update")
             made = self._compiled[part] = KernelGraph(call_updater, device=name_of(stored._device))
@@ -254,7 +261,8 @@ class KVStore:
         """The sum of all ranks' arrays, on its way."""
         narrow = joined.dtype if joined.dtype.itemsize == 2 and dtype_kind(joined.dtype) == "f" else None
         given = joined if narrow is None else joined.astype(np.float32)
-        agreement = agreement_on_one(f"push of {key!r}", joined.dtype, joined.shape)
+        how = "" if self._updater is None else f" to {getattr(self._updater, '__name__', 'its updater')}"
+        agreement = agreement_on_one(f"push of {key!r}{how}", joined.dtype, joined.shape)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
         call = CollectiveCall(step, given._device, ranks)
@@ -318,6 +326,19 @@ class KVStore:
 
     def __repr__(self) -> str:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
+
+
+def _takes_arguments(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function may be called with so many; True where nobody can tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def kvstore_key_as_text(key: Key) -> str:

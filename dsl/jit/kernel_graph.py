@@ -24,7 +24,15 @@ from ..array.devices import gpu_at, name_of, open_device
 from ..array.in_numpy import InNumPy, call_in_numpy
 from ..array.streams import caller_streams, within_stream_capture
 from ..core.context import busy_threads, context
-from ..core.errors import ArgumentsError, Refusal, UserError, treat_package_as_user_code, user_frames, user_line
+from ..core.errors import (
+    ArgumentsError,
+    OptionError,
+    Refusal,
+    UserError,
+    treat_package_as_user_code,
+    user_frames,
+    user_line,
+)
 from ..core.host_scalars import Respecialise
 from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import Spec, address
@@ -612,6 +620,8 @@ def kernel_graph(function: Callable[..., Any] | None = None, /, **options: Unpac
     if options.get("mesh") is not None:
         made = import_module(ON_MESH, __package__).MeshFunction
         return made(function, **options) if function is not None else lambda f: made(f, **options)
+    if "mesh" not in options and not options.keys().isdisjoint(("in_axes", "out_axes")):
+        raise OptionError("in_axes= and out_axes= are for functions with mesh=")
     if function is None:
         checked_kernel_graph_options(**options)  # at the line that gives them
         return lambda f: KernelGraph(f, **options)

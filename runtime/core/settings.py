@@ -113,6 +113,7 @@ TABLE = (
     ),
 )
 
+ROWS = {row.name: row for row in TABLE}
 ORDINARY = {"engine": "async", "verify": False, "disable": False}  # any other values make calls special
 
 
@@ -138,18 +139,28 @@ class Settings:
     def __init__(self, environment: Mapping[str, str]) -> None:
         for row in TABLE:
             text = environment.get(row.environment_variable)
-            try:
-                setattr(self, row.name, row.default if text is None else row.parse(text))
-            except ValueError as error:
-                raise ValueError(f"{row.environment_variable}={text!r}: {error}") from None
+            value = row.default if text is None else _checked_setting(row, text, row.environment_variable)
+            super().__setattr__(row.name, value)
+        self.engine = self.engine  # so that `special` is there
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
+        """Raises AttributeError for a name that is not in the table, ValueError for a value that its row refuses."""
+        if name not in ROWS:
+            raise AttributeError(f"no setting {name!r}; there are {', '.join(ROWS)}")
+        super().__setattr__(name, _checked_setting(ROWS[name], value, name))
         if name in ORDINARY:
             super().__setattr__("special", any(getattr(self, n, v) != v for n, v in ORDINARY.items()))
 
     def __str__(self) -> str:
         return "\n".join(f"{row.environment_variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)
+
+
+def _checked_setting(row: Setting, value: Any, name: str) -> Any:
+    """A value, or the text of one. name: what people call it. Raises ValueError."""
+    try:
+        return row.parse(str(int(value)) if isinstance(value, bool) else str(value))
+    except ValueError as error:
+        raise ValueError(f"{name}={value!r}: {error}") from None
 
 
 settings = Settings(os.environ)
@@ -165,17 +176,9 @@ def override(**values: Any) -> Iterator[Settings]:
     ...     kg.kernel_graph(lambda x: x + 1)(np.zeros(2)).tolist()
     [1.0, 1.0]
     """
-    rows = {row.name: row for row in TABLE}
-    parsed = {}
-    for name, value in values.items():
-        if name not in rows:
-            raise AttributeError(f"no setting {name!r}; there are {', '.join(rows)}")
-        row = rows[name]
-        text = str(int(value)) if isinstance(value, bool) else str(value)
-        try:
-            parsed[name] = row.parse(text)
-        except ValueError as error:
-            raise ValueError(f"{name}={value!r}: {error}") from None
+    if unknown := next((name for name in values if name not in ROWS), None):
+        raise AttributeError(f"no setting {unknown!r}; there are {', '.join(ROWS)}")
+    parsed = {name: _checked_setting(ROWS[name], value, name) for name, value in values.items()}
     before = {name: getattr(settings, name) for name in parsed}
     for name, value in parsed.items():
         setattr(settings, name, value)

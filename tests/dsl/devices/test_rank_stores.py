@@ -239,6 +239,67 @@ def test_a_push_waits_for_its_values_in_the_background() -> None:
         np.testing.assert_array_equal(after, np.eye(300) * (1 - 3))
 
 
+@pytest.mark.parametrize("kind", ["dist_sync", "dist_async"])
+@pytest.mark.parametrize(
+    ("keys", "shapes", "dtypes"), [("ab", (3, 3), "ff"), ("aa", (3, 5), "ff"), ("aa", (3, 3), "fd")]
+)
+def test_first_values_that_differ_in_key_shape_or_dtype(kind: str, keys: Any, shapes: Any, dtypes: Any) -> None:
+    def run() -> Any:
+        store, rank = kg.KVStore(kind), kg.distributed.rank()
+        return error_of(lambda: store.init(keys[rank], np.ones(shapes[rank], dtypes[rank])))
+
+    for error in on_ranks(2, run):
+        assert isinstance(error, kg.PlanError) and f"init of '{keys[1]}'" in str(error)
+
+
+def test_an_updater_on_one_rank_alone() -> None:
+    def run() -> Any:
+        store = kg.KVStore("dist_sync")
+        store.init("w", ones())
+        if kg.distributed.rank() == 0:
+            store.set_updater(descend)
+        store.push("w", ones())
+        return error_of(lambda: store.pull("w").numpy())
+
+    for error in on_ranks(2, run):
+        assert isinstance(error, kg.PlanError) and "push of 'w' to descend" in str(error)
+
+
+def test_updaters_see_values_in_their_shape() -> None:
+    def rows(key: Any, pushed: Any, stored: Any) -> None:
+        stored -= pushed.sum(axis=1, keepdims=True)
+
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        store.set_updater(rows)
+        store.init("w", ones(100))
+        store.push("w", np.arange(12, dtype=np.float32).reshape(SHAPE))
+        store.barrier()
+        return store.pull("w").numpy()
+
+    for size in (1, 2):
+        for found in on_ranks(size, run):
+            wanted = ones(100) - size * np.arange(12).reshape(SHAPE).sum(axis=1, keepdims=True)
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_answer_on_its_way_is_of_one_update() -> None:
+    """Which puts another array in the value's place."""
+
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        store.set_updater(descend)
+        store.init("w", ones(100))
+        assert store._servers is not None
+        answer = store._servers.server.handle(0, "pull", ("w", 0), np.empty(0))
+        store.push("w", ones(2))
+        return answer, store.pull("w").numpy()
+
+    [(answer, after)] = on_ranks(1, run)
+    np.testing.assert_array_equal(answer, ones(100))
+    np.testing.assert_array_equal(after, ones(99))
+
+
 def test_bad_stores() -> None:
     with pytest.raises(kg.ArgumentsError, match=r"kg\.distributed\.init\(\)"):
         kg.KVStore("dist_sync")

@@ -245,5 +245,17 @@ def test_bad_keys_and_values() -> None:
     for states in (-1, "a", True):
         with pytest.raises(kg.OptionError, match=r"states=.*0 or more"):
             store.set_updater(lambda key, pushed, stored: None, states=states)  # type: ignore[arg-type]
-    with pytest.raises(kg.ArgumentsError, match="set_updater"):
-        store.set_updater(3)  # type: ignore[arg-type]
+    updaters: list[Any] = [3, lambda key, pushed: None, lambda key, pushed, stored, more, most: None]
+    for updater in updaters:
+        with pytest.raises(kg.ArgumentsError, match=r"test_training.py:\d+: set_updater takes .*, and of 1 states"):
+            store.set_updater(updater, states=1)
+    store.set_updater(lambda key, pushed, stored: stored - pushed)  # which would change nothing
+    with pytest.raises(kg.ArgumentsError, match=r"test_training.py:\d+: an updater assigns to the stored array"):
+        store.push("a", ones())
+
+
+def test_axes_without_a_mesh() -> None:
+    with pytest.raises(
+        kg.OptionError, match=r"test_training.py:\d+: in_axes= and out_axes= are for functions with mesh="
+    ):
+        kg.kernel_graph(lambda x: x, in_axes=0)

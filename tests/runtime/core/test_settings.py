@@ -57,6 +57,16 @@ def test_a_bad_value_names_its_variable(name, text):
         Settings({f"KERNELGRAPH_{name}": text})
 
 
+@pytest.mark.parametrize(("name", "value"), [("cpu_devices", -1), ("threads", "many"), ("engine", "fast"), ("tune", 2)])
+def test_an_assignment_is_checked(name, value):
+    values = Settings({})
+    with pytest.raises(ValueError, match=f"{name}="):
+        setattr(values, name, value)
+    assert getattr(values, name) == getattr(Settings({}), name)
+    with pytest.raises(AttributeError, match="cpu_devices"):
+        values.cpu_device = 4
+
+
 def test_override_restores_also_after_an_error():
     before = settings.engine
     with pytest.raises(RuntimeError), override(engine="chaos", verify=True):
