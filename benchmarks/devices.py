@@ -158,7 +158,6 @@ from common import machine
 import kernelgraph as kg
 
 torch, jax = optional("torch"), optional("jax")
-kg.settings.device = OPTIONS.device
 
 
 GPU = f"two {torch.cuda.get_device_name()}" if ON_GPU and torch is not None else ""

@@ -113,6 +113,7 @@ TABLE = (
     ),
 )
 
+PROFILED = ("engine", "profile")  # what a profile in progress sets
 ROWS = {row.name: row for row in TABLE}
 ORDINARY = {"engine": "async", "verify": False, "disable": False}  # any other values make calls special
 
@@ -147,7 +148,7 @@ class Settings:
         """Raises AttributeError for a name that is not in the table, ValueError for a value that its row refuses."""
         if name not in ROWS:
             raise AttributeError(f"no setting {name!r}; there are {', '.join(ROWS)}")
-        super().__setattr__(name, _checked_setting(ROWS[name], value, name))
+        super().__setattr__(name, value if (name, value) == PROFILED else _checked_setting(ROWS[name], value, name))
         if name in ORDINARY:
             super().__setattr__("special", any(getattr(self, n, v) != v for n, v in ORDINARY.items()))
 
