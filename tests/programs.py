@@ -215,7 +215,7 @@ class Apart(np.ndarray[Any, Any]):
 
 
 class Wrapping(Apart):
-    """One that also wraps NumPy's integers that it cannot hold, where NumPy raises and no call can know it beforehand."""
+    """One that also wraps NumPy's integers that it cannot hold: NumPy raises, and no call can know it beforehand."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         wraps = isinstance(value, np.integer) and self.dtype.kind == "i"
@@ -264,15 +264,16 @@ def checked(program: Program, function: Any, device: str) -> Outcome:
                 clean = _called(lambda *_: None, program, turn)[1]
                 words = _difference(ours, clean)
                 words = words and f"refused ({refusal}), but an argument was written: {words}"
-        elif (
-            problem is not None
-            and _by_values(problem)
-            and (_is_unchecked_on(device, problem) or _is_unread(program, turn, got, ours))
-        ):
-            return Outcome(turn + 1)
-        elif isinstance(problem, OverflowError) and _wraps_as_documented(function, program, turn, got, ours):
-            return Outcome(turn + 1)
         elif problem is not None:
+            known = (
+                _wraps_as_documented(function, program, turn, got, ours)
+                if isinstance(problem, OverflowError)
+                else (
+                    _by_values(problem) and (_is_unchecked_on(device, problem) or _is_unread(program, turn, got, ours))
+                )
+            )
+            if known:
+                return Outcome(turn + 1)
             words = f"NumPy raises {problem!r}, ours gives {_shown(got)}"
         else:
             words = _compared(program, turn, got, ours, wanted, written)

@@ -20,13 +20,13 @@ from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error
+from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error, undecided_identity_error
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
 from ..trace.trace import LoopSymbolBase, Trace, current_loop_recorder, current_trace
-from ..trace.tracer import SCALAR, Tracer
+from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
     UNSET,
     ReachableState,
@@ -148,20 +148,21 @@ def compare(left: Any, names: Sequence[str], *parts: Part) -> Any:
 
 
 def is_(a: Any, b: Any) -> bool:
-    """`a is b`. Raises TraceError for two arrays of the caller's, which may be one array in one call alone."""
+    """`a is b`. Raises TraceError for two arrays or containers of the caller's, which may be one in one call alone."""
     trace = current_trace()
-    if a is b or trace is None or trace.world is None:
+    if trace is None or trace.world is None:
         return a is b
     if not (type(a) is Tracer and type(b) is Tracer):
+        for number, other in ((a, b), (b, a)):
+            if type(number) is TracedNumber and type(other) in (int, float, str):
+                raise number._need_number_value()
+        if trace.world.may_be_one(a, b):
+            raise undecided_identity_error("values")
         return trace.world.original_value(a) is trace.world.original_value(b)
     own = a._owner, b._owner
-    if own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
-        return False
-    raise TraceError(
-        "whether two arrays that the function is given are one array (`is`) is not known while it is traced; compare "
-        "them outside, and pass what comes of it",
-        needs_values=True,
-    )
+    if a is b or own[0] == own[1] or None in own or SCALAR in own or (a.shape, a.dtype) != (b.shape, b.dtype):
+        return a is b
+    raise undecided_identity_error("arrays")
 
 
 def is_not(a: Any, b: Any) -> bool:

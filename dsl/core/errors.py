@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -242,14 +242,19 @@ def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str
 
 @lru_cache(None)
 def names_compared_by_identity(code: CodeType) -> frozenset[str]:
-    """The globals that stand on the right of an `is`, in code within it too; "" for all names of functions."""
+    """The globals that stand on the right of an `is`, in code within it too, with a dot where that is an attribute of
+    one; "" for all names of functions."""
     found = {x for c in code.co_consts if isinstance(c, CodeType) for x in names_compared_by_identity(c)}
     if _IS_OP in code.co_code[::2]:
-        for right, test in pairwise(dis.get_instructions(code)):
-            if test.opname == "IS_OP" and right.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
+        steps = [*dis.get_instructions(code)]
+        for at in (i - 1 for i, test in enumerate(steps) if test.opname == "IS_OP"):
+            attribute = "." if steps[at].opname == "LOAD_ATTR" else ""
+            while steps[at].opname == "LOAD_ATTR":
+                at -= 1
+            if steps[at].opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
                 found.add("")
-            elif test.opname == "IS_OP" and right.opname == "LOAD_GLOBAL":
-                found.add(right.argval)
+            elif steps[at].opname == "LOAD_GLOBAL":
+                found.add(steps[at].argval + attribute)
     return frozenset(found)
 
 
@@ -315,6 +320,15 @@ def is_refusal(error: BaseException) -> bool:
     """Whether the trace ends here, but not by an error of the function's own."""
     own = isinstance(error, Exception) and not isinstance(error, (KernelGraphError, GraphError))
     return not own or "read-only" in str(error)
+
+
+def undecided_identity_error(what: str) -> TraceError:
+    """What to raise where values that a function is given may be one, or not."""
+    return TraceError(
+        f"whether two {what} that the function is given are one (`is`) is not known while it is traced; compare them "
+        "outside, and pass what comes of it",
+        needs_values=True,
+    )
 
 
 def is_numpy_error(error: BaseException) -> bool:

@@ -281,6 +281,8 @@ def is_immutable_library_class(kind: type) -> bool:
         return False
     if kind is CellType or issubclass(kind, BaseException):
         return False
+    if any(base.__module__ == "_ctypes" for base in kind.__mro__):  # whose own module is where it was made first
+        return False
     package = kind.__module__.partition(".")[0]
     if package == "numpy":  # masked arrays, polynomials, records and what `np.vectorize` gives can change
         return issubclass(kind, _NUMPY_CONSTANTS) and not issubclass(kind, np.void)

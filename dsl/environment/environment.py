@@ -9,13 +9,13 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, EnumMeta
 from functools import cache
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NoReturn
-
-import numpy as np
 
 from ..core.errors import (
     TraceError,
@@ -26,7 +26,9 @@ from ..core.errors import (
     line_of_name,
     names_compared_by_identity,
     names_of_class_bodies,
+    undecided_identity_error,
 )
+from ..core.exact import exact_key
 from ..core.object_state import (
     PLAIN,
     builtin_container_base,
@@ -36,7 +38,7 @@ from ..core.object_state import (
     names_in_code,
     texts_in_code,
 )
-from ..core.pytree import Make, rebuild_container
+from ..core.pytree import ORIGINAL, Make, rebuild_container
 from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
@@ -213,11 +215,13 @@ class Environment:
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
         self.may_open = False  # whether the call may be made again with its arguments opened
         self._above: dict[int, tuple[Any, int]] = {}  # what holds a container of the arguments, and where
+        self._placed: dict[int, Any] = {}  # containers of the arguments
+        self._equals: dict[int, Any] = {}  # arguments that others which are equal may take the place of
         self._watched: set[int] = set()  # functions
         self._described: set[str] = set()  # what traced code may ask functions
         self._codes: list[Any] = []
         self._cells: list[tuple[CellType, Any, Any, str]] = []
-        classes = {**classes, "id": lambda value: id(self.original_value(value))}
+        classes = {**classes, "id": self.identity}
         inside = {
             **classes,
             "__import__": traced_import(self),
@@ -395,8 +399,39 @@ class Environment:
         self.needed = NeedCachedProperty(path, name)
         raise self.needed
 
+    def guard_argument(self, value: Any) -> Any:
+        """What stands for an argument that is no array, of which equal ones share a trace."""
+        if is_told_by_contents(value):
+            self._equals[id(value)] = value
+        return self.guard_value(value, "an argument")
+
+    def may_be_one(self, a: Any, b: Any) -> bool:
+        """Whether two values, one of them of the arguments, are one object in some calls of this trace alone."""
+        real, other = self.original_value(a), self.original_value(b)
+        if real is other:
+            return id(real) in self._equals
+        given = [self._is_given(x) for x in (a, b)]
+        there = [id(x) in self._originals or id(x) in self._lifted for x in (a, b)]
+        if not any(given) or not all(map(operator.or_, given, there)):
+            return False
+        if id(real) in self._equals and id(other) in self._equals:
+            return exact_key(real) == exact_key(other)
+        kinds = [type.__dict__["__dict__"].__get__(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
+        return kinds[0] is kinds[1]
+
+    def _is_given(self, value: Any) -> bool:
+        """Whether it is of the arguments, where others that are like it may take its place."""
+        return id(value) in self._placed or id(self.original_value(value)) in self._equals
+
+    def identity(self, value: Any) -> int:
+        """`id`, in traced code. Raises TraceError where that is not known."""
+        if self._is_given(value) or (type(value) is Tracer and isinstance(value._owner, int)):
+            raise undecided_identity_error("values")
+        return id(self.original_value(value))
+
     def place(self, container: Any, values: list[Any]) -> Any:
         """A container of the arguments, made of these."""
+        self._placed[id(container)] = container
         self._above.update((id(value), (container, i)) for i, value in enumerate(values))
         return container
 
@@ -429,7 +464,7 @@ class Environment:
             return function
         if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in_code(code)}:
             _refuse_native_reads(code)
-        if users and self.trace.may_rewrite and _may_compare_arrays(function):
+        if users and self.trace.may_rewrite and _may_compare_arguments(function):
             raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
         scope: dict[str, Any] = function.__globals__
@@ -672,10 +707,25 @@ def _attributes_and_class_of_object(value: Any) -> dict[str, Any]:
     return held
 
 
-def _may_compare_arrays(function: Any) -> bool:
-    """Whether an `is` in it may have arrays of the caller's on both sides."""
-    names = names_compared_by_identity(function.__code__)
-    return "" in names or any(isinstance(function.__globals__.get(name), np.ndarray) for name in names)
+def _may_compare_arguments(function: Any) -> bool:
+    """Whether an `is` in it may have arrays or containers of the caller's on both sides."""
+    scope = function.__globals__
+
+    def may_be_argument(name: str) -> bool:
+        first, dot, _ = name.partition(".")
+        value = scope.get(first)
+        if dot:
+            return value is not None and not isinstance(value, (ModuleType, EnumMeta))
+        of_user = is_user_class(type(value)) and not isinstance(value, (type, Enum))
+        return of_user or is_told_by_contents(value) or type(value) in (int, float, str)
+
+    return any(not name or may_be_argument(name) for name in names_compared_by_identity(function.__code__))
+
+
+def is_told_by_contents(value: Any) -> bool:
+    """Whether another object with the same contents is as good to a call."""
+    kind = type(value)
+    return kind not in PLAIN and not isinstance(value, type) and getattr(kind, "__eq__", None) is not object.__eq__
 
 
 def _is_unbound_cell(cell: CellType) -> bool:

@@ -16,7 +16,7 @@ from traceback import walk_tb
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, Generic
 
-from ..core.errors import TraceError
+from ..core.errors import TraceError, undecided_identity_error
 from ..core.object_state import PLAIN, builtin_container_base, is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace, trace_in_progress
@@ -372,6 +372,8 @@ def traced_class(world: Environment, kind: type) -> type:
         contents["__hash__"] = lambda self: object.__hash__(
             self if (real := world.users_object(self)) is None else real
         )
+    if kind.__eq__ is object.__eq__:  # which asks whether they are one
+        contents = {"__hash__": kind.__hash__, **contents, "__eq__": _are_objects_one}
     if kind.__repr__ is object.__repr__:  # which has the address
         contents["__repr__"] = lambda self: object.__repr__(
             self if (real := world.users_object(self)) is None else real
@@ -395,6 +397,13 @@ def traced_class(world: Environment, kind: type) -> type:
     for base in filter(is_user_class, users):  # one that gets a `__len__` or the like is another
         world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
+
+
+def _are_objects_one(self: Any, other: Any) -> Any:
+    """In place of `object.__eq__`."""
+    if _environment_of_class(type(self)).may_be_one(self, other):
+        raise undecided_identity_error("objects")
+    return True if self is other else NotImplemented
 
 
 def _refuse_finalizer(value: Any, world: Environment) -> None:

@@ -111,7 +111,7 @@ def trace_function(
             leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
                 if a.static and world is not None:
-                    leaves[i] = world.guard_value(a.value, "an argument")
+                    leaves[i] = world.guard_argument(a.value)
             flat = tree.kind is not OpenedKind and _are_all_arguments_leaves(tree)
             if world is not None and tree.kind is OpenedKind:
                 opened = OpenedArguments(world, tree, leaves)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import functools
 import types
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -163,5 +165,88 @@ def test_one_array_that_is_given_twice_is_one(same: Any) -> None:
 def test_what_cannot_be_one_array_is_told_apart_without_its_values() -> None:
     traced = kg.kernel_graph(lambda a, b: a * 2 if a is b else a, device="cpu", untraceable="refuse")
     assert_same(traced(X, np.ones(2)), X)
-    with pytest.raises(kg.TraceError, match=r"one array \(`is`\) is not known"):
+    with pytest.raises(kg.TraceError, match=r"are one \(`is`\) is not known"):
         traced(X, X + 1)
+
+
+class Told:
+    """One of which equal ones share a trace."""
+
+    def __init__(self, a: int, b: int) -> None:
+        self.a, self.b = a, b
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Told) and self.a == other.a
+
+    def __hash__(self) -> int:
+        return hash(self.a)
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+    k: float
+
+
+class Root:
+    left: Any
+    right: Any
+    root: Any = None
+
+
+KEPT = Node(1.0)
+PAIRS: dict[str, Callable[[], Any]] = {
+    "list": lambda: [1.0],
+    "tuple": lambda: (1.0, "a"),
+    "set": lambda: frozenset([1]),
+    "told": lambda: Told(1, 2),
+    "dataclass": lambda: Node(1.0),
+    "dict": lambda: {"a": X},
+}
+ASKS: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: 2.0 if a is b else 3.0,
+    lambda a, b: 2.0 if a is not b else 3.0,
+    lambda a, b: len({id(a), id(b)}),
+    lambda a, b: 2.0 if a is KEPT else 3.0,
+]
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_arguments_that_are_one_or_equal_are_told_apart(kind: str, ask: Any) -> None:
+    first, second = PAIRS[kind](), PAIRS[kind]()
+    traced = cpu(lambda x, a, b: x * ask(a, b))
+    for given in ((first, second), (first, first), (second, first), (KEPT, first), (second, second)):
+        assert_same(traced(X, *given), X * ask(*given))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda s: s.left is s.right,
+        lambda s: s.left == s.right,
+        lambda s: s.left in [s.right],
+        lambda s: s.left is KEPT,
+        lambda s: s is Root.root,
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_objects_that_an_object_holds_are_told_apart(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = type("Kind", (Root,), {"f": cpu(lambda self, x: x * (2 if ask(self) else 3))})
+    one, two = traced(), traced()
+    for holder in (one, two):
+        holder.left, holder.right = Node(1.0), Node(1.0)
+    for change in ({}, {"right": one.left}, {"left": KEPT}, {"right": KEPT}, {"right": Node(1.0)}):
+        vars(one).update(change)
+        for root in (one, two):
+            monkeypatch.setattr(Root, "root", root)
+            assert_same(one.f(X), X * (2 if ask(one) else 3))
+
+
+LEVEL = 1
+
+
+def test_a_number_is_the_one_that_a_name_stands_for() -> None:
+    traced = cpu(lambda x, level: x * (2 if level is LEVEL else 3))
+    for level in (1, 2, 1):
+        assert_same(traced(X, level), X * (2 if level == LEVEL else 3))
