@@ -5,7 +5,8 @@ Walther, Evaluating Derivatives, 2008, chapter 3). The same Python function, giv
 both: numba infers the types of what depends on them, loops, branches and helper functions included. The parts of a dual
 number may be dual numbers themselves, of another tag: that is the second order.
 
-`lift` and `partial` are what `differentiate_user_function` writes calls of; they have a meaning in compiled code alone.
+`lift` and `partial` are what `differentiate_user_function` writes calls of; they have a meaning in compiled
+code alone.
 """
 
 from __future__ import annotations

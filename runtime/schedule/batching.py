@@ -1,8 +1,8 @@
 """Program -> Program: independent tasks that do the same become one launch. Pure; the result is again right in order.
 
-`batch_matmul_tasks`: matmuls of equal shapes become one library call with the attribute `batch`. A library may round a
-batch in another way, so it is the model that decides, never the clock. `pack_small_launches`: tiny launches of one
-kernel become one launch of it with the option `pack_small_launches`; each member does exactly what it did.
+`batch_matmul_tasks`: matmuls of equal shapes become one library call with the attribute `batch`. A library may
+round a batch in another way, so it is the model that decides, never the clock. `pack_small_launches`: tiny launches of
+one kernel become one launch of it with the option `pack_small_launches`; each member does exactly what it did.
 `program.members` gives the parts back.
 """
 

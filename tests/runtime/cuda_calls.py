@@ -113,5 +113,6 @@ def branches(count: int, depth: int, n: int = 4, dtype: str = "f8") -> Any:
 
 
 def forms(program: Any) -> list[Any]:
-    return [program, batch_matmul_tasks(program, MACHINES["cuda"]), pack_small_launches(program, MACHINES["cuda"]),
-            pack_small_launches(batch_matmul_tasks(program, MACHINES["cuda"]), MACHINES["cuda"])]  # fmt: skip
+    machine = MACHINES["cuda"]
+    batched = batch_matmul_tasks(program, machine)
+    return [program, batched, pack_small_launches(program, machine), pack_small_launches(batched, machine)]
