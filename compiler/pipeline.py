@@ -19,6 +19,7 @@ from .fusion.sweeps import split_reductions_of_rows
 from .graph.graph import Graph
 from .lowering.lower import lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
+from .passes.long_products import cut_long_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues, use_tf32_matmuls
 from .passes.simplify import find_vector_products, simplify_graph
@@ -64,6 +65,8 @@ def alternative_graph_forms(
         check_graph_after_pass(simple, types, "axis order")
     if not target.epilogues:
         return (simple,)
+    simple = cut_long_products(simple)
+    check_graph_after_pass(simple, types, "long products")
     if tf32:
         simple = use_tf32_matmuls(simple)
     finished = absorb_matmul_epilogues(simple)

@@ -1,5 +1,5 @@
-"""Graph to Graph for every target: simplification, views stored in memory (materialized), axis orders, matmul epilogues
-and precision.
+"""Graph to Graph for every target: simplification, views stored in memory (materialized), axis orders,
+long products, matmul epilogues and precision.
 
-In reading order: simplify, axis_order, materialize, matmul_epilogue, unused_results.
+In reading order: simplify, axis_order, long_products, materialize, matmul_epilogue, unused_results.
 """

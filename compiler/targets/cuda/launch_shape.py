@@ -210,10 +210,12 @@ def _cuda_vector_length(nest: LoopNest, operands: frozenset[int], axis: int, mix
 
 def _cuda_reduces_by_columns(nest: LoopNest) -> bool:
     """Whether the data of the loops is contiguous along the innermost parallel axis rather than the reduced one, or
-    along both, as in windows that overlap."""
+    along both, as in windows that overlap. Arrays that are broadcast are small beside the others."""
     loads = [
         instr.attr[0] for phase in nest.phases if phase.kind == LOOP for instr in phase.instrs if instr.op == "load"
     ]
+    moved = {o: sum(cuda_operand_moves_along(nest, o, axis) for axis in range(nest.axes)) for o in loads}
+    loads = [o for o in loads if moved[o] == max(moved.values())]
     rows = sum(nest.operands[o].layout[-1] == "1" for o in loads)
     columns = sum(
         nest.operands[o].layout[nest.parallel - 1] == "1" and cuda_operand_moves_along_reduced_axis(nest, o)

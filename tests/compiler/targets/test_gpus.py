@@ -84,6 +84,30 @@ def test_columns_that_leave_multiprocessors_idle_take_larger_blocks() -> None:
     assert large.block[1] == 2 * small.block[1]
 
 
+@pytest.mark.parametrize("n", [10238, 5119])
+def test_what_equal_pieces_of_a_sum_leave_is_short(n: int) -> None:
+    """One block does it, after or beside all others."""
+    b = GraphBuilder()
+    x = b.input(ArrayType((n + 1, n + 1), np.dtype("f4")))
+    program = build_program(b.finish([b.reduce("sum", b.slice(x, (1, 1), (1, 1), (n, n)), (0, 1))]), "cuda")
+    shapes = [task.reads[0].shape for task in program.tasks[:-1]]
+    _, rows, _ = shapes[0]
+    assert shapes[1:] == [(n % rows, n)] and 2 * (n % rows) <= rows
+
+
+def test_what_is_broadcast_does_not_decide_how_columns_are_read() -> None:
+    """A sum over rows of an array and of its product with numbers, one or two for each row, are read alike."""
+
+    def weighted(count: int) -> Program:
+        b = GraphBuilder()
+        value, *numbers = (b.input(ArrayType(shape, np.dtype("f4"))) for shape in ((4096, 61440), *[(4096, 1)] * count))
+        for number in numbers:
+            value = b.map("multiply", value, number)
+        return build_program(b.finish([b.reduce("sum", value, (0,))]), "cuda")
+
+    assert shapes(weighted(0)) == shapes(weighted(1)) == shapes(weighted(2))
+
+
 def test_costs_are_those_of_the_card() -> None:
     assert gpu_cost_model(H200).flops == pytest.approx(30e6, rel=0.01) and gpu_cost_model(H200).parallelism == 264
     assert (A100.float_lanes, A10.float_lanes, H200.float_lanes) == (64, 128, 128)

@@ -1,0 +1,68 @@
+"""Products of small matrices that sum much: cut into parts, the same numbers, and one call of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from kernelgraph.compiler.passes.long_products import cut_long_products
+from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.runtime.devices.cuda.libraries.gemm import cublas_calls_of_matmul_task
+
+
+def product(shapes: Sequence[tuple[int, ...]], axes: Sequence[Sequence[int]], dtype: str = "f8") -> Graph:
+    b = GraphBuilder()
+    args = [b.permute(b.input(ArrayType(s, np.dtype(dtype))), a) for s, a in zip(shapes, axes, strict=True)]
+    return b.finish([b.matmul(*args)])
+
+
+CASES: dict[str, Any] = {
+    "outermost": ([(12000, 5, 3), (12000, 5, 4)], [(1, 2, 0), (1, 0, 2)]),
+    "innermost": ([(5, 3, 12000), (5, 4, 12000)], [(0, 1, 2), (0, 2, 1)]),
+    "as they lie": ([(2, 3, 4, 6000), (2, 3, 6000, 4)], [(0, 1, 2, 3), (0, 1, 2, 3)]),
+    "each otherwise": ([(12000, 5, 3), (5, 12000, 4)], [(1, 2, 0), (0, 1, 2)]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_parts_add_up(name: str, dtype: str) -> None:
+    shapes, axes = CASES[name]
+    graph = product(shapes, axes, dtype)
+    cut = cut_long_products(graph)
+    (matmul,) = (node for node in cut.nodes if node.op == "matmul")
+    assert len(matmul.type.shape) == len(graph.nodes[graph.outputs[0]].type.shape) + 1
+    arrays = [np.random.default_rng(0).normal(size=s).astype(dtype) for s in shapes]
+    found, expected = (interpret_graph(g, arrays)[0] for g in (cut, graph))
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=0, atol=(1e-2 if dtype == "f4" else 1e-10))
+
+
+def test_of_rows_that_lie_one_after_another_it_is_one_call() -> None:
+    graph = product([(100000, 25, 10), (100000, 25, 10)], [(1, 2, 0), (1, 0, 2)])
+    (task,) = (t for t in build_program(graph, "cuda").tasks if t.name == "matmul")
+    calls = cublas_calls_of_matmul_task(task)
+    assert calls is not None and len(calls) == 1 and calls[0].batch == 500
+
+
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        ([(10, 100000), (100000, 10)], [(0, 1), (0, 1)]),  # a library cuts it
+        ([(600, 8, 4096), (600, 4096, 8)], [(0, 1, 2), (0, 1, 2)]),  # many
+        ([(4, 1024, 4096), (4, 4096, 1024)], [(0, 1, 2), (0, 1, 2)]),
+        ([(5, 8, 300), (5, 300, 8)], [(0, 1, 2), (0, 1, 2)]),  # short
+        ([(5, 8, 12007), (5, 12007, 8)], [(0, 1, 2), (0, 1, 2)]),  # a prime
+        ([(5, 8, 12000), (1, 12000, 8)], [(0, 1, 2), (0, 1, 2)]),
+    ],
+)
+def test_others_stay(shapes: Any, axes: Any) -> None:
+    graph = product(shapes, axes)
+    assert cut_long_products(graph) is graph
