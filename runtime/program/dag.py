@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
+BLOCK = 512  # masks, a multiple of 8, whose bits are taken apart at once
+
 
 def members_of_bitmask(mask: int) -> list[int]:
     """The members of a set, smallest first."""
@@ -25,6 +29,17 @@ def bitmask_of(members: Collection[int]) -> int:
     for member in members:
         mask |= 1 << member
     return mask
+
+
+def transposed_bitmasks(masks: Sequence[int], columns: Sequence[int]) -> list[int]:
+    """For each of some members the set of the masks that have it."""
+    length, parts = (max(columns, default=0) >> 3) + 1, []
+    below = (1 << 8 * length) - 1
+    for first in range(0, len(masks), BLOCK):
+        rows = b"".join([(mask & below).to_bytes(length, "little") for mask in masks[first : first + BLOCK]])
+        bits = np.unpackbits(np.frombuffer(rows, np.uint8).reshape(-1, length), axis=1, bitorder="little")
+        parts.append(np.packbits(bits[:, columns], axis=0, bitorder="little"))
+    return [int.from_bytes(column.tobytes(), "little") for column in np.concatenate(parts).T] if parts else []
 
 
 def transitive_task_predecessors(preds: Sequence[Collection[int]]) -> list[int]:

@@ -7,14 +7,13 @@ from collections.abc import Collection, Sequence
 
 from ..core.frozen import dataclass, replace
 from ..program.dag import (
-    bitmask_of,
     critical_path_ranks_of_tasks,
     depth_first_order,
     max_task_parallelism,
     maximum_matching,
-    members_of_bitmask,
     transitive_reduction_of_tasks,
     transitive_task_predecessors,
+    transposed_bitmasks,
 )
 from ..program.report import Candidate, SyncCount
 from .cost_model import MachineModel, predict_makespan
@@ -72,12 +71,7 @@ def assign_streams_for_max_parallelism(
         while following[chain[-1]] >= 0:
             chain.append(following[chain[-1]])
         chains.append(chain)
-    after = [0] * len(chains)
-    chain_of = {chain[-1]: i for i, chain in enumerate(chains)}
-    tails = bitmask_of(chain_of)
-    for j, head in enumerate(heads):
-        for tail in members_of_bitmask(above[head] & tails):
-            after[chain_of[tail]] |= 1 << j
+    after = transposed_bitmasks([above[head] for head in heads], [chain[-1] for chain in chains])
     behind = maximum_matching(after, range(len(chains)))
     stream = [0] * n
     for number, first in enumerate(sorted(set(range(len(chains))) - set(behind))):
