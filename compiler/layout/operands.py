@@ -9,6 +9,7 @@ are views of one array, shifted against each other.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -107,7 +108,7 @@ def is_memory_view(node: Node, arg: ArrayType) -> bool:
 def memory_view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of a view of memory of this shape and strides. None where only a copy has such elements in a row."""
     if node.op == "slice":
-        return tuple(s * t for s, t in zip(strides, node.attr("steps"), strict=True))
+        return tuple(map(operator.mul, strides, node.attr("steps")))
     if node.op == "permute":
         return tuple(strides[a] for a in node.attr("axes"))
     if node.op == "broadcast":

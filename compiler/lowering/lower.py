@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass, field, replace
@@ -296,23 +297,20 @@ class _NodeBufferLocations:
         node, place = self.graph.nodes[number], self.places[number]
         for arg, (starts, steps) in zip(node.args, assembly_regions(node), strict=True):
             part = self.graph.nodes[arg]
-            offset = place.offset + sum(a * s for a, s in zip(starts, place.strides, strict=True))
-            inside = replace(
-                place, offset=offset, strides=tuple(s * t for s, t in zip(place.strides, steps, strict=True))
-            )
-            self.places[arg] = inside
+            offset = place.offset + sum(map(operator.mul, starts, place.strides))
+            strides = tuple([s * t for s, t in zip(place.strides, steps, strict=True)])
+            self.places[arg] = BufferLocation(place.buffer, offset, strides, place.aligned)
             if part.op == "reshape":  # of unit axes, or of no gaps: the node behind it is what is stored
                 root = self.graph.nodes[part.args[0]]
-                strides = reshape_strides(part.type.shape, inside.strides, root.type.shape)
-                assert strides is not None
-                self.places[part.args[0]] = replace(inside, strides=strides)
+                own = reshape_strides(part.type.shape, strides, root.type.shape)
+                assert own is not None
+                self.places[part.args[0]] = BufferLocation(place.buffer, offset, own, place.aligned)
 
     def _place_view(self, node: Node) -> BufferLocation | None:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:
             return None
         place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
-        strides = memory_view_strides(node, shape, place.strides)
+        strides, offset = memory_view_strides(node, shape, place.strides), place.offset
         if node.op == "slice":
-            first = sum(a * s for a, s in zip(node.attr("starts"), place.strides, strict=True))
-            place = replace(place, offset=place.offset + first)
-        return None if strides is None else replace(place, strides=strides)
+            offset += sum(map(operator.mul, node.attr("starts"), place.strides))
+        return None if strides is None else BufferLocation(place.buffer, offset, strides, place.aligned)

@@ -291,12 +291,17 @@ def llvm_cpu_features() -> frozenset[str]:
 
     A `cpu_name` of another machine has none but those that `cpu_features` adds.
     """
+    return _cpu_features_under_settings(settings.cpu_name, settings.cpu_features)
+
+
+@cache
+def _cpu_features_under_settings(cpu_name: str, cpu_features: str) -> frozenset[str]:
     flags: set[str] = set()
-    if not settings.cpu_name:
+    if not cpu_name:
         for line in _identity_of_cpu_and_libraries()[2].splitlines():
             if line.startswith(("flags", "Features")):
                 flags = set(line.split(":", 1)[1].split())
-    for change in filter(None, settings.cpu_features.split(",")):
+    for change in filter(None, cpu_features.split(",")):
         (flags.add if change[0] == "+" else flags.discard)(change.lstrip("+-"))
     return frozenset(flags)
 
