@@ -25,7 +25,8 @@ from ...runtime.core.frozen import dataclass
 from .. import __path__ as _dsl
 from .context import context
 
-_OURS = tuple(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime, *np.__path__))
+_PACKAGE = tuple(os.path.abspath(folder) + os.sep for folder in (*_dsl, *_compiler, *_runtime))
+_OURS = (*_PACKAGE, *(os.path.abspath(folder) + os.sep for folder in np.__path__))
 
 
 class UserError(KernelGraphError):
@@ -314,6 +315,18 @@ def package_of(traceback: TracebackType | None) -> str | None:
     if name is None or is_user_file(name) or name.startswith(_OURS):
         return None
     return os.path.basename(_package_of_path(name)).removesuffix(".py") or None
+
+
+def is_own_mistake(error: BaseException) -> bool:
+    """Whether an error says that code of this package names what is not there, or asserts what does not hold."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or not traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        return False
+    done = dis.opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]]
+    named = done.startswith(("LOAD_", "STORE_", "DELETE_", "IMPORT_"))  # neither raised on purpose nor by `getattr`
+    return isinstance(error, AssertionError) or (named and isinstance(error, (AttributeError, NameError, ImportError)))
 
 
 def is_refusal(error: BaseException) -> bool:

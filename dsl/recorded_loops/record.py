@@ -21,6 +21,7 @@ from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedLoop
+from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_array
 from ..trace.trace import FEW, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
@@ -61,13 +62,8 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
         _place_loop_results(recorder, results)
-    except LoopNotRecordable as error:
-        error.site = error.site or site
-        raise
-    except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as error:
-        raise LoopNotRecordable(str(error), site) from error
-    except Exception as error:
-        raise LoopNotRecordable(f"a {type(error).__name__} is raised in it", site) from error
+    except (LoopNotRecordable, Exception) as error:
+        raise _refusal_of_loop(error, site) from error
     recorder.body = EndedLoopValue(site)  # type: ignore[assignment]
     for slot, _, value in changed.values():
         if isinstance(value, SpoiledVariable):
@@ -106,14 +102,24 @@ def repeat_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
             return True
         except FirstTurnDiffers:
             body(item_at(iterable, first))
-        except LoopNotRecordable as error:
-            error.site = site
-            raise
-        except (KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as error:
-            raise LoopNotRecordable(str(error), site) from error
-        except Exception as error:
-            raise LoopNotRecordable(f"a {type(error).__name__} is raised in it", site) from error
+        except (LoopNotRecordable, Exception) as error:
+            raise _refusal_of_loop(error, site) from error
     raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
+
+
+_MEANT_FOR_SYMBOLS = (  # what Python and NumPy raise over what stands for a number
+    KernelGraphError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError,
+)  # fmt: skip
+
+
+def _refusal_of_loop(error: Exception | LoopNotRecordable, site: Any) -> LoopNotRecordable:
+    """Why a body that raised an error is not recorded. Raises the error where it is a mistake of this package."""
+    if isinstance(error, LoopNotRecordable):
+        return LoopNotRecordable(error.reason, error.site or site)
+    if is_own_mistake(error):
+        raise error
+    text = str(error) if isinstance(error, _MEANT_FOR_SYMBOLS) else f"a {type(error).__name__} is raised in it"
+    return LoopNotRecordable(text, site)
 
 
 class EndedLoopValue:

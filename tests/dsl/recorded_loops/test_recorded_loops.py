@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from kernelgraph.dsl.control_flow.repeated_loops import RepeatedLoop
+from kernelgraph.dsl.recorded_loops.memory import LoopMemory
 from kernelgraph.dsl.trace.trace import RecordedLoops
-from tests.turn_programs import recorded
+from tests.turn_programs import recorded, repeated
 
 Array = np.ndarray[Any, Any]
 
@@ -449,3 +451,44 @@ def test_a_loop_divides_by_a_number_that_only_numbers_decide() -> None:
     ours = kg.kernel_graph(kalman, device="cpu")
     np.testing.assert_allclose(np.asarray(ours(z, 1e-3, 0.1)), kalman(z, 1e-3, 0.1), rtol=1e-12)
     assert len(ours.graph(z, 1e-3, 0.1).nodes) < 20
+
+
+def row_sums(a: Any) -> Any:
+    for i in range(a.shape[0]):
+        a[i, i] = np.sum(a[i, i:])
+    return a
+
+
+def sum_of_rows(a: Any) -> Any:
+    total = np.zeros(a.shape[1])
+    for i in range(a.shape[0]):
+        total = total + a[i] * i
+    return total
+
+
+@pytest.mark.parametrize(
+    ("mode", "function", "lost"),
+    [
+        (recorded, row_sums, (LoopMemory, "_note_loop_size")),
+        (repeated, sum_of_rows, (RepeatedLoop, "_moving_part")),
+    ],
+)
+def test_a_mistake_of_our_own_is_no_reason_not_to_record(
+    monkeypatch: pytest.MonkeyPatch, mode: Callable[[], Any], function: Any, lost: tuple[type, str]
+) -> None:
+    with mode() as notes:
+        np.testing.assert_allclose(np.asarray(kg.kernel_graph(function)(square(40))), function(square(40)))
+        assert notes and not reasons(notes)
+        monkeypatch.delattr(*lost)
+        with pytest.raises(AttributeError, match=lost[1]):
+            kg.kernel_graph(function)(square(41))
+
+
+def test_an_attribute_that_a_turn_lacks_is_a_reason_not_to_record(notes: list[RecordedLoops]) -> None:
+    def bits(a: Any) -> Any:
+        for i in range(a.shape[0]):
+            a[i] += i.bit_length()
+        return a
+
+    assert np.array_equal(kg.kernel_graph(bits)(np.ones(40)), bits(np.ones(40)))
+    assert any("bit_length" in reason for reason in reasons(notes))
