@@ -26,7 +26,7 @@ from .control_flow import PlanBody, lower_control_flow, refuse_to_plan_loop_body
 from .custom_kernels import lower_custom_kernel_node
 from .equal_groups import EqualGroups
 from .kernels import KernelGroupLowering
-from .sequential import lower_sequential_node
+from .sequential import lower_sequential_node, source_of_routine_result
 
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
@@ -280,6 +280,8 @@ class _NodeBufferLocations:
                 self._new_buffer(number, "output" if number in outputs or number in aliased else "temp")
             if OPS[node.op].kind == "assembly":
                 self._place_assembly_parts(number)
+            if node.op == "sequential" and number in self.places:
+                self._place_routine_source(number, stored)
         for number in range(len(graph.nodes)):
             if number not in self.places:
                 view = self._place_view(graph.nodes[number])
@@ -305,6 +307,23 @@ class _NodeBufferLocations:
                 own = reshape_strides(part.type.shape, strides, root.type.shape)
                 assert own is not None
                 self.places[part.args[0]] = BufferLocation(place.buffer, offset, own, place.aligned)
+
+    def _place_routine_source(self, number: int, stored: set[int]) -> None:
+        """What a routine starts from lies where its result does, if nothing else reads that, or a part of it."""
+        node, graph = self.graph.nodes[number], self.graph
+        source = source_of_routine_result(node)
+        if source is None or source not in stored or source in self.places or node.args.count(source) > 1:
+            return
+        within = {source}
+        for inner in range(source, -1, -1):
+            if inner in within and OPS[graph.nodes[inner].op].kind in ("assembly", "view"):
+                within.update(graph.nodes[inner].args)
+        readers = {reader for inner in within for reader in graph.users[inner]} - within
+        alone = all(_are_lowered_as_one_call(graph.nodes[r], node) for r in readers) and within.isdisjoint(
+            graph.outputs
+        )
+        if alone and graph.nodes[source].type == node.type and within.isdisjoint({*node.args} - {source}):
+            self.places[source] = self.places[number]
 
     def _place_view(self, node: Node) -> BufferLocation | None:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Node
 from ..layout.operands import BufferLocation, contiguous_strides
 from ..sequential.form import Routine
 from ..sequential.lifting import lift_routine_sizes
@@ -55,7 +55,7 @@ def lower_sequential_node(
                 source = _buffer_region_of_routine_array(type, places[next(given)])
                 if target.routine_copies:
                     starts.append(source)
-                elif type.size:
+                elif type.size and source != region:
                     cost = round(target.model.time(2 * type.nbytes, 0), 3)
                     copies.append(Task("copy", Library("copy"), (), (source,), (region,), cost=cost, line=line))
                 reads.append(source if target.routine_copies else region)
@@ -70,10 +70,22 @@ def lower_sequential_node(
         *arguments,
         *(Pointer(s.buffer, s.offset) for s in starts),
         *(Int(n - 1) for n in numbers),  # see the targets
-        *(Int(math.prod(s.shape) * s.itemsize) for s in starts),
+        *(Int(0 if s in writes else math.prod(s.shape) * s.itemsize) for s in starts),
     )
     launch = Task("loop", kernel, words, *regions, both, grid=shape.grid, block=shape.block, cost=cost, line=line)
     return [*copies, launch]
+
+
+def source_of_routine_result(node: Node) -> int | None:
+    """The argument that a result of a routine starts from, where it starts from one."""
+    given, part = iter(node.args), node.attr("part")
+    for array in node.attr("routine").arrays:
+        source = next(given) if array.role in ("in", "inout") else None
+        if array.role in ("out", "inout"):
+            if part == 0:
+                return source
+            part -= 1
+    raise AssertionError(f"a routine has no result {part}")
 
 
 def _buffer_region_of_routine_array(type: ArrayType, place: BufferLocation) -> Region:

@@ -8,13 +8,15 @@ from collections.abc import Collection, Iterator
 from ...runtime.core.frozen import replace
 from .dead_code import routine_block_without_dead_code
 from .form import Block, For, If, Let, Routine, Set, Statement, Stop, While, blocks_in_routine_statement
+from .forwarding import routine_with_stores_forwarded
 
 
 def routine_for_printing(routine: Routine, unwanted: Collection[int] = ()) -> Routine:
     """The routine as targets print it. unwanted: arrays that nobody reads after it."""
     private = {n for n, array in enumerate(routine.arrays) if array.role == "temp"}.union(unwanted)
     body = routine_block_without_dead_code(routine.body, private)
-    return replace(routine, body=_mark_parallel_loops_of_routine(body, Counter(_routine_variables_read(body))))
+    body = _mark_parallel_loops_of_routine(body, Counter(_routine_variables_read(body)))
+    return routine_with_stores_forwarded(replace(routine, body=body))
 
 
 def _mark_parallel_loops_of_routine(block: Block, gets: Counter[int]) -> Block:

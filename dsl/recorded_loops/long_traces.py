@@ -49,9 +49,9 @@ def check_trace_length(trace: Trace) -> None:
         return
     loops = count_user_loops_around()
     nested = loops > 1
-    if (loops and _do_shapes_change_by_iteration(trace)) or (nested and _is_trace_of_single_elements(trace)):
+    if loops and (_do_shapes_change_by_iteration(trace) or _is_trace_of_single_elements(trace)):
         raise TraceTooLong(False)
-    if len(builder.nodes) >= MANY and (_is_trace_of_single_elements(trace) or not _count_rerolled_loops(trace)[0]):
+    if len(builder.nodes) >= MANY and (_is_trace_of_single_elements(trace) or not _count_rerolled_loops(trace, _graph_of_trace(trace))[0]):
         raise TraceTooLong(True)
     if len(builder.nodes) >= SURE:
         rolls = _can_trace_be_rerolled(trace)
@@ -79,17 +79,24 @@ def _is_trace_of_single_elements(trace: Trace) -> bool:
 
 def _can_trace_be_rerolled(trace: Trace) -> bool:
     """Whether the traced turns are a few loops again, or may be with more."""
-    loops, graph, rolled = _count_rerolled_loops(trace)
-    return loops <= LOOPS and (len(rolled.nodes) * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
+    graph = _graph_of_trace(trace)
+    if is_mostly_repetition(graph):
+        return True
+    loops, rolled = _count_rerolled_loops(trace, graph)
+    return loops <= LOOPS and rolled * ROLLED <= len(graph.nodes)
 
 
-def _count_rerolled_loops(trace: Trace) -> tuple[int, Graph, Graph]:
-    """How many loops what was traced is again; and its graph, before and then."""
+def _graph_of_trace(trace: Trace) -> Graph:
+    """What was traced so far."""
     builder = trace.builder
     ends = {*range(len(builder.nodes))}.difference(*(n.args for n in builder.nodes))
-    graph = builder.finish([builder.at(n) for n in sorted(ends)])
-    rolled = reroll_graph(graph, trace.target_name).graph
-    return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled.nodes), graph, rolled
+    return builder.finish([builder.at(n) for n in sorted(ends)])
+
+
+def _count_rerolled_loops(trace: Trace, graph: Graph) -> tuple[int, int]:
+    """How many loops a graph is again, and how many nodes it has then."""
+    rolled = reroll_graph(graph, trace.target_name).graph.nodes
+    return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled), len(rolled)
 
 
 def _text_of_too_long_trace(trace: Trace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.target import target_of
-from kernelgraph.runtime.program.program import Kernel
+from kernelgraph.runtime.program.program import Kernel, Pointer
 from tests.compiler.access_audit import Touched, declared, run_program
 from tests.compiler.programs import agree, graphs
 from tests.counts import examples
+from tests.turn_programs import recorded
 
 RELAXED = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -133,3 +135,46 @@ def test_windows_are_not_read_as_aligned_vectors() -> None:
     assert isinstance(task.kernel, Kernel) and task.kernel.form is not None
     read, written = task.kernel.form.operands
     assert (read.layout, read.aligned, written.aligned) == ("s11", False, True)
+
+
+def running(x: Any) -> Any:
+    y = np.zeros_like(x)
+    y[0] = 1.0
+    for i in range(1, len(x)):
+        y[i] = 0.5 * y[i - 1] + x[i]
+    return y
+
+
+def running_from_sorted(x: Any) -> Any:
+    y = np.sort(x)
+    backwards = y[::-1] * 2.0
+    for i in range(1, len(x)):
+        y[i] = 0.5 * y[i - 1] + x[i]
+    return y, backwards
+
+
+def running_from_joined(x: Any) -> Any:
+    y = np.zeros(2 * len(x))
+    y[: len(x)] = np.sort(x)
+    early = y[3:7] * 2.0
+    y[len(x) :] = 2.0
+    for i in range(1, len(y)):
+        y[i] = 0.5 * y[i - 1] + y[i]
+    return y, early
+
+
+@pytest.mark.parametrize(("function", "copies"), [(running, 0), (running_from_sorted, 1), (running_from_joined, 0)])
+def test_a_loop_changes_what_it_starts_from_where_nobody_else_reads_it(function: Any, copies: int) -> None:
+    """So nothing is copied before it; what is read elsewhere keeps its own memory."""
+    x = np.random.default_rng(3).random(40)
+    with recorded():
+        ours = kg.kernel_graph(function, device="cpu")
+        tasks = ours.program(x).tasks
+        loop = next(t for t in tasks if t.name == "loop")
+        written = {w.buffer for w in loop.writes}
+        made = {w.buffer for t in tasks if t is not loop for w in t.writes}
+        started = {a.buffer for a in loop.arguments if isinstance(a, Pointer)} & made
+        assert len(started - written) == copies
+        found, wanted = ours(x), function(x)
+        for got, want in zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]:
+            np.testing.assert_allclose(np.asarray(got), want)
