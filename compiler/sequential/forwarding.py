@@ -55,21 +55,21 @@ class _Forwarding:
         return tuple(found)
 
     def loop(self, s: For, known: PlacesOfValues) -> Block:
-        found, known = _ForwardedLoop(s), known.within(s.body)
+        forwarded, known = _ForwardedLoop(s), known.within(s.body)
         for store in s.body:
             if isinstance(store, Store):
-                self.forward(found, store, known)
-        if not found.before:
+                self.forward(forwarded, store, known)
+        if not forwarded.before:
             return (s,)
         some = next(self.numbers)
         test = Let(some, Instr("lt", BOOL, (s.start, s.stop)))
-        if found.behind:
-            return test, If(some, (*found.before, found.loop, *found.behind), ())
-        return test, If(some, (*found.before,), ()), found.loop
+        if forwarded.behind:
+            return test, If(some, (*forwarded.before, forwarded.loop, *forwarded.behind), ())
+        return test, If(some, (*forwarded.before,), ()), forwarded.loop
 
-    def forward(self, found: _ForwardedLoop, store: Store, known: PlacesOfValues) -> None:
+    def forward(self, forwarded: _ForwardedLoop, store: Store, known: PlacesOfValues) -> None:
         """Hands on what is stored, to loads of the same element in turns soon after it, or of the one in all turns."""
-        s = found.loop
+        s = forwarded.loop
         every, place = [*_statements_in_block(s.body)], known.place(store.place)
         step = place.terms.get(s.index, 0)
         changing = {s.index, *_values_made_in_block(s.body)}
@@ -91,11 +91,11 @@ class _Forwarding:
             others = sum(isinstance(x, Let) and (x.instr.op, x.instr.attr) == ("load", store.array) for x in every)
             turns *= others == len(loads.get(1, ())) and not any(isinstance(x, Stop) for x in every)
         if turns:
-            self.hand_on(found, store, place, [loads[n + 1] for n in range(turns)])
+            self.hand_on(forwarded, store, place, [loads[n + 1] for n in range(turns)])
 
-    def hand_on(self, found: _ForwardedLoop, store: Store, place: ElementPlace, loads: list[list[Let]]) -> None:
+    def hand_on(self, forwarded: _ForwardedLoop, store: Store, place: ElementPlace, loads: list[list[Let]]) -> None:
         """loads: those of what was stored one turn ago, of what was stored two turns ago, and so on."""
-        s, dtype = found.loop, loads[0][0].instr.dtype
+        s, dtype = forwarded.loop, loads[0][0].instr.dtype
         step = place.terms.get(s.index, 0)
         first = len(self.variables)
         self.variables += [dtype] * len(loads)
@@ -105,14 +105,14 @@ class _Forwarding:
         for n in range(len(loads) - 1, 0, -1):
             number = next(self.numbers)
             body += [Let(number, gets[n - 1]), Set(first + n, number)]
-        found.loop = replace(s, body=(*body, Set(first, store.value)))
+        forwarded.loop = replace(s, body=(*body, Set(first, store.value)))
         start = place.replaced(s.index, s.start)
         for n in range(len(loads)):
-            at, number = self.write_place(found.before, start.plus(-step * (n + 1))), next(self.numbers)
-            found.before += [Let(number, Instr("load", dtype, (at,), store.array)), Set(first + n, number)]
+            at, number = self.write_place(forwarded.before, start.plus(-step * (n + 1))), next(self.numbers)
+            forwarded.before += [Let(number, Instr("load", dtype, (at,), store.array)), Set(first + n, number)]
         if not step:
             number = next(self.numbers)
-            found.behind += [Let(number, gets[0]), Store(store.array, at, number)]
+            forwarded.behind += [Let(number, gets[0]), Store(store.array, at, number)]
 
     def write_place(self, block: list[Statement], place: ElementPlace) -> int:
         """The number of a value that is the place."""

@@ -13,10 +13,11 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.control_flow import ITERATION, Cut, Loop, Window, add_control_flow_node, cut_body_graphs
-from ...compiler.graph.graph import Value
-from ...runtime.core.frozen import dataclass
+from ...compiler.graph.graph import Graph, Node, Value
+from ...runtime.core.frozen import dataclass, replace
 from ..core.pytree import Tree, flatten, unflatten
-from ..trace.aliasing import assign_array, root_of_view
+from ..functions.gather import GatherView
+from ..trace.aliasing import assign_array, root_of_view, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace
@@ -129,7 +130,13 @@ class RepeatedLoop(CompiledLoop):
 
     def _noticed(self) -> tuple[Any, ...]:
         trace = self.trace
-        return len(trace.watched), len(trace.refusals), trace.raised, len(trace.holders), {*trace.returned_later}
+        return (
+            len(trace.watched),
+            len(trace.caught_refusals()),
+            trace.raised,
+            len(trace.holders),
+            {*trace.returned_later},
+        )
 
     def _zero(self, type: ArrayType) -> Value:
         builder = self.trace.builder
@@ -350,6 +357,9 @@ class RepeatedLoop(CompiledLoop):
             return None
         keys = key if isinstance(key, tuple) else (key,)
         part = self._moving_part(x, keys)
+        root = root_of_view(x)
+        if id(root) in self.roots or any(leaf.own is root for leaf in self._leaves()):  # which another turn changes
+            return self._part_of_changing(x, part, keys)
         builder, base = self.trace.builder, x._value
         known = base.number, part.starts, part.moves, part.steps, part.lengths
         if known not in self.windows:
@@ -359,8 +369,28 @@ class RepeatedLoop(CompiledLoop):
         if not part.shape and not any(k is Ellipsis for k in keys):
             return Tracer(self.trace, value, SCALAR)
         made = Tracer(self.trace, value)
-        self.rows.append((made, root_of_view(x), value.number))
+        self.rows.append((made, root, value.number))
         return made
+
+    def _part_of_changing(self, x: Tracer, part: MovingPart, keys: tuple[Any, ...]) -> Tracer:
+        """A part that moves over an array which another turn changes: it is found when the turn runs."""
+        builder, axes = self.trace.builder, [a for a, move in enumerate(part.moves) if move]
+        if any(part.lengths[a] != 1 for a in axes):
+            self._refuse("it writes to an array that it reads by its turn")
+        ends = zip(part.starts, part.lengths, strict=True)
+        fixed = METHODS["__getitem__"](
+            x, tuple(slice(None) if part.moves[a] else slice(i, i + n) for a, (i, n) in enumerate(ends))
+        )
+        indices = []
+        for a in axes:
+            at = TurnNumber(self, (part.moves[a], part.starts[a] - part.moves[a] * self.first)).traced()
+            indices.append(builder.reshape(at._value, (1,) * (x.ndim - len(axes))))
+        rest = tuple(range(x.ndim - len(axes)))
+        shape = tuple(n for a, n in enumerate(part.lengths) if a not in axes)
+        view = view_of_tracer(fixed, GatherView(tuple(indices), tuple(axes), rest, shape, checked=False))
+        if not part.shape and not any(k is Ellipsis for k in keys):
+            return Tracer(self.trace, builder.reshape(view._value, ()), SCALAR)
+        return METHODS["reshape"](view, part.shape)
 
     def store_at_turn(self, x: Tracer, key: Any, value: Any) -> bool:
         """`x[key] = value` where the turn's number is in the key; False where it is not."""
@@ -464,7 +494,25 @@ class RepeatedLoop(CompiledLoop):
 
 
 def _are_same_bodies(a: Cut, b: Cut) -> bool:
-    return a.body.nodes == b.body.nodes and a.body.outputs == b.body.outputs and len(a.inputs) == len(b.inputs)
+    return _nodes_in_order_of_use(a.body) == _nodes_in_order_of_use(b.body) and len(a.inputs) == len(b.inputs)
+
+
+def _nodes_in_order_of_use(graph: Graph) -> list[Node | int]:
+    """A graph's nodes, whenever they were made, and which of them are results: constants may have been there before."""
+    place: dict[int, int] = {}
+    found: list[Node | int] = []
+    todo = [*reversed(graph.outputs)]
+    while todo:
+        number = todo[-1]
+        missing = [arg for arg in reversed(graph.nodes[number].args) if arg not in place]
+        if missing and number not in place:
+            todo += missing
+            continue
+        if todo.pop() not in place:
+            place[number] = len(place)
+            node = graph.nodes[number]
+            found.append(replace(node, args=tuple(place[arg] for arg in node.args)))
+    return found + [place[number] for number in graph.outputs]
 
 
 def _at_turn(x: Any, turn: int) -> Any:

@@ -207,15 +207,16 @@ class GatherIndexCheck:
 @dataclass(frozen=True, slots=True)
 class GatherView:
     """A view at computed integers along some axes, which vanish. rest: where the other axes are in `shape`, which may
-    have new ones of length 1 beside them."""
+    have new ones of length 1 beside them. checked: as in `GraphBuilder.gather`."""
 
     indices: tuple[Value, ...]
     axes: tuple[int, ...]
     rest: tuple[int, ...]
     shape: Shape
+    checked: bool = True
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
-        return _load_gathered_elements(builder, value, self.indices, self.axes, self.rest, self.shape, True)
+        return _load_gathered_elements(builder, value, self.indices, self.axes, self.rest, self.shape, self.checked)
 
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part

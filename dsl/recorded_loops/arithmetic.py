@@ -16,7 +16,7 @@ from ...compiler.ops.table import OPS, resolve_loop_dtypes
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable
 from .functions import record_numpy_call, record_ufunc_call, recorded_array_attribute
-from .gather import key_has_index_arrays, record_gather, record_scatter
+from .gather import has_changing_step, key_has_index_arrays, record_gather, record_scatter
 from .items import section_of_key
 from .kinds import PLAIN, dtypes_or_types_of_kinds, joined_number_kinds, kinds_of, merged_kinds
 from .linear import RULES, LinearExpression
@@ -227,7 +227,7 @@ class LoopArithmetic(LoopMemory):
 
     def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
         section = self.materialize(array)
-        if key_has_index_arrays(key):
+        if key_has_index_arrays(key) or has_changing_step(key):
             record_scatter(self, section, key, value)
             return
         target = section_of_key(self, section, key)

@@ -13,9 +13,9 @@ from ...compiler.sequential.form import For, If
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .items import LoopIndexError, section_of_key
+from .items import LoopIndexError, section_of_key, slice_start_step_and_length
 from .linear import LinearExpression
-from .values import ArraySection, FixedError, LazyElements, LoopArray, Recorder
+from .values import ArraySection, FixedError, LazyElements, LoopArray, LoopNumber, Recorder
 
 WRONG_LENGTH = FixedError(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
 
@@ -39,13 +39,22 @@ class Gathered:
 
 def key_has_index_arrays(key: Any) -> bool:
     """Whether an array, or a list, is among the indices."""
-    return any(_is_index_array(item) for item in (key if isinstance(key, tuple) else (key,)))
+    return any(map(_is_index_array, _items_of_key(key)))
 
 
 def _is_index_array(item: Any) -> bool:
     if type(item) in (LoopArray, Tracer, np.ndarray):
         return item.ndim > 0  # type: ignore[no-any-return]
     return isinstance(item, list)
+
+
+def has_changing_step(key: Any) -> bool:
+    """Whether the step of a slice among the indices is a number of the turn's."""
+    return any(isinstance(item, slice) and type(item.step) is LoopNumber for item in _items_of_key(key))
+
+
+def _items_of_key(key: Any) -> list[Any]:
+    return list(key) if isinstance(key, tuple) else [key]
 
 
 def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
@@ -55,7 +64,7 @@ def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopAr
     own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
     others = [axis for axis in range(len(base.shape)) if axis not in own]
     places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
-    indices = [_indices_counted_from_zero(recorder, e, base.shape[axis]) for axis, e, _ in found.arrays]
+    indices = [_indices_counted_from_zero(recorder, e, base.shape[axis], unsure) for axis, e, unsure in found.arrays]
 
     def gathered_element(idx: Sequence[KernelValue]) -> KernelValue:
         mine = idx[found.at : found.at + found.count]
@@ -78,7 +87,7 @@ def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopAr
 
 
 def record_scatter(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> None:
-    """`section[key] = value` with arrays in the key; of places that are the same the last value stays."""
+    """`section[key] = value` with arrays in the key, or a step; of places that are the same the last value stays."""
     storage = section.storage
     if storage.frozen:
         raise LoopNotRecordable(storage.frozen)
@@ -91,7 +100,9 @@ def record_scatter(recorder: Recorder, section: ArraySection, key: Any, value: A
     places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
     if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
         raise LoopNotRecordable("an array is assigned to at places that it holds itself")
-    indices = [_indices_counted_from_zero(recorder, e, found.base.shape[axis]) for axis, e, _ in found.arrays]
+    indices = [
+        _indices_counted_from_zero(recorder, e, found.base.shape[axis], unsure) for axis, e, unsure in found.arrays
+    ]
     if isinstance(value, LoopArray):
         if value.section is not None and value.section.storage is storage:
             value = recorder.copied(value)
@@ -141,10 +152,14 @@ def _record_masked_store(recorder: Recorder, section: ArraySection, key: Any, va
 
 
 def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Gathered:
-    items = list(key) if isinstance(key, tuple) else [key]
+    items = _items_of_key(key)
     arrays: dict[int, tuple[LoopArray, bool]] = {}  # which item -> the array, and whether it may be out of range
     parts: list[Any] = []
     for item in items:
+        if has_changing_step(item):
+            arrays[len(parts)] = (_indices_of_slice(recorder, item, section, items), False)
+            parts.append(arrays[len(parts)][0])
+            continue
         if not _is_index_array(item):
             parts.append(item)
             continue
@@ -187,6 +202,17 @@ def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Ga
     return Gathered(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
 
 
+def _indices_of_slice(recorder: Recorder, item: slice, section: ArraySection, items: Sequence[Any]) -> LoopArray:
+    """The places that a slice chooses, which is the only index that is no whole slice."""
+    step = recorder.linear(item.step)
+    if len(section.shape) != 1 or len(items) != 1 or not step.is_at_least(1):
+        raise LoopNotRecordable("the step of a slice differs from turn to turn")
+    start, _, length = slice_start_step_and_length(recorder, slice(item.start, item.stop), section.shape[0])
+    first, size = recorder.emit(start), recorder.emit(step)
+    count = recorder.atom((recorder.emit(length) + size - 1).quot(size), (LinearExpression(0),), (length,))
+    return LoopArray(recorder, LazyElements((count,), INT64, lambda idx: first + idx[0] * size, ()))
+
+
 def _check_mask_shape(mask: LoopArray, section: ArraySection, before: Sequence[Any], items: Sequence[Any]) -> None:
     if any(item is Ellipsis for item in items):
         raise LoopNotRecordable("a mask is an index beside an ellipsis")
@@ -217,13 +243,13 @@ def _record_index_check(recorder: Recorder, index: LazyElements, n: LinearExpres
 
 
 def _indices_counted_from_zero(
-    recorder: Recorder, index: LazyElements, n: LinearExpression
+    recorder: Recorder, index: LazyElements, n: LinearExpression, unsure: bool
 ) -> Callable[[Sequence[KernelValue]], KernelValue]:
-    """An index from 0 on."""
+    """An index from 0 on. unsure: it may be negative."""
 
     def index_counted_from_zero(idx: Sequence[KernelValue]) -> KernelValue:
         i = index.element(idx).cast(INT64)
-        if index.dtype.kind == "u":
+        if index.dtype.kind == "u" or not unsure:
             return i
         wrapped: KernelValue = recorder.body.select(i < 0, i + recorder.emit(n), i)
         return wrapped

@@ -43,7 +43,7 @@ def section_of_key(recorder: Recorder, section: ArraySection, key: Any) -> Array
             continue
         n = section.shape[axis]
         if isinstance(item, slice):
-            start, step, extent = _slice_start_step_and_length(recorder, item, n)
+            start, step, extent = slice_start_step_and_length(recorder, item, n)
             moves[axis] = (start, step, len(shape))
             shape.append(extent)
         elif not isinstance(item, LoopNumber) and (isinstance(item, (list, LoopArray)) or getattr(item, "shape", None)):
@@ -83,7 +83,7 @@ def _index_counted_from_zero(
     return found
 
 
-def _slice_start_step_and_length(
+def slice_start_step_and_length(
     recorder: Recorder, item: slice, n: LinearExpression
 ) -> tuple[LinearExpression, int, LinearExpression]:
     """Where it starts, its step, and how long it is."""

@@ -51,7 +51,9 @@ def check_trace_length(trace: Trace) -> None:
     nested = loops > 1
     if loops and (_do_shapes_change_by_iteration(trace) or _is_trace_of_single_elements(trace)):
         raise TraceTooLong(False)
-    if len(builder.nodes) >= MANY and (_is_trace_of_single_elements(trace) or not _count_rerolled_loops(trace, _graph_of_trace(trace))[0]):
+    if len(builder.nodes) >= MANY and (
+        _is_trace_of_single_elements(trace) or not _count_rerolled_loops(trace, _graph_of_trace(trace))[0]
+    ):
         raise TraceTooLong(True)
     if len(builder.nodes) >= SURE:
         rolls = _can_trace_be_rerolled(trace)

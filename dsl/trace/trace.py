@@ -295,9 +295,12 @@ class Trace:
 
     def check_refusals(self) -> None:
         """Raises the first refusal that the function has caught: what it did then is not what it does in NumPy."""
-        for error in self.refusals:
-            if raised_outside_package(error.__traceback__):
-                raise error
+        for error in self.caught_refusals():
+            raise error
+
+    def caught_refusals(self) -> list[Refusal]:
+        """The refusals that came to code of the user's or of a library's."""
+        return [error for error in self.refusals if raised_outside_package(error.__traceback__)]
 
     def need_values(self, leaves: Iterable[int]) -> NeedValue:
         """To be raised where a number's value decides how the trace goes on."""

@@ -492,3 +492,34 @@ def test_an_attribute_that_a_turn_lacks_is_a_reason_not_to_record(notes: list[Re
 
     assert np.array_equal(kg.kernel_graph(bits)(np.ones(40)), bits(np.ones(40)))
     assert any("bit_length" in reason for reason in reasons(notes))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 100, 300])
+def test_the_step_of_a_slice_that_is_assigned_to_may_differ_from_turn_to_turn(
+    size: int, notes: list[RecordedLoops]
+) -> None:
+    def crossed_out(x: Any, limit: int) -> Any:
+        for i in range(2, 40):
+            if i < limit:
+                x[i * i :: i] = -i
+                x[5 - i : 60 : i + 1] = i
+        return x
+
+    ours = kg.kernel_graph(crossed_out, device="cpu")
+    assert np.array_equal(np.asarray(ours(np.arange(float(size)), 30)), crossed_out(np.arange(float(size)), 30))
+    assert not reasons(notes)
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_steps_that_are_not_known_to_be_positive_or_that_read_are_traced_turn_by_turn(
+    size: int, notes: list[RecordedLoops]
+) -> None:
+    def backwards(x: Any) -> Any:
+        for i in range(12):
+            x[:: i - 15] = i
+            x[1 :: i + 1] *= 0.5
+        return x
+
+    ours = kg.kernel_graph(backwards, device="cpu")
+    assert np.array_equal(np.asarray(ours(np.arange(float(size)))), backwards(np.arange(float(size))))
+    assert reasons(notes) == ["the step of a slice differs from turn to turn"]

@@ -82,9 +82,33 @@ def last_values(x: Array, turns: int) -> Any:
     return x, y, k, i, x[i % 3]
 
 
+def shortest_paths(d: Array) -> Any:
+    for k in range(d.shape[0]):
+        d[:] = np.minimum(d, d[:, k : k + 1] + d[k])
+    return d
+
+
+def pivots(a: Array) -> Any:
+    n = a.shape[0]
+    for k in range(n):
+        row = a[n - 1 - k]
+        a[:] = 0.5 * a - 0.25 * row[k]
+        a += row * 0.125 + a[None, k, 2]
+    return a
+
+
+def renamed(a: Array, turns: int) -> Any:
+    for k in range(1, turns):
+        a = a * 0.5 + a[k] - a[2 * k - k - 1, ..., None][0]
+    return a
+
+
 @pytest.mark.parametrize(
     "function, args",
     [
+        (shortest_paths, lambda n: (RNG.random((n // 3, n // 3)),)),
+        (pivots, lambda n: (RNG.random((n // 4, n // 4)),)),
+        (renamed, lambda n: (RNG.random((n, n // 100)), n)),
         (rolled, lambda n: (RNG.integers(0, 9, 8) * 1.0, RNG.integers(0, 9, (n, 8)) * 1.0, n)),
         (in_place, lambda n: (RNG.random(40), n)),
         (by_rows, lambda n: (RNG.integers(0, 9, (n, 6)) * 1.0, RNG.integers(0, 9, n) * 1.0)),
@@ -284,6 +308,9 @@ STATEMENTS = (
     "x = small(x + W[{i}, 2:])",
     "y = small(y + W[{i}, 0] + v[{i}])",
     "x = small(x + v[{i} : {i} + 8])",
+    "v = small(v - v[{i}])",
+    "M[:] = small(M * {c} - M[:, {i} : {i} + 1])",
+    "row = W[{i}]\n        W *= 0.5\n        W += small(row)[:1]",
     "if x[0] > y[0]:\n            x = x - 1",
     "w = x if {i} != 11 else y\n        x = w + 1",
     "k = {i} * 2\n        x = small(x + k)",
