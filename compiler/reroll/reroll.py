@@ -42,22 +42,26 @@ GAIN = 0.9  # a longer iteration has to take at most this of the time
 TRIES = (-2, -1, 0, 1)  # periods from the first that repeats in full
 
 
-def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu") -> Rerolled:
+def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu", most: int | None = None) -> Rerolled:
     """The graph with loops in place of stretches that repeat, unless it runs on several devices. Arrays for new inputs
     stand behind the others. target_name: of the target whose times decide whether few turns are a loop; asked where
-    they do."""
+    they do. most: loops after which no other one is looked for."""
     if not settings.roll or len(graph.nodes) < LEAST_NODES or any(OPS[n.op].kind == "device" for n in graph.nodes):
         return Rerolled(graph, [])
-    found = Rerolled(graph, [])
+    found, loops = Rerolled(graph, []), 0
     while (
-        more := _reroll_longest_loop(found.graph, target_name)
-        or _reroll_longest_loop(_forward_values_of_unrolled_updates(found.graph), target_name)
-    ) is not None:
+        loops != most
+        and (
+            more := _reroll_longest_loop(found.graph, target_name)
+            or _reroll_longest_loop(_forward_values_of_unrolled_updates(found.graph), target_name)
+        )
+        is not None
+    ):
         if more.needed_numbers:
             return Rerolled(graph, [], more.needed_numbers)
         if more.body is None:
             return replace(found, why=(*found.why, *more.why))
-        found = Rerolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why))
+        found, loops = Rerolled(more.graph, [*found.arrays, *more.arrays], why=(*found.why, *more.why)), loops + 1
     return found
 
 

@@ -390,7 +390,8 @@ class RepeatedLoop(CompiledLoop):
         view = view_of_tracer(fixed, GatherView(tuple(indices), tuple(axes), rest, shape, checked=False))
         if not part.shape and not any(k is Ellipsis for k in keys):
             return Tracer(self.trace, builder.reshape(view._value, ()), SCALAR)
-        return METHODS["reshape"](view, part.shape)
+        shaped: Tracer = METHODS["reshape"](view, part.shape)
+        return shaped
 
     def store_at_turn(self, x: Tracer, key: Any, value: Any) -> bool:
         """`x[key] = value` where the turn's number is in the key; False where it is not."""

@@ -21,7 +21,7 @@ RAGGED = 6  # of so many operations one has a new shape at least; or
 SINGLE = 0.75  # this part of them has one element, in loops one in another; or
 ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
 LOOPS = 6  # more loops than that
-LONGEST = 50_000  # nodes of a trace that is not taken if its turns do not repeat
+LONGEST = 16_384  # nodes of a trace that is not taken if its turns do not repeat
 HOOKS = (for_.__code__, while_.__code__)
 
 
@@ -82,10 +82,10 @@ def _is_trace_of_single_elements(trace: Trace) -> bool:
 def _can_trace_be_rerolled(trace: Trace) -> bool:
     """Whether the traced turns are a few loops again, or may be with more."""
     graph = _graph_of_trace(trace)
-    if is_mostly_repetition(graph):
+    if len(graph.nodes) < MANY and is_mostly_repetition(graph):  # which takes a fraction of the time
         return True
     loops, rolled = _count_rerolled_loops(trace, graph)
-    return loops <= LOOPS and rolled * ROLLED <= len(graph.nodes)
+    return loops <= LOOPS and (rolled * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
 
 
 def _graph_of_trace(trace: Trace) -> Graph:
@@ -96,8 +96,8 @@ def _graph_of_trace(trace: Trace) -> Graph:
 
 
 def _count_rerolled_loops(trace: Trace, graph: Graph) -> tuple[int, int]:
-    """How many loops a graph is again, and how many nodes it has then."""
-    rolled = reroll_graph(graph, trace.target_name).graph.nodes
+    """How many loops a graph is again, or more than LOOPS, and how many nodes it has then."""
+    rolled = reroll_graph(graph, trace.target_name, LOOPS + 1).graph.nodes
     return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled), len(rolled)
 
 
