@@ -105,9 +105,12 @@ class CompiledProgram:
     ) -> Launcher:
         """An entry whose calls take turns among the candidates; the winner's own function then takes its place."""
         made: dict[tuple[int, bool], Run] = {}
+        waits = call_waits(captured, device, leaves, arrays)
 
         def make_candidate_launcher(number: int, timed: bool, leaves: Sequence[Any]) -> Launcher:
-            execute = trial.run_timed_candidate(number) if timed else trial.candidate_executable(number).run
+            executable = trial.candidate_executable(number)
+            untimed = executable.run_and_wait if waits else executable.run
+            execute = trial.run_timed_candidate(number, waits) if timed else untimed
             return generate_launcher(captured, trial.candidates[number].plan, execute, device, leaves, arrays)
 
         def run_next_candidate(leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:

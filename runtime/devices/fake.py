@@ -332,6 +332,7 @@ class FakeExecutable(Executable):
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Event]],
+        waits: bool = False,
     ) -> tuple[tuple[Event, ...], FakeTiming]:
         events = self.run(memories, arena, scalars, after)
         if self.device.time_of is not None:

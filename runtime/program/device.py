@@ -184,9 +184,11 @@ class Executable(Protocol):
         arena: Any,
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Event]],
+        waits: bool = False,
     ) -> tuple[tuple[Event, ...], Timing]:
-        """As `run`, on the same streams and in the same way, and its time. It blocks no longer than `run` does. Asked
-        only of a device that `measures`."""
+        """As `run`, or `run_and_wait` if `waits`, on the same streams and in the same way, and its time.
+
+        It blocks no longer than that does. Asked only of a device that `measures`."""
         raise NotImplementedError
 
 

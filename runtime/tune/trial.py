@@ -96,12 +96,12 @@ class PlanTrial:
                 return number, True
             return self.current, False
 
-    def run_timed_candidate(self, number: int) -> Callable[..., tuple[Event, ...]]:
+    def run_timed_candidate(self, number: int, waits: bool) -> Callable[..., tuple[Event, ...]]:
         """`run` of the candidate's executable, its time noted."""
         run_timed: Any = self.candidate_executable(number).run_timed
 
         def run_and_time_candidate(memories: Any, arena: Any, scalars: Any, after: Any) -> tuple[Event, ...]:
-            events, timing = run_timed(memories, arena, scalars, after)
+            events, timing = run_timed(memories, arena, scalars, after, waits)
             with self._lock:
                 self._pending.append((number, timing))
             return tuple(events)

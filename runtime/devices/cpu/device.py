@@ -195,20 +195,25 @@ class CPUExecutable(Executable):
         return _events_of_errors(errors)
 
     def run_timed(
-        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        waits: bool = False,
     ) -> tuple[Events, Timing]:
         """As `run`, and how long it takes. From now, or from the end of what it waits for, to its end."""
         found = self._engine
         active, begun = found.begun_and_ended_runs if found is not None else (0, 0)
-        waits = not all(event.query() for _, event in after)
+        delayed = not all(event.query() for _, event in after)
         start = time.monotonic_ns()
-        events = self.run(memories, arena, scalars, after)
+        events = (self.run_and_wait if waits else self.run)(memories, arena, scalars, after)
         if events and isinstance(events[0], RunEvent):
-            return events, RunTiming(events[0].run, 0 if waits else start)
+            return events, RunTiming(events[0].run, 0 if delayed else start)
         took = (time.monotonic_ns() - start) / 1e3
         alone = found is None or (active == 0 and found.begun_and_ended_runs[1] == begun)
         failed = any(event.failure is not None for event in events)
-        return events, DoneTiming(took if alone and not waits and not failed else math.nan)
+        return events, DoneTiming(took if alone and not delayed and not failed else math.nan)
 
     def _submit_to_engine(
         self,

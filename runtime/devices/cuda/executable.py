@@ -153,7 +153,12 @@ class CUDAExecutable(Executable):
         return make_one_node_graph_call(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
 
     def run_timed(
-        self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
+        self,
+        memories: Sequence[Any],
+        arena: Any,
+        scalars: Sequence[Any],
+        after: Sequence[tuple[int, Any]],
+        waits: bool = False,
     ) -> tuple[tuple[Any, ...], CudaTiming]:
         """As `run`; nothing else runs on the device at that time."""
         device = self._device

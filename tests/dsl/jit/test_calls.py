@@ -401,3 +401,19 @@ def test_who_waits_anyway_runs_what_other_threads_could_not_share() -> None:
         before = engine.begun_and_ended_runs[1]
         np.testing.assert_allclose(np.asarray(products(a, b)), (a @ b) @ b + 1)
         assert engine.begun_and_ended_runs[1] == before
+
+
+def test_who_waits_anyway_runs_candidates_too() -> None:
+    @kg.kernel_graph(device="cpu")
+    def branches(a: Any, b: Any) -> Any:
+        return (a @ a) @ a + 1, (b @ b) @ b + 1
+
+    a, b = np.random.default_rng(0).random((2, 150, 150))
+    engine = engine_of_process()
+    assert engine is not None
+    with override(threads=1):
+        before = engine.begun_and_ended_runs[1]
+        for _ in range(4):
+            for found, x in zip(branches(a, b), (a, b), strict=True):
+                np.testing.assert_allclose(np.asarray(found), (x @ x) @ x + 1)
+        assert engine.begun_and_ended_runs[1] == before
