@@ -183,8 +183,10 @@ def print_values(*values: Any, **options: Any) -> None:
     print(*values, **options)
 
 
-# what functions say of themselves
-DESCRIPTIONS = {"__name__", "__qualname__", "__module__", "__doc__", "__annotations__"}
+# what functions say of themselves, by the names that ask for it
+DESCRIPTIONS = {n: n for n in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__")}
+DESCRIPTIONS |= dict.fromkeys(("get_type_hints", "get_annotations", "signature"), "__annotations__")
+DESCRIPTIONS |= {"getdoc": "__doc__"}
 StandIn = Callable[["Environment", Any, str], Any]  # what stands for a value, and what the user calls that
 
 
@@ -492,7 +494,7 @@ class Environment:
         copy.__annotations__ = dict(function.__annotations__)
         self._guard_descriptions(function, copy, self._described)
         if users:
-            self._describe_functions(texts_in_code(code) & DESCRIPTIONS)
+            self._describe_functions({DESCRIPTIONS[n] for n in texts_in_code(code) & DESCRIPTIONS.keys()})
         self.require_unchanged_function(copy, ("__code__", "__defaults__", "__kwdefaults__"), function.__name__)
         self._codes.append(code)
         self.guard_read(function, "__code__", function.__name__, "attribute")

@@ -7,8 +7,10 @@ import ctypes
 import decimal
 import enum
 import functools
+import inspect
 import mmap
 import random
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -76,6 +78,20 @@ def test_annotations_name_classes_as_traced_code_knows_them() -> None:
         lambda x: x * (2 if annotated.__annotations__["a"] is Kind else 3),
         (lambda: annotated.__annotations__.update(a=int),),
     )
+
+
+def test_libraries_that_ask_for_annotations_and_texts_are_watched() -> None:
+    def described(a: int) -> int:
+        """One."""
+        return a
+
+    def annotate(value: Any) -> None:
+        described.__annotations__["a"] = value
+
+    changes = functools.partial(annotate, float), functools.partial(setattr, described, "__doc__", "Another.")
+    check_changes(lambda x: x * len(str(typing.get_type_hints(described)["a"])), changes)
+    check_changes(lambda x: x * len(str(inspect.signature(described))), (functools.partial(annotate, int),))
+    check_changes(lambda x: x * len(inspect.getdoc(described) or ""), (lambda: setattr(described, "__doc__", "T"),))
 
 
 @pytest.mark.parametrize("name", ["__name__", "__doc__", "__annotations__"])
