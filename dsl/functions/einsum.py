@@ -57,6 +57,8 @@ def einsum(
     gone = tuple(i for i, label in enumerate(term) if label not in result)
     if gone:
         x, term = _sum_over_labels(x, gone), tuple(label for label in term if label in result)
+    if isinstance(out, Tracer) and not np.can_cast(x.dtype, out.dtype, casting):  # type: ignore[arg-type]
+        raise DTypeError(f"einsum cannot cast {x.dtype} to {out.dtype} of out= with casting={casting!r}; pass another")
     return assign_to_out(transpose(x, [term.index(label) for label in result]), out)
 
 

@@ -699,3 +699,17 @@ def test_at_of_no_elements_raises_what_numpy_raises(key: Any, ufunc: Any, x: Any
             kg.kernel_graph(assigning, device="cpu")(x.copy())
     else:
         np.testing.assert_array_equal(kg.kernel_graph(assigning, device="cpu")(x.copy()), want)
+
+
+def test_the_result_of_einsum_is_cast_to_out_as_casting_says() -> None:
+    def summed(a: Any, out: Any, casting: str) -> Any:
+        return np.einsum("ij->i", a, out=out, casting=casting)
+
+    a, narrow = np.arange(6.0).reshape(2, 3), np.zeros(2, "f4")
+    with pytest.raises(TypeError, match="cast"):
+        summed(a, narrow, "safe")
+    with pytest.raises(TypeError, match="cannot cast float64 to float32 of out="):
+        kg.kernel_graph(summed, device="cpu")(a, narrow, "safe")
+    assert not narrow.any()
+    kg.kernel_graph(summed, device="cpu")(a, narrow, "same_kind")
+    np.testing.assert_array_equal(narrow, [3, 12])
