@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -71,7 +71,7 @@ def tasks(plan: Plan) -> int:
 
 def planned(graph: Any) -> Plan:
     kind = "cuda" if OPTIONS.device.startswith("cuda") else "cpu"
-    return plan_by_cost_model(build_program(graph, kind), "auto", "balanced", MACHINES[kind])
+    return plan_by_cost_model(compile_graph_to_program(graph, kind), "auto", "balanced", MACHINES[kind])
 
 
 def tracing() -> None:

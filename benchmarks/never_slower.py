@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from common import machine, show
 
 import kernelgraph as kg
-from kernelgraph.dsl.array.devices import open_device, parse_device_name
+from kernelgraph.dsl.array.devices import device_place_of_name, open_device
 from kernelgraph.runtime.core.settings import override
 
 LOST = 1.03
@@ -290,7 +290,7 @@ def caller(f: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]
 
 def rivals(case: Case, device: str, given: Sequence[Any]) -> dict[str, Callable[[], Any]]:
     """A call for each fixed choice that gives a plan of its own."""
-    opened: Any = open_device(parse_device_name(device) or ("cpu", 0))
+    opened: Any = open_device(device_place_of_name(device) or ("cpu", 0))
     found: dict[str, Callable[[], Any]] = {}
     plans = []
     for streams in STREAMS:

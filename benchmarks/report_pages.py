@@ -148,7 +148,7 @@ def when_nobody_looks() -> tuple[int, float]:
 
 def notebook_picture() -> float:
     """kB of what a notebook shows of a plan of 201 tasks."""
-    from kernelgraph.dsl.inspection.notebook import plan_html
+    from kernelgraph.dsl.inspection.notebook import notebook_html_of_plan
 
     def program(x: Any, weights: Any) -> Any:
         return [np.exp(x @ w) @ w for w in weights]
@@ -156,7 +156,7 @@ def notebook_picture() -> float:
     square = kg.spec((512, 512), np.float32)
     plan = kg.kernel_graph(device="fake", streams=8)(program).plan(square, (square,) * 67)
     assert len(plan.tasks) == 201
-    return len(plan_html(plan)) / 1000
+    return len(notebook_html_of_plan(plan)) / 1000
 
 
 def main() -> None:

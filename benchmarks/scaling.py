@@ -24,7 +24,7 @@ import numpy as np
 import kernelgraph as kg
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.multi_device import Collective, MultiDevicePlan, RunPart
-from kernelgraph.runtime.schedule.cost_model import machine_of_device
+from kernelgraph.runtime.schedule.cost_model import machine_model_of_device
 from kernelgraph.runtime.schedule.timeline import predict_timeline
 
 LAYERS, WIDTH, ITEM = 8, 4096, 4
@@ -76,7 +76,7 @@ def step_plan(rows: int) -> MultiDevicePlan:
 
 def step_time(plan: MultiDevicePlan, sum_time: Callable[[int], float]) -> float:
     """us, from the start of a step to its end."""
-    machine = machine_of_device("cuda", H200)
+    machine = machine_model_of_device("cuda", H200)
     ready = {v: 0.0 for v, value in enumerate(plan.values) if value.source >= 0}
     computes = sends = 0.0  # until when
     for step in plan.steps:

@@ -43,16 +43,16 @@ def timed(module: str, kind: str, name: str, label: str) -> None:
 
 device = sys.argv[1]
 timed("dsl.jit.specializations", "", "trace_function", "trace")
-timed("dsl.jit.specializations", "", "compile_stages", "fuse and lower")
+timed("dsl.jit.specializations", "", "run_pipeline_stages", "fuse and lower")
 timed("dsl.jit.specializations", "", "open_device", "open the device")
 timed("dsl.jit.specializations", "CompiledProgram", "make_ready", "make ready: all that the device does before it runs")
 if device == "cuda":
     timed("runtime.devices.cuda.driver.early_start", "", "_make_cuda_context", "the driver's start, in a thread")
-    timed("runtime.devices.cuda.driver.context", "GpuContext", "__init__", "open the device: context")
+    timed("runtime.devices.cuda.driver.context", "GpuDriverContext", "__init__", "open the device: context")
     timed("runtime.devices.cuda.driver.context", "", "import_module", "open the device: context: import cuda.core")
     timed("runtime.devices.cuda.driver.driver", "", "native_driver_calls", "open the device: context: native calls")
     timed("runtime.devices.cuda.device", "", "compile_cubins", "make ready: read from the disk cache")
-    timed("runtime.devices.cuda.driver.context", "GpuContext", "kernel", "make ready: modules loaded")
+    timed("runtime.devices.cuda.driver.context", "GpuDriverContext", "kernel", "make ready: modules loaded")
 else:
     timed(
         "runtime.codegen.llvm_jit", "", "compile_llvm_ir_in_parallel", "make ready: read from the disk cache and loaded"

@@ -10,19 +10,19 @@ from ..runtime.program.device import H200, GpuProperties
 from ..runtime.program.plan import Plan
 from ..runtime.program.program import Program
 from ..runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model, predicted_microseconds
-from .core.cost import CostModel
+from .core.cost import WorkCostModel
 from .core.types import ArrayType
 from .fusion.fuse import fuse, has_reductions_of_several_axes
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
-from .fusion.sweeps import split_reductions_of_rows
+from .fusion.sweeps import split_row_reductions_for_fusion
 from .graph.graph import Graph
 from .lowering.lower import lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.long_products import cut_long_products
 from .passes.materialize import MemoryLayout, materialize_copies
-from .passes.matmul_epilogue import absorb_matmul_epilogues, use_tf32_matmuls
-from .passes.simplify import find_vector_products, simplify_graph
+from .passes.matmul_epilogue import absorb_matmul_epilogues, rewrite_matmuls_as_tf32
+from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
 from .targets.target import Target, target_of
 
 # Host time of a call in microseconds (measured on an H200's host): of one call of cuBLASLt, which is no graph, and of
@@ -30,17 +30,17 @@ from .targets.target import Target, target_of
 ALONE_US, REPLAYED_US = 30.0, 10.0
 
 
-def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Target) -> tuple[Graph, Fusion]:
+def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Target) -> tuple[Graph, Fusion]:
     """The graph with copies where memory must be of its own, and its groups. Updates are first tried in place; those
     that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
-    types = graph_input_and_output_types(simple)
+    types = types_checked_between_stages(simple)
     if has_reductions_of_several_axes(simple):
-        simple = split_reductions_of_rows(simple, target.model)
+        simple = split_row_reductions_for_fusion(simple, target.model)
     second: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
     while True:
         prepared = materialize_copies(simple, layouts, second, copied)
-        check_graph_after_pass(prepared, types, "materialize")
+        check_graph_after_stage(prepared, types, "materialize")
         try:
             return prepared, fuse(prepared, target)
         except InplaceConflict as conflict:
@@ -50,32 +50,32 @@ def cover_with_groups(simple: Graph, layouts: Sequence[MemoryLayout], target: Ta
             second |= conflict.updates
 
 
-def alternative_graph_forms(
+def run_graph_pass_stages(
     graph: Graph, target: Target, tf32: bool = False, layouts: Sequence[MemoryLayout] | None = None
 ) -> tuple[Graph, ...]:
     """The forms of a graph that are planned: simplified, and with epilogues in its matmuls. Before, each call is
     decided for the target."""
-    types = graph_input_and_output_types(graph)
-    simple = simplify_graph(decide_host_calls(graph, target.name, layouts))
-    check_graph_after_pass(simple, types, "simplify")
+    types = types_checked_between_stages(graph)
+    simple = simplify_graph(run_decomposition_stage(graph, target.name, layouts))
+    check_graph_after_stage(simple, types, "simplify")
     if all(node.op != "matmul" for node in simple.nodes):
         return (simple,)
     if target.axis_orders:
         simple = keep_axis_order_of_products(simple)
-        check_graph_after_pass(simple, types, "axis order")
+        check_graph_after_stage(simple, types, "axis order")
     if not target.epilogues:
         return (simple,)
     simple = cut_long_products(simple)
-    check_graph_after_pass(simple, types, "long products")
+    check_graph_after_stage(simple, types, "long products")
     if tf32:
-        simple = use_tf32_matmuls(simple)
+        simple = rewrite_matmuls_as_tf32(simple)
     finished = absorb_matmul_epilogues(simple)
-    check_graph_after_pass(finished, types, "absorb")
+    check_graph_after_stage(finished, types, "absorb")
     return (simple,) if finished is simple else (finished, simple)
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class PipelineStages:
     """What becomes of a graph. passes: a name and the graph after that pass, from the graph that was given to the
     prepared one, which `fusion` and the tasks' `nodes` number. bodies: of loops and branches, the plan that a task
     holds and its own stages, and those of forms that were not taken. model: what the target's work costs."""
@@ -83,8 +83,8 @@ class Stages:
     passes: tuple[tuple[str, Graph], ...]
     fusion: Fusion
     program: Program
-    model: CostModel
-    bodies: tuple[tuple[Plan, Stages], ...] = ()
+    model: WorkCostModel
+    bodies: tuple[tuple[Plan, PipelineStages], ...] = ()
 
     @property
     def prepared(self) -> Graph:
@@ -94,7 +94,7 @@ class Stages:
 Ends = tuple[list[ArrayType], list[ArrayType]]
 
 
-def graph_input_and_output_types(graph: Graph) -> Ends:
+def types_checked_between_stages(graph: Graph) -> Ends:
     """The types of the inputs and of the outputs. Raises AssertionError for inputs that do not stand in their order,
     which is how a pass counts them."""
     if list(graph.inputs) != sorted(graph.inputs):
@@ -102,16 +102,16 @@ def graph_input_and_output_types(graph: Graph) -> Ends:
     return [graph.nodes[i].type for i in graph.inputs], [graph.nodes[o].type for o in graph.outputs]
 
 
-def check_graph_after_pass(graph: Graph, types: Ends, step: str) -> None:
+def check_graph_after_stage(graph: Graph, types: Ends, step: str) -> None:
     """A broken pass is caught at its own door. Arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
         if node.args and max(node.args) >= number:
             raise AssertionError(f"{step}: node %{number} uses a later node")
-    if graph_input_and_output_types(graph) != types:
+    if types_checked_between_stages(graph) != types:
         raise AssertionError(f"{step}: changed the types of inputs or outputs")
 
 
-def build_program(
+def compile_graph_to_program(
     graph: Graph,
     target: str = "cpu",
     layouts: Sequence[MemoryLayout] | None = None,
@@ -122,10 +122,10 @@ def build_program(
 ) -> Program:
     """The program of `graph` for a target (`cpu` or `cuda`). layouts: of its inputs, contiguous by default; gpu: the
     GPU that is to run it."""
-    return compile_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu).program
+    return run_pipeline_stages(graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu).program
 
 
-def decide_host_calls(
+def run_decomposition_stage(
     graph: Graph, target: str, layouts: Sequence[MemoryLayout] | None, remarks: dict[str, None] | None = None
 ) -> Graph:
     """Each call decided for the target. Graphs without calls, or reductions of complex numbers, have none to decide."""
@@ -136,15 +136,15 @@ def decide_host_calls(
     return decompose_host_calls(graph, target, layouts, remarks)
 
 
-def explain_decomposition(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
+def explain_decomposition_stage(graph: Graph, target: str, layouts: Sequence[MemoryLayout]) -> list[str]:
     """Who runs each call of the graph on a target, and why."""
     remarks: dict[str, None] = {}
-    decide_host_calls(graph, target, layouts, remarks)
+    run_decomposition_stage(graph, target, layouts, remarks)
     return list(remarks)
 
 
 @paused_garbage_collection()
-def compile_stages(
+def run_pipeline_stages(
     graph: Graph,
     target: str = "cpu",
     layouts: Sequence[MemoryLayout] | None = None,
@@ -152,11 +152,11 @@ def compile_stages(
     fastmath: bool = False,
     tf32: bool = False,
     gpu: GpuProperties = H200,
-) -> Stages:
+) -> PipelineStages:
     """Every stage of a graph. Of its forms the one whose plan is predicted to be faster is taken."""
     made_for = target_of(target, gpu)
     machine = made_for.machine
-    bodies: list[tuple[Plan, Stages]] = []
+    bodies: list[tuple[Plan, PipelineStages]] = []
 
     def plan_loop_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
         """The one plan of a loop's body. It runs on one stream: its kernels use all cores, turns follow each other."""
@@ -171,17 +171,17 @@ def compile_stages(
 
     def best_compiled_graph_form(
         graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
-    ) -> Stages:
+    ) -> PipelineStages:
         found = []
-        for form in alternative_graph_forms(graph, made_for, tf32, layouts):
+        for form in run_graph_pass_stages(graph, made_for, tf32, layouts):
             passes = [("traced", graph), ("simplified", form)]
             if made_for.vector_products:
-                types, form = graph_input_and_output_types(form), find_vector_products(form, layouts)
-                check_graph_after_pass(form, types, "find_vector_products")
+                types, form = types_checked_between_stages(form), rewrite_sums_as_vector_products(form, layouts)
+                check_graph_after_stage(form, types, "rewrite_sums_as_vector_products")
                 passes.append(("vector products", form))
-            prepared, fusion = cover_with_groups(form, layouts, made_for)
+            prepared, fusion = run_fusion_stage(form, layouts, made_for)
             program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_loop_body, loose)
-            found.append(Stages((*passes, ("prepared", prepared)), fusion, program, made_for.model))
+            found.append(PipelineStages((*passes, ("prepared", prepared)), fusion, program, made_for.model))
         return (
             found[0]
             if len(found) == 1

@@ -370,9 +370,9 @@ def main() -> None:
     runs: list[tuple[str, Any, str]] = [("fake", faulty_fake, "async"), ("cpu", FaultyCPU, "async")]
     runs.append(("cpu", FaultyCPU, "sync"))
     if "cuda" in sys.argv:
-        from kernelgraph.runtime.devices.cuda.driver.context import GpuContext
+        from kernelgraph.runtime.devices.cuda.driver.context import GpuDriverContext
 
-        runs = [("cuda", faulty_cuda(GpuContext(0)), "async")]
+        runs = [("cuda", faulty_cuda(GpuDriverContext(0)), "async")]
     for kind, make, engine in runs:
         found: Counter[str] = Counter()
         with override(tune=False, engine=engine):

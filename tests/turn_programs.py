@@ -319,7 +319,7 @@ def repeated() -> Iterator[list[RecordedLoops]]:
     """Sees to it that the bodies of loops are traced once, as a graph, however short the trace is."""
     traces: Any = importlib.import_module("kernelgraph.dsl.jit.trace_function")
     lengths: Any = importlib.import_module("kernelgraph.dsl.recorded_loops.long_traces")
-    before = traces.LONG, traces.RecordedLoops, lengths.check_trace_length
+    before = traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace
     made: list[RecordedLoops] = []
 
     def loops(record: Callable[..., bool], whole: bool, few: int = 8, repeated: bool = False) -> RecordedLoops:
@@ -332,11 +332,11 @@ def repeated() -> Iterator[list[RecordedLoops]]:
         elif trace.loops_of is None and not trace.depth:
             raise TraceTooLong(True, 2, True)
 
-    traces.LONG, traces.RecordedLoops, lengths.check_trace_length = 1, loops, check_length
+    traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace = 1, loops, check_length
     try:
         yield made
     finally:
-        traces.LONG, traces.RecordedLoops, lengths.check_trace_length = before
+        traces.LONG, traces.RecordedLoops, lengths.check_loops_of_long_trace = before
 
 
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[Any]]:

@@ -11,7 +11,7 @@ SMALL = 1 << 12  # elements of a domain that one core or block sweeps anyway
 
 
 @dataclass(frozen=True, slots=True)
-class CostModel:
+class WorkCostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
     split_length: longest reduction that one stage does, however few rows there are."""
@@ -33,17 +33,17 @@ class CostModel:
         return self.launch + max(nbytes / self.bandwidth, flops / self.flops)
 
 
-CPU = CostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16)  # two cores with 256-bit vectors or wider
+CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16)  # two cores with 256-bit vectors or wider
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
 
-def gpu_cost_model(gpu: GpuProperties) -> CostModel:
+def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
     """Two blocks on each multiprocessor fill a GPU."""
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
-    return CostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)
+    return WorkCostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)
 
 
-def rows_stay_close(shape: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
+def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], model: WorkCostModel) -> bool:
     """Whether rows stay close to the cores that read them again. They should come from registers or a cache, and fill
     the machine."""
     length = math.prod(shape[i] for i in axes)

@@ -187,7 +187,7 @@ class NoLoop(TypeError):
     """The op does not take these dtypes. The text is NumPy's reason where it gives one."""
 
 
-def ufunc_dtype_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
+def ufunc_promotion_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     """NumPy's own promotion (ml_dtypes registers bfloat16 with it); result number `part`."""
 
     def resolve_ufunc_dtypes(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -204,7 +204,7 @@ def ufunc_dtype_rule(ufunc: np.ufunc, part: int = 0) -> Rule:
     return resolve_ufunc_dtypes
 
 
-def common_kind_dtype_rule(kinds: str = "biufc") -> Rule:
+def common_kind_promotion_rule(kinds: str = "biufc") -> Rule:
     """All arguments in their common dtype, which is the result's."""
 
     def resolve_common_dtype(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -216,7 +216,7 @@ def common_kind_dtype_rule(kinds: str = "biufc") -> Rule:
     return resolve_common_dtype
 
 
-def raw_bits_dtype_rule(*names: str) -> Rule:
+def raw_bits_promotion_rule(*names: str) -> Rule:
     """All arguments of one of these dtypes as they are: raw bits are not promoted."""
 
     def resolve_raw_bits_dtype(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
@@ -228,19 +228,19 @@ def raw_bits_dtype_rule(*names: str) -> Rule:
     return resolve_raw_bits_dtype
 
 
-def clip_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def clip_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.clip: as np.result_type, but bfloat16 with weak scalars as in ufuncs of two arguments."""
     if bfloat16 in dtypes and dtype is None:
         dtype = bfloat16
         for other in sorted(dtypes, key=lambda d: isinstance(d, type)):
             given: Any = (dtype, other, None)
             dtype = dtype_of(np.maximum.resolve_dtypes(given)[2])
-    return common_kind_dtype_rule()(dtypes, dtype)
+    return common_kind_promotion_rule()(dtypes, dtype)
 
 
-def float_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def float_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """As np.exp but for complex: small integers give small floats."""
-    loop, result = ufunc_dtype_rule(np.exp)(dtypes, dtype)
+    loop, result = ufunc_promotion_rule(np.exp)(dtypes, dtype)
     if dtype_kind(result) != "f":
         raise NoLoop("")
     return loop, result
@@ -252,7 +252,7 @@ def real_part_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None
     return (common,), real_dtype(common)
 
 
-def complex_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def complex_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """Two halves of the same kind; the dtype of the whole."""
     common = promoted_dtype(*dtypes)
     if common not in (FLOAT32, FLOAT64):
@@ -260,25 +260,25 @@ def complex_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) 
     return (common, common), dtype_of(np.result_type(common, np.complex64))
 
 
-def angle_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def angle_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """np.angle: as np.arctan2(0, x), but for complex."""
     common = dtype or promoted_dtype(*dtypes)
     if dtype_kind(common) in "biu":
-        common = ufunc_dtype_rule(np.arctan2)((int, common), None)[1]
+        common = ufunc_promotion_rule(np.arctan2)((int, common), None)[1]
     return (common,), real_dtype(common)
 
 
-def where_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def where_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     common = dtype or promoted_dtype(*dtypes[1:])
     return (BOOL, common, common), common
 
 
-def cast_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def cast_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     source = promoted_dtype(*dtypes)
     return (source,), dtype or source
 
 
-def sum_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def sum_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """sum and prod: small integers and bool grow to 64 bits."""
     source = promoted_dtype(*dtypes)
     grown = {"b": INT64, "i": INT64, "u": UINT64}
@@ -286,15 +286,15 @@ def sum_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> L
     return (result,), result
 
 
-def bool_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def bool_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     return (BOOL,), BOOL
 
 
-def index_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def index_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     return (promoted_dtype(*dtypes),), INT64
 
 
-def no_arguments_dtype_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
+def no_arguments_promotion_rule(dtypes: Sequence[DType | WeakType], dtype: DType | None) -> Loop:
     """Sources have no arguments to promote."""
     if dtype is None:
         raise NoLoop("give it a dtype")

@@ -21,7 +21,7 @@ def decompose_setitem(builder: GraphBuilder, node: Node, args: Sequence[Value]) 
     a, *arrays, value = args
     if 0 in a.shape or any(i.dtype.kind not in "iu" for i in arrays):
         return "no elements, or booleans as indices"
-    places, shape = flat_element_numbers_of_key(builder, a.shape, dict(node.attr("options"))["key"], arrays)
+    places, shape = flat_numbers_of_assigned_elements(builder, a.shape, dict(node.attr("options"))["key"], arrays)
     if 0 in shape:
         return a
     wide = _broadcast_to_assigned_shape(builder, value, shape)
@@ -68,7 +68,7 @@ def decompose_ufunc_at(builder: GraphBuilder, node: Node, args: Sequence[Value])
         return "booleans as indices"
     if value.shape and not np.can_cast(value.dtype, a.dtype, "safe"):
         return f"values of {value.dtype}"
-    places, shape = flat_element_numbers_of_key(builder, a.shape, options["key"], indices)
+    places, shape = flat_numbers_of_assigned_elements(builder, a.shape, options["key"], indices)
     if 0 in shape or math.prod(shape) >= 2**31:
         return "no indices, or 2**31"
     values = builder.reshape(builder.cast(_broadcast_to_assigned_shape(builder, value, shape), a.dtype), (-1,))
@@ -85,7 +85,7 @@ def _broadcast_to_assigned_shape(builder: GraphBuilder, value: Value, shape: tup
     return builder.broadcast(builder.reshape(value, value.shape[excess:]), shape)
 
 
-def flat_element_numbers_of_key(
+def flat_numbers_of_assigned_elements(
     builder: GraphBuilder, shape: Sequence[int], key: Sequence[Any], arrays: Sequence[Value]
 ) -> tuple[Value, tuple[int, ...]]:
     """The flat numbers of the elements of a[key], -1 where an index is out of range; and the shape of a[key]."""

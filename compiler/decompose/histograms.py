@@ -22,7 +22,7 @@ from .binary_search import (
     equal_width_histogram_bin,
     narrow_histogram_bin_numbers,
 )
-from .searching import search_comparison_dtype
+from .searching import comparison_dtype_of_decomposed_search
 
 
 def decompose_bincount(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
@@ -94,7 +94,7 @@ def decompose_histogram(builder: GraphBuilder, node: Node, args: Sequence[Value]
         edges, numbers = _histogram_bins_between_extremes(builder, x, count)
     else:
         count = edges.shape[0] - 1
-        dtype = search_comparison_dtype(x, edges)
+        dtype = comparison_dtype_of_decomposed_search(x, edges)
         differ = edges.dtype.kind == "b" and options.get("density")  # to NumPy differences of booleans
         if dtype is None or x.dtype.kind == "b" or differ or not 1 <= count < LONGEST:
             return f"more than {LONGEST} edges, or a dtype without kernels"

@@ -107,7 +107,7 @@ def decompose_cholesky(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.map("where", inside, factor, builder.const(0, x.dtype))
 
 
-def _are_enough_small_matrices_for_gpu(shape: Sequence[int], longest: int) -> bool:
+def _small_matrices_repay_decomposition(shape: Sequence[int], longest: int) -> bool:
     """Whether these are enough small matrices."""
     return len(shape) > 2 and math.prod(shape[:-2]) >= FEW and min(shape[-2:]) > 1 and max(shape[-2:]) <= longest
 
@@ -115,18 +115,18 @@ def _are_enough_small_matrices_for_gpu(shape: Sequence[int], longest: int) -> bo
 def decompose_eigh(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """eigh of many small matrices -> eigenvalues, and vectors that cuSOLVER leaves as conjugated rows"""
     (a,) = args
-    if not _are_enough_small_matrices_for_gpu(a.shape, LEAST - 1):
+    if not _small_matrices_repay_decomposition(a.shape, LEAST - 1):
         return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     types = [ArrayType(a.shape[:-1], real_dtype(x.dtype)), x.type]
     values, rows = builder.host("linalg.eigh_rows", [x], types, UPLO=dict(node.attr("options"))["UPLO"])
-    return _eigenvectors_of_conjugated_rows(builder, rows) if node.attr("part") else values
+    return _decomposed_eigenvectors_of_rows(builder, rows) if node.attr("part") else values
 
 
 def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | str:
     """svd of many small matrices -> all singular vectors, then those that are wanted"""
     (a,), options = args, dict(node.attr("options"))
-    if not _are_enough_small_matrices_for_gpu(a.shape, SHORT) or options.get("hermitian"):
+    if not _small_matrices_repay_decomposition(a.shape, SHORT) or options.get("hermitian"):
         return ""
     x = a if a.dtype.kind == "c" else builder.cast(a, node.type.dtype)
     *batch, m, n = a.shape
@@ -135,12 +135,12 @@ def decompose_svd(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> V
         return builder.host("linalg.svdvals", [x], [values])[0]
     types = [ArrayType((*batch, m, m), x.dtype), values, ArrayType((*batch, n, n), x.dtype)]
     rows, found, right = builder.host("linalg.svd_whole", [x], types)
-    every = (_eigenvectors_of_conjugated_rows(builder, rows), found, right)[node.attr("part")]
+    every = (_decomposed_eigenvectors_of_rows(builder, rows), found, right)[node.attr("part")]
     rank = len(every.shape)
     return builder.slice(every, [0] * rank, [1] * rank, node.type.shape)
 
 
-def _eigenvectors_of_conjugated_rows(builder: GraphBuilder, rows: Value) -> Value:
+def _decomposed_eigenvectors_of_rows(builder: GraphBuilder, rows: Value) -> Value:
     """What has these rows, conjugated, as its columns."""
     last = len(rows.shape) - 1
     turned = builder.permute(rows, [*range(last - 1), last, last - 1])

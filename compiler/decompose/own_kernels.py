@@ -16,7 +16,7 @@ COMBINED = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 @dataclass(frozen=True, slots=True)
-class TypedCall:
+class DecomposableCall:
     """One call, typed. strides: of its first array in bytes, as far as they are known before fusion."""
 
     options: Mapping[str, Any]
@@ -31,7 +31,7 @@ class TypedCall:
         return int(self.options.get("axis", -1) or 0) % max(1, rank) if rank else 0
 
 
-def why_no_sort_kernel(call: TypedCall) -> str:
+def why_no_sort_kernel(call: DecomposableCall) -> str:
     """np.sort, np.argsort, np.partition, np.argpartition and kg.topk of real numbers"""
     source = call.reads[0]
     if source.dtype.kind == "c" or not source.shape:
@@ -39,13 +39,13 @@ def why_no_sort_kernel(call: TypedCall) -> str:
     return "an axis of 2**31 elements" if source.shape[call.axis] >= AXIS else ""
 
 
-def why_no_kth_kernel(call: TypedCall) -> str:
+def why_no_kth_kernel(call: DecomposableCall) -> str:
     """few k-th values of rows of real numbers"""
     few = len(call.options["kth"]) <= FEW
     return why_no_sort_kernel(call) or ("" if few else f"more than {FEW} places")
 
 
-def why_no_scan_kernel(call: TypedCall, ufunc: str) -> str:
+def why_no_scan_kernel(call: DecomposableCall, ufunc: str) -> str:
     """np.cumsum and np.cumprod of real numbers, and sums of complex ones"""
     source, target = call.reads[0].dtype, call.result.dtype
     if "c" in source.kind + target.kind:
@@ -53,7 +53,7 @@ def why_no_scan_kernel(call: TypedCall, ufunc: str) -> str:
     return "booleans as results" if target.kind == "b" else ""
 
 
-def why_no_accumulate_kernel(call: TypedCall) -> str:
+def why_no_accumulate_kernel(call: DecomposableCall) -> str:
     """ufunc.accumulate of add, multiply, maximum and minimum"""
     ufunc = call.options["ufunc"]
     return (
@@ -63,7 +63,7 @@ def why_no_accumulate_kernel(call: TypedCall) -> str:
     )
 
 
-def why_no_running_kernel(call: TypedCall) -> str:
+def why_no_running_kernel(call: DecomposableCall) -> str:
     """running totals of real numbers along rows that lie close together"""
     shape, axis = call.reads[0].shape, call.axis
     if not _has_sum_kernel_for_dtypes(call.reads[0].dtype, call.result.dtype):
@@ -78,7 +78,7 @@ def _has_sum_kernel_for_dtypes(source: DType, target: DType) -> bool:
     return floats or (source.kind in "biu" and target.kind in "iu")
 
 
-def why_no_bincount_kernel(call: TypedCall) -> str:
+def why_no_bincount_kernel(call: DecomposableCall) -> str:
     """np.bincount without weights; the kernel tells nobody of a number that has no bin"""
     if settings.verify:
         return "bad values are to be reported"
@@ -86,12 +86,12 @@ def why_no_bincount_kernel(call: TypedCall) -> str:
     return "" if plain else "weights, or numbers that are not integers"
 
 
-def why_no_last_places_kernel(call: TypedCall) -> str:
+def why_no_last_places_kernel(call: DecomposableCall) -> str:
     """where each number comes last"""
     return ""
 
 
-def why_no_combine_at_kernel(call: TypedCall) -> str:
+def why_no_combine_at_kernel(call: DecomposableCall) -> str:
     """ufunc.at of flat arrays of real numbers"""
     base, indices, _ = call.reads
     if call.options["ufunc"] not in COMBINED or base.dtype.kind in "cb":

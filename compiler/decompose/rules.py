@@ -15,7 +15,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
-from ..layout.operands import contiguous_strides, memory_view_strides
+from ..layout.operands import contiguous_strides, strides_of_memory_view_node
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
 from ..passes.simplify import rewrite_nodes
@@ -40,7 +40,7 @@ from .sorting_networks import decompose_call_of_short_rows, decompose_kth_of_sho
 HOST = "NumPy on the host"
 # What stands in a call's place, or why nothing does; and "" where the target's own kernels do it, or why not.
 Rule = Callable[[GraphBuilder, Node, Sequence[Value]], Value | str]
-Condition = Callable[[own.TypedCall], str]
+Condition = Callable[[own.DecomposableCall], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class _Decomposer:
             elif way.fuses is not None:
                 result = way.fuses(builder, node, args)
             else:
-                result = _keep_host_call_for_own_kernel(way.kernels, builder, node, args, self.layouts)
+                result = _keep_call_undecomposed(way.kernels, builder, node, args, self.layouts)
             if isinstance(result, Value):
                 if node.op == "host":  # else what becomes a call
                     self._note_decision(
@@ -232,7 +232,7 @@ def _is_host_call_decided(node: Node) -> bool:
     return any(name == "by" for name, _ in node.attrs)
 
 
-def _keep_host_call_for_own_kernel(
+def _keep_call_undecomposed(
     condition: Condition | None,
     builder: GraphBuilder,
     node: Node,
@@ -242,14 +242,14 @@ def _keep_host_call_for_own_kernel(
     """The call, for kernels of the target's own, or why they do not take it."""
     if condition is None or not args or any(0 in shape for shape in (node.type.shape, *(a.shape for a in args))):
         return "no elements"
-    strides = _predicted_strides_of_node(builder, args[0].number, layouts)
-    refusal = condition(own.TypedCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
+    strides = _predicted_strides_for_decomposition(builder, args[0].number, layouts)
+    refusal = condition(own.DecomposableCall(dict(node.attr("options")), [a.type for a in args], node.type, strides))
     *fixed, part = node.attrs
     attrs = (*fixed, ("by", "kernels"), part)
     return refusal or builder.add("host", tuple(a.number for a in args), node.type, attrs)
 
 
-def _predicted_strides_of_node(
+def _predicted_strides_for_decomposition(
     builder: GraphBuilder, number: int, layouts: Sequence[MemoryLayout] | None
 ) -> tuple[int, ...]:
     """How a node will lie in memory: an input as it does, a view as its base, anything else without gaps."""
@@ -259,7 +259,9 @@ def _predicted_strides_of_node(
         return layout.strides
     if OPS[node.op].kind == "view":
         base = builder.nodes[node.args[0]].type.shape
-        found = memory_view_strides(node, base, _predicted_strides_of_node(builder, node.args[0], layouts))
+        found = strides_of_memory_view_node(
+            node, base, _predicted_strides_for_decomposition(builder, node.args[0], layouts)
+        )
         if found is not None:
             return found
     return contiguous_strides(node.type.shape, node.type.dtype.itemsize)

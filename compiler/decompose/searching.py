@@ -32,7 +32,7 @@ def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value])
     """digitize(x, edges) -> searchsorted, from behind where the edges fall"""
     x, edges = args
     (n,) = edges.shape
-    dtype = search_comparison_dtype(x, edges)
+    dtype = comparison_dtype_of_decomposed_search(x, edges)
     if dtype is None or not 0 < n <= LONGEST or 0 in x.shape:
         return f"no values, more than {LONGEST} edges, or a dtype without kernels"
     side = "left" if dict(node.attr("options"))["right"] else "right"
@@ -50,7 +50,7 @@ def decompose_digitize(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return builder.map("where", falls, builder.map("subtract", np.int64(n), found), found)
 
 
-def search_comparison_dtype(x: Value, edges: Value) -> np.dtype[np.generic] | None:
+def comparison_dtype_of_decomposed_search(x: Value, edges: Value) -> np.dtype[np.generic] | None:
     """A dtype with kernels in which values and edges compare as in their common one."""
     dtype = np.result_type(x.dtype, edges.dtype)
     if dtype.kind not in "biuf" or dtype.itemsize > 8:

@@ -14,20 +14,20 @@ from ..graph.builder import GraphBuilder
 from ..graph.control_flow import (
     ITERATION,
     Branch,
-    CustomDerivative,
+    CustomDerivativeNode,
     Loop,
     Window,
     add_body_scalar,
     add_control_flow_node,
-    memory_argument_count,
+    memory_argument_count_of_node,
 )
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
 
 
-def batch_graph(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
+def batch_graph_over_rows(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
     """batched: for each input whether it has a first axis, of `size` rows. All outputs have one."""
-    batcher = Batcher(GraphBuilder(graph.name), size)
+    batcher = GraphBatcher(GraphBuilder(graph.name), size)
     line = ""
     batcher.builder.where = lambda: line
     inputs = iter(batched)
@@ -49,7 +49,7 @@ def batch_graph(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
 
 
 @dataclass(slots=True)
-class Batcher:
+class GraphBatcher:
     """builder: of the batched graph; size: how many rows; rows: the nodes that have a first axis of them."""
 
     builder: GraphBuilder
@@ -93,41 +93,41 @@ class Batcher:
         return self.builder.add(node.op, tuple(a.number for a in args), type, given)
 
 
-def _batch_elementwise(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_elementwise(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.add_batched_node(node, [b.widened_to_rank(a, len(node.type.shape)) for a in args])
 
 
-def _batch_reduction(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_reduction(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.add_batched_node(node, args, axes=tuple(a + 1 for a in node.attr("axes")))
 
 
-def _batch_slice(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_slice_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.add_batched_node(node, args, starts=(0, *node.attr("starts")), steps=(1, *node.attr("steps")))
 
 
-def _batch_permute(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_permute(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.add_batched_node(node, args, axes=(0, *(a + 1 for a in node.attr("axes"))))
 
 
-def _batch_broadcast(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_broadcast(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.builder.broadcast(b.widened_to_rank(args[0], len(node.type.shape)), (b.size, *node.type.shape))
 
 
-def _batch_reshape(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_reshape(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     return b.builder.reshape(args[0], (b.size, *node.type.shape))
 
 
-def _batch_windows_or_concat(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_windows_or_concat(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     """Of windows and joins."""
     return b.add_batched_node(node, [b.spread_to_rows(a, a.shape) for a in args], axis=node.attr("axis") + 1)
 
 
-def _batch_update(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_update(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     base, value = (b.spread_to_rows(a, a.shape) for a in args)
     return b.builder.update(base, value, (0, *node.attr("starts")), (1, *node.attr("steps")))
 
 
-def _batch_gather(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_gather(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     a, *indices = args
     rank = len(node.type.shape)
     axes, rest = node.attr("axes"), tuple(r + 1 for r in node.attr("rest"))
@@ -136,7 +136,7 @@ def _batch_gather(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     return b.add_batched_node(node, [a, *(b.widened_to_rank(i, rank) for i in indices)], axes=axes, rest=rest)
 
 
-def _batch_matmul(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_matmul(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     left, right = args
     if not b.is_batched(right) and len(b.shape_without_rows(left)) == 2 and len(right.shape) == 2:
         rows, inner = b.size * left.shape[1], left.shape[2]
@@ -147,10 +147,10 @@ def _batch_matmul(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
     return b.builder.matmul(b.widened_to_rank(left, rank), b.widened_to_rank(right, rank))
 
 
-def _batch_loop(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_loop_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     """All that is carried has rows; so have those of the windows and invariants that had them."""
     loop: Loop = node.attr("control")
-    memory = memory_argument_count(node)
+    memory = memory_argument_count_of_node(node)
     if loop.flag or any(b.is_batched(a) for a in args[memory:]):
         return _batch_by_loop_over_rows(b, node, args)
     split = loop.carried + len(loop.windows)
@@ -160,37 +160,39 @@ def _batch_loop(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
         Window((0, *w.starts), (1, *w.steps), (0, *w.moves)) if b.is_batched(a) else w
         for w, a in zip(loop.windows, args[loop.carried : split], strict=True)
     )
-    made = replace(loop, body=batch_graph(loop.body, flags, b.size), windows=windows)
+    made = replace(loop, body=batch_graph_over_rows(loop.body, flags, b.size), windows=windows)
     part = node.attr("part")
     value = add_control_flow_node(b.builder, made, [*initial, *args[loop.carried :]])[part]
     return value if part < loop.carried else b.builder.permute(value, (1, 0, *range(2, len(value.shape))))
 
 
-def _batch_branch(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
-    memory = memory_argument_count(node)
+def _batch_branch(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
+    memory = memory_argument_count_of_node(node)
     if any(b.is_batched(a) for a in (args[0], *args[memory:])):
         return _batch_by_loop_over_rows(b, node, args)
     flags = [b.is_batched(a) for a in args[1:memory]]
-    first, second = (batch_graph(body, flags, b.size) for body in node.attr("control").bodies)
+    first, second = (batch_graph_over_rows(body, flags, b.size) for body in node.attr("control").bodies)
     results = add_control_flow_node(b.builder, Branch((first, second)), args)
     part: int = node.attr("part")
     return results[part]
 
 
-def _batch_custom_derivative(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_custom_derivative_node(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     """Its rule has rows too."""
-    control: CustomDerivative = node.attr("control")
+    control: CustomDerivativeNode = node.attr("control")
     numbers = len(control.bodies[0].numbers)
     split = len(args) - numbers
     given = [*(b.spread_to_rows(a, a.shape) for a in args[:split]), *args[split:]]
     reverse, forward = (
-        None if body is None else batch_graph(body, [True] * len(body.inputs), b.size)
+        None if body is None else batch_graph_over_rows(body, [True] * len(body.inputs), b.size)
         for body in (control.reverse, control.forward)
     )
-    return b.add_batched_node(node, given, control=CustomDerivative(control.results, control.inputs, reverse, forward))
+    return b.add_batched_node(
+        node, given, control=CustomDerivativeNode(control.results, control.inputs, reverse, forward)
+    )
 
 
-def _batch_by_loop_over_rows(b: Batcher, node: Node, args: Sequence[Value]) -> Value:
+def _batch_by_loop_over_rows(b: GraphBatcher, node: Node, args: Sequence[Value]) -> Value:
     """A loop over the rows."""
     nodes = b.builder.nodes
     numbers = [a for a in dict.fromkeys(args) if nodes[a.number].op == "number"]
@@ -216,10 +218,10 @@ def _batch_window_of_rows(rank: int) -> Window:
     return Window((0,) * rank, (1,) * rank, (1, *(0,) * (rank - 1)))
 
 
-Rule = Callable[[Batcher, Node, Sequence[Value]], Value]
+Rule = Callable[[GraphBatcher, Node, Sequence[Value]], Value]
 _KINDS: dict[str, Rule] = {"map": _batch_elementwise, "reduce": _batch_reduction}
 _RULES: dict[str, Rule] = {
-    "slice": _batch_slice,
+    "slice": _batch_slice_node,
     "permute": _batch_permute,
     "broadcast": _batch_broadcast,
     "reshape": _batch_reshape,
@@ -228,7 +230,7 @@ _RULES: dict[str, Rule] = {
     "update": _batch_update,
     "gather": _batch_gather,
     "matmul": _batch_matmul,
-    "loop": _batch_loop,
+    "loop": _batch_loop_node,
     "branch": _batch_branch,
-    "custom": _batch_custom_derivative,
+    "custom": _batch_custom_derivative_node,
 }

@@ -8,25 +8,25 @@ from .control_flow.branch import BRANCH
 from .control_flow.custom import CUSTOM
 from .control_flow.loop import LOOP
 from .control_flow.sequential import SEQUENTIAL
-from .core.call import DifferentiatedCall
+from .core.call import RuleCall
 from .core.kinds import ZERO, Choice, Refused, Rule
 from .rules.assignment import GATHER
 from .rules.collectives import COLLECTIVES
 from .rules.host import HOST_RULES, NOT_KNOWN
-from .rules.map import USER_FUNCTIONS, elementwise_derivative_rule
+from .rules.map import USER_FUNCTIONS, derivative_rule_of_elementwise_op
 from .rules.reduce import REDUCTIONS
 from .rules.structure import STRUCTURE
 
 
-def _rule_of_elementwise_row(derivative: Zero | Refused | Partials) -> Rule:
-    return elementwise_derivative_rule(derivative) if isinstance(derivative, Partials) else derivative
+def _elementwise_rule_for_table(derivative: Zero | Refused | Partials) -> Rule:
+    return derivative_rule_of_elementwise_op(derivative) if isinstance(derivative, Partials) else derivative
 
 
 _SOURCES = dict.fromkeys(("input", "number", "const", "index", "placeholder"), ZERO)
 _MADE_LATER = Refused("this row is made when a plan is made")
 RULES: dict[str, Rule] = {
     **{
-        name: _rule_of_elementwise_row(row.derivative)
+        name: _elementwise_rule_for_table(row.derivative)
         for name, row in OPS.items()
         if not isinstance(row.derivative, ByGraph)
     },
@@ -46,7 +46,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def derivative_rule_of_call(call: DifferentiatedCall) -> Rule:
+def derivative_rule_from_table(call: RuleCall) -> Rule:
     """The rule of an operation, of those that depend on the call the one that it has."""
     rule = RULES[call.node.op]
     while isinstance(rule, Choice):

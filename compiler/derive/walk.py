@@ -12,10 +12,10 @@ from typing import Any
 from ...runtime.core.frozen import dataclass, replace
 from ..graph.builder import GraphBuilder, exact_node_attrs
 from ..graph.graph import GraphError, Node, Value
-from .core.call import DifferentiatedCall, ReverseOptions, is_differentiable_value
+from .core.call import ReverseOptions, RuleCall, rule_can_differentiate_value
 from .core.cotangents import CotangentPart, total_cotangent, whole_cotangent
 from .core.kinds import Lifted, Linear, Maybe, Refused, Rule, Tangent, Written, Zero
-from .table import derivative_rule_of_call
+from .table import derivative_rule_from_table
 
 
 class DifferentiatedPath:
@@ -28,14 +28,14 @@ class DifferentiatedPath:
         builder: GraphBuilder,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        walks: GraphWalks,
+        walks: DifferentiationWalks,
         replaced: dict[int, int],
     ) -> None:
         self.builder, self.walks, self.replaced = builder, walks, replaced
         self.flows = {v.number for v in inputs}  # nodes that follow the inputs
         self.inputs = frozenset(self.flows)
         self.masks: dict[int, Value] = {}
-        self.calls: dict[int, DifferentiatedCall] = {}
+        self.calls: dict[int, RuleCall] = {}
         self.results: dict[Any, tuple[int, dict[int, Value]]] = {}  # of operations that have several
         self.rules: dict[int, Rule] = {}
         needed = self._nodes_needed_by_outputs([v.number for v in outputs])
@@ -55,22 +55,22 @@ class DifferentiatedPath:
 
     def _add_node_to_path(self, number: int) -> None:
         node, value = self.builder.nodes[number], self.builder.at(number)
-        if not any(a in self.flows for a in node.args) or not is_differentiable_value(value):
+        if not any(a in self.flows for a in node.args) or not rule_can_differentiate_value(value):
             return
-        key, part = _differentiated_call_key(node)
+        key, part = _walk_key_of_node(node)
         first, results = self.results.setdefault(key, (number, {})) if key is not None else (number, {})
         results[part] = value
         if first == number:
-            self.calls[first] = self._call_of_results(first, node, results)
+            self.calls[first] = self._differentiated_call_at_node(first, node, results)
         if any(self.calls[first].active):
             self.flows.add(number)
 
-    def _call_of_results(self, first: int, node: Node, results: Mapping[int, Value]) -> DifferentiatedCall:
+    def _differentiated_call_at_node(self, first: int, node: Node, results: Mapping[int, Value]) -> RuleCall:
         """The operation as rules see it."""
         args = tuple(map(self.builder.at, node.args))
-        flows = tuple([a.number in self.flows and is_differentiable_value(a) for a in args])
-        call = DifferentiatedCall(self.builder, node, args, results, flows, self.masks, self.replaced, self.walks)
-        rule = self.rules[first] = derivative_rule_of_call(call)
+        flows = tuple([a.number in self.flows and rule_can_differentiate_value(a) for a in args])
+        call = RuleCall(self.builder, node, args, results, flows, self.masks, self.replaced, self.walks)
+        rule = self.rules[first] = derivative_rule_from_table(call)
         if isinstance(rule, Zero):
             return replace(call, active=(False,) * len(args))
         if isinstance(rule, Linear | Tangent) and rule.follows is not None:
@@ -79,7 +79,7 @@ class DifferentiatedPath:
         return call
 
 
-def _differentiated_call_key(node: Node) -> tuple[Any, int]:
+def _walk_key_of_node(node: Node) -> tuple[Any, int]:
     """What the results of one operation have in common, None where it has one; and which one a node is."""
     for at, (name, part) in enumerate(node.attrs):
         if name == "part":
@@ -87,13 +87,13 @@ def _differentiated_call_key(node: Node) -> tuple[Any, int]:
     return None, 0
 
 
-def no_derivative_error(call: DifferentiatedCall, line: str, why: str) -> GraphError:
+def no_derivative_error_of_walk(call: RuleCall, line: str, why: str) -> GraphError:
     """What is raised for an operation that has no derivative."""
     return GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, line)
 
 
 @dataclass(frozen=True, slots=True)
-class GraphWalks:
+class DifferentiationWalks:
     """The two walks."""
 
     options: ReverseOptions
@@ -157,16 +157,16 @@ def _summed_cotangent(
 
 
 def _pull_cotangents_back(
-    builder: GraphBuilder, call: DifferentiatedCall, rule: Rule, line: str, parts: dict[int, list[CotangentPart]]
+    builder: GraphBuilder, call: RuleCall, rule: Rule, line: str, parts: dict[int, list[CotangentPart]]
 ) -> None:
     if not any(call.active):
         return
     if isinstance(rule, Refused):
-        raise no_derivative_error(call, line, rule.why)
+        raise no_derivative_error_of_walk(call, line, rule.why)
     before, builder.where = builder.where, lambda: line
     try:
         if isinstance(rule, Lifted):
-            for part in _merge_whole_cotangents(builder, parts[call.result.number], call.result):
+            for part in _merge_cotangents_in_walk(builder, parts[call.result.number], call.result):
                 parts.setdefault(call.args[0].number, []).append(rule.lift(call, part))
             return
         cts = {
@@ -174,7 +174,7 @@ def _pull_cotangents_back(
             for part, value in call.results.items()
             if (ct := _summed_cotangent(builder, parts, value, call.masks)) is not None
         }
-        for arg, found in zip(call.args, _cotangents_by_rule(rule, call, cts), strict=True):
+        for arg, found in zip(call.args, _pull_cotangents_through_rule(rule, call, cts), strict=True):
             if found is not None:
                 parts.setdefault(arg.number, []).append(
                     found if isinstance(found, CotangentPart) else whole_cotangent(found)
@@ -183,7 +183,9 @@ def _pull_cotangents_back(
         builder.where = before
 
 
-def _merge_whole_cotangents(builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value) -> list[CotangentPart]:
+def _merge_cotangents_in_walk(
+    builder: GraphBuilder, parts: Sequence[CotangentPart], like: Value
+) -> list[CotangentPart]:
     """The parts, those that are whole as their sum."""
     full = [p for p in parts if p.is_whole(like.shape)]
     if len(full) < 2:
@@ -191,24 +193,24 @@ def _merge_whole_cotangents(builder: GraphBuilder, parts: Sequence[CotangentPart
     return [whole_cotangent(total_cotangent(builder, full, like)), *(p for p in parts if not p.is_whole(like.shape))]
 
 
-def _cotangents_by_rule(rule: Rule, call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe | CotangentPart]:
+def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe | CotangentPart]:
     if isinstance(rule, Linear):
         return [ct if a else None for ct, a in zip(rule.cotangent(call, cts), call.active, strict=True)]
     places = [i for i, active in enumerate(call.active) if active]
     if isinstance(rule, Tangent):  # its nodes, linear in stand-ins for the tangents, are transposed
-        stand_ins = {i: tangent_placeholder(call.builder, call.args[i]) for i in places}
+        stand_ins = {i: tangent_placeholder_in_walk(call.builder, call.args[i]) for i in places}
         tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
         found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced)
         if rule.bent and _depends_on_walked_nodes(call.builder, found, {v.number for v in stand_ins.values()}):
             raise GraphError(rule.bent, ValueError, call.builder.where())
-        return _cotangents_by_argument(places, found, call)
+        return _walked_cotangents_by_argument(places, found, call)
     assert isinstance(rule, Written)
     written = {part: v for part, v in rule.results(call).items() if part in cts}
     seeds, sources = [cts[p] for p in written], [call.args[i] for i in places]
     found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced)
-    return _cotangents_by_argument(places, found, call)
+    return _walked_cotangents_by_argument(places, found, call)
 
 
 def _depends_on_walked_nodes(builder: GraphBuilder, values: Sequence[Maybe], nodes: set[int]) -> bool:
@@ -224,7 +226,7 @@ def _depends_on_walked_nodes(builder: GraphBuilder, values: Sequence[Maybe], nod
     return False
 
 
-def _cotangents_by_argument(places: Sequence[int], values: Sequence[Maybe], call: DifferentiatedCall) -> list[Maybe]:
+def _walked_cotangents_by_argument(places: Sequence[int], values: Sequence[Maybe], call: RuleCall) -> list[Maybe]:
     """By argument; what an argument gets that is given twice, it gets once."""
     by_place: dict[int, Maybe] = {}
     for place, value in zip(places, values, strict=True):
@@ -233,19 +235,19 @@ def _cotangents_by_argument(places: Sequence[int], values: Sequence[Maybe], call
     return [by_place.get(i) for i in range(len(call.args))]
 
 
-def tangent_placeholder(builder: GraphBuilder, like: Value) -> Value:
+def tangent_placeholder_in_walk(builder: GraphBuilder, like: Value) -> Value:
     """A node that stands for a value of the same type, until it is replaced or falls away."""
     return builder.add("placeholder", (), like.type, (("id", len(builder.nodes)),))
 
 
 def _push_tangents_forward(
-    builder: GraphBuilder, call: DifferentiatedCall, rule: Rule, line: str, known: dict[int, Maybe]
+    builder: GraphBuilder, call: RuleCall, rule: Rule, line: str, known: dict[int, Maybe]
 ) -> None:
     tangents = [known.get(a.number) if active else None for a, active in zip(call.args, call.active, strict=True)]
     if all(t is None for t in tangents):
         return
     if isinstance(rule, Refused):
-        raise no_derivative_error(call, line, rule.why)
+        raise no_derivative_error_of_walk(call, line, rule.why)
     before, builder.where = builder.where, lambda: line
     try:
         found = _tangents_by_rule(rule, call, tangents)
@@ -255,7 +257,7 @@ def _push_tangents_forward(
         known[value.number] = found.get(part)
 
 
-def _tangents_by_rule(rule: Rule, call: DifferentiatedCall, tangents: Sequence[Maybe]) -> Mapping[int, Maybe]:
+def _tangents_by_rule(rule: Rule, call: RuleCall, tangents: Sequence[Maybe]) -> Mapping[int, Maybe]:
     if isinstance(rule, Linear | Tangent | Lifted):
         return rule.tangent(call, tangents)
     assert isinstance(rule, Written)

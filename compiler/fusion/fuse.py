@@ -10,20 +10,20 @@ from __future__ import annotations
 import math
 from itertools import combinations, islice
 
-from ..core.cost import rows_stay_close
+from ..core.cost import rereading_rows_costs_little
 from ..graph.graph import Graph
 from ..layout.operands import (
     Map,
     identity_index_map,
     index_map_depends_on,
     index_map_through_node,
-    is_memory_view,
+    is_node_view_of_memory,
     renumber_index_map_axes,
 )
 from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
-from .inplace_hazards import nodes_overwritten_in_place, order_groups_before_inplace_updates
+from .inplace_hazards import inplace_overwrites_between_nodes, order_groups_before_inplace_updates
 from .sweeps import ReductionsAbove, fits_reduction_loop
 
 CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
@@ -53,7 +53,7 @@ class GraphFuser(FusionCover):
         for output in self.graph.outputs:
             self.forced[output] = True
         updates = any(node.op == "update" for node in self.graph.nodes)
-        for earlier, later in nodes_overwritten_in_place(self.graph) if updates else ():
+        for earlier, later in inplace_overwrites_between_nodes(self.graph) if updates else ():
             self.written_over.setdefault(earlier, []).append(later)
             self.writes_over.setdefault(later, []).append(earlier)
         for number in range(len(self.graph.nodes) - 1, -1, -1):
@@ -83,7 +83,7 @@ class GraphFuser(FusionCover):
         arg = node.args[0]
         if self.forced[number]:
             self.forced[arg] = True
-        if is_memory_view(node, self.type_of(arg)):
+        if is_node_view_of_memory(node, self.type_of(arg)):
             self.forced[arg] = True
             self.readers[arg] |= self.readers_of(number)
             for reader in self.readers_of(number):
@@ -277,7 +277,7 @@ class GraphFuser(FusionCover):
         if (
             free
             and self._comes_from_rows(number, group.domain, free)
-            and rows_stay_close(group.domain, free, self.model)
+            and rereading_rows_costs_little(group.domain, free, self.model)
         ):
             group.reduced = free
 
@@ -337,7 +337,7 @@ class GraphFuser(FusionCover):
             if maps != {kept}:
                 return Reason("partial")
             feeds_rows = not group.reduced or self._feeds_loop(number, group)
-            if feeds_rows and not rows_stay_close(shape, axes, self.model):
+            if feeds_rows and not rereading_rows_costs_little(shape, axes, self.model):
                 return Reason("long rows", math.prod(shape[i] for i in axes), self.model.row_limit)
             group.reduced = axes
             return None

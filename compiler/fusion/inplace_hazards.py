@@ -10,7 +10,7 @@ from ...runtime.core.box_index import Box, BoxIndex, boxes_meet
 from ..graph.graph import Graph, Node
 from ..layout.operands import FIXED, Map, shapes_differ_in_unit_axes_only
 from ..ops.table import OPS
-from ..passes.materialize import Region, assembly_regions, can_node_be_stored, extent_of_region
+from ..passes.materialize import Region, can_node_be_materialized, extent_of_region, materialized_regions_of_assembly
 from .groups import FusionCover, OpenFusionGroup
 
 
@@ -26,7 +26,7 @@ class InplaceConflict(Exception):
 Event = tuple[Box | None, Any]  # where in an array something is read or written (None: anywhere), and what
 
 
-class _OverwriteHistory:
+class _InplaceUpdateHistory:
     """What happened to an array up to each of its versions, found by place: newest first.
 
     Left out is what follows from the rest: an event whose place lies within that of a newer one is forgotten where an
@@ -41,7 +41,7 @@ class _OverwriteHistory:
         """events: those of one version, the first one first. implies: whether a newer one stands for an older one too,
         which an update between them has met."""
         self.graph, self.events, self.implies = graph, events, implies
-        self.known: dict[int, _OverwriteEvents] = {}  # by the newest version of a memory
+        self.known: dict[int, _InplaceUpdateEvents] = {}  # by the newest version of a memory
 
     def before(self, version: int, region: Box) -> list[Any]:
         """The events of a version and of all older ones in the same memory, where the region is, which an update of
@@ -52,7 +52,7 @@ class _OverwriteHistory:
             if nodes[version].op != "update":
                 break
             version = nodes[version].args[0]
-        found = self.known.pop(version, None) or _OverwriteEvents()
+        found = self.known.pop(version, None) or _InplaceUpdateEvents()
         whole = tuple((0, n - 1) for n in nodes[last].type.shape)
         for each in reversed(new):
             for extent, what in self.events(each):
@@ -61,7 +61,7 @@ class _OverwriteHistory:
         return found.met_by_update(region)
 
 
-class _OverwriteEvents:
+class _InplaceUpdateEvents:
     """Events in their order, found by their extents. For each extent those that an update came after, and the rest."""
 
     def __init__(self) -> None:
@@ -86,20 +86,20 @@ class _OverwriteEvents:
         return [what for _, what in sorted(found, key=itemgetter(0), reverse=True)]
 
 
-def nodes_overwritten_in_place(graph: Graph) -> Iterator[tuple[int, int]]:
+def inplace_overwrites_between_nodes(graph: Graph) -> Iterator[tuple[int, int]]:
     """(stored node, one that is stored later where it was): what follows from the graph, before there are groups."""
 
     def parts(version: int) -> Iterator[Event]:
         return (
-            (at, _root_node_of_assembly_part(graph, part))
-            for at, part in reversed(_stored_parts_of_version(graph, version))
+            (at, _inplace_root_of_assembly_part(graph, part))
+            for at, part in reversed(_inplace_parts_of_version(graph, version))
         )
 
     # Groups are made from the last node to the first: a node between two others orders them once it has a group.
-    history = _OverwriteHistory(graph, parts, lambda newer, older: bool(newer > older))
+    history = _InplaceUpdateHistory(graph, parts, lambda newer, older: bool(newer > older))
     for node in graph.nodes:
         if node.op == "update":
-            later = _root_node_of_assembly_part(graph, node.args[1])
+            later = _inplace_root_of_assembly_part(graph, node.args[1])
             for root in history.before(node.args[0], _region_overwritten_by_update(graph, node)):
                 yield root, later
 
@@ -112,7 +112,7 @@ def order_groups_before_inplace_updates(cover: FusionCover) -> None:
     """Whoever reads memory that an update will overwrite comes before it. Raises Conflict where that cannot be."""
     bad: set[int] = set()
     graph = cover.graph
-    history = _OverwriteHistory(graph, lambda version: _group_uses_of_version(cover, version))
+    history = _InplaceUpdateHistory(graph, lambda version: _group_uses_of_version(cover, version))
     for number, node in enumerate(graph.nodes):
         if node.op != "update" or number not in cover.home:
             continue
@@ -139,17 +139,17 @@ Use = tuple[int, int, Any]  # a version, a group, how its domain reads the versi
 
 def _group_uses_of_version(cover: FusionCover, version: int) -> list[Event]:
     """Who reads and who wrote a version: those who wrote first."""
-    parts = reversed(_stored_parts_of_version(cover.graph, version))
+    parts = reversed(_inplace_parts_of_version(cover.graph, version))
     writers: list[Event] = [(at, (version, _group_storing_assembly_part(cover, part), WRITES)) for at, part in parts]
     return [*writers, *reversed([*_groups_reading_version(cover, version)])]
 
 
-def _stored_parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box | None, int]]:
+def _inplace_parts_of_version(graph: Graph, version: int) -> Sequence[tuple[Box | None, int]]:
     """What was stored for a version, and where."""
     node = graph.nodes[version]
     if OPS[node.op].kind != "assembly":
         return [(None, version)]
-    parts = zip(node.args, assembly_regions(node), strict=True)
+    parts = zip(node.args, materialized_regions_of_assembly(node), strict=True)
     return [(extent_of_region(graph.nodes[p].type.shape, *at), p) for p, at in parts][node.op == "update" :]
 
 
@@ -167,11 +167,11 @@ def _groups_reading_version(cover: FusionCover, version: int) -> Iterator[tuple[
             if not maps:
                 yield None, (version, reader, None)
             for m in maps or ():
-                yield _extent_read_through_index_map(group, m), (version, reader, {m})
+                yield _extent_read_by_group(group, m), (version, reader, {m})
     node, nodes = cover.graph.nodes[version], cover.graph.nodes
     if OPS[node.op].kind != "assembly":
         return
-    for part, place in list(zip(node.args, assembly_regions(node), strict=True))[node.op == "update" :]:
+    for part, place in list(zip(node.args, materialized_regions_of_assembly(node), strict=True))[node.op == "update" :]:
         root, extent = (
             _grouped_node_of_assembly_part(cover, part),
             extent_of_region(nodes[part].type.shape, *place),
@@ -185,7 +185,7 @@ def _groups_reading_version(cover: FusionCover, version: int) -> Iterator[tuple[
                     yield extent, (version, reader, _group_maps_of_part_as_whole(cover, maps, stored, own, at))
 
 
-def _extent_read_through_index_map(group: OpenFusionGroup, m: Map) -> Box:
+def _extent_read_by_group(group: OpenFusionGroup, m: Map) -> Box:
     lengths = [group.domain[a] if a >= 0 else 1 for a, _, _ in m]
     return extent_of_region(lengths, [start for _, _, start in m], [step for _, step, _ in m])
 
@@ -203,9 +203,9 @@ def _grouped_node_of_assembly_part(cover: FusionCover, part: int) -> int:
     return part if part in cover.home else cover.graph.nodes[part].args[0]
 
 
-def _root_node_of_assembly_part(graph: Graph, part: int) -> int:
+def _inplace_root_of_assembly_part(graph: Graph, part: int) -> int:
     """The node that is stored for a part: itself, or what it is a reshape of."""
-    return part if can_node_be_stored(graph.nodes[part].op) else graph.nodes[part].args[0]
+    return part if can_node_be_materialized(graph.nodes[part].op) else graph.nodes[part].args[0]
 
 
 def _group_maps_of_part_as_whole(
@@ -240,7 +240,7 @@ def _group_reads_nothing_overwritten(
         value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
     )
     for m in maps:
-        if not boxes_meet(_extent_read_through_index_map(group, m), region):
+        if not boxes_meet(_extent_read_by_group(group, m), region):
             continue
         if group.number != writer or root != value:
             return False

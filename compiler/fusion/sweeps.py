@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from ..core.combiners import COMBINERS
-from ..core.cost import SMALL, CostModel, rows_stay_close
+from ..core.cost import SMALL, WorkCostModel, rereading_rows_costs_little
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
@@ -36,7 +36,7 @@ class ReductionsAbove:
                 bits |= 1 << self.kinds.setdefault(key, len(self.kinds))
             self.bits.append(bits)
 
-    def rows_to_reduce_first(self, node: Node, graph: Graph, model: CostModel) -> frozenset[int] | None:
+    def rows_to_reduce_first(self, node: Node, graph: Graph, model: WorkCostModel) -> frozenset[int] | None:
         """Some of its axes, over which what it reduces was reduced before, in rows that a kernel keeps."""
         source, axes = node.args[0], frozenset(node.attr("axes"))
         shape, dtype = graph.nodes[source].type.shape, graph.nodes[source].type.dtype
@@ -45,7 +45,10 @@ class ReductionsAbove:
         found = [
             rows
             for (its, rows), bit in self.kinds.items()
-            if its == shape and rows < axes and self.bits[source] >> bit & 1 and rows_stay_close(shape, rows, model)
+            if its == shape
+            and rows < axes
+            and self.bits[source] >> bit & 1
+            and rereading_rows_costs_little(shape, rows, model)
         ]
         return max(found, key=len, default=None)
 
@@ -62,7 +65,7 @@ class ReductionsAbove:
         )
 
 
-def split_reductions_of_rows(graph: Graph, model: CostModel) -> Graph:
+def split_row_reductions_for_fusion(graph: Graph, model: WorkCostModel) -> Graph:
     """sum(f(x, sum(x, 1)), (0, 1)) -> sum(sum(f(x, sum(x, 1)), 1), 0): what is computed from reductions of rows that a
     kernel keeps is reduced with them, and not read again. Rounding differs as between any two orders of a sum."""
     reduces = [n for n in graph.nodes if OPS[n.op].kind == "reduce"]
@@ -85,7 +88,7 @@ def split_reductions_of_rows(graph: Graph, model: CostModel) -> Graph:
 
 
 def fits_reduction_loop(
-    cover: FusionCover, stores: OpenFusionGroup, reduces: OpenFusionGroup, model: CostModel, windows: bool
+    cover: FusionCover, stores: OpenFusionGroup, reduces: OpenFusionGroup, model: WorkCostModel, windows: bool
 ) -> bool:
     """Whether what `stores` computes element by element costs no more in the loop of `reduces`, over the same domain.
 
@@ -100,10 +103,10 @@ def fits_reduction_loop(
                 return False
         if windows and len(maps) > max(1, len(reduces.maps.get(number, ()))):
             return False
-    return _loop_fills_machine(stores.domain, reduces.reduced, model)
+    return _fused_loop_fills_machine(stores.domain, reduces.reduced, model)
 
 
-def _loop_fills_machine(domain: tuple[int, ...], axes: frozenset[int], model: CostModel) -> bool:
+def _fused_loop_fills_machine(domain: tuple[int, ...], axes: frozenset[int], model: WorkCostModel) -> bool:
     """Whether a reduction's vectors are full and its rows, or the pieces they are cut into, occupy all cores."""
     if math.prod(domain) <= SMALL:
         return True

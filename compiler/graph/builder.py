@@ -13,7 +13,7 @@ from ...runtime.program.custom_calls import CustomKernel, NewArray
 from ...runtime.program.user_function import UserFunction
 from ..core.combiners import COMBINERS
 from ..core.types import INT64, ArrayType, WeakType
-from ..ops.table import OPS, resolve_loop_dtypes
+from ..ops.table import OPS, resolve_op_row_dtypes
 from ..sequential.form import Routine
 from .graph import Attrs, Graph, GraphError, Node, Value
 
@@ -91,7 +91,7 @@ class GraphBuilder:
         """Row `op` on broadcast arguments, in NumPy's loop for their dtypes. dtype: as ufuncs take it."""
         shape = self.broadcast_shapes(op, [a.type.shape for a in args if isinstance(a, Value)])
         try:
-            loop, result = _resolved_loop_of_node(op, tuple(_promotion_kind_of_node(a) for a in args), dtype)
+            loop, result = _resolved_dtypes_of_node(op, tuple(_weak_kind_of_node_operand(a) for a in args), dtype)
         except TypeError as error:
             raise self.error(str(error), TypeError) from None
         operands = [self.cast(self.value(a, to), to) for a, to in zip(args, loop, strict=True)]
@@ -209,7 +209,7 @@ class GraphBuilder:
         """Reduce over `axes` (sorted, in range); the axes vanish. dtype: the result's, default as NumPy's."""
         row = OPS[op]
         try:
-            loop, result = resolve_loop_dtypes(row, [a.dtype], dtype)
+            loop, result = resolve_op_row_dtypes(row, [a.dtype], dtype)
         except TypeError as error:
             raise self.error(str(error), TypeError) from None
         shape = tuple(n for i, n in enumerate(a.shape) if i not in axes)
@@ -345,21 +345,21 @@ def _with_renumbered_args(node: Node, places: Mapping[int, int]) -> Node:
 
 def exact_node_attrs(op: str, attrs: Attrs) -> Any:
     """Equal for attributes that mean the same. Of the user's numbers 1, 1.0 and True differ, and 0.0 and -0.0."""
-    return (attrs, _exact_kinds_of_attr(attrs)) if attrs and OPS[op].kind in ("map", "library") else attrs
+    return (attrs, _exact_kinds_of_node_attr(attrs)) if attrs and OPS[op].kind in ("map", "library") else attrs
 
 
-def _exact_kinds_of_attr(value: Any) -> Any:
+def _exact_kinds_of_node_attr(value: Any) -> Any:
     if type(value) is tuple:
-        return tuple(map(_exact_kinds_of_attr, value))
+        return tuple(map(_exact_kinds_of_node_attr, value))
     return repr(value) if isinstance(value, (float, complex)) else type(value)
 
 
 @lru_cache(4096)
-def _resolved_loop_of_node(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
+def _resolved_dtypes_of_node(op: str, kinds: tuple[Any, ...], dtype: Any) -> Any:
     """`resolve`, kept; of Python numbers alone, what NumPy makes of them."""
     if all(isinstance(k, type) for k in kinds):
         kinds = tuple(WEAK_DTYPES[k] for k in kinds)
-    return resolve_loop_dtypes(OPS[op], kinds, dtype)
+    return resolve_op_row_dtypes(OPS[op], kinds, dtype)
 
 
 @lru_cache(4096)
@@ -368,7 +368,7 @@ def _node_constant_from_float(value: float, dtype: np.dtype[Any]) -> Attrs:
         return (("value", np.array(value, dtype).tobytes()),)
 
 
-def _promotion_kind_of_node(arg: Operand) -> Any:
+def _weak_kind_of_node_operand(arg: Operand) -> Any:
     """What NumPy's promotion sees: the weak Python type, or the dtype."""
     if isinstance(arg, Value):
         return arg.weak if arg.weak is not None else arg.type.dtype

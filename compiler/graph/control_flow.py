@@ -27,7 +27,7 @@ class Window:
     moves: tuple[int, ...]
 
 
-class _ControlFlowBodies:
+class _ControlFlowNodeBodies:
     """What has bodies: hashed once."""
 
     def __hash__(self) -> int:
@@ -57,7 +57,7 @@ UNKNOWN_ITERATIONS = 100  # the guess for what a call decides
 
 
 @dataclass(frozen=True)
-class Loop(_ControlFlowBodies):
+class Loop(_ControlFlowNodeBodies):
     """body: its inputs are the carried values, the windows, the invariants; its outputs the new carried values, then
     what each iteration adds to the stacked results. count: the iterations, or None; flag: an iteration runs only while
     carried value 0, a bool, is true. expected: about how many there are where no count says it, for the cost model;
@@ -71,7 +71,7 @@ class Loop(_ControlFlowBodies):
     expected: float = UNKNOWN_ITERATIONS
     kept: KeptStates | None = None
 
-    __hash__ = _ControlFlowBodies.__hash__
+    __hash__ = _ControlFlowNodeBodies.__hash__
 
     def _fields(self) -> Iterator[Any]:
         yield from (self.body, self.carried, self.windows, self.count, self.flag)
@@ -99,7 +99,7 @@ class Loop(_ControlFlowBodies):
 
 
 @dataclass(frozen=True)
-class Branch(_ControlFlowBodies):
+class Branch(_ControlFlowNodeBodies):
     """Two bodies with the same inputs, numbers and types of outputs. The first runs where the flag is true.
 
     expected: the number of the one that is thought to run, for the cost model; None for the dearer one."""
@@ -107,7 +107,7 @@ class Branch(_ControlFlowBodies):
     bodies: tuple[Graph, Graph]
     expected: int | None = None
 
-    __hash__ = _ControlFlowBodies.__hash__
+    __hash__ = _ControlFlowNodeBodies.__hash__
 
     def _fields(self) -> Iterator[Any]:
         yield self.bodies
@@ -121,7 +121,7 @@ class Branch(_ControlFlowBodies):
 
 
 @dataclass(frozen=True)
-class CustomDerivative(_ControlFlowBodies):
+class CustomDerivativeNode(_ControlFlowNodeBodies):
     """The derivative that the user has given of a part of the graph. The node's arguments: the part's results, of which
     each node is one; its inputs; the rest of a body's inputs, and its numbers.
 
@@ -133,7 +133,7 @@ class CustomDerivative(_ControlFlowBodies):
     reverse: Graph | None
     forward: Graph | None
 
-    __hash__ = _ControlFlowBodies.__hash__
+    __hash__ = _ControlFlowNodeBodies.__hash__
 
     def _fields(self) -> Iterator[Any]:
         yield from (self.results, self.inputs, self.reverse, self.forward)
@@ -155,7 +155,7 @@ def add_control_flow_node(builder: GraphBuilder, control: Loop | Branch, args: S
     return [builder.add(op, numbers, t, (fixed, ("part", i))) for i, t in enumerate(control.types)]
 
 
-def memory_argument_count(node: Node) -> int:
+def memory_argument_count_of_node(node: Node) -> int:
     """How many of a loop's or branch's arguments are read from memory. The rest are a count and numbers."""
     control: Loop | Branch = node.attr("control")
     numbers = len(control.bodies[0].numbers)
@@ -173,7 +173,7 @@ class Cut:
     numbers: tuple[int, ...]
 
 
-def cut_body_graphs(
+def cut_body_graphs_from_builder(
     builder: GraphBuilder,
     placeholders: Sequence[Sequence[Value]],
     outputs: Sequence[Sequence[Value]],
@@ -194,7 +194,7 @@ def cut_body_graphs(
         inside[number] = inside[number] or any(inside.get(a, False) for a in node.args)
     every = [_nodes_needed_by_body_graph(builder, inside, stand_ins, [o.number for o in values]) for values in outputs]
     outer = sorted({n for order in every for n in order if not inside.get(n, False)})
-    kept = [n for n in outer if not is_node_cheap_in_body_graph(builder.nodes, n)]
+    kept = [n for n in outer if not should_body_graph_repeat_node(builder.nodes, n)]
     inputs = tuple(n for n in kept if builder.nodes[n].op != "number")
     numbers = tuple(n for n in kept if builder.nodes[n].op == "number")
     return [
@@ -214,13 +214,13 @@ def _nodes_needed_by_body_graph(
             continue
         found.add(number)
         if number not in stand_ins and (
-            inside.get(number, False) or is_node_cheap_in_body_graph(builder.nodes, number)
+            inside.get(number, False) or should_body_graph_repeat_node(builder.nodes, number)
         ):
             todo += builder.nodes[number].args
     return sorted(found)
 
 
-def is_node_cheap_in_body_graph(nodes: Sequence[Node], number: int) -> bool:
+def should_body_graph_repeat_node(nodes: Sequence[Node], number: int) -> bool:
     """Whether each iteration had better make the node again. It is one of constants, indices, views of
     them, and arithmetic on numbers."""
     todo, seen = [number], set[int]()

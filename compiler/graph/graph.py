@@ -86,7 +86,7 @@ class Graph:
         return shorten_printed_lines(self.lines_of_text())
 
 
-def has_device_places(graph: Graph) -> bool:
+def graph_has_place_nodes(graph: Graph) -> bool:
     """Whether some node of a graph, or of a body in it, has a place. Bodies are those of loops and branches."""
     return any(node.op == "place" for part in graph_and_bodies(graph) for node in part.nodes)
 

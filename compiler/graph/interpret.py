@@ -9,11 +9,11 @@ import numpy as np
 
 from ...runtime.interpret.library_calls import numpy_matmul_with_epilogue
 from ...runtime.interpret.numpy_calls import HOST
-from ...runtime.program.custom_calls import invoke_user_callback
+from ...runtime.program.custom_calls import invoke_custom_call_callback
 from ..core.combiners import COMBINERS
 from ..ops.table import OPS
 from ..sequential.evaluate import evaluate_routine
-from .control_flow import memory_argument_count
+from .control_flow import memory_argument_count_of_node
 from .graph import Graph, Node
 
 Array = np.ndarray[Any, Any]
@@ -45,11 +45,11 @@ def interpret_node(node: Node, args: Sequence[Array]) -> Array:
     if OPS[node.op].kind == "reduce":
         return _interpret_reduction(node, args[0])
     with np.errstate(all="ignore"):
-        result = interpreted_reference_of_op(node.op)(*args, **dict(node.attrs))
+        result = interpreter_function_of_op(node.op)(*args, **dict(node.attrs))
     return np.broadcast_to(np.asarray(result).astype(node.type.dtype, copy=False), node.type.shape)
 
 
-def interpreted_reference_of_op(op: str) -> Callable[..., Any]:
+def interpreter_function_of_op(op: str) -> Callable[..., Any]:
     """What NumPy does for a row."""
     function = OPS[op].numpy
     if function is None:
@@ -65,7 +65,7 @@ def _interpret_host_call(node: Node, *args: Array) -> Array:
 def _interpret_loop_node(node: Node, *args: Array) -> Array:
     """One part of a loop: all its iterations, each an interpretation of the body."""
     loop = node.attr("control")
-    count, memory = loop.count, memory_argument_count(node)
+    count, memory = loop.count, memory_argument_count_of_node(node)
     if loop.counted:
         count = int(args[memory])
     body, numbers = loop.body, args[memory + loop.counted :]
@@ -78,7 +78,7 @@ def _interpret_loop_node(node: Node, *args: Array) -> Array:
         seen = []
         for array, window, number in zip(arrays, loop.windows, body.inputs[loop.carried :], strict=False):
             starts = [s + iteration * m for s, m in zip(window.starts, window.moves, strict=True)]
-            seen.append(interpret_slice(array, starts, window.steps, body.nodes[number].type.shape))
+            seen.append(interpret_slice_node(array, starts, window.steps, body.nodes[number].type.shape))
         results = interpret_graph(body, [*carried, *seen, *rest], [iteration, *numbers])
         carried = results[: loop.carried]
         for out, part in zip(stacked, results[loop.carried :], strict=True):
@@ -88,7 +88,7 @@ def _interpret_loop_node(node: Node, *args: Array) -> Array:
 
 
 def _interpret_branch_node(node: Node, *args: Array) -> Array:
-    branch, memory = node.attr("control"), memory_argument_count(node)
+    branch, memory = node.attr("control"), memory_argument_count_of_node(node)
     body = branch.bodies[0 if bool(args[0]) else 1]
     return np.asarray(interpret_graph(body, args[1:memory], args[memory:])[node.attr("part")])
 
@@ -98,7 +98,9 @@ def _interpret_kernel_node(node: Node, *args: Array) -> Array:
     if own.cpu is None:
         raise AssertionError(f"the kernel {own.name} has no function for the CPU")
     reads = len(args) - sum(w.starts is not None for w in writes)
-    return np.asarray(invoke_user_callback(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")])
+    return np.asarray(
+        invoke_custom_call_callback(*args, callback=own.cpu, reads=reads, writes=writes)[node.attr("part")]
+    )
 
 
 def _interpret_reduction(node: Node, a: Array) -> Array:
@@ -106,11 +108,11 @@ def _interpret_reduction(node: Node, a: Array) -> Array:
     if row.carries_index:
         kept = [i for i in range(a.ndim) if i not in axes]
         flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
-        return np.asarray(interpreted_reference_of_op(node.op)(flat, axis=-1)).astype(node.type.dtype)
+        return np.asarray(interpreter_function_of_op(node.op)(flat, axis=-1)).astype(node.type.dtype)
     return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
 
 
-def interpret_slice(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
+def interpret_slice_node(a: Array, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> Array:
     """The view whose element i is element `starts + i * steps` of `a`."""
     key: list[Any] = []
     for start, step, n in zip(starts, steps, shape, strict=True):
@@ -131,14 +133,14 @@ def _interpret_index_node(node: Node) -> Array:
 
 def _interpret_update_node(node: Node, base: Array, value: Array) -> Array:
     result = base.copy()
-    interpret_slice(result, node.attr("starts"), node.attr("steps"), value.shape)[...] = value
+    interpret_slice_node(result, node.attr("starts"), node.attr("steps"), value.shape)[...] = value
     return result
 
 
 def _interpret_assembly_node(node: Node, *parts: Array) -> Array:
     result = np.zeros(node.type.shape, node.type.dtype)
     for part, (starts, steps) in zip(parts, node.attr("regions"), strict=True):
-        interpret_slice(result, starts, steps, part.shape)[...] = part
+        interpret_slice_node(result, starts, steps, part.shape)[...] = part
     return result
 
 
@@ -161,7 +163,7 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "const": lambda node: np.frombuffer(node.attr("value"), node.type.dtype)[0],
     "index": _interpret_index_node,
     "gather": _interpret_gather,
-    "slice": lambda node, a: interpret_slice(a, node.attr("starts"), node.attr("steps"), node.type.shape),
+    "slice": lambda node, a: interpret_slice_node(a, node.attr("starts"), node.attr("steps"), node.type.shape),
     "permute": lambda node, a: a.transpose(node.attr("axes")),
     "broadcast": lambda node, a: np.broadcast_to(a, node.type.shape),
     "reshape": lambda node, a: a.reshape(node.type.shape),

@@ -313,7 +313,7 @@ class KernelBody:
         return np.frombuffer(instr.attr, instr.dtype)[0]
 
     def literal(self, value: Any, dtype: DType) -> KernelValue:
-        """A number of the program, as a parameter of the kernel where it can be. See `lift_kernel_constants`."""
+        """A number of the program, as a parameter of the kernel where it can be. See `lift_constants_of_loop_nest`."""
         if dtype.kind == "c":
             number = complex(value)
             return self.pair(self.literal(number.real, real_dtype(dtype)), self.literal(number.imag, real_dtype(dtype)))
@@ -409,7 +409,7 @@ class KernelBody:
             re = x.cast(real_dtype(dtype))
             return self.pair(re, 0.0)
         if FLOAT32 not in (x.dtype, dtype) and (
-            x.dtype in HALVES or (dtype in HALVES and not _kernel_cast_rounds_once_to_half(x.dtype, dtype))
+            x.dtype in HALVES or (dtype in HALVES and not _primitive_cast_rounds_once(x.dtype, dtype))
         ):
             x = self.cast(x, FLOAT32)
         return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
@@ -424,7 +424,7 @@ class KernelBody:
         return op.expand(self, *vals, **(attrs or {})).cast(dtype)
 
 
-def _kernel_cast_rounds_once_to_half(source: DType, target: DType) -> bool:
+def _primitive_cast_rounds_once(source: DType, target: DType) -> bool:
     """Whether a cast to a 16-bit float rounds once: float64 to float16."""
     return source.itemsize == 8 and source.kind == "f" and target == np.float16
 
@@ -442,7 +442,7 @@ def is_fixed_kernel_constant(value: Any, dtype: DType) -> bool:
     return dtype == BOOL or float(number) in COMMON or not np.isfinite(np.float64(number))
 
 
-def lift_kernel_constants(
+def lift_constants_of_loop_nest(
     phases: Sequence[Phase], fixed: Set[Instr], first: int
 ) -> tuple[tuple[Phase, ...], list[Instr]]:
     """The phases with `scalar first`, `scalar first + 1`, ... in place of the literals that are not in `fixed`, and

@@ -187,15 +187,15 @@ class LoopNest:
         return "\n".join(self.lines())
 
 
-def user_functions_called_by_nest(nest: LoopNest) -> tuple[UserFunction, ...]:
+def user_functions_of_loop_nest(nest: LoopNest) -> tuple[UserFunction, ...]:
     """The user's functions that a kernel calls, in order of first use."""
     calls = (i.attr[0] for phase in nest.phases for i in phase.instrs if i.op == "call")
     return tuple(dict.fromkeys(calls))
 
 
-def nest_calls_looping_function(nest: LoopNest) -> bool:
+def loop_nest_calls_looping_function(nest: LoopNest) -> bool:
     """Whether it calls a user's function that loops. Points may then differ a thousandfold in what they cost."""
-    return any(f.loops for f in user_functions_called_by_nest(nest))
+    return any(f.loops for f in user_functions_of_loop_nest(nest))
 
 
 def _format_kernel_instruction(number: int, instr: Instr) -> str:

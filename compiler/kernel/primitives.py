@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.program.user_function import user_function_over_arrays
+from ...runtime.program.user_function import apply_user_function_over_arrays
 from ..core.types import BOOL, DTYPES, FLOAT32, FLOAT64, HALVES, INT64, SHORT_NAMES, DType
 from .loop_nest import EFFECTS, LOOP, Instr, Phase, Reduction
 
@@ -43,7 +43,7 @@ class Primitive:
     same_from: int = 0
 
 
-def _ufunc_as_primitive(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ufunc_as_kernel_primitive(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args[:-1])
 
 
@@ -57,7 +57,7 @@ def _evaluate_cast_primitive(x: Array, dtype: DType) -> Array:
     return x != 0 if dtype == BOOL else x.astype(dtype)
 
 
-def _split_float_for_fma_primitive(x: Array) -> tuple[Array, Array]:
+def _split_float_in_kernel_primitive(x: Array) -> tuple[Array, Array]:
     """x as a sum of two numbers of half the digits (Dekker 1971)."""
     c = 134217729.0 * x
     high = c - (c - x)
@@ -69,7 +69,7 @@ def _evaluate_fma_primitive(a: Array, b: Array, c: Array) -> Array:
     dtype = c.dtype
     a, b, c = (np.asarray(x, np.float64) for x in (a, b, c))
     product = a * b
-    (a1, a2), (b1, b2) = _split_float_for_fma_primitive(a), _split_float_for_fma_primitive(b)
+    (a1, a2), (b1, b2) = _split_float_in_kernel_primitive(a), _split_float_in_kernel_primitive(b)
     low = ((a1 * b1 - product) + a1 * b2 + a2 * b1) + a2 * b2
     total = product + c
     back = total - product
@@ -98,7 +98,7 @@ def _evaluate_multiply_high_primitive(a: Array, b: Array) -> Array:
     return high
 
 
-def _math_module_primitive(function: Callable[[float], float], overflow: float) -> Callable[..., Any]:
+def _math_module_kernel_primitive(function: Callable[[float], float], overflow: float) -> Callable[..., Any]:
     """A function of the math module over arrays, computed in float64."""
 
     def evaluate_element(x: float) -> float:
@@ -111,81 +111,81 @@ def _math_module_primitive(function: Callable[[float], float], overflow: float) 
     return lambda x, dtype: over(x.astype(np.float64)).astype(x.dtype)
 
 
-def _same_dtype_primitive(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
-    return Primitive(_ufunc_as_primitive(function), arity, accepts)
+def _same_dtype_kernel_primitive(function: Callable[..., Any], accepts: frozenset[DType], arity: int = 2) -> Primitive:
+    return Primitive(_ufunc_as_kernel_primitive(function), arity, accepts)
 
 
-def _comparison_primitive(function: Callable[..., Any]) -> Primitive:
-    return Primitive(_ufunc_as_primitive(function), 2, NUMBERS, BOOL)
+def _comparison_kernel_primitive(function: Callable[..., Any]) -> Primitive:
+    return Primitive(_ufunc_as_kernel_primitive(function), 2, NUMBERS, BOOL)
 
 
-def _math_primitive(function: Callable[..., Any], arity: int = 1) -> Primitive:
-    return Primitive(_ufunc_as_primitive(function), arity, FLOATS)
+def _math_kernel_primitive(function: Callable[..., Any], arity: int = 1) -> Primitive:
+    return Primitive(_ufunc_as_kernel_primitive(function), arity, FLOATS)
 
 
 PRIMITIVES: dict[str, Primitive] = {
-    "add": _same_dtype_primitive(np.add, NUMBERS),
-    "sub": _same_dtype_primitive(np.subtract, NUMBERS),
-    "mul": _same_dtype_primitive(np.multiply, NUMBERS),
-    "div": _same_dtype_primitive(np.divide, FLOATS),
-    "neg": _same_dtype_primitive(np.negative, NUMBERS, 1),
-    "quot": _same_dtype_primitive(_evaluate_quotient_primitive, INTS),
-    "rem": _same_dtype_primitive(np.fmod, INTS),
-    "and": _same_dtype_primitive(np.bitwise_and, BITS),
-    "or": _same_dtype_primitive(np.bitwise_or, BITS),
-    "xor": _same_dtype_primitive(np.bitwise_xor, BITS),
-    "not": _same_dtype_primitive(np.invert, BITS, 1),
-    "shl": _same_dtype_primitive(np.left_shift, INTS),
-    "shr": _same_dtype_primitive(np.right_shift, INTS),
-    "lt": _comparison_primitive(np.less),
-    "le": _comparison_primitive(np.less_equal),
-    "gt": _comparison_primitive(np.greater),
-    "ge": _comparison_primitive(np.greater_equal),
-    "eq": _comparison_primitive(np.equal),
-    "ne": _comparison_primitive(np.not_equal),
-    "select": Primitive(_ufunc_as_primitive(np.where), 3, STORED, same_from=1),
+    "add": _same_dtype_kernel_primitive(np.add, NUMBERS),
+    "sub": _same_dtype_kernel_primitive(np.subtract, NUMBERS),
+    "mul": _same_dtype_kernel_primitive(np.multiply, NUMBERS),
+    "div": _same_dtype_kernel_primitive(np.divide, FLOATS),
+    "neg": _same_dtype_kernel_primitive(np.negative, NUMBERS, 1),
+    "quot": _same_dtype_kernel_primitive(_evaluate_quotient_primitive, INTS),
+    "rem": _same_dtype_kernel_primitive(np.fmod, INTS),
+    "and": _same_dtype_kernel_primitive(np.bitwise_and, BITS),
+    "or": _same_dtype_kernel_primitive(np.bitwise_or, BITS),
+    "xor": _same_dtype_kernel_primitive(np.bitwise_xor, BITS),
+    "not": _same_dtype_kernel_primitive(np.invert, BITS, 1),
+    "shl": _same_dtype_kernel_primitive(np.left_shift, INTS),
+    "shr": _same_dtype_kernel_primitive(np.right_shift, INTS),
+    "lt": _comparison_kernel_primitive(np.less),
+    "le": _comparison_kernel_primitive(np.less_equal),
+    "gt": _comparison_kernel_primitive(np.greater),
+    "ge": _comparison_kernel_primitive(np.greater_equal),
+    "eq": _comparison_kernel_primitive(np.equal),
+    "ne": _comparison_kernel_primitive(np.not_equal),
+    "select": Primitive(_ufunc_as_kernel_primitive(np.where), 3, STORED, same_from=1),
     "cast": Primitive(_evaluate_cast_primitive, 1, STORED, "any"),
     "bitcast": Primitive(lambda x, dtype: x.view(dtype), 1, STORED - {BOOL}, "any"),
-    "abs": _math_primitive(np.abs),
-    "sqrt": _math_primitive(np.sqrt),
-    "floor": _math_primitive(np.floor),
-    "ceil": _math_primitive(np.ceil),
-    "trunc": _math_primitive(np.trunc),
-    "rint": _math_primitive(np.rint),
-    "copysign": _math_primitive(np.copysign, 2),
-    "fma": _math_primitive(_evaluate_fma_primitive, 3),
-    "maximum": _same_dtype_primitive(np.maximum, NUMBERS),
-    "minimum": _same_dtype_primitive(np.minimum, NUMBERS),
-    "exp": _math_primitive(np.exp),
-    "exp2": _math_primitive(np.exp2),
-    "expm1": _math_primitive(np.expm1),
-    "log": _math_primitive(np.log),
-    "log2": _math_primitive(np.log2),
-    "log10": _math_primitive(np.log10),
-    "log1p": _math_primitive(np.log1p),
-    "sin": _math_primitive(np.sin),
-    "cos": _math_primitive(np.cos),
-    "tan": _math_primitive(np.tan),
-    "asin": _math_primitive(np.arcsin),
-    "acos": _math_primitive(np.arccos),
-    "atan": _math_primitive(np.arctan),
-    "sinh": _math_primitive(np.sinh),
-    "cosh": _math_primitive(np.cosh),
-    "tanh": _math_primitive(np.tanh),
-    "asinh": _math_primitive(np.arcsinh),
-    "acosh": _math_primitive(np.arccosh),
-    "atanh": _math_primitive(np.arctanh),
-    "cbrt": _math_primitive(np.cbrt),
-    "erf": Primitive(_math_module_primitive(math.erf, math.nan), 1, FLOATS),
-    "erfc": Primitive(_math_module_primitive(math.erfc, math.nan), 1, FLOATS),
-    "lgamma": Primitive(_math_module_primitive(math.lgamma, math.inf), 1, FLOATS),
-    "pow": _math_primitive(np.power, 2),
-    "atan2": _math_primitive(np.arctan2, 2),
-    "hypot": _math_primitive(np.hypot, 2),
-    "fmod": _math_primitive(np.fmod, 2),
-    "popcount": Primitive(_ufunc_as_primitive(_evaluate_popcount_primitive), 1, INTS, DTYPES["u8"]),
-    "gcd": _same_dtype_primitive(np.gcd, UINTS),
-    "mulhi": _same_dtype_primitive(_evaluate_multiply_high_primitive, frozenset({DTYPES["u32"], DTYPES["u64"]})),
+    "abs": _math_kernel_primitive(np.abs),
+    "sqrt": _math_kernel_primitive(np.sqrt),
+    "floor": _math_kernel_primitive(np.floor),
+    "ceil": _math_kernel_primitive(np.ceil),
+    "trunc": _math_kernel_primitive(np.trunc),
+    "rint": _math_kernel_primitive(np.rint),
+    "copysign": _math_kernel_primitive(np.copysign, 2),
+    "fma": _math_kernel_primitive(_evaluate_fma_primitive, 3),
+    "maximum": _same_dtype_kernel_primitive(np.maximum, NUMBERS),
+    "minimum": _same_dtype_kernel_primitive(np.minimum, NUMBERS),
+    "exp": _math_kernel_primitive(np.exp),
+    "exp2": _math_kernel_primitive(np.exp2),
+    "expm1": _math_kernel_primitive(np.expm1),
+    "log": _math_kernel_primitive(np.log),
+    "log2": _math_kernel_primitive(np.log2),
+    "log10": _math_kernel_primitive(np.log10),
+    "log1p": _math_kernel_primitive(np.log1p),
+    "sin": _math_kernel_primitive(np.sin),
+    "cos": _math_kernel_primitive(np.cos),
+    "tan": _math_kernel_primitive(np.tan),
+    "asin": _math_kernel_primitive(np.arcsin),
+    "acos": _math_kernel_primitive(np.arccos),
+    "atan": _math_kernel_primitive(np.arctan),
+    "sinh": _math_kernel_primitive(np.sinh),
+    "cosh": _math_kernel_primitive(np.cosh),
+    "tanh": _math_kernel_primitive(np.tanh),
+    "asinh": _math_kernel_primitive(np.arcsinh),
+    "acosh": _math_kernel_primitive(np.arccosh),
+    "atanh": _math_kernel_primitive(np.arctanh),
+    "cbrt": _math_kernel_primitive(np.cbrt),
+    "erf": Primitive(_math_module_kernel_primitive(math.erf, math.nan), 1, FLOATS),
+    "erfc": Primitive(_math_module_kernel_primitive(math.erfc, math.nan), 1, FLOATS),
+    "lgamma": Primitive(_math_module_kernel_primitive(math.lgamma, math.inf), 1, FLOATS),
+    "pow": _math_kernel_primitive(np.power, 2),
+    "atan2": _math_kernel_primitive(np.arctan2, 2),
+    "hypot": _math_kernel_primitive(np.hypot, 2),
+    "fmod": _math_kernel_primitive(np.fmod, 2),
+    "popcount": Primitive(_ufunc_as_kernel_primitive(_evaluate_popcount_primitive), 1, INTS, DTYPES["u8"]),
+    "gcd": _same_dtype_kernel_primitive(np.gcd, UINTS),
+    "mulhi": _same_dtype_kernel_primitive(_evaluate_multiply_high_primitive, frozenset({DTYPES["u32"], DTYPES["u64"]})),
 }
 
 
@@ -194,7 +194,7 @@ Store: TypeAlias = Callable[[int, int, Array], None]
 Gather: TypeAlias = Callable[[int, int, Array], Array]
 
 
-def evaluate_kernel_phases(
+def evaluate_phases_of_loop_nest(
     phases: Sequence[Phase],
     shape: Sequence[int],
     parallel: int,
@@ -241,7 +241,7 @@ def evaluate_kernel_phases(
                     run = (
                         PRIMITIVES[instr.op].numpy
                         if instr.op != "call"
-                        else partial(_evaluate_user_function_call, instr)
+                        else partial(_evaluate_user_function_primitive, instr)
                     )
                     values[at] = np.asarray(run(*args, instr.dtype))
             if instr.op not in EFFECTS and values[at].dtype != instr.dtype:
@@ -252,7 +252,7 @@ def evaluate_kernel_phases(
                 results[number, r, part] = value
 
 
-def _evaluate_user_function_call(instr: Instr, *args: Any) -> Array:
+def _evaluate_user_function_primitive(instr: Instr, *args: Any) -> Array:
     """A result of a user's scalar function; a complex value comes, and goes, as two."""
     function, wanted = instr.attr
     given, rest = [], list(args[:-1])
@@ -264,7 +264,7 @@ def _evaluate_user_function_call(instr: Instr, *args: Any) -> Array:
         (k, half) for k, r in enumerate(function.results) for half in (("real", "imag") if r[0] == "c" else ("",))
     ]
     part, half = halves[wanted]
-    result = user_function_over_arrays(function, part, *given)
+    result = apply_user_function_over_arrays(function, part, *given)
     return np.asarray(getattr(result, half)) if half else result
 
 

@@ -98,14 +98,14 @@ _THROUGH = {
 }
 
 
-def is_memory_view(node: Node, arg: ArrayType) -> bool:
+def is_node_view_of_memory(node: Node, arg: ArrayType) -> bool:
     """Whether a view is one of memory. No map says where its elements lie in its argument."""
     return node.op == "windows" or (
         node.op == "reshape" and not shapes_differ_in_unit_axes_only(node.type.shape, arg.shape)
     )
 
 
-def memory_view_strides(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+def strides_of_memory_view_node(node: Node, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of a view of memory of this shape and strides. None where only a copy has such elements in a row."""
     if node.op == "slice":
         return tuple(map(operator.mul, strides, node.attr("steps")))
@@ -184,7 +184,7 @@ class BufferLocation:
 
 
 @dataclass(frozen=True, slots=True)
-class BufferArray:
+class StridedBufferArray:
     """Where an array lies. aligned: its first element is at a multiple of 16 bytes."""
 
     region: Region
@@ -207,30 +207,32 @@ class BufferArray:
         wanted = contiguous_strides(self.shape, self.region.itemsize)
         return all(n == 1 or s == w for n, s, w in zip(self.shape, self.region.strides, wanted, strict=True))
 
-    def moved(self, axis: int) -> BufferArray:
+    def moved(self, axis: int) -> StridedBufferArray:
         """Seen with this axis last."""
         r, order = self.region, [i for i in range(len(self.shape)) if i != axis] + [axis]
         shape, strides = tuple(r.shape[i] for i in order), tuple(r.strides[i] for i in order)
-        return BufferArray(Region(r.buffer, r.offset, shape, strides, r.itemsize, r.dtype), self.aligned)
+        return StridedBufferArray(Region(r.buffer, r.offset, shape, strides, r.itemsize, r.dtype), self.aligned)
 
-    def row(self, number: int) -> BufferArray:
+    def row(self, number: int) -> StridedBufferArray:
         """One element of the first axis."""
         r = self.region
         offset = r.offset + number * r.strides[0]
         aligned = self.aligned and offset % ALIGNMENT == 0
-        return BufferArray(Region(r.buffer, offset, r.shape[1:], r.strides[1:], r.itemsize, r.dtype), aligned)
+        return StridedBufferArray(Region(r.buffer, offset, r.shape[1:], r.strides[1:], r.itemsize, r.dtype), aligned)
 
-    def parts(self) -> BufferArray:
+    def parts(self) -> StridedBufferArray:
         """Complex numbers as real ones, along one more axis of 2."""
         r = self.region
         half, dtype = r.itemsize // 2, f"float{r.itemsize * 4}"
-        return BufferArray(Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned)
+        return StridedBufferArray(
+            Region(r.buffer, r.offset, (*r.shape, 2), (*r.strides, half), half, dtype), self.aligned
+        )
 
-    def first(self, count: int) -> BufferArray:
+    def first(self, count: int) -> StridedBufferArray:
         """The first so many along the last axis."""
         r = self.region
         shape = (*r.shape[:-1], count)
-        return BufferArray(Region(r.buffer, r.offset, shape, r.strides, r.itemsize, r.dtype), self.aligned)
+        return StridedBufferArray(Region(r.buffer, r.offset, shape, r.strides, r.itemsize, r.dtype), self.aligned)
 
 
 @dataclass(slots=True)
@@ -270,14 +272,14 @@ class IterationDomain:
     reduced: list[int]
 
 
-def are_operand_vectors_aligned(itemsize: int, axes: Iterable[tuple[int, int]]) -> bool:
+def are_operand_elements_aligned(itemsize: int, axes: Iterable[tuple[int, int]]) -> bool:
     """Whether vectors of neighbours are aligned wherever the other axes, (length, stride), stand: an aligned first
     element given. In windows what is next along one axis starts within a vector along another."""
     steps = [(n, stride) for n, stride in axes if stride % ALIGNMENT]
     return all(stride == itemsize for _, stride in steps) and sum(n > 1 for n, _ in steps) < 2
 
 
-def operand_dtypes_of_reduction(graph: Graph, number: int) -> list[DType]:
+def running_operand_dtypes_of_reduction(graph: Graph, number: int) -> list[DType]:
     """The dtypes of a reduction's running values. A complex sum has two, argmin has the value and its index."""
     node = graph.nodes[number]
     dtype = graph.nodes[node.args[0]].type.dtype
@@ -311,30 +313,32 @@ def shifted_operand_windows(
         if (
             access.source is not None
             and access.role == "in"
-            and _operand_stride_along_axis(access, axes[-1]) == access.dtype.itemsize
+            and _operand_stride_along_kernel_axis(access, axes[-1]) == access.dtype.itemsize
         ):
             common, steps = _split_shift_from_index_map(access.source[1], {axis for group in axes for axis in group})
             place = tuple(_index_steps_along_kernel_axis(steps, group, lengths) for group in axes)
             found.setdefault((access.source[0], common), []).append((number, place))
     windows = tuple(_make_shifted_window(places) for places in found.values() if len(places) > 1)
-    vector = _shifted_window_vector_length(windows, accesses, axes)
+    vector = _access_length_of_shifted_windows(windows, accesses, axes)
     windows = tuple(w for w in windows if w.span(len(axes) - 1) <= WIDEST * vector)
     return windows, vector if windows else 1
 
 
-def interleaved_output_operands(
+def operands_interleaved_in_memory(
     accesses: Sequence[OperandAccess], group: Sequence[int], phases: Sequence[Phase]
 ) -> tuple[tuple[int, ...], ...]:
     """The outputs that lie in turn in one array along a kernel's axis. The axis is made of these domain axes."""
     found: dict[object, dict[int, int]] = {}
     homes = {i.attr[0]: n for n, phase in enumerate(phases) for i in phase.instrs if i.op == "store"}
     for number, access in enumerate(accesses):
-        size, step = access.dtype.itemsize, _operand_stride_along_axis(access, group)
+        size, step = access.dtype.itemsize, _operand_stride_along_kernel_axis(access, group)
         if access.role == "out" and access.dtype.kind != "c" and 2 * size <= step <= ZIPPED * size and not step % size:
             whole, turn = divmod(access.offset, step)
             key = access.place.buffer, access.dtype, tuple(access.strides), homes.get(number), whole, turn % size
             found.setdefault(key, {})[turn // size] = number
-    steps = {key: _operand_stride_along_axis(accesses[min(turns.values())], group) for key, turns in found.items()}
+    steps = {
+        key: _operand_stride_along_kernel_axis(accesses[min(turns.values())], group) for key, turns in found.items()
+    }
     return tuple(
         tuple(turns[i] for i in range(len(turns)))
         for key, turns in found.items()
@@ -342,7 +346,7 @@ def interleaved_output_operands(
     )
 
 
-def _operand_stride_along_axis(access: OperandAccess, group: Sequence[int]) -> int:
+def _operand_stride_along_kernel_axis(access: OperandAccess, group: Sequence[int]) -> int:
     """The stride, in bytes, along one of the kernel's axes."""
     return access.strides[group[-1]] if group and group[-1] < len(access.strides) else 0
 
@@ -368,7 +372,7 @@ def _make_shifted_window(places: Sequence[tuple[int, tuple[int, ...]]]) -> Windo
     return Window(tuple(number for number, _ in places), tuple(shifts))
 
 
-def _shifted_window_vector_length(
+def _access_length_of_shifted_windows(
     windows: Sequence[Window], accesses: Sequence[OperandAccess], axes: Sequence[Sequence[int]]
 ) -> int:
     """How many elements can be one access wherever a window begins, and wherever something is written."""
@@ -377,7 +381,7 @@ def _shifted_window_vector_length(
     vector = ALIGNMENT
     for number, shift in shifted + written:
         access = accesses[number]
-        strides = [_operand_stride_along_axis(access, group) for group in axes]
+        strides = [_operand_stride_along_kernel_axis(access, group) for group in axes]
         corner = access.offset - sum(n * s for n, s in zip(shift, strides, strict=True))
         if strides[-1] in (0, access.dtype.itemsize):
             whole = math.gcd(ALIGNMENT, corner, *strides[:-1]) if access.place.aligned else 1

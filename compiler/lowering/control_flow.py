@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import replace
-from ...runtime.program.plan import FRESH, Branch, Loop, Plan, loop_pool_sizes
+from ...runtime.program.plan import FRESH, Branch, Loop, Plan, pool_sizes_of_planned_loop
 from ...runtime.program.program import Argument, Buffer, Int, Pointer, Region, Scalar, Task
 from ..core.types import ArrayType
 from ..graph.control_flow import Loop as LoopNode
-from ..graph.control_flow import memory_argument_count
+from ..graph.control_flow import memory_argument_count_of_node
 from ..graph.graph import Graph
 from ..layout.operands import ALIGNMENT, BufferLocation, contiguous_strides
 from ..passes.materialize import MemoryLayout
@@ -19,7 +19,7 @@ PlanBody = Callable[[Graph, Sequence[MemoryLayout], frozenset[int]], Plan]
 ITERATION_US = 0.1  # what an iteration costs beside its kernels
 
 
-def refuse_to_plan_loop_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
+def refuse_to_lower_loop_body(body: Graph, layouts: Sequence[MemoryLayout], loose: frozenset[int]) -> Plan:
     raise AssertionError("nothing here can plan the body of a loop")
 
 
@@ -49,7 +49,7 @@ class _ControlFlowLowering:
         self.node = graph.nodes[parts[0]]
         self.control = self.node.attr("control")
         self.result_places = {graph.nodes[n].attr("part"): places[n] for n in parts}
-        self.memory = memory_argument_count(self.node)
+        self.memory = memory_argument_count_of_node(self.node)
         self.reads: list[Region] = []
         self.writes: list[Region] = []
 
@@ -58,7 +58,7 @@ class _ControlFlowLowering:
 
     def _lower_loop(self) -> Task:
         node, k = self.control, self.control.carried
-        body, follows = _drop_outputs_that_pass_carried_values(node.body, k)
+        body, follows = _drop_carried_outputs_before_lowering(node.body, k)
         args = self.node.args
         initial = [self._read_carried_value(a) for a in args[:k]]
         layouts = [MemoryLayout(contiguous_strides(t.shape, t.dtype.itemsize), aligned) for t, aligned, _ in initial]
@@ -78,7 +78,7 @@ class _ControlFlowLowering:
         planned = self.plan(body, layouts, loose)
         kernel = Loop(planned, follows, (*moves, *(t.nbytes for t in parts)), node.count, node.flag)
         results = [self._result_region(i) for i in range(k)]
-        pool = [self._new_temporary(size) for size in loop_pool_sizes(kernel)[0 if node.flag else k :]]
+        pool = [self._new_temporary(size) for size in pool_sizes_of_planned_loop(kernel)[0 if node.flag else k :]]
         stacked = [self._result_region(k + i) for i in range(len(parts))]
         arguments: list[Argument] = [p for _, _, p in initial]
         arguments += [*results, *pool] if node.flag else [*results, *results, *pool]
@@ -86,7 +86,7 @@ class _ControlFlowLowering:
         arguments += self._iteration_count(node) + self._number_arguments()
         iterations = node.expected if node.count is None else node.count
         return self._make_task(
-            f"{kernel}", kernel, arguments, iterations * (_predicted_body_plan_time(planned) + ITERATION_US)
+            f"{kernel}", kernel, arguments, iterations * (_lowered_body_plan_time(planned) + ITERATION_US)
         )
 
     def _lower_branch(self) -> Task:
@@ -101,7 +101,7 @@ class _ControlFlowLowering:
         outputs = [self._result_region(i) for i in range(len(self.control.types))]
         workspace = self._new_workspace(max(first.arena_bytes, second.arena_bytes))
         arguments = [flag, *inputs, *outputs, *workspace, *self._number_arguments()]
-        costs, expected = [_predicted_body_plan_time(first), _predicted_body_plan_time(second)], self.control.expected
+        costs, expected = [_lowered_body_plan_time(first), _lowered_body_plan_time(second)], self.control.expected
         cost = max(costs) if expected is None else costs[expected]
         return self._make_task("branch", Branch((first, second)), arguments, cost + ITERATION_US)
 
@@ -114,7 +114,7 @@ class _ControlFlowLowering:
         node, place = self.graph.nodes[number], self.places[number]
         region = place.region(node.type)
         self.reads.append(region)
-        return node.type, _is_buffer_region_aligned(place, region), Pointer(region.buffer, region.span[0])
+        return node.type, _is_lowered_region_aligned(place, region), Pointer(region.buffer, region.span[0])
 
     def _read_invariant_or_window(self, number: int, window: Any, type: ArrayType) -> tuple[MemoryLayout, Pointer, int]:
         """An invariant, or what a window shows at the first iteration, and the bytes that it moves by at each."""
@@ -128,7 +128,7 @@ class _ControlFlowLowering:
             self.reads.append(replace(region, shape=(self.control.count, *type.shape), strides=(move, *strides)))
         else:
             self.reads.append(region)
-        aligned = _is_buffer_region_aligned(place, region) and move % ALIGNMENT == 0
+        aligned = _is_lowered_region_aligned(place, region) and move % ALIGNMENT == 0
         return MemoryLayout(region.strides, aligned), Pointer(region.buffer, region.span[0]), move
 
     def _result_region(self, part: int) -> Pointer:
@@ -176,11 +176,11 @@ class _ControlFlowLowering:
         return Scalar(self.graph.numbers.index(number), self.graph.nodes[number].type.dtype.name)
 
 
-def _is_buffer_region_aligned(place: BufferLocation, region: Region) -> bool:
+def _is_lowered_region_aligned(place: BufferLocation, region: Region) -> bool:
     return place.aligned and region.offset % ALIGNMENT == 0
 
 
-def _drop_outputs_that_pass_carried_values(body: Graph, carried: int) -> tuple[Graph, tuple[int, ...]]:
+def _drop_carried_outputs_before_lowering(body: Graph, carried: int) -> tuple[Graph, tuple[int, ...]]:
     """The body without the outputs that only take over a carried value; for each carried value which, or FRESH."""
     taken: set[int] = set()
     follows = []
@@ -195,5 +195,5 @@ def _drop_outputs_that_pass_carried_values(body: Graph, carried: int) -> tuple[G
     return replace(body, outputs=outputs), tuple(follows)
 
 
-def _predicted_body_plan_time(plan: Plan) -> float:
+def _lowered_body_plan_time(plan: Plan) -> float:
     return sum(task.cost for task in plan.tasks)

@@ -29,7 +29,9 @@ def lower_custom_kernel_node(
     node = graph.nodes[parts[0]]
     own: CustomKernel = node.attr("own")
     writes: tuple[NewArray, ...] = node.attr("writes")
-    given = [_contiguous_buffer_region(graph.nodes[a].type, places[a].buffer, places[a].offset) for a in node.args]
+    given = [
+        _contiguous_region_of_lowered_array(graph.nodes[a].type, places[a].buffer, places[a].offset) for a in node.args
+    ]
     wanted = {graph.nodes[n].attr("part"): places[n] for n in parts}
     out = []
     for part, w in enumerate(writes):
@@ -37,7 +39,11 @@ def lower_custom_kernel_node(
         if part not in wanted:
             buffers.append(Buffer(type.nbytes, "temp"))
         place = wanted.get(part)
-        out.append(_contiguous_buffer_region(type, *((place.buffer, place.offset) if place else (len(buffers) - 1, 0))))
+        out.append(
+            _contiguous_region_of_lowered_array(
+                type, *((place.buffer, place.offset) if place else (len(buffers) - 1, 0))
+            )
+        )
     reads = given[: len(given) - sum(w.starts is not None for w in writes)]
     moved = sum(graph.nodes[a].type.nbytes for a in node.args) + sum(buffers[r.buffer].nbytes for r in out)
     size = max((graph.nodes[n].type.size for n in parts), default=1)
@@ -72,6 +78,6 @@ def lower_custom_kernel_node(
     return [*copies, launch]
 
 
-def _contiguous_buffer_region(type: ArrayType, buffer: int, offset: int) -> Region:
+def _contiguous_region_of_lowered_array(type: ArrayType, buffer: int, offset: int) -> Region:
     strides = contiguous_strides(type.shape, type.dtype.itemsize)
     return Region(buffer, offset, type.shape, strides, type.dtype.itemsize, type.dtype.name)

@@ -21,7 +21,7 @@ from ..fusion.groups import Group
 from ..graph.builder import exact_node_attrs
 from ..graph.graph import Attrs, Graph, Node
 from ..kernel.body_builder import is_fixed_kernel_constant
-from ..layout.operands import ALIGNMENT, WIDEST_ZIP, BufferLocation, is_index_map_view, is_memory_view
+from ..layout.operands import ALIGNMENT, WIDEST_ZIP, BufferLocation, is_index_map_view, is_node_view_of_memory
 
 SOURCES = frozenset({"const", "number", "index"})  # what is neither computed nor in memory
 
@@ -47,7 +47,7 @@ class LocalGroup:
     constants: tuple[Constant, ...]
 
 
-def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]) -> LocalGroup:
+def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, BufferLocation]) -> LocalGroup:
     """Of groups whose kernels are equal the keys are."""
     nodes, inside = graph.nodes, frozenset(group.computes)
     known, inputs, todo = set[int](), set[int](), [*group.stores, *group.computes]
@@ -56,19 +56,21 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
         if number not in known:
             known.add(number)
             node = nodes[number]
-            if number in inside or (is_index_map_view(node) and not is_memory_view(node, nodes[node.args[0]].type)):
+            if number in inside or (
+                is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)
+            ):
                 todo += node.args
             elif node.op not in SOURCES:
                 inputs.add(number)
     numbers = sorted(known)
     local = {number: i for i, number in enumerate(numbers)}
-    corners = _corners_of_inputs(graph, numbers, inputs)
-    step = _step_of_starts(group, places)
+    corners = _slice_corners_of_group_inputs(graph, numbers, inputs)
+    step = _alignment_step_of_group(group, places)
     buffers: dict[int, int] = {}
     starts: list[int] = []
 
     def describe_buffer_location(number: int) -> tuple[Any, ...]:
-        place = _place_of_corner(places[number], corners.get(number))
+        place = _equal_group_corner_location(places[number], corners.get(number))
         if place.buffer not in buffers:
             buffers[place.buffer] = len(buffers)
             starts.append(place.offset - place.offset % step)
@@ -89,7 +91,7 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
         else:
             attrs: Any = ()
             if node.op == "slice":
-                attrs = _moved_slice(node, corners)
+                attrs = _group_slice_from_corner(node, corners)
             elif node.attrs and node.op != "cast":  # those of a cast are no part of its meaning
                 attrs = exact_node_attrs(node.op, node.attrs)
             described.append((node.op, tuple([local[a] for a in node.args]), shape, dtype, attrs))
@@ -99,7 +101,9 @@ def describe_group(graph: Graph, group: Group, places: dict[int, BufferLocation]
     return LocalGroup(key, tuple(numbers), frozenset(inputs), corners, tuple(buffers), tuple(starts), tuple(constants))
 
 
-def _corners_of_inputs(graph: Graph, numbers: Sequence[int], inputs: Set[int]) -> dict[int, tuple[int, ...]]:
+def _slice_corners_of_group_inputs(
+    graph: Graph, numbers: Sequence[int], inputs: Set[int]
+) -> dict[int, tuple[int, ...]]:
     """Inputs of which a group sees slices alone, and the lowest index along each axis at which one begins."""
     found: dict[int, tuple[int, ...]] = {}
     others = set[int]()
@@ -114,14 +118,14 @@ def _corners_of_inputs(graph: Graph, numbers: Sequence[int], inputs: Set[int]) -
     return {number: corner for number, corner in found.items() if number not in others}
 
 
-def _place_of_corner(place: BufferLocation, corner: tuple[int, ...] | None) -> BufferLocation:
+def _equal_group_corner_location(place: BufferLocation, corner: tuple[int, ...] | None) -> BufferLocation:
     if corner is None:
         return place
     offset = place.offset + sum(map(operator.mul, corner, place.strides))
     return BufferLocation(place.buffer, offset, place.strides, place.aligned)
 
 
-def _moved_slice(node: Node, corners: Mapping[int, tuple[int, ...]]) -> Attrs:
+def _group_slice_from_corner(node: Node, corners: Mapping[int, tuple[int, ...]]) -> Attrs:
     """The attributes of a slice, counted from the corner of what it is a slice of."""
     corner = corners.get(node.args[0])
     if corner is None:
@@ -129,9 +133,9 @@ def _moved_slice(node: Node, corners: Mapping[int, tuple[int, ...]]) -> Attrs:
     return ("starts", tuple(map(operator.sub, node.attr("starts"), corner))), ("steps", node.attr("steps"))
 
 
-def _step_of_starts(group: Group, places: dict[int, BufferLocation]) -> int:
+def _alignment_step_of_group(group: Group, places: dict[int, BufferLocation]) -> int:
     """What moves a group in a buffer without a change of its kernels: they depend on what is aligned, and on which
-    outputs lie in turn (see `interleaved_output_operands`)."""
+    outputs lie in turn (see `operands_interleaved_in_memory`)."""
     steps = {s for number in group.stores for s in places[number].strides if 0 < s <= WIDEST_ZIP}
     return math.lcm(ALIGNMENT, *steps)
 
@@ -143,13 +147,15 @@ def _is_constant_a_kernel_parameter(value: bytes, dtype: DType) -> bool:
 
 
 @lru_cache(4096)
-def _numbered_constant(number: int, dtype: str) -> Constant:
+def _numbered_constant_of_group(number: int, dtype: str) -> Constant:
     """A value that stands for constant `number`, whatever it is."""
     bits = np.uint32(0x4B5A5A00 + number) if dtype == FLOAT32.name else np.uint64(0x435A5A5A00000000 + number)
     return Constant(bits.tobytes(), dtype)
 
 
-def _local_graph(graph: Graph, group: Group, local: LocalGroup, constants: Sequence[Constant]) -> tuple[Graph, Group]:
+def _local_graph_of_group(
+    graph: Graph, group: Group, local: LocalGroup, constants: Sequence[Constant]
+) -> tuple[Graph, Group]:
     """The group as one of a small graph, with these constants."""
     number = {old: new for new, old in enumerate(local.numbers)}
     values = dict(zip(local.constants, constants, strict=True))
@@ -162,13 +168,13 @@ def _local_graph(graph: Graph, group: Group, local: LocalGroup, constants: Seque
             constant = Constant(node.attr("value"), dtype_name(node.type.dtype))
             made.append(Node("const", (), node.type, (("value", values.get(constant, constant).value),)))
         else:
-            attrs = _moved_slice(node, local.corners) if node.op == "slice" else node.attrs
+            attrs = _group_slice_from_corner(node, local.corners) if node.op == "slice" else node.attrs
             made.append(Node(node.op, tuple([number[a] for a in node.args]), node.type, attrs))
     computes, stores = (tuple([number[n] for n in of]) for of in (group.computes, group.stores))
     return Graph(tuple(made), (), (), stores), Group("kernel", group.domain, group.reduced, computes, stores)
 
 
-class EqualGroups:
+class EqualGroupsLowering:
     """The groups of a graph, lowered: each kind of them once."""
 
     def __init__(self, graph: Graph, places: dict[int, BufferLocation], lower: LowerGroup) -> None:
@@ -178,25 +184,25 @@ class EqualGroups:
 
     def tasks_of(self, group: Group, buffers: list[Buffer], line: str) -> list[Task]:
         """The group's tasks, of the user's `line`; their buffers are added."""
-        local = describe_group(self.graph, group, self.places)
+        local = describe_group_to_lower(self.graph, group, self.places)
         constants = local.constants
         if local.key not in self.by_values:
-            constants = tuple([_numbered_constant(i, c.dtype) for i, c in enumerate(local.constants)])
+            constants = tuple([_numbered_constant_of_group(i, c.dtype) for i, c in enumerate(local.constants)])
         found = self.known.get((local.key, constants))
         if found is None:
             own = [Buffer(0, "temp")] * len(local.buffers)
             places = {
-                new: _local_place(self.places[old], local, local.corners.get(old))
+                new: _local_location_of_group(self.places[old], local, local.corners.get(old))
                 for new, old in enumerate(local.numbers)
                 if old in local.inputs or old in group.stores
             }
-            tasks, asked = self.lower(*_local_graph(self.graph, group, local, constants), places, own)
+            tasks, asked = self.lower(*_local_graph_of_group(self.graph, group, local, constants), places, own)
             if asked and constants != local.constants:
                 self.by_values.add(local.key)
                 return self.tasks_of(group, buffers, line)
             found = self.known[local.key, constants] = tasks, own[len(local.buffers) :]
         tasks, new = found
-        put = _Placement(
+        put = _EqualGroupPlacement(
             [*local.buffers, *range(len(buffers), len(buffers) + len(new))],
             [*local.starts, *[0] * len(new)],
             dict(zip(constants, local.constants, strict=True)),
@@ -205,13 +211,15 @@ class EqualGroups:
         return [put.task(task, line, group.computes) for task in tasks]
 
 
-def _local_place(place: BufferLocation, local: LocalGroup, corner: tuple[int, ...] | None) -> BufferLocation:
-    place, own = _place_of_corner(place, corner), local.buffers.index(place.buffer)
+def _local_location_of_group(
+    place: BufferLocation, local: LocalGroup, corner: tuple[int, ...] | None
+) -> BufferLocation:
+    place, own = _equal_group_corner_location(place, corner), local.buffers.index(place.buffer)
     return BufferLocation(own, place.offset - local.starts[own], place.strides, place.aligned)
 
 
 @dataclass(frozen=True, slots=True)
-class _Placement:
+class _EqualGroupPlacement:
     """Tasks of a group's own numbers -> those of the program."""
 
     buffers: Sequence[int]

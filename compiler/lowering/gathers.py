@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NONE = 0  # in a report: no index was bad, for this one never is (an axis of no length is no lookup)
 
 
-class IndexErrorReports:
+class GatherErrorReports:
     """Where the kernels of a group report bad indices: one int64 for each looked-up axis of a gather."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class IndexErrorReports:
         """Wraps a group's kernels in tasks that clear the reports and raise IndexError on any."""
         region = Region(self.buffer, 0, (len(self.rows),), (8,), 8, "int64")
         written = tuple(dict.fromkeys(w for t in tasks for w in t.writes if w.buffer != self.buffer))
-        form = _kernel_that_clears_index_reports()
+        form = _kernel_that_clears_gather_reports()
         launch = target.launch(form, [len(self.rows)])
         clear = Task(
             "clear_report", target.kernel(form), (Pointer(self.buffer), Int(len(self.rows))), (), (region,),
@@ -59,7 +59,7 @@ class IndexErrorReports:
         return [clear, *tasks, check]
 
 
-def _kernel_that_clears_index_reports() -> LoopNest:
+def _kernel_that_clears_gather_reports() -> LoopNest:
     """A kernel that stores NONE everywhere."""
     body = KernelBody()
     body.begin_phase(POINT)
@@ -103,7 +103,7 @@ def _lower_checked_index(emitter: LoopNestLowering, number: int, axis: int, n: i
     counted = kernel_select(index < 0, index + length, index)
     good = counted.bitcast(UINT64) < length.bitcast(UINT64)
     if emitter.b.target.checks_indices or settings.verify:
-        reports = emitter.b.reports = emitter.b.reports or IndexErrorReports()
+        reports = emitter.b.reports = emitter.b.reports or GatherErrorReports()
         lines = emitter.b.graph.lines
         place = reports.place_of_report(number, axis, n, lines[number] if lines else "", emitter.b.buffers)
         operand = emitter.operand(INT64, "out", place, place.offset, {})

@@ -18,7 +18,7 @@ from ..core.combiners import COMBINERS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.graph import Graph
-from ..kernel.body_builder import KernelBody, KernelValue, lift_kernel_constants
+from ..kernel.body_builder import KernelBody, KernelValue, lift_constants_of_loop_nest
 from ..kernel.loop_nest import LIMIT_32, LOOP, POINT, LoopNest, Operand, Phase, Reduction
 from ..layout.operands import (
     ALIGNMENT,
@@ -27,21 +27,21 @@ from ..layout.operands import (
     Map,
     OperandAccess,
     PlacedLoopNest,
-    are_operand_vectors_aligned,
+    are_operand_elements_aligned,
     contiguous_strides,
     identity_index_map,
     index_map_depends_on,
     index_map_through_node,
-    interleaved_output_operands,
     is_index_map_view,
-    is_memory_view,
-    operand_dtypes_of_reduction,
+    is_node_view_of_memory,
+    operands_interleaved_in_memory,
     pointwise_index_maps,
+    running_operand_dtypes_of_reduction,
     shifted_operand_windows,
 )
 from ..ops.table import OPS
 from ..targets.target import Target
-from .gathers import IndexErrorReports, lower_gather
+from .gathers import GatherErrorReports, lower_gather
 
 
 class LoopNestLowering:
@@ -108,7 +108,7 @@ class LoopNestLowering:
         remaining = list(partials)
         for number in b_reduced:
             values = []
-            for dtype in operand_dtypes_of_reduction(self.graph, number):
+            for dtype in running_operand_dtypes_of_reduction(self.graph, number):
                 place = remaining.pop(0)
                 strides = dict(zip([part, *self.domain.parallel], place.strides, strict=True))
                 value = self.body.load(self.operand(dtype, "in", place, place.offset, strides), dtype)
@@ -307,7 +307,7 @@ class LoopNestLowering:
 
     def _accumulated_values(self, number: int, source: KernelValue) -> list[KernelValue]:
         """The values that a reduction accumulates, from the element it takes."""
-        dtypes = operand_dtypes_of_reduction(self.graph, number)
+        dtypes = running_operand_dtypes_of_reduction(self.graph, number)
         if source.dtype.kind == "c":
             return list(source.parts)
         value = source.cast(dtypes[0])
@@ -352,7 +352,7 @@ class LoopNestLowering:
     # the finished form
 
     def _finish_nest(self, suffix: str) -> tuple[PlacedLoopNest, list[OperandAccess], tuple[Argument, ...]]:
-        phases, literals = lift_kernel_constants(self.body.finish(), self.body.fixed_literals, len(self.scalars))
+        phases, literals = lift_constants_of_loop_nest(self.body.finish(), self.body.fixed_literals, len(self.scalars))
         self.b.depends_on_constants |= bool(self.body.fixed_literals)
         self.scalars += [literal.dtype for literal in literals]
         self.extra += [Constant(literal.attr, dtype_name(literal.dtype)) for literal in literals]
@@ -378,7 +378,7 @@ class LoopNestLowering:
                 if layout[-1] == "s":
                     ints.append(Int(elements))
             aligned = access.place.aligned and access.offset % ALIGNMENT == 0
-            aligned = aligned and are_operand_vectors_aligned(access.dtype.itemsize, zip(sizes, strides, strict=True))
+            aligned = aligned and are_operand_elements_aligned(access.dtype.itemsize, zip(sizes, strides, strict=True))
             wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
@@ -401,7 +401,7 @@ class LoopNestLowering:
             windows,
             vector,
             bool(windows) and points >= target.windows,
-            interleaved_output_operands(self.accesses, parallel[-1], phases) if target.zips else (),
+            operands_interleaved_in_memory(self.accesses, parallel[-1], phases) if target.zips else (),
         )
         digest = hashlib.sha256(str(form).encode()).hexdigest()[:16]
         form = replace(form, name=f"k_{digest}")
@@ -453,7 +453,7 @@ class KernelGroupLowering:
     inside: frozenset[int] = frozenset()
     buffers: list[Buffer] = field(default_factory=list)
     depends_on_constants: bool = False  # whether its kernels depend on the values of constants
-    reports: IndexErrorReports | None = None  # of what lookups there are
+    reports: GatherErrorReports | None = None  # of what lookups there are
 
     def lowered_nests(
         self, buffers: list[Buffer]
@@ -514,7 +514,7 @@ class KernelGroupLowering:
         node = self.graph.nodes[number]
         if not is_index_map_view(node):
             return number in inside
-        return not is_memory_view(node, self.graph.nodes[node.args[0]].type)
+        return not is_node_view_of_memory(node, self.graph.nodes[node.args[0]].type)
 
     def index_map_of_stored_node(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""
@@ -557,7 +557,7 @@ class KernelGroupLowering:
         if parts < 2:
             return None
         return (
-            _equal_reduction_parts(outer, parts) if columns == 1 else parts
+            _equal_parts_of_group_reduction(outer, parts) if columns == 1 else parts
         )  # blocks of columns: every multiprocessor has as many
 
     def _build_two_stage_reduction(
@@ -594,12 +594,12 @@ class KernelGroupLowering:
     def _partial_dtypes(self) -> list[DType]:
         found: list[DType] = []
         for number in self.reductions_of_level(0):
-            for dtype in operand_dtypes_of_reduction(self.graph, number):
+            for dtype in running_operand_dtypes_of_reduction(self.graph, number):
                 found.append(dtype)
         return found
 
 
-def _equal_reduction_parts(total: int, parts: int) -> int:
+def _equal_parts_of_group_reduction(total: int, parts: int) -> int:
     """A few parts less where they are then equal and leave no rest, which would be a launch of its own: one block, that
     may take as long as all others."""
     some = range(parts, max(1, 3 * parts // 4), -1)

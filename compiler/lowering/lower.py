@@ -13,18 +13,18 @@ from ..graph.builder import exact_node_attrs
 from ..graph.graph import Graph, Node, joined_user_lines
 from ..layout.operands import (
     ALIGNMENT,
-    BufferArray,
     BufferLocation,
+    StridedBufferArray,
     contiguous_strides,
-    memory_view_strides,
     reshape_strides,
+    strides_of_memory_view_node,
 )
 from ..ops.table import OPS
-from ..passes.materialize import MemoryLayout, assembly_regions
+from ..passes.materialize import MemoryLayout, materialized_regions_of_assembly
 from ..targets.target import Target
-from .control_flow import PlanBody, lower_control_flow, refuse_to_plan_loop_body
+from .control_flow import PlanBody, lower_control_flow, refuse_to_lower_loop_body
 from .custom_kernels import lower_custom_kernel_node
-from .equal_groups import EqualGroups
+from .equal_groups import EqualGroupsLowering
 from .kernels import KernelGroupLowering
 from .sequential import lower_sequential_node, source_of_routine_result
 
@@ -37,7 +37,7 @@ def lower_to_program(
     layouts: Sequence[MemoryLayout],
     target: Target,
     fastmath: bool = False,
-    plan_body: PlanBody = refuse_to_plan_loop_body,
+    plan_body: PlanBody = refuse_to_lower_loop_body,
     loose: frozenset[int] = frozenset(),
 ) -> Program:
     """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
@@ -54,7 +54,7 @@ class _ProgramLowering:
     fastmath: bool
     plan_body: PlanBody
     loose: frozenset[int]
-    equal: EqualGroups | None = None  # of several groups
+    equal: EqualGroupsLowering | None = None  # of several groups
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
@@ -63,7 +63,7 @@ class _ProgramLowering:
         )
         places, buffers = home.places, home.buffers
         if sum(group.kind == "kernel" for group in self.fusion.groups) > 1:
-            self.equal = EqualGroups(self.graph, places, self._lower_group)
+            self.equal = EqualGroupsLowering(self.graph, places, self._lower_group)
         tasks: list[Task] = []
         for group in self.fusion.groups:
             if group.kind == "assembly":
@@ -116,8 +116,8 @@ class _ProgramLowering:
             printed = self.target
             kernel = printed.kernel(nest.form)
             launch = printed.launch(nest.form, sizes)
-            reads = _unique_task_regions(a.region for a in accesses if a.role != "out")
-            writes = _unique_task_regions(a.region for a in accesses if a.role != "in")
+            reads = _unique_regions_of_lowered_task(a.region for a in accesses if a.role != "out")
+            writes = _unique_regions_of_lowered_task(a.region for a in accesses if a.role != "in")
             moved = union_bytes_of_regions(reads) + union_bytes_of_regions(writes)
             arguments = (*(a.pointer for a in accesses), *nest.ints, *extra)
             name = "_".join(_task_name_of_group(graph, group)) + nest.suffix
@@ -175,7 +175,7 @@ class _ProgramLowering:
                 return self.target.calls(node.attr("function"), given, result, options, buffers, line)
             attrs = (*node.attrs[:2], ("parts", tuple(self.graph.nodes[n].attr("part") for n in parts)))
             writes = tuple(places[n].region(self.graph.nodes[n].type) for n in parts)
-            moved = sum(_bytes_moved_by_task_region(r) for r in (*reads, *writes))
+            moved = sum(_bytes_moved_by_lowered_region(r) for r in (*reads, *writes))
             cost = round(HOST_CALL + self.target.model.time(8 * moved, 0), 3)
             return [
                 Task(
@@ -195,11 +195,11 @@ class _ProgramLowering:
             if tasks is not None:
                 return tasks
         flops = OPS[node.op].cost * node.type.size * (self.graph.nodes[node.args[0]].type.shape or (1,))[-1]
-        cost = self.target.model.time(sum(_bytes_moved_by_task_region(r) for r in (*reads, write)), flops)
+        cost = self.target.model.time(sum(_bytes_moved_by_lowered_region(r) for r in (*reads, write)), flops)
         library = Library(node.op, node.attrs)
         return [
             Task(
-                _task_name_of_library_call(node),
+                _task_name_of_library_node(node),
                 library,
                 (),
                 reads,
@@ -210,9 +210,9 @@ class _ProgramLowering:
             )
         ]
 
-    def _array_location(self, number: int, places: dict[int, BufferLocation]) -> BufferArray:
+    def _array_location(self, number: int, places: dict[int, BufferLocation]) -> StridedBufferArray:
         region = places[number].region(self.graph.nodes[number].type)
-        return BufferArray(region, places[number].aligned and region.offset % ALIGNMENT == 0)
+        return StridedBufferArray(region, places[number].aligned and region.offset % ALIGNMENT == 0)
 
 
 def _are_lowered_as_one_call(a: Node, b: Node) -> bool:
@@ -240,17 +240,17 @@ def _task_name_of_node(node: Node) -> str:
     return str(dict(attrs.get("options", ())).get("callback", function))
 
 
-def _task_name_of_library_call(node: Node) -> str:
+def _task_name_of_library_node(node: Node) -> str:
     """A library call with what is particular about it, e.g. `matmul(tf32)+bias+relu`."""
     attrs = dict(node.attrs)
     return "+".join((node.op + ("(tf32)" if attrs.get("tf32") else ""), *attrs.get("epilogue", ())))
 
 
-def _unique_task_regions(regions: object) -> tuple[Region, ...]:
+def _unique_regions_of_lowered_task(regions: object) -> tuple[Region, ...]:
     return tuple(dict.fromkeys(regions))  # type: ignore[call-overload]
 
 
-def _bytes_moved_by_task_region(region: Region) -> int:
+def _bytes_moved_by_lowered_region(region: Region) -> int:
     """Bytes that a sweep over the region moves."""
     total = region.itemsize
     for n, stride in zip(region.shape, region.strides, strict=True):
@@ -297,7 +297,7 @@ class _NodeBufferLocations:
     def _place_assembly_parts(self, number: int) -> None:
         """The parts of an assembly live inside it; the base of an update is the whole of it."""
         node, place = self.graph.nodes[number], self.places[number]
-        for arg, (starts, steps) in zip(node.args, assembly_regions(node), strict=True):
+        for arg, (starts, steps) in zip(node.args, materialized_regions_of_assembly(node), strict=True):
             part = self.graph.nodes[arg]
             offset = place.offset + sum(map(operator.mul, starts, place.strides))
             strides = tuple([s * t for s, t in zip(place.strides, steps, strict=True)])
@@ -329,7 +329,7 @@ class _NodeBufferLocations:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:
             return None
         place, shape = self.places[node.args[0]], self.graph.nodes[node.args[0]].type.shape
-        strides, offset = memory_view_strides(node, shape, place.strides), place.offset
+        strides, offset = strides_of_memory_view_node(node, shape, place.strides), place.offset
         if node.op == "slice":
             offset += sum(map(operator.mul, node.attr("starts"), place.strides))
         return None if strides is None else BufferLocation(place.buffer, offset, strides, place.aligned)

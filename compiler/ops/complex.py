@@ -129,33 +129,33 @@ def not_equal_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     return a.re.ne(b.re) | a.im.ne(b.im)
 
 
-def _is_complex_nan(z: KernelValue) -> KernelValue:
+def _complex_nan_formula(z: KernelValue) -> KernelValue:
     return isnan_formula(z.re) | isnan_formula(z.im)
 
 
 def maximum_formula(a: KernelValue, b: KernelValue) -> KernelValue:
-    return kernel_select(greater_equal(a, b) | _is_complex_nan(a), a, b)
+    return kernel_select(greater_equal(a, b) | _complex_nan_formula(a), a, b)
 
 
 def minimum_formula(a: KernelValue, b: KernelValue) -> KernelValue:
-    return kernel_select(less_equal(a, b) | _is_complex_nan(a), a, b)
+    return kernel_select(less_equal(a, b) | _complex_nan_formula(a), a, b)
 
 
 def fmax_formula(a: KernelValue, b: KernelValue) -> KernelValue:
-    return kernel_select(greater_equal(a, b) | _is_complex_nan(b), a, b)
+    return kernel_select(greater_equal(a, b) | _complex_nan_formula(b), a, b)
 
 
 def fmin_formula(a: KernelValue, b: KernelValue) -> KernelValue:
-    return kernel_select(less_equal(a, b) | _is_complex_nan(b), a, b)
+    return kernel_select(less_equal(a, b) | _complex_nan_formula(b), a, b)
 
 
 def clip_formula(z: KernelValue, low: KernelValue, high: KernelValue) -> KernelValue:
     """NumPy compares here without a look at NaN in an imaginary part that does not decide, unlike in its maximum."""
-    below = kernel_select(_is_complex_nan(z) | _comes_after_complex(z, low), z, low)
-    return kernel_select(_is_complex_nan(below) | _comes_after_complex(high, below), below, high)
+    below = kernel_select(_complex_nan_formula(z) | _comes_after_complex_formula(z, low), z, low)
+    return kernel_select(_complex_nan_formula(below) | _comes_after_complex_formula(high, below), below, high)
 
 
-def _comes_after_complex(a: KernelValue, b: KernelValue) -> KernelValue:
+def _comes_after_complex_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     return (a.re > b.re) | (a.re.eq(b.re) & (a.im > b.im))
 
 

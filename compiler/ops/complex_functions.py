@@ -22,11 +22,11 @@ def _choose_by_float_size(x: KernelValue, single: float, double: float) -> float
     return single if x.dtype == FLOAT32 else double
 
 
-def _complex_times_i(z: KernelValue) -> KernelValue:
+def _times_i_formula(z: KernelValue) -> KernelValue:
     return complex_kernel_value(-z.im, z.re)
 
 
-def _complex_times_minus_i(z: KernelValue) -> KernelValue:
+def _times_minus_i_formula(z: KernelValue) -> KernelValue:
     return complex_kernel_value(z.im, -z.re)
 
 
@@ -38,7 +38,7 @@ def _circular_formula_of_hyperbolic(
     function: Callable[[KernelValue], KernelValue],
 ) -> Callable[[KernelValue], KernelValue]:
     """The circular function of a hyperbolic one: f(z) = -i g(i z)."""
-    return lambda z: _complex_times_minus_i(function(_complex_times_i(z)))
+    return lambda z: _times_minus_i_formula(function(_times_i_formula(z)))
 
 
 # Exponentials
@@ -256,7 +256,7 @@ tan = _circular_formula_of_hyperbolic(tanh_formula)
 
 
 def cos_formula(z: KernelValue) -> KernelValue:
-    return cosh_formula(_complex_times_i(z))
+    return cosh_formula(_times_i_formula(z))
 
 
 # Inverse functions. Beyond _FAR, arcsin z is atan2(x, |y|) + i log(2 |z|) to all digits.

@@ -24,7 +24,7 @@ class Term:
 
     def map(self, op: str, *others: Any) -> Self:
         """Row `op` on this and on others: terms, or numbers."""
-        return type(self)(self.builder, self.builder.map(op, self.value, *map(derivative_operand, others)))
+        return type(self)(self.builder, self.builder.map(op, self.value, *map(derivative_formula_operand, others)))
 
     @property
     def is_complex(self) -> bool:
@@ -56,7 +56,7 @@ class Term:
         return self.map("negative")
 
 
-def derivative_operand(x: Any) -> Any:
+def derivative_formula_operand(x: Any) -> Any:
     """What a builder takes."""
     return x.value if isinstance(x, Term) else x
 
@@ -118,7 +118,7 @@ def partial_derivative_formulas(*formulas: Formula | Pair | None, complex: Any =
     return Partials(formulas, complex)
 
 
-def bounded_partials(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
+def bounded_derivative_formulas(*formulas: Formula | Pair | None, complex: Any = None) -> Partials:
     """`partial_derivative_formulas` that are finite wherever the arguments are."""
     return Partials(formulas, complex, True)
 
@@ -154,16 +154,16 @@ def complex_term(re: Any, im: Any) -> Term:
 
 # arithmetic
 
-ADD = bounded_partials(lambda t, x, y, r: t, lambda t, x, y, r: t)
-SUBTRACT = bounded_partials(lambda t, x, y, r: t, lambda t, x, y, r: -t)
+ADD = bounded_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: t)
+SUBTRACT = bounded_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t)
 MULTIPLY = partial_derivative_formulas(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
 DIVIDE = partial_derivative_formulas(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
 REMAINDER = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
 FMOD = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
-NEGATIVE = bounded_partials(lambda t, x, r: -t)
-BARRIER = bounded_partials(lambda t, x, after, r: t, None)
-SAME = bounded_partials(lambda t, x, r: t)
-ABSOLUTE = bounded_partials(
+NEGATIVE = bounded_derivative_formulas(lambda t, x, r: -t)
+BARRIER = bounded_derivative_formulas(lambda t, x, after, r: t, None)
+SAME = bounded_derivative_formulas(lambda t, x, r: t)
+ABSOLUTE = bounded_derivative_formulas(
     lambda t, x, r: t * sign(x),
     complex=(Pair(lambda t, x, r: real(conj(sign(x)) * t), lambda t, x, r: t * sign(x)),),
 )
@@ -186,13 +186,15 @@ def _power_derivative_by_base(t: Term, x: Term, y: Term, r: Term) -> Term:
     return t * where_term(zero, 0.0, y * x.map("power", where_term(zero, 1.0, y - 1)))
 
 
-def _power_derivative_by_exponent(t: Term, x: Term, y: Term, r: Term) -> Term:
+def _power_exponent_derivative_formula(t: Term, x: Term, y: Term, r: Term) -> Term:
     """r log x, and 0 for x = 0, where all powers near are 0."""
     return t * r * log(where_term(equal(x, 0), 1.0, x))
 
 
-POWER = partial_derivative_formulas(_power_derivative_by_base, _power_derivative_by_exponent)
-CONJUGATE = bounded_partials(lambda t, x, r: t, complex=(Pair(lambda t, x, r: conj(t), lambda t, x, r: conj(t)),))
+POWER = partial_derivative_formulas(_power_derivative_by_base, _power_exponent_derivative_formula)
+CONJUGATE = bounded_derivative_formulas(
+    lambda t, x, r: t, complex=(Pair(lambda t, x, r: conj(t), lambda t, x, r: conj(t)),)
+)
 HEAVISIDE = partial_derivative_formulas(None, lambda t, x, y, r: where_term(equal(x, 0), t, 0.0))
 
 
@@ -201,10 +203,12 @@ def _extremum_derivative(t: Term, mine: Term, other: Term, r: Term) -> Term:
     return where_term(equal(mine, r), where_term(equal(mine, other), t * 0.5, t), 0.0)
 
 
-EXTREMUM = bounded_partials(
+EXTREMUM = bounded_derivative_formulas(
     lambda t, x, y, r: _extremum_derivative(t, x, y, r), lambda t, x, y, r: _extremum_derivative(t, y, x, r)
 )
-COPYSIGN = bounded_partials(lambda t, x, y, r: where_term(equal(x.map("signbit"), y.map("signbit")), t, -t), None)
+COPYSIGN = bounded_derivative_formulas(
+    lambda t, x, y, r: where_term(equal(x.map("signbit"), y.map("signbit")), t, -t), None
+)
 LDEXP = partial_derivative_formulas(lambda t, x, i, r: ldexp(t, i), None)
 FREXP = partial_derivative_formulas(lambda t, x, r: ldexp(t, -x.map("frexp_exp")))
 
@@ -232,8 +236,8 @@ LOGADDEXP = partial_derivative_formulas(
 LOGADDEXP2 = partial_derivative_formulas(
     lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp2), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp2)
 )
-SIN = bounded_partials(lambda t, x, r: t * cos(x))
-COS = bounded_partials(lambda t, x, r: -t * sin(x))
+SIN = bounded_derivative_formulas(lambda t, x, r: t * cos(x))
+COS = bounded_derivative_formulas(lambda t, x, r: -t * sin(x))
 TAN = partial_derivative_formulas(lambda t, x, r: t * (r * r + 1))
 ARCSIN = partial_derivative_formulas(lambda t, x, r: t / sqrt(1 - x * x))
 ARCCOS = partial_derivative_formulas(lambda t, x, r: -t / sqrt(1 - x * x))
@@ -244,7 +248,7 @@ ARCTAN2 = partial_derivative_formulas(
 )
 SINH = partial_derivative_formulas(lambda t, x, r: t * cosh(x))
 COSH = partial_derivative_formulas(lambda t, x, r: t * sinh(x))
-TANH = bounded_partials(lambda t, x, r: t * (1 - r) * (1 + r))
+TANH = bounded_derivative_formulas(lambda t, x, r: t * (1 - r) * (1 + r))
 ARCSINH = partial_derivative_formulas(lambda t, x, r: t / sqrt(x * x + 1))
 ARCCOSH = partial_derivative_formulas(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
 ARCTANH = partial_derivative_formulas(lambda t, x, r: t / (1 - x * x))
@@ -259,14 +263,14 @@ HYPOT = partial_derivative_formulas(
     lambda t, x, y, r: _absolute_derivative(t, x, r), lambda t, x, y, r: _absolute_derivative(t, y, r)
 )
 DEGREES, RADIANS = (
-    bounded_partials(lambda t, x, r: t.map("rad2deg")),
-    bounded_partials(lambda t, x, r: t.map("deg2rad")),
+    bounded_derivative_formulas(lambda t, x, r: t.map("rad2deg")),
+    bounded_derivative_formulas(lambda t, x, r: t.map("deg2rad")),
 )
-ERF = bounded_partials(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
-ERFC = bounded_partials(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+ERF = bounded_derivative_formulas(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+ERFC = bounded_derivative_formulas(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
 
 
-def digamma_term(x: Term) -> Term:
+def digamma_derivative_term(x: Term) -> Term:
     """The logarithmic derivative of gamma: reflected for x < 1/2, shifted by 8, then its asymptotic series (Abramowitz
     and Stegun 6.3.5, 6.3.7, 6.3.18); of rows that have derivatives of their own, to any order."""
     left = less(x, 0.5)
@@ -281,9 +285,9 @@ def digamma_term(x: Term) -> Term:
     return where_term(left, found - math.pi / (fraction * math.pi).map("tan"), found)
 
 
-LGAMMA = partial_derivative_formulas(lambda t, x, r: t * digamma_term(x))
-SIGMOID = bounded_partials(lambda t, x, r: t * (r * (1 - r)))
-RELU = bounded_partials(lambda t, x, r: where_term(greater(x, 0), t, 0.0))
+LGAMMA = partial_derivative_formulas(lambda t, x, r: t * digamma_derivative_term(x))
+SIGMOID = bounded_derivative_formulas(lambda t, x, r: t * (r * (1 - r)))
+RELU = bounded_derivative_formulas(lambda t, x, r: where_term(greater(x, 0), t, 0.0))
 
 
 def _gelu_derivative(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
@@ -296,8 +300,10 @@ def _gelu_derivative(t: Term, x: Term, r: Term, approximate: bool = False) -> Te
     return t * ((tail + 1) * 0.5 + x * 0.5 * (1 - tail) * (1 + tail) * inner)
 
 
-GELU = bounded_partials(_gelu_derivative)
-WHERE = bounded_partials(None, lambda t, c, a, b, r: where_term(c, t, 0.0), lambda t, c, a, b, r: where_term(c, 0.0, t))
+GELU = bounded_derivative_formulas(_gelu_derivative)
+WHERE = bounded_derivative_formulas(
+    None, lambda t, c, a, b, r: where_term(c, t, 0.0), lambda t, c, a, b, r: where_term(c, 0.0, t)
+)
 
 
 def _clip_derivative_at_lower_bound(t: Term, x: Term, low: Term, high: Term, r: Term) -> Term:
@@ -305,7 +311,7 @@ def _clip_derivative_at_lower_bound(t: Term, x: Term, low: Term, high: Term, r: 
     return _extremum_derivative(t, x.map("maximum", low), high, r)
 
 
-CLIP = bounded_partials(
+CLIP = bounded_derivative_formulas(
     lambda t, x, low, high, r: _extremum_derivative(
         _clip_derivative_at_lower_bound(t, x, low, high, r), x, low, x.map("maximum", low)
     ),
@@ -314,7 +320,9 @@ CLIP = bounded_partials(
     ),
     lambda t, x, low, high, r: _extremum_derivative(t, high, x.map("maximum", low), r),
 )
-REAL = bounded_partials(lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: complex_term(t, 0)),))
+REAL = bounded_derivative_formulas(
+    lambda t, x, r: t, complex=(Pair(lambda t, x, r: real(t), lambda t, x, r: complex_term(t, 0)),)
+)
 IMAG = Partials((None,), (Pair(lambda t, x, r: imag(t), lambda t, x, r: complex_term(0, t)),), True)
 COMPLEX = Partials(
     (None, None),
@@ -326,7 +334,7 @@ COMPLEX = Partials(
 )
 
 
-def _angle_derivative(x: Term, deg: bool = False) -> Term:
+def _angle_derivative_formula(x: Term, deg: bool = False) -> Term:
     """i x / |x|^2: the direction in which the angle grows, by its speed. deg: in degrees."""
     size = real(x) * real(x) + imag(x) * imag(x)
     size = size * (math.pi / 180) if deg else size
@@ -337,8 +345,8 @@ ANGLE = Partials(
     (None,),
     (
         Pair(
-            lambda t, x, r, **way: real(conj(_angle_derivative(x, **way)) * t),
-            lambda t, x, r, **way: t * _angle_derivative(x, **way),
+            lambda t, x, r, **way: real(conj(_angle_derivative_formula(x, **way)) * t),
+            lambda t, x, r, **way: t * _angle_derivative_formula(x, **way),
         ),
     ),
 )
@@ -352,6 +360,6 @@ def _complex_nan_to_num_derivative(t: Term, x: Term, r: Term, **way: Any) -> Ter
     return complex_term(_nan_to_num_derivative(real(t), real(x), r), _nan_to_num_derivative(imag(t), imag(x), r))
 
 
-NAN_TO_NUM = bounded_partials(
+NAN_TO_NUM = bounded_derivative_formulas(
     _nan_to_num_derivative, complex=(Pair(_complex_nan_to_num_derivative, _complex_nan_to_num_derivative),)
 )

@@ -10,7 +10,7 @@ from ..core.types import BOOL, integer_dtype
 from ..kernel.body_builder import KernelValue, kernel_select
 
 
-def has_signed_dtype(x: KernelValue) -> bool:
+def is_signed_operand_of_row(x: KernelValue) -> bool:
     return x.dtype.kind == "i"
 
 
@@ -28,12 +28,12 @@ def constant_true_formula(x: KernelValue) -> KernelValue:
 
 
 def absolute_formula(x: KernelValue) -> KernelValue:
-    return kernel_select(x < 0, -x, x) if has_signed_dtype(x) else x
+    return kernel_select(x < 0, -x, x) if is_signed_operand_of_row(x) else x
 
 
 def sign_formula(x: KernelValue) -> KernelValue:
     positive = (x > 0).cast(x.dtype)
-    return positive - (x < 0).cast(x.dtype) if has_signed_dtype(x) else positive
+    return positive - (x < 0).cast(x.dtype) if is_signed_operand_of_row(x) else positive
 
 
 def reciprocal_formula(x: KernelValue) -> KernelValue:
@@ -69,7 +69,7 @@ def _safe_divisor(a: KernelValue, b: KernelValue) -> KernelValue:
     if b.known is not None and b.known not in (0, -1):
         return b
     bad = b.eq(0)
-    if has_signed_dtype(a):
+    if is_signed_operand_of_row(a):
         bad = bad | (a.eq(int(np.iinfo(a.dtype).min)) & b.eq(-1))
     return kernel_select(bad, 1, b)
 
@@ -81,7 +81,7 @@ def _quotient_or_zero(b: KernelValue, quotient: KernelValue) -> KernelValue:
 def floor_divide_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     safe = _safe_divisor(a, b)
     quotient = a.quot(safe)
-    if has_signed_dtype(a):
+    if is_signed_operand_of_row(a):
         rest = a - quotient * safe
         quotient = quotient - (rest.ne(0) & ((rest ^ safe) < 0)).cast(a.dtype)
     return _quotient_or_zero(b, quotient)
@@ -90,7 +90,7 @@ def floor_divide_formula(a: KernelValue, b: KernelValue) -> KernelValue:
 def remainder_formula(a: KernelValue, b: KernelValue) -> KernelValue:
     safe = _safe_divisor(a, b)
     rest = a.rem(safe)
-    return kernel_select(rest.ne(0) & ((rest ^ safe) < 0), rest + safe, rest) if has_signed_dtype(a) else rest
+    return kernel_select(rest.ne(0) & ((rest ^ safe) < 0), rest + safe, rest) if is_signed_operand_of_row(a) else rest
 
 
 def fmod_formula(a: KernelValue, b: KernelValue) -> KernelValue:
@@ -100,15 +100,15 @@ def fmod_formula(a: KernelValue, b: KernelValue) -> KernelValue:
 def power_formula(a: KernelValue, n: KernelValue) -> KernelValue:
     """a ** n by repeated squaring, wrapping. For n < 0 (NumPy raises) it is 1 / a**-n truncated, and 0 for a = 0."""
     if n.known is not None and n.known >= 0:
-        return _constant_integer_power(a, int(n.known))
+        return _constant_integer_power_formula(a, int(n.known))
     result, base = a.const(1), a
-    for k in range(n.bits - has_signed_dtype(n)):
+    for k in range(n.bits - is_signed_operand_of_row(n)):
         result = kernel_select((n & (1 << k)).ne(0), result * base, result)
         base = base * base
-    return kernel_select((n < 0) & absolute_formula(a).ne(1), 0, result) if has_signed_dtype(n) else result
+    return kernel_select((n < 0) & absolute_formula(a).ne(1), 0, result) if is_signed_operand_of_row(n) else result
 
 
-def _constant_integer_power(a: KernelValue, n: int) -> KernelValue:
+def _constant_integer_power_formula(a: KernelValue, n: int) -> KernelValue:
     result, base = a.const(1), a
     while n:
         result = result * base if n & 1 else result
@@ -131,7 +131,7 @@ def right_shift_formula(a: KernelValue, n: KernelValue) -> KernelValue:
     if n.known is not None and 0 <= n.known < n.bits:
         return a >> n
     inside = n.as_bits(signed=False) < n.bits
-    if has_signed_dtype(a):
+    if is_signed_operand_of_row(a):
         return a >> kernel_select(inside, n, n.bits - 1)
     return kernel_select(inside, a >> kernel_select(inside, n, 0), 0)
 
@@ -149,7 +149,7 @@ def _mixed_sign_comparison(
     """compare(a, b) of a signed and an unsigned value: decided by the sign where that is negative."""
     if a.dtype == b.dtype:
         return compare(a, b)
-    if has_signed_dtype(a):
+    if is_signed_operand_of_row(a):
         positive = compare(a.bitcast(integer_dtype(a.dtype, signed=False)), b)
         return (a < 0) | positive if signed_less else (a >= 0) & positive
     positive = compare(a, b.bitcast(integer_dtype(b.dtype, signed=False)))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...runtime.program.user_function import UserFunction, user_function_over_arrays
+from ...runtime.program.user_function import UserFunction, apply_user_function_over_arrays
 from ..core.types import HALVES
 from ..kernel.primitives import PRIMITIVES
 
@@ -54,7 +54,7 @@ def same_value_reference(x: Any) -> Array:
     return np.asarray(x)
 
 
-def placed_reference(x: Any, device: tuple[str, int]) -> Array:
+def place_op_reference(x: Any, device: tuple[str, int]) -> Array:
     return np.asarray(x)
 
 
@@ -115,4 +115,4 @@ def nan_to_num_reference(x: Any, nan: float = 0.0, posinf: float | None = None, 
 
 def user_call_reference(*args: Any, function: UserFunction, part: int) -> Array:
     """Result `part` of a user's scalar function of each element."""
-    return user_function_over_arrays(function, part, *args)
+    return apply_user_function_over_arrays(function, part, *args)

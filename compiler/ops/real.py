@@ -37,22 +37,22 @@ def signbit_formula(x: KernelValue) -> KernelValue:
     return x.as_bits() < 0
 
 
-def _float_sign_mask(x: KernelValue) -> int:
+def _sign_mask_formula(x: KernelValue) -> int:
     return int(np.iinfo(x.as_bits().dtype).min)
 
 
 def negative_formula(x: KernelValue) -> KernelValue:
-    return (x.as_bits() ^ _float_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else -x
+    return (x.as_bits() ^ _sign_mask_formula(x)).bitcast(x.dtype) if x.dtype in HALVES else -x
 
 
 def absolute_formula(x: KernelValue) -> KernelValue:
-    return (x.as_bits() & ~_float_sign_mask(x)).bitcast(x.dtype) if x.dtype in HALVES else x.abs()
+    return (x.as_bits() & ~_sign_mask_formula(x)).bitcast(x.dtype) if x.dtype in HALVES else x.abs()
 
 
 def copysign_formula(x: KernelValue, y: KernelValue) -> KernelValue:
     if x.dtype not in HALVES:
         return x.copysign(y)
-    mask = _float_sign_mask(x)
+    mask = _sign_mask_formula(x)
     return ((x.as_bits() & ~mask) | (y.as_bits() & mask)).bitcast(x.dtype)
 
 
@@ -162,15 +162,15 @@ def modf_frac_formula(x: KernelValue) -> KernelValue:
 def nan_to_num_formula(
     x: KernelValue, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> KernelValue:
-    high = x.const(_greatest_finite_float(x.dtype) if posinf is None else posinf)
-    low = x.const(-_greatest_finite_float(x.dtype) if neginf is None else neginf)
+    high = x.const(_greatest_finite_float_in_formula(x.dtype) if posinf is None else posinf)
+    low = x.const(-_greatest_finite_float_in_formula(x.dtype) if neginf is None else neginf)
     w = widened_half_float(x)
     return kernel_select(
         isnan_formula(w), x.const(nan), kernel_select(w.eq(math.inf), high, kernel_select(w.eq(-math.inf), low, x))
     )
 
 
-def _greatest_finite_float(dtype: DType) -> float:
+def _greatest_finite_float_in_formula(dtype: DType) -> float:
     """The greatest finite number: the one below infinity."""
     infinity = np.array(math.inf, dtype)
     return float((infinity.view(integer_dtype(dtype)) - 1).view(dtype))
@@ -183,7 +183,7 @@ def nextafter_formula(x: KernelValue, y: KernelValue) -> KernelValue:
     """The neighbour of x on the side of y (IEEE 754 section 5.3.1, C99 nextafter)."""
     wx, wy, bits = widened_half_float(x), widened_half_float(y), x.as_bits()
     away_from_zero = ~((wy > wx) ^ (wx > 0))
-    least = (y.as_bits() & _float_sign_mask(y)) | 1
+    least = (y.as_bits() & _sign_mask_formula(y)) | 1
     moved = kernel_select(wx.eq(0), least, kernel_select(away_from_zero, bits + 1, bits - 1)).bitcast(x.dtype)
     moved = kernel_select(wx.eq(wy), x if x.dtype == FLOAT16 else y, moved)  # differ in the sign of zero
     return kernel_select(isnan_formula(wx), x, kernel_select(isnan_formula(wy), y, moved))
@@ -240,11 +240,11 @@ def ldexp_formula(x: KernelValue, n: KernelValue) -> KernelValue:
     rest = n.maximum(-limit).minimum(limit).cast(INT32) if n.bits > 16 else n.cast(INT32)
     for _ in range(2):
         part = kernel_select(rest < low, step, rest.minimum(high))
-        x, rest = x * _float_power_of_two(part, x.dtype), rest - part
-    return x * _float_power_of_two(rest.maximum(low).minimum(high), x.dtype)
+        x, rest = x * _power_of_two_formula(part, x.dtype), rest - part
+    return x * _power_of_two_formula(rest.maximum(low).minimum(high), x.dtype)
 
 
-def _float_power_of_two(n: KernelValue, dtype: DType) -> KernelValue:
+def _power_of_two_formula(n: KernelValue, dtype: DType) -> KernelValue:
     digits, bias = _float_bit_layout(dtype)
     bits = DTYPES["i32"] if dtype == FLOAT32 else DTYPES["i64"]
     return ((n + bias).cast(bits) << digits).bitcast(dtype)

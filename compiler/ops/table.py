@@ -49,7 +49,7 @@ class Op:
     kind: str
     arity: int
     numpy: Callable[..., Any] | None = None
-    types: rules.Rule = rules.no_arguments_dtype_rule
+    types: rules.Rule = rules.no_arguments_promotion_rule
     formulas: Mapping[str, Formula] = field(default_factory=dict, repr=False, compare=False)
     cost: float = 1
     operator: str | None = None
@@ -64,7 +64,7 @@ class Op:
         return self.formulas[dtype_kind(vals[0].dtype)](*vals, **attrs)
 
 
-def resolve_loop_dtypes(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
+def resolve_op_row_dtypes(op: Op | str, dtypes: Sequence[DType | WeakType], dtype: DType | None = None) -> rules.Loop:
     """(dtypes of the loop's inputs, dtype of its result), as NumPy promotes.
 
     dtypes: a dtype each, or int, float or complex for a weak Python scalar. dtype: as the ufunc's argument `dtype=`.
@@ -99,7 +99,7 @@ def _ufunc_row(
     derivative: d.Derivative,
     **formulas: Formula,
 ) -> Op:
-    kinds, rule = _formulas_by_kind(every, formulas), rules.ufunc_dtype_rule(ufunc)
+    kinds, rule = _formulas_by_kind(every, formulas), rules.ufunc_promotion_rule(ufunc)
     name, arity = ufunc.__name__, ufunc.nin
     return Op(name, "map", arity, ufunc, rule, kinds, cost, operator, widen, parity=parity, derivative=derivative)
 
@@ -107,11 +107,11 @@ def _ufunc_row(
 def _ufunc_output_row(
     name: str, ufunc: np.ufunc, number: int, cost: float, formula: Formula, *, derivative: d.Derivative
 ) -> Op:
-    rule, reference = rules.ufunc_dtype_rule(ufunc, number), ref.ufunc_output_reference(ufunc, number)
+    rule, reference = rules.ufunc_promotion_rule(ufunc, number), ref.ufunc_output_reference(ufunc, number)
     return Op(name, "map", ufunc.nin, reference, rule, {"f": formula}, cost, derivative=derivative)
 
 
-def _custom_op_row(
+def _custom_op_table_row(
     name: str,
     arity: int,
     reference: Callable[..., Any],
@@ -376,50 +376,65 @@ _FUNCTIONS = (
 )
 
 _OWN = (
-    _custom_op_row("erf", 1, ref.erf, rules.float_dtype_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF),
-    _custom_op_row("erfc", 1, ref.erfc, rules.float_dtype_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),
-    _custom_op_row("lgamma", 1, ref.lgamma, rules.float_dtype_rule, 30, f=fl.lgamma_formula, derivative=d.LGAMMA),
-    _custom_op_row("sigmoid", 1, ref.sigmoid, rules.float_dtype_rule, 16, f=fl.sigmoid_formula, derivative=d.SIGMOID),
-    _custom_op_row(
-        "relu", 1, ref.relu_reference, rules.common_kind_dtype_rule("iuf"), 1, fl.relu_formula, derivative=d.RELU
+    _custom_op_table_row(
+        "erf", 1, ref.erf, rules.float_promotion_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF
     ),
-    _custom_op_row("gelu", 1, ref.gelu, rules.float_dtype_rule, 24, f=fl.gelu_formula, derivative=d.GELU),
-    _custom_op_row(
+    _custom_op_table_row("erfc", 1, ref.erfc, rules.float_promotion_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),
+    _custom_op_table_row(
+        "lgamma", 1, ref.lgamma, rules.float_promotion_rule, 30, f=fl.lgamma_formula, derivative=d.LGAMMA
+    ),
+    _custom_op_table_row(
+        "sigmoid", 1, ref.sigmoid, rules.float_promotion_rule, 16, f=fl.sigmoid_formula, derivative=d.SIGMOID
+    ),
+    _custom_op_table_row(
+        "relu", 1, ref.relu_reference, rules.common_kind_promotion_rule("iuf"), 1, fl.relu_formula, derivative=d.RELU
+    ),
+    _custom_op_table_row("gelu", 1, ref.gelu, rules.float_promotion_rule, 24, f=fl.gelu_formula, derivative=d.GELU),
+    _custom_op_table_row(
         "barrier",
         2,
         ref.first_argument_reference,
-        rules.common_kind_dtype_rule(),
+        rules.common_kind_promotion_rule(),
         0,
         lambda x, after: x,
         widen=False,
         derivative=d.BARRIER,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "stop_gradient",
         1,
         ref.same_value_reference,
-        rules.common_kind_dtype_rule(),
+        rules.common_kind_promotion_rule(),
         0,
         _same_value_formula,
         widen=False,
         derivative=d.ZERO,
     ),
-    _custom_op_row("where", 3, np.where, rules.where_dtype_rule, 1, kernel_select, widen=False, derivative=d.WHERE),
-    _custom_op_row(
-        "cast", 1, ref.cast_reference, rules.cast_dtype_rule, 1, _same_value_formula, widen=False, derivative=d.BY_GRAPH
+    _custom_op_table_row(
+        "where", 3, np.where, rules.where_promotion_rule, 1, kernel_select, widen=False, derivative=d.WHERE
     ),
-    _custom_op_row(
+    _custom_op_table_row(
+        "cast",
+        1,
+        ref.cast_reference,
+        rules.cast_promotion_rule,
+        1,
+        _same_value_formula,
+        widen=False,
+        derivative=d.BY_GRAPH,
+    ),
+    _custom_op_table_row(
         "clip",
         3,
         ref.clip_reference,
-        rules.clip_dtype_rule,
+        rules.clip_promotion_rule,
         2,
         fl.clip_formula,
         b=lambda x, low, high: (x | low) & high,
         c=cx.clip_formula,
         derivative=d.CLIP,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "real",
         1,
         np.real,
@@ -430,7 +445,7 @@ _OWN = (
         widen=False,
         derivative=d.REAL,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "imag",
         1,
         np.imag,
@@ -441,31 +456,31 @@ _OWN = (
         widen=False,
         derivative=d.IMAG,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "complex",
         2,
         ref.complex_reference,
-        rules.complex_dtype_rule,
+        rules.complex_promotion_rule,
         0,
         f=complex_kernel_value,
         widen=False,
         derivative=d.COMPLEX,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "angle",
         1,
         ref.angle_reference,
-        rules.angle_dtype_rule,
+        rules.angle_promotion_rule,
         20,
         f=fl.angle_formula,
         c=cx.angle_formula,
         derivative=d.ANGLE,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "nan_to_num",
         1,
         ref.nan_to_num_reference,
-        rules.common_kind_dtype_rule(),
+        rules.common_kind_promotion_rule(),
         6,
         it.same_value_formula,
         f=fl.nan_to_num_formula,
@@ -474,41 +489,41 @@ _OWN = (
         derivative=d.NAN_TO_NUM,
     ),
     # A user's scalar function, without and with loops: nobody knows how often those run.
-    _custom_op_row(
+    _custom_op_table_row(
         "call",
         -1,
         ref.user_call_reference,
-        rules.no_arguments_dtype_rule,
+        rules.no_arguments_promotion_rule,
         30,
         kernel_user_function_call,
         widen=False,
         derivative=d.BY_GRAPH,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "call_loop",
         -1,
         ref.user_call_reference,
-        rules.no_arguments_dtype_rule,
+        rules.no_arguments_promotion_rule,
         1e5,
         kernel_user_function_call,
         widen=False,
         derivative=d.BY_GRAPH,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "philox",
         6,
         rnd.philox_reference,
-        rules.raw_bits_dtype_rule("u4"),
+        rules.raw_bits_promotion_rule("u4"),
         20,
         widen=False,
         u=rnd.philox_formula,
         derivative=d.ZERO,
     ),
-    _custom_op_row(
+    _custom_op_table_row(
         "multiply_high",
         2,
         rnd.multiply_high_reference,
-        rules.raw_bits_dtype_rule("u4", "u8"),
+        rules.raw_bits_promotion_rule("u4", "u8"),
         4,
         u=rnd.multiply_high_formula,
         derivative=d.ZERO,
@@ -516,14 +531,14 @@ _OWN = (
 )
 
 _REDUCTIONS = (
-    _reduction_row(np.sum, rules.sum_dtype_rule, 0),
-    _reduction_row(np.prod, rules.sum_dtype_rule, 1),
-    _reduction_row(np.min, rules.common_kind_dtype_rule()),
-    _reduction_row(np.max, rules.common_kind_dtype_rule()),
-    _reduction_row(np.any, rules.bool_dtype_rule, False),
-    _reduction_row(np.all, rules.bool_dtype_rule, True),
-    _reduction_row(np.argmin, rules.index_dtype_rule),
-    _reduction_row(np.argmax, rules.index_dtype_rule),
+    _reduction_row(np.sum, rules.sum_promotion_rule, 0),
+    _reduction_row(np.prod, rules.sum_promotion_rule, 1),
+    _reduction_row(np.min, rules.common_kind_promotion_rule()),
+    _reduction_row(np.max, rules.common_kind_promotion_rule()),
+    _reduction_row(np.any, rules.bool_promotion_rule, False),
+    _reduction_row(np.all, rules.bool_promotion_rule, True),
+    _reduction_row(np.argmin, rules.index_promotion_rule),
+    _reduction_row(np.argmax, rules.index_promotion_rule),
 )
 
 _STRUCTURE = (
@@ -533,20 +548,20 @@ _STRUCTURE = (
     Op("index", "source", 0),
     Op("placeholder", "source", 0, cost=0),  # of a body that is being traced
     Op("gather", "gather", -1, cost=8),
-    Op("slice", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
-    Op("permute", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
-    Op("broadcast", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
-    Op("reshape", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
-    Op("windows", "view", 1, types=rules.common_kind_dtype_rule(), cost=0),
-    Op("concat", "assembly", -1, types=rules.common_kind_dtype_rule()),
-    Op("update", "assembly", 2, types=rules.common_kind_dtype_rule()),
-    Op("assemble", "assembly", -1, types=rules.common_kind_dtype_rule()),
-    Op("matmul", "library", -1, np.matmul, rules.ufunc_dtype_rule(np.matmul), operator="__matmul__"),
+    Op("slice", "view", 1, types=rules.common_kind_promotion_rule(), cost=0),
+    Op("permute", "view", 1, types=rules.common_kind_promotion_rule(), cost=0),
+    Op("broadcast", "view", 1, types=rules.common_kind_promotion_rule(), cost=0),
+    Op("reshape", "view", 1, types=rules.common_kind_promotion_rule(), cost=0),
+    Op("windows", "view", 1, types=rules.common_kind_promotion_rule(), cost=0),
+    Op("concat", "assembly", -1, types=rules.common_kind_promotion_rule()),
+    Op("update", "assembly", 2, types=rules.common_kind_promotion_rule()),
+    Op("assemble", "assembly", -1, types=rules.common_kind_promotion_rule()),
+    Op("matmul", "library", -1, np.matmul, rules.ufunc_promotion_rule(np.matmul), operator="__matmul__"),
     Op("host", "library", -1, cost=2),
     Op("loop", "library", -1, cost=0),
     Op("branch", "library", -1, cost=0),
     Op("kernel", "library", -1, cost=20, contiguous=True),
-    Op("place", "device", 1, ref.placed_reference, rules.common_kind_dtype_rule(), cost=0),
+    Op("place", "device", 1, ref.place_op_reference, rules.common_kind_promotion_rule(), cost=0),
     *(
         Op(name, "device", 1, cost=0)  # what the devices of a mesh exchange; each is written out for its mesh
         for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "from_root", "exchange")

@@ -28,7 +28,7 @@ def keep_axis_order_of_products(graph: Graph) -> Graph:
         region = _first_region_to_turn(graph, reduced=turned > 0)
         if region is None:
             break
-        graph = simplify_graph(_turn_region(graph, region))
+        graph = simplify_graph(_turn_region_axis_order(graph, region))
     return graph
 
 
@@ -43,19 +43,21 @@ class TurnedRegion:
 def _first_region_to_turn(graph: Graph, reduced: bool) -> TurnedRegion | None:
     """reduced: also behind a reduction, which may be what an earlier turn has left."""
     for number, node in enumerate(graph.nodes):
-        if node.op == "permute" and node.type.size >= LEAST and _moves_axes(node):
-            nodes = _maps_around(graph, number) if _is_source(graph.nodes[node.args[0]], reduced) else None
+        if node.op == "permute" and node.type.size >= LEAST and _is_axis_order_change(node):
+            nodes = (
+                _maps_around(graph, number) if _is_source_of_axis_order(graph.nodes[node.args[0]], reduced) else None
+            )
             if nodes:
                 return TurnedRegion(node.attr("axes"), nodes)
     return None
 
 
-def _is_source(node: Node, reduced: bool) -> bool:
+def _is_source_of_axis_order(node: Node, reduced: bool) -> bool:
     """Whether a node is stored by itself, and computed in one order of axes as well as in another."""
     return node.op == "matmul" or (reduced and OPS[node.op].kind == "reduce")
 
 
-def _moves_axes(node: Node) -> bool:
+def _is_axis_order_change(node: Node) -> bool:
     """Whether axes longer than 1 change places."""
     moved = [axis for axis, n in zip(node.attr("axes"), node.type.shape, strict=True) if n != 1]
     return moved != sorted(moved)
@@ -81,7 +83,7 @@ def _maps_around(graph: Graph, start: int) -> frozenset[int]:
                 inner = graph.nodes[arg]
                 if OPS[inner.op].kind == "map" and inner.type.shape == first.type.shape:
                     todo.append(arg)
-                elif inner.type.shape == first.type.shape and not _may_be_turned(graph, inner, first):
+                elif inner.type.shape == first.type.shape and not _can_axis_order_change(graph, inner, first):
                     return frozenset()
     return frozenset(found)
 
@@ -96,7 +98,7 @@ def _may_read_turned(node: Node, first: Node) -> bool:
     return node.op in ("permute", "broadcast") or (kind == "map" and node.type.shape == first.type.shape)
 
 
-def _may_be_turned(graph: Graph, node: Node, first: Node) -> bool:
+def _can_axis_order_change(graph: Graph, node: Node, first: Node) -> bool:
     """Whether an array of the region's shape that is none of its maps lies well for them when they are turned."""
     if node.op == "permute":
         return bool(node.attr("axes") == first.attr("axes"))
@@ -105,7 +107,7 @@ def _may_be_turned(graph: Graph, node: Node, first: Node) -> bool:
     return node.op == "index"
 
 
-def _turn_region(graph: Graph, region: TurnedRegion) -> Graph:
+def _turn_region_axis_order(graph: Graph, region: TurnedRegion) -> Graph:
     """The graph with the region's maps, and reductions of them, in the order of axes that they are permuted from."""
     axes = region.axes
     back = sorted(range(len(axes)), key=lambda i: axes[i])

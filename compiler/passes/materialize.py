@@ -15,9 +15,14 @@ from ...runtime.core.box_index import Box, boxes_meet
 from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.builder import GraphBuilder
-from ..graph.control_flow import memory_argument_count
+from ..graph.control_flow import memory_argument_count_of_node
 from ..graph.graph import Graph, Node, Value
-from ..layout.operands import contiguous_strides, memory_view_strides, reshape_strides, shapes_differ_in_unit_axes_only
+from ..layout.operands import (
+    contiguous_strides,
+    reshape_strides,
+    shapes_differ_in_unit_axes_only,
+    strides_of_memory_view_node,
+)
 from ..ops.table import OPS
 
 STORED_KINDS = frozenset({"map", "gather", "reduce", "library", "assembly"})
@@ -49,7 +54,7 @@ def materialize_copies(
     return _CopyMaterializer(graph, layouts, second, copied).run()
 
 
-def can_node_be_stored(op: str) -> bool:
+def can_node_be_materialized(op: str) -> bool:
     """Whether a node of this row can be what a kernel or a library writes."""
     return OPS[op].kind in STORED_KINDS
 
@@ -68,7 +73,7 @@ class _CopyMaterializer:
         self.whole: set[int] = set()  # nodes that a reshape sees as contiguous memory
 
     def run(self) -> Graph:
-        lines, line = iter(user_lines_of_nodes(self.graph)), ""
+        lines, line = iter(user_lines_of_rewritten_nodes(self.graph)), ""
         self.builder.where = lambda: line
         new: list[Value] = []
         for number, node in enumerate(self.graph.nodes):
@@ -82,12 +87,12 @@ class _CopyMaterializer:
                 self.builder.numbers.append(value.number)
             elif node.op == "concat":
                 times = Counter(node.args)
-                regions = _regions_of_concat_parts(args, node.attr("axis"))
+                regions = _materialized_regions_of_concat(args, node.attr("axis"))
                 args = [
                     self._materialize_concat_part(
                         v,
                         a in self.outputs or times[a] > 1,
-                        is_contiguous_region_of_array(v.shape, r[1], node.type.shape),
+                        is_materialized_region_contiguous(v.shape, r[1], node.type.shape),
                     )
                     for v, a, r in zip(args, node.args, regions, strict=True)
                 ]
@@ -114,7 +119,7 @@ class _CopyMaterializer:
 
     def _materialize_control_flow_args(self, node: Node, args: Sequence[Value]) -> list[int]:
         """What a loop reads from memory, what it carries C-contiguous; a number that it is given stays one."""
-        control, memory = node.attr("control"), memory_argument_count(node)
+        control, memory = node.attr("control"), memory_argument_count_of_node(node)
         carried = control.carried if node.op == "loop" else 0
         found = []
         for place, a in enumerate(args):
@@ -130,7 +135,7 @@ class _CopyMaterializer:
         node = self.builder.nodes[value.number]
         if node.op == "input" and self.strides[value.number] == contiguous_strides(value.shape, value.dtype.itemsize):
             return value
-        if not can_node_be_stored(node.op) or value.number in self.taken:
+        if not can_node_be_materialized(node.op) or value.number in self.taken:
             value = self._add_copy_node(value)
         self.whole.add(value.number)
         return value
@@ -142,18 +147,18 @@ class _CopyMaterializer:
         """In place where the base is a stored node that nothing else takes over; else what the update leaves of the
         base is copied around it."""
         starts, steps = node.attr("starts"), node.attr("steps")
-        no_gaps = is_contiguous_region_of_array(value.shape, steps, node.type.shape)
+        no_gaps = is_materialized_region_contiguous(value.shape, steps, node.type.shape)
         if number not in self.copied:  # one kernel writes what it replaces
             elsewhere = node.args[1] in self.outputs or self._is_view_of_assembly(value)
             value = self._materialize_concat_part(value, elsewhere, no_gaps)
-        own = can_node_be_stored(self.builder.nodes[base.number].op) and not self._is_claimed(base.number)
+        own = can_node_be_materialized(self.builder.nodes[base.number].op) and not self._is_claimed(base.number)
         if (
             number in self.second
             or not own
             or node.args[0] in self.outputs
             or self._kernel_reads_what_it_overwrites(node)
         ):
-            kept = boxes_outside_updated_region(node.type.shape, starts, steps, value.shape)
+            kept = boxes_to_copy_outside_update(node.type.shape, starts, steps, value.shape)
             ones = (1,) * len(starts)
             parts = [self._add_copy_node(self.builder.slice(base, first, ones, shape)) for first, shape in kept]
             for part in parts:
@@ -252,7 +257,7 @@ class _CopyMaterializer:
             return False
         if OPS[node.op].kind == "view":
             return self._is_in_memory(node.args[0])
-        return node.op == "input" or can_node_be_stored(node.op)
+        return node.op == "input" or can_node_be_materialized(node.op)
 
     def _note_strides(self, value: Value) -> None:
         """Remember the strides (in bytes) of what is plain memory, None for what is computed on the fly."""
@@ -264,7 +269,7 @@ class _CopyMaterializer:
         if OPS[node.op].kind in ("library", "assembly"):
             strides = contiguous_strides(node.type.shape, node.type.dtype.itemsize)
         elif source is not None and OPS[node.op].kind == "view":
-            strides = memory_view_strides(node, self.builder.nodes[node.args[0]].type.shape, source)
+            strides = strides_of_memory_view_node(node, self.builder.nodes[node.args[0]].type.shape, source)
         self.strides[value.number] = strides
 
     def _materialize_reshape(self, value: Value, shape: tuple[int, ...]) -> Value:
@@ -274,10 +279,10 @@ class _CopyMaterializer:
             strides = self.strides.get(value.number)
             lies_right = strides is not None and reshape_strides(value.shape, strides, shape) is not None
             lies_right = lies_right and self._root_of_views(value.number) not in self.gapped
-            if not lies_right and (not can_node_be_stored(node.op) or value.number in self.taken):
+            if not lies_right and (not can_node_be_materialized(node.op) or value.number in self.taken):
                 value = self._add_copy_node(value)
             root = self._root_of_views(value.number)
-            if can_node_be_stored(self.builder.nodes[root].op):
+            if can_node_be_materialized(self.builder.nodes[root].op):
                 self.whole.add(root)
         return self.builder.reshape(value, shape)
 
@@ -294,7 +299,7 @@ class _CopyMaterializer:
         whole = not within.isdisjoint(self.whole) and not (no_gaps and self._is_stacked_by_loop(root))
         shared = elsewhere or root in self.taken or whole
         looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked_by_loop(root))
-        if shared or not can_node_be_stored(op) or looped:
+        if shared or not can_node_be_materialized(op) or looped:
             value = self._add_copy_node(value)
             root = value.number
             within = {root}
@@ -322,8 +327,10 @@ class _CopyMaterializer:
         root = node.args[0] if node.op == "reshape" else value.number
         if node.op == "reshape" and self.builder.nodes[root].type.shape == value.shape:
             root = value.number
-        alias = node.op == "reshape" and can_node_be_stored(self.builder.nodes[root].op) and root not in self.taken
-        if not alias and (not can_node_be_stored(node.op) or value.number in self.taken):
+        alias = (
+            node.op == "reshape" and can_node_be_materialized(self.builder.nodes[root].op) and root not in self.taken
+        )
+        if not alias and (not can_node_be_materialized(node.op) or value.number in self.taken):
             value = self._add_copy_node(value)
             root = value.number
         self.taken.add(root)
@@ -350,7 +357,7 @@ class _CopyMaterializer:
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _regions_of_concat_parts(parts: Sequence[Value], axis: int) -> list[Region]:
+def _materialized_regions_of_concat(parts: Sequence[Value], axis: int) -> list[Region]:
     """(starts, steps) of each part."""
     regions, start = [], 0
     for part in parts:
@@ -360,14 +367,14 @@ def _regions_of_concat_parts(parts: Sequence[Value], axis: int) -> list[Region]:
     return regions
 
 
-def is_contiguous_region_of_array(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
+def is_materialized_region_contiguous(part: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether a region of a contiguous array of `shape` is contiguous itself."""
     first = next((axis for axis, n in enumerate(part) if n != 1), len(part))
     whole = all(n == m for n, m in zip(part[first + 1 :], shape[first + 1 :], strict=True))
     return whole and all(step == 1 for step, n in zip(steps, part, strict=True) if n != 1)
 
 
-def assembly_regions(node: Node) -> tuple[Region, ...]:
+def materialized_regions_of_assembly(node: Node) -> tuple[Region, ...]:
     """Where each argument of an assembly lies in it: (starts, steps)."""
     if node.op == "assemble":
         regions: tuple[Region, ...] = node.attr("regions")
@@ -386,7 +393,7 @@ def extent_of_region(shape: Sequence[int], starts: Sequence[int], steps: Sequenc
     )
 
 
-def boxes_outside_updated_region(
+def boxes_to_copy_outside_update(
     shape: Sequence[int], starts: Sequence[int], steps: Sequence[int], region: Sequence[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Boxes (start, shape) that cover what a region leaves of an array. The whole array where the region has gaps."""
@@ -404,6 +411,6 @@ def boxes_outside_updated_region(
     return boxes
 
 
-def user_lines_of_nodes(graph: Graph) -> Sequence[str]:
+def user_lines_of_rewritten_nodes(graph: Graph) -> Sequence[str]:
     """One line per node, empty where unknown."""
     return graph.lines or ("",) * len(graph.nodes)

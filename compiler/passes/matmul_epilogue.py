@@ -26,7 +26,7 @@ DTYPES = (*HALVES, FLOAT32)
 
 def absorb_matmul_epilogues(graph: Graph) -> Graph:
     """relu(a @ b + bias) -> matmul(a, b, bias) with the epilogue (bias, relu). Nothing else may read the parts."""
-    stored = _nodes_stored_before_fusion(graph)
+    stored = _nodes_stored_before_epilogues(graph)
     found = {
         n: chain
         for n in range(len(graph.nodes))
@@ -43,7 +43,7 @@ def absorb_matmul_epilogues(graph: Graph) -> Graph:
     return rewrite_nodes(graph, absorb_epilogue)
 
 
-def use_tf32_matmuls(graph: Graph) -> Graph:
+def rewrite_matmuls_as_tf32(graph: Graph) -> Graph:
     """a @ b of float32 or complex64 -> the same in TF32: products of numbers rounded to 11 bits, added in float32."""
 
     def use_tf32(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
@@ -65,7 +65,7 @@ class Chain:
     narrow: bool
 
 
-def _nodes_stored_before_fusion(graph: Graph) -> set[int]:
+def _nodes_stored_before_epilogues(graph: Graph) -> set[int]:
     """What is in memory whatever `fuse` does. Anything else is work inside a kernel, which a bias joins for free."""
     stored = set(graph.outputs)
     for number in range(len(graph.nodes) - 1, -1, -1):

@@ -230,7 +230,7 @@ def drop_stop_gradient(builder: GraphBuilder, node: Node, args: Sequence[Value])
     return args[0]
 
 
-def drop_device_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+def simplify_device_place(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
     """place(x) -> x: on one device all is there"""
     return args[0]
 
@@ -346,12 +346,12 @@ def simplify_updates_side_by_side(builder: GraphBuilder, node: Node, args: Seque
         return builder.concat(values, axis)
     if steps == {len(parts)} and starts == list(range(len(parts))) and len(set(lengths)) == 1:
         return builder.reshape(
-            builder.concat([_with_unit_axis_after(builder, v, axis) for v in values], axis + 1), shape
+            builder.concat([_simplified_with_unit_axis(builder, v, axis) for v in values], axis + 1), shape
         )
     return None
 
 
-def _with_unit_axis_after(builder: GraphBuilder, value: Value, axis: int) -> Value:
+def _simplified_with_unit_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:
     """With an axis of length 1 after this one."""
     return builder.reshape(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
 
@@ -361,7 +361,7 @@ ANYWHERE: tuple[Rule, ...] = (simplify_constants, simplify_odd_or_even_of_negati
 _RULES_OF_OPS: dict[str, tuple[Rule, ...]] = {
     "stop_gradient": (drop_stop_gradient,),
     "custom": (drop_custom_derivative,),
-    "place": (drop_device_place,),
+    "place": (simplify_device_place,),
     "multiply": (simplify_multiply_by_one, simplify_negative_factor),
     "divide": (simplify_divide_by_one, simplify_divide_by_power_of_two, simplify_negative_factor),
     "add": (simplify_add_of_negative,),
@@ -383,16 +383,18 @@ RULES = {op: rules + ANYWHERE for op, rules in _RULES_OF_OPS.items()}
 LEAST = 1 << 9  # elements of the matrix: below, one kernel more costs what the better one gains
 
 
-def find_vector_products(graph: Graph, layouts: Sequence[MemoryLayout]) -> Graph:
+def rewrite_sums_as_vector_products(graph: Graph, layouts: Sequence[MemoryLayout]) -> Graph:
     """add(sum(multiply(matrix, row), axis 1), 0.0) -> matmul(matrix, column); layouts: of the graph's inputs"""
-    found = {node for node in graph.nodes if _is_matrix_vector_product(graph, layouts, node)}
+    found = {node for node in graph.nodes if _simplifies_to_vector_product(graph, layouts, node)}
     if not found:
         return graph
 
     def replace_by_matmul(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
         if node not in found:
             return None
-        total = _row_sum_of_product(builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs))
+        total = _row_sum_that_is_matmul(
+            builder.nodes, Node(node.op, tuple(a.number for a in args), node.type, node.attrs)
+        )
         assert total is not None
         matrix, row = (builder.at(n) for n in _matrix_and_row_of_product(builder.nodes, total))
         return builder.reshape(builder.matmul(matrix, builder.reshape(row, (row.shape[1], 1))), node.type.shape)
@@ -408,19 +410,19 @@ class _Sum:
     product: int
 
 
-def _is_matrix_vector_product(graph: Graph, layouts: Sequence[MemoryLayout], node: Node) -> bool:
-    total = _row_sum_of_product(graph.nodes, node)
+def _simplifies_to_vector_product(graph: Graph, layouts: Sequence[MemoryLayout], node: Node) -> bool:
+    total = _row_sum_that_is_matmul(graph.nodes, node)
     if total is None or any(n in graph.outputs or len(graph.users[n]) != 1 for n in (total.sum, total.product)):
         return False
     matrix, row = _matrix_and_row_of_product(graph.nodes, total)
-    rows, columns = (_strides_of_stored_node(graph.nodes, n, layouts) for n in (matrix, row))
+    rows, columns = (_strides_of_materialized_node(graph.nodes, n, layouts) for n in (matrix, row))
     item = node.type.dtype.itemsize
     if rows is None or item not in rows or graph.nodes[matrix].type.size < LEAST:
         return False
     return columns is None or rows[1] != item or columns[1] == item
 
 
-def _row_sum_of_product(nodes: Sequence[Node], node: Node) -> _Sum | None:
+def _row_sum_that_is_matmul(nodes: Sequence[Node], node: Node) -> _Sum | None:
     """What the front end writes for a product of a matrix and a vector: from 0.0 on, which makes it a product."""
     if node.op != "add" or node.type.dtype not in (FLOAT32, FLOAT64) or len(node.type.shape) != 1:
         return None
@@ -443,7 +445,7 @@ def _matrix_and_row_of_product(nodes: Sequence[Node], total: _Sum) -> tuple[int,
     return (b, a) if nodes[a].type.shape[:1] == (1,) else (a, b)
 
 
-def _strides_of_stored_node(
+def _strides_of_materialized_node(
     nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]
 ) -> tuple[int, ...] | None:
     """How a node that is in memory anyway lies there; None for what is computed where it is read."""
@@ -453,7 +455,7 @@ def _strides_of_stored_node(
         return layout.strides
     if OPS[node.op].kind == "library":
         return contiguous_strides(node.type.shape, node.type.dtype.itemsize)
-    source = _strides_of_stored_node(nodes, node.args[0], layouts) if OPS[node.op].kind == "view" else None
+    source = _strides_of_materialized_node(nodes, node.args[0], layouts) if OPS[node.op].kind == "view" else None
     if source is None:
         return None
     if node.op == "slice":

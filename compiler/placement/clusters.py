@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
-from ..core.cost import CostModel
+from ..core.cost import WorkCostModel
 from ..graph.graph import Graph
 from ..ops.table import OPS
 from .places import Places
@@ -45,7 +45,7 @@ class Cluster:
     inputs: int = 0  # bytes of the call's arrays that it reads
 
 
-def clusters_of_placed_nodes(graph: Graph, places: Places, costs: CostModel) -> tuple[Cluster, ...]:
+def clusters_of_placed_nodes(graph: Graph, places: Places, costs: WorkCostModel) -> tuple[Cluster, ...]:
     """In an order in which each comes after those that it reads from."""
     home: dict[int, int] = {}  # node -> its cluster
     members: list[list[int]] = []
@@ -82,7 +82,7 @@ def clusters_of_placed_nodes(graph: Graph, places: Places, costs: CostModel) -> 
     return tuple(found)
 
 
-def node_cost_on_device(graph: Graph, number: int, costs: CostModel) -> float:
+def node_cost_on_device(graph: Graph, number: int, costs: WorkCostModel) -> float:
     """Microseconds that a node takes on a whole device, roughly. What is fused into others counts little more than its
     arithmetic."""
     node = graph.nodes[number]
@@ -140,7 +140,7 @@ def _end_of_cluster_on_device(
     return max([ready[slot], given, *arrivals]) + cluster.cost
 
 
-def choose_device_slots(graph: Graph, places: Places, costs: CostModel, link: DeviceLink) -> list[int | None]:
+def choose_device_slots(graph: Graph, places: Places, costs: WorkCostModel, link: DeviceLink) -> list[int | None]:
     """`places.slots` with a device chosen for each open node."""
     clusters = clusters_of_placed_nodes(graph, places, costs)
     slots = list(places.slots)

@@ -13,7 +13,7 @@ from ...runtime.core.frozen import dataclass
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from ..ops.table import OPS
-from .places import is_same_array_on_device
+from .places import is_node_copy_on_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Partition:
     outputs: tuple[int, ...]
 
 
-def depths_of_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
+def depths_of_placed_nodes(graph: Graph, given: Mapping[int, int]) -> list[int]:
     """The operations on the longest way to each node; given: to some inputs."""
     depths: list[int] = []
     for n, node in enumerate(graph.nodes):
@@ -80,9 +80,9 @@ class _DevicePartitioner:
         self.root = list(range(len(graph.nodes)))
         self.slots = list(slots)
         self.level: dict[int, int] = {}
-        self.depths = depths_of_nodes(graph, {})
+        self.depths = depths_of_placed_nodes(graph, {})
         for number, node in enumerate(graph.nodes):
-            if is_same_array_on_device(node):
+            if is_node_copy_on_device(node):
                 self.root[number] = self.root[node.args[0]]
             elif slots[number] is not None:
                 self.level[number] = self._transfer_level_of_node(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...runtime.core.frozen import dataclass
-from ..graph.graph import Graph, GraphError, Node, bodies_of_node, has_device_places
+from ..graph.graph import Graph, GraphError, Node, bodies_of_node, graph_has_place_nodes
 from ..ops.table import OPS
 
 Place = tuple[str, int]  # a device's kind and number
@@ -46,7 +46,7 @@ def place_nodes_by_arguments(graph: Graph, devices: Sequence[Place]) -> Places:
     slots: list[int | None] = []
     open_: set[int] = set()
     for number, node in enumerate(graph.nodes):
-        if any(map(has_device_places, bodies_of_node(node))):
+        if any(map(graph_has_place_nodes, bodies_of_node(node))):
             line = graph.lines[number] if graph.lines else ""
             raise GraphError("the body of a loop or branch runs on one device; place its arguments", line=line)
         if node.op == "place":
@@ -73,6 +73,6 @@ def _device_with_most_bytes(graph: Graph, slots: Sequence[int | None], args: Seq
     return min(held, key=lambda slot: (-held[slot], slot))
 
 
-def is_same_array_on_device(node: Node) -> bool:
+def is_node_copy_on_device(node: Node) -> bool:
     """Whether a node is its argument, on another device perhaps."""
     return node.op == "place"

@@ -15,9 +15,9 @@ from ...runtime.core.frozen import dataclass, replace
 from ..core.types import ArrayType, dtype_kind
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
-from .partition import Move, Part, PlacedValue, depths_of_nodes, partition_graph_by_device
+from .partition import Move, Part, PlacedValue, depths_of_placed_nodes, partition_graph_by_device
 from .places import nodes_computable_on_any_device
-from .replicate import COLLECTIVES, do_bodies_have_collectives
+from .replicate import COLLECTIVES, bodies_exchange_between_devices
 
 NETWORK = 1  # the slot of collectives; this rank's device is 0
 BUCKET_BYTES = 64 << 10  # reductions are joined up to this: to copy more into one message takes longer than another
@@ -51,7 +51,7 @@ class RankPartition:
 
 def partition_for_rank(body: Graph, size: int) -> RankPartition:
     """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
-    graph = canonical_rank_collectives(body, size)
+    graph = graph_with_canonical_collectives(body, size)
     anywhere = nodes_computable_on_any_device(graph)
     slots: list[int | None] = []
     for number, node in enumerate(graph.nodes):
@@ -63,7 +63,7 @@ def partition_for_rank(body: Graph, size: int) -> RankPartition:
     return _RankPartitionJoiner(found.values).joined(found.steps, found.outputs)
 
 
-def canonical_rank_collectives(body: Graph, size: int) -> Graph:
+def graph_with_canonical_collectives(body: Graph, size: int) -> Graph:
     """The graph with collectives along first axes, of dtypes that MPI and NCCL have. What changes axes and dtypes is
     ordinary operations, which fuse."""
     builder = GraphBuilder(body.name)
@@ -73,7 +73,7 @@ def canonical_rank_collectives(body: Graph, size: int) -> Graph:
         builder.where = partial(str, line)
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
-        if do_bodies_have_collectives(node):
+        if bodies_exchange_between_devices(node):
             raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
         if node.op in COLLECTIVES:
             values.append(_canonical_collective(builder, node, values[node.args[0]], size))
@@ -90,27 +90,29 @@ def canonical_rank_collectives(body: Graph, size: int) -> Graph:
 
 def _canonical_collective(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
     if node.op == "all_reduce":
-        return _canonical_all_reduce(builder, node, value, size, value.shape)
+        return _canonical_all_reduce_node(builder, node, value, size, value.shape)
     if node.op == "reduce_scatter":
-        front = _moved_axis_of_collective(builder, value, node.attr("axis"), 0)
+        front = _move_axis_of_rank_collective(builder, value, node.attr("axis"), 0)
         part = (front.shape[0] // size, *front.shape[1:])
-        return _moved_axis_of_collective(
-            builder, _canonical_all_reduce(builder, node, front, size, part), 0, node.attr("axis")
+        return _move_axis_of_rank_collective(
+            builder, _canonical_all_reduce_node(builder, node, front, size, part), 0, node.attr("axis")
         )
     if node.op == "all_gather":
-        front = _moved_axis_of_collective(builder, value, node.attr("axis"), 0)
+        front = _move_axis_of_rank_collective(builder, value, node.attr("axis"), 0)
         whole = ArrayType((front.shape[0] * size, *front.shape[1:]), front.dtype)
-        return _moved_axis_of_collective(
-            builder, _add_rank_collective(builder, node.op, front, whole, size), 0, node.attr("axis")
+        return _move_axis_of_rank_collective(
+            builder, _add_rank_collective_node(builder, node.op, front, whole, size), 0, node.attr("axis")
         )
     if node.op == "all_to_all":
-        return _canonical_exchange(builder, node, value, size)
-    return _add_rank_collective(
+        return _canonical_exchange_node(builder, node, value, size)
+    return _add_rank_collective_node(
         builder, node.op, value, value.type, size, *(a for a in node.attrs if a[0] in ("root", "pairs"))
     )
 
 
-def _canonical_all_reduce(builder: GraphBuilder, node: Node, value: Value, size: int, shape: tuple[int, ...]) -> Value:
+def _canonical_all_reduce_node(
+    builder: GraphBuilder, node: Node, value: Value, size: int, shape: tuple[int, ...]
+) -> Value:
     """float16 and bfloat16 are joined as float32, bool as uint8; a mean is a sum, divided."""
     how, dtype = node.attr("how"), value.dtype
     wide = np.dtype("float32") if dtype_kind(dtype) == "f" and dtype.itemsize == 2 else dtype
@@ -123,24 +125,26 @@ def _canonical_all_reduce(builder: GraphBuilder, node: Node, value: Value, size:
     return builder.cast(found, dtype)
 
 
-def _canonical_exchange(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+def _canonical_exchange_node(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
     """Parts lie along a new first axis, which ends beside the axis along which they are joined."""
     split, join = node.attr("split"), node.attr("join")
     shape = value.shape
     cut = builder.reshape(value, (*shape[:split], size, shape[split] // size, *shape[split + 1 :]))
-    front = _moved_axis_of_collective(builder, cut, split, 0)
-    found = _moved_axis_of_collective(builder, _add_rank_collective(builder, node.op, front, front.type, size), 0, join)
+    front = _move_axis_of_rank_collective(builder, cut, split, 0)
+    found = _move_axis_of_rank_collective(
+        builder, _add_rank_collective_node(builder, node.op, front, front.type, size), 0, join
+    )
     merged = found.shape
     return builder.reshape(found, (*merged[:join], merged[join] * merged[join + 1], *merged[join + 2 :]))
 
 
-def _add_rank_collective(
+def _add_rank_collective_node(
     builder: GraphBuilder, op: str, value: Value, type: ArrayType, size: int, *attrs: tuple[str, object]
 ) -> Value:
     return builder.add(op, (value.number,), type, tuple(sorted((*attrs, ("size", size)))))
 
 
-def _moved_axis_of_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
+def _move_axis_of_rank_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
     """NumPy's moveaxis."""
     axes = [i for i in range(len(value.shape)) if i != axis]
     return builder.permute(value, [*axes[:to], axis, *axes[to:]])
@@ -195,7 +199,9 @@ class _RankPartitionJoiner:
 
     def _collective_depths(self, graph: Graph, reads: Sequence[int]) -> list[int]:
         """Of the nodes."""
-        return depths_of_nodes(graph, {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)})
+        return depths_of_placed_nodes(
+            graph, {n: self.depth.get(v, 0) for n, v in zip(graph.inputs, reads, strict=True)}
+        )
 
     def _collectives_in_rank_order(self, part: Part) -> list[RankCollective]:
         """First those that read what is there first, as far as the graph tells: the same order on all ranks."""

@@ -29,20 +29,20 @@ class Replicas:
     slots: tuple[int | None, ...]
 
 
-def has_collectives(graph: Graph) -> bool:
+def graph_exchanges_between_devices(graph: Graph) -> bool:
     """Whether devices exchange anything in a graph, or in the body of a loop or branch in it."""
     return any(node.op in COLLECTIVES for part in graph_and_bodies(graph) for node in part.nodes)
 
 
-def do_bodies_have_collectives(node: Node) -> bool:
+def bodies_exchange_between_devices(node: Node) -> bool:
     """Whether devices exchange anything in the bodies of a loop or branch."""
-    return any(map(has_collectives, bodies_of_node(node)))
+    return any(map(graph_exchanges_between_devices, bodies_of_node(node)))
 
 
 def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
     """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
     builder = GraphBuilder(body.name)
-    made = _DeviceReplicator(builder, count)
+    made = _GraphReplicator(builder, count)
     anywhere = nodes_computable_on_any_device(body)
     values: list[list[Value]] = []
     for number, node in enumerate(body.nodes):
@@ -50,7 +50,7 @@ def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
         builder.where = partial(str, line)
         if node.op == "place":
             raise GraphError("a function on a mesh runs on all of its devices; leave kg.place out", line=line)
-        if do_bodies_have_collectives(node):
+        if bodies_exchange_between_devices(node):
             raise GraphError("devices exchange nothing within the body of a loop or branch: not all might", line=line)
         args = [values[a] for a in node.args]
         if node.op == "input":
@@ -69,7 +69,7 @@ def replicate_graph_on_devices(body: Graph, count: int) -> Replicas:
     return Replicas(builder.finish(outputs), made.device_slots_of_outputs(outputs))
 
 
-class _DeviceReplicator:
+class _GraphReplicator:
     """slots[n]: the device that node n of the builder was first made for."""
 
     def __init__(self, builder: GraphBuilder, count: int) -> None:
@@ -136,7 +136,7 @@ class _DeviceReplicator:
         return tuple(self.slots.get(number) for number in sorted(kept))
 
 
-def _replicate_all_reduce(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_all_reduce(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     how, count, builder = node.attr("how"), made.count, made.builder
     size, type = parts[0].type.size, parts[0].type
     if count < 3 or type.nbytes <= SMALL_BYTES or size % count:
@@ -148,17 +148,17 @@ def _replicate_all_reduce(made: _DeviceReplicator, node: Node, parts: list[Value
     return [made.build_on_device(r, lambda v=v: builder.reshape(v, type.shape)) for r, v in enumerate(whole)]  # type: ignore[misc]
 
 
-def _replicate_all_gather(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_all_gather_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     return made.concatenated_on_device(parts, node.attr("axis"))
 
 
-def _replicate_reduce_scatter(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_reduce_scatter(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     pieces = made.split_on_each_device(parts, node.attr("axis"))
     how, count = node.attr("how"), made.count
     return [made.joined_elementwise(r, how, [pieces[s][r] for s in range(count)]) for r in range(count)]
 
 
-def _replicate_all_to_all(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_all_to_all(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     pieces, join = made.split_on_each_device(parts, node.attr("split")), node.attr("join")
 
     def join_on_device(r: int) -> Value:
@@ -167,22 +167,22 @@ def _replicate_all_to_all(made: _DeviceReplicator, node: Node, parts: list[Value
     return [made.build_on_device(r, lambda r=r: join_on_device(r)) for r in range(made.count)]  # type: ignore[misc]
 
 
-def _replicate_broadcast_from_root(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_broadcast_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     return [made.values_on_device(r, [parts[node.attr("root")]])[0] for r in range(made.count)]
 
 
-def _replicate_exchange(made: _DeviceReplicator, node: Node, parts: list[Value]) -> list[Value]:
+def _replicate_exchange_node(made: _GraphReplicator, node: Node, parts: list[Value]) -> list[Value]:
     sources = {target: source for source, target in node.attr("pairs")}
     builder, type = made.builder, node.type
     zeros = builder.broadcast(builder.const(False if dtype_kind(type.dtype) == "b" else 0, type.dtype), type.shape)
     return [made.values_on_device(r, [parts[sources[r]]])[0] if r in sources else zeros for r in range(made.count)]
 
 
-COLLECTIVES: dict[str, Callable[[_DeviceReplicator, Node, list[Value]], list[Value]]] = {
+COLLECTIVES: dict[str, Callable[[_GraphReplicator, Node, list[Value]], list[Value]]] = {
     "all_reduce": _replicate_all_reduce,
-    "all_gather": _replicate_all_gather,
+    "all_gather": _replicate_all_gather_node,
     "reduce_scatter": _replicate_reduce_scatter,
     "all_to_all": _replicate_all_to_all,
-    "from_root": _replicate_broadcast_from_root,
-    "exchange": _replicate_exchange,
+    "from_root": _replicate_broadcast_node,
+    "exchange": _replicate_exchange_node,
 }

@@ -19,7 +19,7 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
     for number, node in enumerate(graph.nodes):
         if node.op == "loop" and (count := node.attr("control").count) and id(node.attr("control")) not in joined:
             loop: Loop = node.attr("control")
-            many, why = _iterations_to_join(loop, target_name)
+            many, why = _joined_iteration_count(loop, target_name)
             joined[id(loop)] = many
             what = f"{count} turns of {sum(bool(n.args) for n in loop.body.nodes)} operations"
             remarks.append(f"{what}{f' at {graph.lines[number]}' if graph.lines else ''} are a loop{why}")
@@ -38,24 +38,28 @@ def join_loop_iterations(graph: Graph, target_name: Callable[[], str]) -> tuple[
         if many > 1:
             key = (id(node.attr("control")), *node.args)
             if key not in made:
-                made[key] = _add_joined_loop(builder, node.attr("control"), args, many)
+                made[key] = _add_loop_of_joined_iterations(builder, node.attr("control"), args, many)
             results, rows = made[key]
             new[number] = results[node.attr("part")]
             if node.attr("part") in rows:
                 pieces[number] = rows[node.attr("part")]
             continue
         if node.op == "update" and node.args[1] in pieces:
-            new[number] = _assigned_piece_by_piece(builder, args[0], pieces[node.args[1]], node)
+            new[number] = _assign_pieces_of_joined_loop(builder, args[0], pieces[node.args[1]], node)
             continue
-        new[number] = _copied_node(builder, node, new)
-        if node.args and node.args[0] in pieces and (views := _views_of_pieces(builder, node, pieces[node.args[0]])):
+        new[number] = _copy_node_into_joined_loop(builder, node, new)
+        if (
+            node.args
+            and node.args[0] in pieces
+            and (views := _views_of_joined_pieces(builder, node, pieces[node.args[0]]))
+        ):
             pieces[number] = views
     builder.inputs = [new[n].number for n in graph.inputs]
     builder.numbers = [new[n].number for n in graph.numbers]
     return builder.finish([new[n] for n in graph.outputs]), tuple(remarks)
 
 
-def _iterations_to_join(loop: Loop, target_name: Callable[[], str]) -> tuple[int, str]:
+def _joined_iteration_count(loop: Loop, target_name: Callable[[], str]) -> tuple[int, str]:
     """How many iterations are one, and what is said of that."""
     size, best, number = sum(bool(n.args) for n in loop.body.nodes), 1, 2
     cost = first = 0.0
@@ -91,33 +95,35 @@ def _joined_loop(loop: Loop, many: int) -> Loop:
         number = builder.map("multiply", index, many, dtype=ITERATION.dtype)
         number = builder.map("add", number, turn, dtype=ITERATION.dtype) if turn else number
         given = [*values, *windows[turn], *invariants]
-        results = _copied_body(builder, body, given, [number, *numbers])
+        results = _copy_body_into_joined_loop(builder, body, given, [number, *numbers])
         values = results[: loop.carried]
         rows.append([builder.reshape(r, (1, *r.shape)) for r in results[loop.carried :]])
     stacked = [builder.concat(parts, 0) for parts in zip(*rows, strict=True)]
-    moved = tuple(_window_of_joined(w, turn, many) for turn in range(many) for w in loop.windows)
+    moved = tuple(_window_of_joined_iterations(w, turn, many) for turn in range(many) for w in loop.windows)
     return replace(loop, body=builder.finish([*values, *stacked]), windows=moved, count=count // many)
 
 
-def _window_of_joined(window: Window, turn: int, many: int) -> Window:
+def _window_of_joined_iterations(window: Window, turn: int, many: int) -> Window:
     starts = tuple(s + turn * m for s, m in zip(window.starts, window.moves, strict=True))
     return Window(starts, window.steps, tuple(many * m for m in window.moves))
 
 
-def _copied_body(builder: GraphBuilder, body: Graph, inputs: Sequence[Value], numbers: Sequence[Value]) -> list[Value]:
+def _copy_body_into_joined_loop(
+    builder: GraphBuilder, body: Graph, inputs: Sequence[Value], numbers: Sequence[Value]
+) -> list[Value]:
     """A body's results where its inputs and numbers are these."""
     new = dict(zip((*body.inputs, *body.numbers), (*inputs, *numbers), strict=True))
     for place, node in enumerate(body.nodes):
         if place not in new:
-            new[place] = _copied_node(builder, node, new)
+            new[place] = _copy_node_into_joined_loop(builder, node, new)
     return [new[n] for n in body.outputs]
 
 
-def _copied_node(builder: GraphBuilder, node: Node, new: dict[int, Value]) -> Value:
+def _copy_node_into_joined_loop(builder: GraphBuilder, node: Node, new: dict[int, Value]) -> Value:
     return builder.add(node.op, tuple(new[a].number for a in node.args), node.type, node.attrs)
 
 
-def _views_of_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:
+def _views_of_joined_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value]) -> list[Value]:
     """The same view of each piece of a stacked result, where the rows stay apart; else none."""
     first = pieces[0].shape
     if node.op == "reshape" and node.type.shape[0] == sum(p.shape[0] for p in pieces) and first[0] > 1:
@@ -125,7 +131,7 @@ def _views_of_pieces(builder: GraphBuilder, node: Node, pieces: Sequence[Value])
     return [builder.permute(p, node.attr("axes")) for p in pieces] if node.op == "permute" else []
 
 
-def _assigned_piece_by_piece(builder: GraphBuilder, base: Value, pieces: Sequence[Value], node: Node) -> Value:
+def _assign_pieces_of_joined_loop(builder: GraphBuilder, base: Value, pieces: Sequence[Value], node: Node) -> Value:
     """What an update assigns, one piece after another: they need not be put together before."""
     (axis, *_) = [a for a, n in enumerate(pieces[0].shape) if n != pieces[-1].shape[a]] or [0]
     starts, steps = [*node.attr("starts")], node.attr("steps")
@@ -135,7 +141,7 @@ def _assigned_piece_by_piece(builder: GraphBuilder, base: Value, pieces: Sequenc
     return base
 
 
-def _add_joined_loop(
+def _add_loop_of_joined_iterations(
     builder: GraphBuilder, loop: Loop, args: Sequence[Value], many: int
 ) -> tuple[list[Value], dict[int, list[Value]]]:
     """The results of a loop, of which so many iterations are one, and the pieces that stacked ones are put together
@@ -156,7 +162,7 @@ def _add_joined_loop(
             starts = [s + turn * m for s, m in zip(window.starts, window.moves, strict=True)]
             parts.append(builder.slice(base, starts, window.steps, loop.body.nodes[number].type.shape))
         index = builder.const(turn, ITERATION.dtype)
-        given = _copied_body(builder, loop.body, [*values, *parts, *rest], [index, *numbers])
+        given = _copy_body_into_joined_loop(builder, loop.body, [*values, *parts, *rest], [index, *numbers])
         values = given[: loop.carried]
         for row, value in zip(rows, given[loop.carried :], strict=True):
             row.append(builder.reshape(value, (1, *value.shape)))

@@ -51,7 +51,7 @@ class RepeatingStretch:
     period: int
 
 
-def has_moving_parts(graph: Graph) -> bool:
+def has_parts_moving_by_period(graph: Graph) -> bool:
     """Whether `moving` makes a difference to the graph's tokens."""
     return any(node.op in MOVING for node in graph.nodes)
 
@@ -131,7 +131,7 @@ def _longest_repeating_run(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[
     return int(begins[best]), int(ends[best])
 
 
-def least_traffic_loop_start(graph: Graph, row: TokenSequence, s: RepeatingStretch) -> int:
+def least_traffic_start_of_period(graph: Graph, row: TokenSequence, s: RepeatingStretch) -> int:
     """The offset in the period at which the fewest bytes pass from one iteration to the next; of equals, the one that
     leaves the least over at the end."""
     p = s.period
@@ -142,7 +142,7 @@ def least_traffic_loop_start(graph: Graph, row: TokenSequence, s: RepeatingStret
         users = [int(row.place[u]) for u in graph.users[number]]
         last = max((u for u in users if u < s.end), default=x)
         whole, rest = divmod(last - x, p)
-        size = _bytes_carried_between_iterations(graph, number)
+        size = _bytes_carried_between_periods(graph, number)
         weight += whole * size
         for b in range(rest):  # boundaries before places x + 1, ..., last
             weight[(x + 1 + b - s.begin) % p] += size
@@ -150,7 +150,7 @@ def least_traffic_loop_start(graph: Graph, row: TokenSequence, s: RepeatingStret
     return int(phases[np.argmin((s.end - s.begin - phases) % p)])
 
 
-def _bytes_carried_between_iterations(graph: Graph, number: int) -> int:
+def _bytes_carried_between_periods(graph: Graph, number: int) -> int:
     """What carrying a node costs; a view costs what it looks at, so that the view itself is not carried."""
     seen = 0
     while OPS[graph.nodes[number].op].kind == "view":

@@ -17,14 +17,14 @@ from ..graph.graph import Graph, Node, Value
 from ..lowering.control_flow import ITERATION_US
 from ..ops.table import OPS
 from ..passes.materialize import MemoryLayout
-from ..pipeline import alternative_graph_forms, cover_with_groups
+from ..pipeline import run_fusion_stage, run_graph_pass_stages
 from ..targets.target import target_of
 from .induction import NotALoop, NumbersDiffer
 from .periods import (
     RepeatingStretch,
     TokenSequence,
-    has_moving_parts,
-    least_traffic_loop_start,
+    has_parts_moving_by_period,
+    least_traffic_start_of_period,
     repeating_stretches,
     tokens_of_repeated_nodes,
 )
@@ -67,7 +67,7 @@ def reroll_graph(graph: Graph, target_name: Callable[[], str] = lambda: "cpu", m
 
 def is_mostly_repetition(graph: Graph) -> bool:
     """Whether half of the graph or more is a few turns of something: with more turns it may become a loop."""
-    for moving in (False, True) if has_moving_parts(graph) else (False,):
+    for moving in (False, True) if has_parts_moving_by_period(graph) else (False,):
         row = tokens_of_repeated_nodes(graph, moving)
         if any(2 * (s.end - s.begin) >= len(row.order) for s in repeating_stretches(row, FEW_ITERATIONS)):
             return True
@@ -76,7 +76,7 @@ def is_mostly_repetition(graph: Graph) -> bool:
 
 def _reroll_longest_loop(graph: Graph, target_name: Callable[[], str]) -> Rerolled | None:
     """The graph with its longest loop rolled."""
-    for moving in (False, True) if has_moving_parts(graph) else (False,):
+    for moving in (False, True) if has_parts_moving_by_period(graph) else (False,):
         row = tokens_of_repeated_nodes(graph, moving)
         for stretch in repeating_stretches(row, MIN_ITERATIONS):
             found = _try_stretch_as_loop(graph, row, stretch, target_name)
@@ -90,7 +90,7 @@ def _try_stretch_as_loop(
 ) -> Rerolled | None:
     """The stretch as a loop that begins where little passes from iteration to iteration, as early as it can."""
     p, roll = stretch.period, partial(reroll_graph, target_name=target_name)
-    first = stretch.begin + least_traffic_loop_start(graph, row, stretch)
+    first = stretch.begin + least_traffic_start_of_period(graph, row, stretch)
     for start in (first + p * n for n in TRIES):
         iterations = (stretch.end - start) // p
         if start < 0 or iterations < MIN_ITERATIONS or iterations * p < LEAST_NODES:
@@ -133,7 +133,7 @@ def _join_rerolled_iterations(
     """The loop with as many iterations in one as pay: what follows each other in one iteration is fused, and its values
     stay in registers where they do not have to go through memory. The iterations left over stay behind the loop."""
     roll = partial(reroll_graph, target_name=lambda: target)
-    best, cost, count = one, _predicted_iteration_cost(one, 1, target), 2
+    best, cost, count = one, _predicted_rerolled_iteration_cost(one, 1, target), 2
     first = cost
     while count * period <= MOST_NODES and iterations // count >= MIN_ITERATIONS:
         even = min(range(count, count // 2, -1), key=lambda n: iterations % n)  # as few left over as can be
@@ -141,7 +141,7 @@ def _join_rerolled_iterations(
             found = reroll_region_as_loop(graph, row, start, period, iterations, roll, even)
         except NotALoop:
             break
-        took = _predicted_iteration_cost(found, even, target)
+        took = _predicted_rerolled_iteration_cost(found, even, target)
         if took > GAIN * cost or not _is_rerolled_graph_shorter(found, graph, iterations * period):
             break
         why = f", {even} of them in one turn: {took:.2f} us each as predicted, {first:.2f} one by one"
@@ -149,7 +149,7 @@ def _join_rerolled_iterations(
     return best
 
 
-def _predicted_iteration_cost(rerolled: Rerolled, count: int, target: str) -> float:
+def _predicted_rerolled_iteration_cost(rerolled: Rerolled, count: int, target: str) -> float:
     """Microseconds of an iteration, as predicted, of a body that does so many."""
     assert rerolled.body is not None
     return (predict_rerolled_microseconds(rerolled.body, target) + ITERATION_US) / count
@@ -216,13 +216,15 @@ def predict_rerolled_microseconds(graph: Graph, target: str) -> float:
     """Microseconds. The graph is fused for it, not lowered."""
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
     made_for = target_of(target)
-    prepared, fusion = cover_with_groups(alternative_graph_forms(graph, made_for)[0], layouts, made_for)
+    prepared, fusion = run_fusion_stage(run_graph_pass_stages(graph, made_for)[0], layouts, made_for)
     return sum(
-        _predict_group_microseconds(prepared, group, target) for group in fusion.groups if group.kind != "assembly"
+        _predict_rerolled_group_microseconds(prepared, group, target)
+        for group in fusion.groups
+        if group.kind != "assembly"
     )
 
 
-def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> float:
+def _predict_rerolled_group_microseconds(graph: Graph, group: Group, target: str) -> float:
     node = graph.nodes[group.stores[0]]
     if node.op in ("loop", "branch"):
         control = node.attr("control")
@@ -231,7 +233,7 @@ def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> floa
             iterations * (ITERATION_US + max(predict_rerolled_microseconds(body, target) for body in control.bodies))
         )
     moved = sum(graph.nodes[n].type.nbytes for n in group.stores) + sum(
-        _arrays_loaded_by_predicted_group(graph, group).values()
+        _arrays_loaded_by_rerolled_group(graph, group).values()
     )
     rate = sum(OPS[graph.nodes[n].op].cost for n in group.computes)
     size = 1
@@ -240,7 +242,7 @@ def _predict_group_microseconds(graph: Graph, group: Group, target: str) -> floa
     return target_of(target).model.time(moved, rate * size)
 
 
-def _arrays_loaded_by_predicted_group(graph: Graph, group: Group) -> dict[int, int]:
+def _arrays_loaded_by_rerolled_group(graph: Graph, group: Group) -> dict[int, int]:
     """The arrays in memory that a group reads: bytes of each, the most that one look at it sees."""
     inside, found = set(group.computes), dict[int, int]()
     for number in group.computes or group.stores:

@@ -16,7 +16,7 @@ from ..graph.control_flow import (
     Window,
     add_body_scalar,
     add_control_flow_node,
-    is_node_cheap_in_body_graph,
+    should_body_graph_repeat_node,
 )
 from ..graph.graph import Graph, Node, Value
 from .induction import Array, Carried, NotALoop, RepeatedRegion
@@ -128,7 +128,7 @@ class _Reroller(RepeatedRegion):
 
     def _leaves_of_invariant(self, number: int) -> list[int]:
         """What an invariant takes to be there in the body: itself, or the numbers that it is cheaply made of."""
-        if not is_node_cheap_in_body_graph(self.graph.nodes, number):
+        if not should_body_graph_repeat_node(self.graph.nodes, number):
             return [number]
         found, todo = [], [number]
         while todo:

@@ -33,7 +33,7 @@ from .form import (
     While,
     blocks_in_routine_statement,
 )
-from .partials import NoDerivative, is_bounded, operation_of, part_of_change
+from .partials import NoDerivative, is_routine_derivative_bounded, row_result_of_routine_value, tangent_part_in_routine
 from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_float
 
 LARGEST = 1 << 27  # elements of a tape
@@ -370,10 +370,10 @@ class _ReverseRoutineWriter(RoutineWriter):
             if is_routine_float(source.dtype):
                 self.add(instr.args[0], ct.cast(source.dtype))
         elif instr.op != "const":
-            row, mask = operation_of(s, env), self.masks.get(ct.numbers[0])
+            row, mask = row_result_of_routine_value(s, env), self.masks.get(ct.numbers[0])
             args = [env[a] for a in row.args]
             for which, a in enumerate(row.args):
-                part = part_of_change(row.name, ct, which, args, env[s.number])
+                part = tangent_part_in_routine(row.name, ct, which, args, env[s.number])
                 if part is not None:
                     self.add(a, self.under_mask(row.name, args[0], which, part, mask))
 
@@ -386,7 +386,7 @@ class _ReverseRoutineWriter(RoutineWriter):
             return part
         if row == "where":
             mask = condition if place == 1 else ~condition
-        elif mask is not None and not is_bounded(row):
+        elif mask is not None and not is_routine_derivative_bounded(row):
             part = self.body.select(mask, part, part.const(0))
         if mask is not None:
             self.masks[part.numbers[0]] = mask

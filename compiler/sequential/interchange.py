@@ -37,7 +37,7 @@ def _interchange_loop(loop: Statement, variables: list[DType], numbers: Iterator
 
 def _interchange_accumulation(loop: For, variables: list[DType], numbers: Iterator[int]) -> Block:
     """The loop in each of the independent turns that it holds; nothing where that is not the same."""
-    levels = _perfect_loop_nest(loop)
+    levels = _perfect_nest_of_routine_loop(loop)
     *body, store = levels[-1].body
     values = [s for level in levels for s in level.body if isinstance(s, Let)]
     if not isinstance(store, Store) or len(levels) == 1 or len(values) != sum(len(s.body) - 1 for s in levels):
@@ -64,13 +64,15 @@ def _interchange_accumulation(loop: For, variables: list[DType], numbers: Iterat
         replace(store, value=last),
     )
     for level in levels[:0:-1]:
-        found = (replace(level, body=(*_steady_values(level, changing), *found)),)
+        found = (replace(level, body=(*_steady_values_of_routine_loop(level, changing), *found)),)
     some = next(numbers)
-    within = If(some, (*_steady_values(loop, changing), *found), ())  # what no turn touches may not be there
+    within = If(
+        some, (*_steady_values_of_routine_loop(loop, changing), *found), ()
+    )  # what no turn touches may not be there
     return Let(some, Instr("lt", BOOL, (loop.start, loop.stop))), within
 
 
-def _perfect_loop_nest(loop: For) -> Sequence[For]:
+def _perfect_nest_of_routine_loop(loop: For) -> Sequence[For]:
     """The loop and the independent turns that it ends with, each the last statement of the one before."""
     found = [loop]
     while found[-1].body and isinstance(inner := found[-1].body[-1], For) and inner.parallel:
@@ -78,7 +80,7 @@ def _perfect_loop_nest(loop: For) -> Sequence[For]:
     return found
 
 
-def _steady_values(level: For, changing: set[int]) -> Block:
+def _steady_values_of_routine_loop(level: For, changing: set[int]) -> Block:
     return tuple(s for s in level.body if isinstance(s, Let) and s.number not in changing)
 
 

@@ -27,7 +27,7 @@ def _mark_parallel_loops_of_routine(block: Block, gets: Counter[int]) -> Block:
 def _mark_parallel_loop_statement(s: Statement, gets: Counter[int]) -> Statement:
     if isinstance(s, For):
         s = replace(s, body=_mark_parallel_loops_of_routine(s.body, gets))
-        return replace(s, parallel=True) if s.apart and _are_loop_iterations_independent(s.body, gets) else s
+        return replace(s, parallel=True) if s.apart and _are_routine_iterations_independent(s.body, gets) else s
     if isinstance(s, If):
         return replace(
             s,
@@ -41,7 +41,7 @@ def _mark_parallel_loop_statement(s: Statement, gets: Counter[int]) -> Statement
     return s
 
 
-def _are_loop_iterations_independent(body: Block, gets: Counter[int]) -> bool:
+def _are_routine_iterations_independent(body: Block, gets: Counter[int]) -> bool:
     if any(isinstance(s, Stop) for s in _statements_in_routine_block(body)):
         return False
     mine = Counter(_routine_variables_read(body))

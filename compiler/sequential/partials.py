@@ -43,7 +43,7 @@ class NoDerivative(Exception):
     """A routine's derivative is not known. The text says why."""
 
 
-class _TermBuilder:
+class _RoutineTermBuilder:
     """What the terms of a formula are written with: rows, in a routine."""
 
     def __init__(self, body: RoutineBody) -> None:
@@ -61,7 +61,7 @@ class _TermBuilder:
         return self.body.const(value, dtype)
 
 
-def operation_of(s: Let, known: Collection[int]) -> RowResult:
+def row_result_of_routine_value(s: Let, known: Collection[int]) -> RowResult:
     """The row that a value is a result of, and its arguments. known: the values that there are. The name is that of a
     primitive where there is no row."""
     if s.row is not None and all(a in known for a in s.row.args):
@@ -69,13 +69,13 @@ def operation_of(s: Let, known: Collection[int]) -> RowResult:
     return RowResult(_ROWS.get(s.instr.op, s.instr.op), s.instr.args)
 
 
-def is_bounded(name: str) -> bool:
+def is_routine_derivative_bounded(name: str) -> bool:
     """Whether the partial derivatives of a row are finite wherever its arguments are."""
     row = OPS[name].derivative if name in OPS else None
     return isinstance(row, Partials) and row.bounded
 
 
-def part_of_change(name: str, t: KernelValue, place: int, args: list[KernelValue], result: KernelValue) -> Any:
+def tangent_part_in_routine(name: str, t: KernelValue, place: int, args: list[KernelValue], result: KernelValue) -> Any:
     """What argument `place` of a row has to do with `t`, a change of it or the result's cotangent: linear in that, and
     None for nothing. Raises NoDerivative."""
     if args[place].dtype.kind != "f":
@@ -88,5 +88,5 @@ def part_of_change(name: str, t: KernelValue, place: int, args: list[KernelValue
     formula: Any = derivative.formulas[place]
     if formula is None:
         return None
-    builder = _TermBuilder(t.body)  # type: ignore[arg-type]
+    builder = _RoutineTermBuilder(t.body)  # type: ignore[arg-type]
     return formula(*(Term(builder, v) for v in (t, *args, result))).value

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ..kernel.body_builder import KernelValue
 from .form import Block, Fold, For, If, Let, Routine, Set, Store, While, blocks_in_routine_statement
-from .partials import NoDerivative, operation_of, part_of_change
+from .partials import NoDerivative, row_result_of_routine_value, tangent_part_in_routine
 from .writer import RoutineWriter, Values, check_routine_derivable, is_routine_float
 
 
@@ -18,7 +18,7 @@ def routine_with_tangents(routine: Routine, moving: frozenset[int] | None = None
     that follow these. Raises NoDerivative."""
     check_routine_derivable(routine)
     floats = {i for i, a in enumerate(routine.arrays) if is_routine_float(a.dtype)}
-    memory = _memory_that_follows_arrays(routine, floats if moving is None else floats & moving)
+    memory = _routine_memory_following_arrays(routine, floats if moving is None else floats & moving)
     changing = tuple(sorted(n for kind, n in memory if kind == "load"))
     writer = _RoutineTangentWriter(routine, memory, {a: len(routine.arrays) + k for k, a in enumerate(changing)})
     writer.block({}, {}, routine.body)
@@ -27,7 +27,7 @@ def routine_with_tangents(routine: Routine, moving: frozenset[int] | None = None
     return found, changing
 
 
-def _memory_that_follows_arrays(routine: Routine, moving: set[int]) -> set[tuple[str, int]]:
+def _routine_memory_following_arrays(routine: Routine, moving: set[int]) -> set[tuple[str, int]]:
     """The arrays, as ("load", number), and variables, as ("get", number), that follow these arrays."""
     memory = {("load", a) for a in moving}
     follows = set[int]()
@@ -54,7 +54,7 @@ def _mark_moving_statements(block: Block, memory: set[tuple[str, int]], follows:
             follows.add(s.number)
 
 
-def _changing_values(routine: Routine) -> set[int]:
+def _changing_values_of_routine(routine: Routine) -> set[int]:
     """The values whose changes reach memory, a variable or a sum: those within a row do not."""
     lets: dict[int, Let] = {}
     known, todo = set[int](), list[int]()
@@ -76,14 +76,14 @@ def _changing_values(routine: Routine) -> set[int]:
         number = todo.pop()
         if number not in found:
             found.add(number)
-            todo += operation_of(lets[number], known).args if number in lets else ()
+            todo += row_result_of_routine_value(lets[number], known).args if number in lets else ()
     return found
 
 
 class _RoutineTangentWriter(RoutineWriter):
     def __init__(self, routine: Routine, memory: set[tuple[str, int]], twin: dict[int, int]) -> None:
         super().__init__(routine)
-        self.twin, self.changing = twin, _changing_values(routine)
+        self.twin, self.changing = twin, _changing_values_of_routine(routine)
         self.twins = {v: self.variable(d) for v, d in enumerate(routine.variables) if ("get", v) in memory}
 
     def tangent(self, s: Let, env: Values, changes: Values) -> KernelValue | None:
@@ -99,11 +99,11 @@ class _RoutineTangentWriter(RoutineWriter):
         if instr.op == "cast":
             found = changes.get(instr.args[0])
             return None if found is None else found.cast(instr.dtype)
-        row, total = operation_of(s, env), None
+        row, total = row_result_of_routine_value(s, env), None
         args = [env[a] for a in row.args]
         for place, a in enumerate(row.args):
             if a in changes:
-                part = part_of_change(row.name, changes[a], place, args, env[s.number])
+                part = tangent_part_in_routine(row.name, changes[a], place, args, env[s.number])
                 total = part if total is None else total if part is None else total + part
         return total
 

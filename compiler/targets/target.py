@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from ...runtime.codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
+from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.frozen import dataclass
 from ...runtime.program.custom_calls import CustomKernel
 from ...runtime.program.device import H200, GpuProperties
 from ...runtime.program.program import Buffer, Kernel, Task
 from ...runtime.schedule.cost_model import MACHINES, MachineModel, machine_of_gpu
-from ..core.cost import CPU, CostModel, gpu_cost_model
+from ..core.cost import CPU, WorkCostModel, work_cost_model_of_gpu
 from ..core.types import ArrayType
-from ..kernel.loop_nest import LoopNest, user_functions_called_by_nest
+from ..kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from ..sequential.form import Routine
 
 
@@ -31,7 +31,7 @@ class LaunchShape:
 Calls = Callable[..., list[Task]]
 
 
-def _refuse_routine_kernel(routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _refuse_routine_on_target(routine: Routine) -> tuple[Kernel, LaunchShape]:
     raise AssertionError("this target runs no loop nest as one kernel")
 
 
@@ -50,7 +50,7 @@ class Target:
     work takes the order of axes of the matrix products beside it."""
 
     name: str
-    model: CostModel
+    model: WorkCostModel
     machine: MachineModel
     kernel: Callable[[LoopNest], Kernel]
     launch: Callable[[LoopNest, Sequence[int]], LaunchShape]
@@ -63,22 +63,22 @@ class Target:
     epilogues: bool = False
     checks_indices: bool = False
     vector_products: Callable[..., list[Task] | None] | None = None
-    routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _refuse_routine_kernel
+    routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _refuse_routine_on_target
     routine_copies: bool = False
     axis_orders: bool = False
 
 
 def cpu_vector_features() -> tuple[str | None, int]:
     """What the CPU's texts depend on: the vector mathematics that they may call, and the bytes of a vector."""
-    return widest_vector_libm_of_cpu(), cpu_vector_register_bytes()
+    return widest_vector_libm_of_cpu(), jit_vector_register_bytes()
 
 
-def _kernel_for_cpu_target(form: LoopNest) -> Kernel:
-    return _print_kernel_for_cpu_target(form, *cpu_vector_features())
+def _dispatch_kernel_to_cpu_target(form: LoopNest) -> Kernel:
+    return _dispatch_kernel_printing_to_cpu_target(form, *cpu_vector_features())
 
 
 @lru_cache(4096)
-def _print_kernel_for_cpu_target(form: LoopNest, library: str | None, width: int) -> Kernel:
+def _dispatch_kernel_printing_to_cpu_target(form: LoopNest, library: str | None, width: int) -> Kernel:
     from .cpu.kernel import print_llvm_kernel
 
     return Kernel(
@@ -87,65 +87,65 @@ def _print_kernel_for_cpu_target(form: LoopNest, library: str | None, width: int
         print_llvm_kernel(form, library, width),
         form.signature,
         (),
-        user_functions_called_by_nest(form),
+        user_functions_of_loop_nest(form),
         form,
     )
 
 
-def _routine_kernel_for_cpu_target(routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _dispatch_routine_to_cpu_target(routine: Routine) -> tuple[Kernel, LaunchShape]:
     from .cpu.sequential import cpu_kernel_of_routine
 
     return cpu_kernel_of_routine(routine, widest_vector_libm_of_cpu()), LaunchShape()
 
 
-def _launch_shape_for_cpu_target(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+def _dispatch_launch_shape_to_cpu_target(form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .cpu.kernel import cpu_launch_units
 
     return LaunchShape(*cpu_launch_units(form, sizes))
 
 
 @lru_cache(4096)
-def _kernel_for_cuda_target(form: LoopNest) -> Kernel:
+def _dispatch_kernel_to_cuda_target(form: LoopNest) -> Kernel:
     from .cuda.kernel import cuda_kernel_of_nest
 
     return cuda_kernel_of_nest(form)
 
 
-def _routine_kernel_for_cuda_target(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
+def _dispatch_routine_to_cuda_target(gpu: GpuProperties, routine: Routine) -> tuple[Kernel, LaunchShape]:
     from .cuda.sequential import cuda_kernel_of_routine, cuda_routine_and_shape
 
     routine, shape = cuda_routine_and_shape(routine, gpu.compute_capability >= (9, 0))
     return cuda_kernel_of_routine(routine, shape), LaunchShape(grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1))
 
 
-def _launch_shape_for_cuda_target(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
+def _dispatch_launch_shape_to_cuda_target(gpu: GpuProperties, form: LoopNest, sizes: Sequence[int]) -> LaunchShape:
     from .cuda.kernel import cuda_grid_and_block
 
     grid, block = cuda_grid_and_block(form, sizes, gpu)
     return LaunchShape(grid=grid, block=block)
 
 
-def _device_call_tasks_for_cuda_target(gpu: GpuProperties, *args: Any) -> list[Task]:
+def _dispatch_device_call_to_cuda_target(gpu: GpuProperties, *args: Any) -> list[Task]:
     from .cuda.algorithms.table import lower_gpu_call
 
     return lower_gpu_call(gpu, *args)
 
 
-def _custom_kernel_for_cuda_target(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
+def _dispatch_custom_kernel_to_cuda_target(own: CustomKernel, arrays: Sequence[ArrayType]) -> Kernel:
     from .cuda.algorithms.custom_kernel import custom_cuda_kernel_of_arrays
 
     return custom_cuda_kernel_of_arrays(own, arrays)
 
 
-def _matmul_tasks_for_cpu_target(reads: Any, writes: Any, line: str) -> list[Task] | None:
-    from .cpu.matmul import cpu_matmul_task
+def _dispatch_matmul_to_cpu_target(reads: Any, writes: Any, line: str) -> list[Task] | None:
+    from .cpu.matmul import cpu_matmul_kernel_task
     from .cpu.matvec import cpu_matvec_task
 
-    width = cpu_vector_register_bytes()
-    return cpu_matvec_task(width, reads, writes, line) or cpu_matmul_task(width, reads, writes, line)
+    width = jit_vector_register_bytes()
+    return cpu_matvec_task(width, reads, writes, line) or cpu_matmul_kernel_task(width, reads, writes, line)
 
 
-def _device_call_tasks_for_cpu_target(
+def _dispatch_device_call_to_cpu_target(
     function: str, reads: Any, result: Any, options: Any, buffers: list[Buffer], line: str
 ) -> list[Task]:
     from .cpu.running import cpu_running_total_task
@@ -156,13 +156,13 @@ def _device_call_tasks_for_cpu_target(
 HEAVY = 16.0  # flop-equivalents a point from which a GPU thread takes two groups
 
 
-def _reduction_width_for_cuda_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _dispatch_reduction_width_to_cuda_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
     from .cuda.kernel import cuda_threads_of_resident_row
 
     return cuda_threads_of_resident_row(reduced[-1], itemsize)[0] if reduced else 1 + (flops >= HEAVY)
 
 
-def _reduction_width_for_cpu_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
+def _dispatch_reduction_width_to_cpu_target(reduced: Sequence[int], itemsize: int, flops: float) -> int:
     return 1
 
 
@@ -175,27 +175,36 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
             name,
             CPU,
             cpu,
-            _kernel_for_cpu_target,
-            _launch_shape_for_cpu_target,
-            _reduction_width_for_cpu_target,
-            _device_call_tasks_for_cpu_target,
+            _dispatch_kernel_to_cpu_target,
+            _dispatch_launch_shape_to_cpu_target,
+            _dispatch_reduction_width_to_cpu_target,
+            _dispatch_device_call_to_cpu_target,
             aligns=False,
             zips=True,
             checks_indices=True,
-            vector_products=_matmul_tasks_for_cpu_target,
-            routine=_routine_kernel_for_cpu_target,
+            vector_products=_dispatch_matmul_to_cpu_target,
+            routine=_dispatch_routine_to_cpu_target,
             routine_copies=True,
             axis_orders=True,
         )
     if name != "cuda":
         raise ValueError(f"there is no target {name!r}; write 'cpu' or 'cuda'")
-    launch, calls = partial(_launch_shape_for_cuda_target, gpu), partial(_device_call_tasks_for_cuda_target, gpu)
+    launch, calls = (
+        partial(_dispatch_launch_shape_to_cuda_target, gpu),
+        partial(_dispatch_device_call_to_cuda_target, gpu),
+    )
     model, machine, lanes = (
-        gpu_cost_model(gpu),
+        work_cost_model_of_gpu(gpu),
         machine_of_gpu(gpu),
         16 * gpu.multiprocessors * gpu.threads_per_multiprocessor,
     )
-    parts = _kernel_for_cuda_target, launch, _reduction_width_for_cuda_target, calls, _custom_kernel_for_cuda_target
+    parts = (
+        _dispatch_kernel_to_cuda_target,
+        launch,
+        _dispatch_reduction_width_to_cuda_target,
+        calls,
+        _dispatch_custom_kernel_to_cuda_target,
+    )
     return Target(
         name,
         model,
@@ -203,5 +212,5 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         *parts,
         windows=lanes,
         epilogues=True,
-        routine=partial(_routine_kernel_for_cuda_target, gpu),
+        routine=partial(_dispatch_routine_to_cuda_target, gpu),
     )

@@ -14,13 +14,13 @@ from ..array.array import Array, asarray
 from ..array.devices import default_device_kind, name_of, open_device
 from ..core.errors import DTypeError, TraceError
 from ..core.spec import checked_dtype
-from ..interop.device_sharing import gpu_of
+from ..interop.device_sharing import gpu_of_foreign_array
 from ..trace.tracer import Tracer
 
 API_VERSION = "2024.12"
 
 
-def _dtype_of_argument(x: Any) -> np.dtype[Any]:
+def _dtype_of_array_api_argument(x: Any) -> np.dtype[Any]:
     return x.dtype if isinstance(x, (Array, Tracer, np.ndarray)) else checked_dtype(x)
 
 
@@ -48,7 +48,7 @@ class IntegerLimits:
 
 def finfo(type: Any, /) -> FloatLimits:
     """The limits of a floating-point dtype, or of that of an array."""
-    dtype = real_dtype(_dtype_of_argument(type))
+    dtype = real_dtype(_dtype_of_array_api_argument(type))
     if dtype_kind(dtype) != "f":
         raise DTypeError(f"finfo takes floating-point dtypes, not {dtype}; write kg.iinfo")
     found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def finfo(type: Any, /) -> FloatLimits:
 
 def iinfo(type: Any, /) -> IntegerLimits:
     """The limits of an integer dtype, or of that of an array."""
-    dtype = _dtype_of_argument(type)
+    dtype = _dtype_of_array_api_argument(type)
     if dtype_kind(dtype) not in "iu":
         raise DTypeError(f"iinfo takes integer dtypes, not {dtype}; write kg.finfo")
     found = np.iinfo(dtype)
@@ -75,7 +75,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: builtins.bool | N
     """The values of anything that has `__dlpack__`, in a `kg.Array`."""
     if isinstance(x, Tracer):
         raise TraceError("a traced value has no memory yet; pass the array itself to the traced function")
-    if isinstance(x, Array) or gpu_of(x) is not None:
+    if isinstance(x, Array) or gpu_of_foreign_array(x) is not None:
         return asarray(x, device=device, copy=copy)
     try:
         return asarray(np.from_dlpack(x), device=device, copy=copy)

@@ -14,25 +14,33 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import ITERATION, Branch, Cut, Loop, Window, add_control_flow_node, cut_body_graphs
+from ...compiler.graph.control_flow import (
+    ITERATION,
+    Branch,
+    Cut,
+    Loop,
+    Window,
+    add_control_flow_node,
+    cut_body_graphs_from_builder,
+)
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
-from ..array.conversion import to_kernelgraph_arrays
+from ..array.conversion import to_kg_arrays
 from ..array.devices import open_device
 from ..core.errors import ArgumentsError, DTypeError, ShapeError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, Tracer
-from .control_flow_arguments import OPERANDS, checks_function_parameters
-from .control_flow_counts import loop_condition, loop_count, loop_index, scan_length
+from .control_flow_arguments import OPERANDS, checks_functions_given_to_loop
+from .control_flow_counts import condition_of_while_or_cond, fori_loop_count, fori_loop_index, scan_length
 
 Body = Callable[..., Any]
 
 
 @dataclass(slots=True)
-class _LoopCarry:
+class _UserLoopCarry:
     """A structure that is carried: its leaves as nodes. weak: of those that a Python number began."""
 
     tree: Tree
@@ -40,7 +48,7 @@ class _LoopCarry:
     weak: list[WeakType | None]
 
 
-@checks_function_parameters(body_fun=("i", "x"))
+@checks_functions_given_to_loop(body_fun=("i", "x"))
 def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; for i in range(lower, upper): x = body_fun(i, x); return x`.
 
@@ -48,52 +56,57 @@ def fori_loop(lower: Any, upper: Any, body_fun: Body, init_val: Any) -> Any:
     Raises DTypeError, ShapeError, ArgumentsError where the body gives something else than it takes."""
     trace = current_trace()
     if trace is None:
-        init_val = _arrays_copied_for_loop_body(init_val)
+        init_val = _arrays_copied_for_user_body(init_val)
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
         return _control_flow_result_as_arrays(init_val)
-    count = loop_count(trace, lower, upper)
+    count = fori_loop_count(trace, lower, upper)
     carried = _loop_carry_of_init_value(init_val)
 
     def trace_fori_iteration(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
-        i = loop_index(trace, index, lower)
-        return _body_results_as_carried(
+        i = fori_loop_index(trace, index, lower)
+        return _user_body_results_as_carried(
             "fori_loop", carried, body_fun(i, _body_argument_structure(trace, carried, stand_ins))
         )
 
-    cut = _retrace_until_dtypes_settle(trace, "fori_loop", carried, trace_fori_iteration)
+    cut = _retrace_user_body_until_settled(trace, "fori_loop", carried, trace_fori_iteration)
     loop = Loop(cut.body, len(carried.values), (), count if isinstance(count, int) else None)
     extra = [] if isinstance(count, int) else [count]
     args = [*carried.values, *map(trace.builder.at, cut.inputs), *extra, *map(trace.builder.at, cut.numbers)]
-    return _tracers_of_carried_values(carried.tree, add_control_flow_node(trace.builder, loop, args))
+    return _tracers_carried_by_user_loop(carried.tree, add_control_flow_node(trace.builder, loop, args))
 
 
-@checks_function_parameters(cond_fun=("x",), body_fun=("x",))
+@checks_functions_given_to_loop(cond_fun=("x",), body_fun=("x",))
 def while_loop(cond_fun: Body, body_fun: Body, init_val: Any) -> Any:
     """`x = init_val; while cond_fun(x): x = body_fun(x); return x`. Raises as `fori_loop` does."""
     trace = current_trace()
     if trace is None:
-        init_val = _arrays_copied_for_loop_body(init_val)
+        init_val = _arrays_copied_for_user_body(init_val)
         while bool(np.asarray(cond_fun(init_val))):
             init_val = body_fun(init_val)
         return _control_flow_result_as_arrays(init_val)
     carried = _loop_carry_of_init_value(init_val)
 
     def trace_while_iteration(trace: Trace, stand_ins: list[Value], index: Value) -> list[Value]:
-        new = _body_results_as_carried(
+        new = _user_body_results_as_carried(
             "while_loop", carried, body_fun(_body_argument_structure(trace, carried, stand_ins[1:]))
         )
-        return [loop_condition(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, new))), *new]
+        return [
+            condition_of_while_or_cond(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, new))),
+            *new,
+        ]
 
-    with _trace_loop_body(trace):
-        start = loop_condition(trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, carried.values)))
-    cut = _retrace_until_dtypes_settle(trace, "while_loop", carried, trace_while_iteration, [ArrayType((), BOOL)])
+    with _trace_body_of_user_loop(trace):
+        start = condition_of_while_or_cond(
+            trace, "while_loop", cond_fun(_body_argument_structure(trace, carried, carried.values))
+        )
+    cut = _retrace_user_body_until_settled(trace, "while_loop", carried, trace_while_iteration, [ArrayType((), BOOL)])
     loop = Loop(cut.body, 1 + len(carried.values), flag=True)
     args = [start, *carried.values, *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
-    return _tracers_of_carried_values(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
+    return _tracers_carried_by_user_loop(carried.tree, add_control_flow_node(trace.builder, loop, args)[1:])
 
 
-@checks_function_parameters(f=("carry", "x"))
+@checks_functions_given_to_loop(f=("carry", "x"))
 def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     """`carry = init; ys = []; for x in xs: carry, y = f(carry, x); ys += [y]; return carry, stack(ys)`.
 
@@ -120,10 +133,10 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
         if pair[1] is None:
             ys.clear()
             found.clear()
-        return [*_body_results_as_carried("scan", carried, pair[0]), *(to_traced_array(y)._value for y in found)]
+        return [*_user_body_results_as_carried("scan", carried, pair[0]), *(to_traced_array(y)._value for y in found)]
 
     types = [ArrayType((1, *a.shape[1:]), a.dtype) for a in arrays]
-    cut = _retrace_until_dtypes_settle(trace, "scan", carried, trace_scan_iteration, after=types)
+    cut = _retrace_user_body_until_settled(trace, "scan", carried, trace_scan_iteration, after=types)
     windows = tuple(
         Window((0,) * a.ndim, (1,) * a.ndim, tuple(1 if i == 0 else 0 for i in range(a.ndim))) for a in arrays
     )
@@ -131,46 +144,46 @@ def scan(f: Body, init: Any, xs: Any = None, length: int | None = None) -> Any:
     args = [*carried.values, *(a._value for a in arrays), *map(trace.builder.at, (*cut.inputs, *cut.numbers))]
     results = add_control_flow_node(trace.builder, loop, args)
     split = len(carried.values)
-    return _tracers_of_carried_values(carried.tree, results[:split]), _tracers_of_carried_values(
+    return _tracers_carried_by_user_loop(carried.tree, results[:split]), _tracers_carried_by_user_loop(
         ys[0], results[split:]
     ) if ys else None
 
 
-@checks_function_parameters(true_fun=OPERANDS, false_fun=OPERANDS)
+@checks_functions_given_to_loop(true_fun=OPERANDS, false_fun=OPERANDS)
 def cond(pred: Any, true_fun: Body, false_fun: Body, *operands: Any) -> Any:
     """`true_fun(*operands) if pred else false_fun(*operands)`, of which only one runs. Raises DTypeError, ShapeError,
     ArgumentsError where the two give different things."""
     trace = current_trace()
     if trace is None:
         return _control_flow_result_as_arrays(
-            (true_fun if bool(np.asarray(pred)) else false_fun)(*_arrays_copied_for_loop_body(operands))
+            (true_fun if bool(np.asarray(pred)) else false_fun)(*_arrays_copied_for_user_body(operands))
         )
     if isinstance(pred, bool):
         return (true_fun if pred else false_fun)(*operands)
-    flag = loop_condition(trace, "cond", pred)
+    flag = condition_of_while_or_cond(trace, "cond", pred)
     carried = _loop_carry_of_init_value(operands)
     first = len(trace.builder.nodes)
     stand_ins, results, trees = [], [], []
     for function in (true_fun, false_fun):
-        places = [_placeholder_for_carried_value(trace, v.type) for v in carried.values]
-        with _trace_loop_body(trace):
+        places = [_placeholder_carried_by_user_loop(trace, v.type) for v in carried.values]
+        with _trace_body_of_user_loop(trace):
             found: list[Any] = []
             given = _body_argument_structure(trace, carried, places)
             trees.append(flatten(function(*given), found))
             results.append([to_graph_operand(x) for x in found])
         stand_ins.append(places)
-    values = _branch_results_of_one_type(trace, trees, results)
-    cuts = cut_body_graphs(trace.builder, stand_ins, values, first, hoist=False)
+    values = _cond_results_of_one_type(trace, trees, results)
+    cuts = cut_body_graphs_from_builder(trace.builder, stand_ins, values, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
     at = trace.builder.at
     args = [flag, *carried.values, *map(at, cuts[0].inputs), *map(at, cuts[0].numbers)]
-    return _tracers_of_carried_values(trees[0], add_control_flow_node(trace.builder, branch, args))
+    return _tracers_carried_by_user_loop(trees[0], add_control_flow_node(trace.builder, branch, args))
 
 
 # what is carried
 
 
-def _loop_carry_of_init_value(init: Any) -> _LoopCarry:
+def _loop_carry_of_init_value(init: Any) -> _UserLoopCarry:
     leaves: list[Any] = []
     tree = flatten(init, leaves)
     values, weak = [], []
@@ -180,10 +193,10 @@ def _loop_carry_of_init_value(init: Any) -> _LoopCarry:
         value = to_traced_array(leaf)._value
         values.append(Value(value.number, value.type))
         weak.append(kind if kind is not bool else None)
-    return _LoopCarry(tree, values, weak)
+    return _UserLoopCarry(tree, values, weak)
 
 
-def _body_argument_structure(trace: Trace, carried: _LoopCarry, values: Sequence[Value]) -> Any:
+def _body_argument_structure(trace: Trace, carried: _UserLoopCarry, values: Sequence[Value]) -> Any:
     """What a body gets: arrays of its own, which it may assign to. What began as a Python number promotes like one."""
     leaves = []
     for value, weak in zip(values, carried.weak, strict=True):
@@ -192,10 +205,10 @@ def _body_argument_structure(trace: Trace, carried: _LoopCarry, values: Sequence
     return unflatten(carried.tree, leaves)
 
 
-def _body_results_as_carried(name: str, carried: _LoopCarry, result: Any) -> list[Value]:
+def _user_body_results_as_carried(name: str, carried: _UserLoopCarry, result: Any) -> list[Value]:
     """A body's results as the types that it takes.
 
-    What is weak takes the type of what comes back: `_CarryPromoted`."""
+    What is weak takes the type of what comes back: `_UserLoopCarryPromoted`."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
     if tree != carried.tree:
@@ -205,7 +218,9 @@ def _body_results_as_carried(name: str, carried: _LoopCarry, result: Any) -> lis
         new = to_graph_operand(leaf)
         if not isinstance(new, Value):
             new = (
-                to_traced_array(leaf)._value if isinstance(new, np.generic) else _constant_for_carried_leaf(leaf, value)
+                to_traced_array(leaf)._value
+                if isinstance(new, np.generic)
+                else _constant_carried_by_user_loop(leaf, value)
             )
         what = f"carried value {number} of {name}"
         if new.shape != value.shape:
@@ -215,7 +230,7 @@ def _body_results_as_carried(name: str, carried: _LoopCarry, result: Any) -> lis
         kept = new.dtype if new.weak is None else np.result_type(value.dtype, new.weak(0))
         if kept != value.dtype:
             if weak is not None:
-                raise _CarryPromoted(number, kept, new.weak)
+                raise _UserLoopCarryPromoted(number, kept, new.weak)
             raise DTypeError(
                 f"{what} begins as {value.dtype}, and the body gives {kept}; begin with "
                 f"np.{kept}, or return x.astype(np.{value.dtype})"
@@ -224,13 +239,13 @@ def _body_results_as_carried(name: str, carried: _LoopCarry, result: Any) -> lis
     return found
 
 
-def _constant_for_carried_leaf(leaf: Any, value: Value) -> Value:
+def _constant_carried_by_user_loop(leaf: Any, value: Value) -> Value:
     """A Python number in a carried value's place: of its dtype where that can hold it."""
     kind = np.result_type(value.dtype, type(leaf)(0)) if type(leaf) is not bool else BOOL
     return _trace_for_control_flow().builder.const(leaf, value.dtype if kind == value.dtype else None)
 
 
-class _CarryPromoted(Exception):
+class _UserLoopCarryPromoted(Exception):
     """A carried Python number comes back as another dtype or kind: it begins as that, too."""
 
     def __init__(self, number: int, dtype: np.dtype[Any], weak: WeakType | None) -> None:
@@ -238,10 +253,10 @@ class _CarryPromoted(Exception):
         self.number, self.dtype, self.weak = number, dtype, weak
 
 
-def _retrace_until_dtypes_settle(
+def _retrace_user_body_until_settled(
     trace: Trace,
     name: str,
-    carried: _LoopCarry,
+    carried: _UserLoopCarry,
     trace_body: Callable[[Trace, list[Value], Value], list[Value]],
     before: Sequence[ArrayType] = (),
     after: Sequence[ArrayType] = (),
@@ -252,21 +267,21 @@ def _retrace_until_dtypes_settle(
     while True:
         first = len(trace.builder.nodes)
         types = [*before, *(v.type for v in carried.values), *after]
-        stand_ins = [_placeholder_for_carried_value(trace, t) for t in types]
-        index = _placeholder_for_carried_value(trace, ITERATION)
+        stand_ins = [_placeholder_carried_by_user_loop(trace, t) for t in types]
+        index = _placeholder_carried_by_user_loop(trace, ITERATION)
         try:
-            with _trace_loop_body(trace):
+            with _trace_body_of_user_loop(trace):
                 outputs = trace_body(trace, stand_ins, index)
-        except _CarryPromoted as promoted:
+        except _UserLoopCarryPromoted as promoted:
             i = promoted.number
             carried.values[i], carried.weak[i] = trace.builder.cast(carried.values[i], promoted.dtype), promoted.weak
             continue
-        (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first, index)
+        (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first, index)
         return cut
 
 
 @contextmanager
-def _trace_loop_body(trace: Trace) -> Iterator[None]:
+def _trace_body_of_user_loop(trace: Trace) -> Iterator[None]:
     """While a body is traced: arrays from outside of it cannot be assigned to."""
     trace.depth += 1
     try:
@@ -275,7 +290,7 @@ def _trace_loop_body(trace: Trace) -> Iterator[None]:
         trace.depth -= 1
 
 
-def _placeholder_for_carried_value(trace: Trace, type: ArrayType) -> Value:
+def _placeholder_carried_by_user_loop(trace: Trace, type: ArrayType) -> Value:
     return trace.builder.add("placeholder", (), type, (("id", len(trace.builder.nodes)),))
 
 
@@ -285,14 +300,14 @@ def _trace_for_control_flow() -> Trace:
     return trace
 
 
-def _tracers_of_carried_values(tree: Tree, values: Sequence[Value]) -> Any:
+def _tracers_carried_by_user_loop(tree: Tree, values: Sequence[Value]) -> Any:
     return unflatten(tree, [new_traced_result(v) for v in values])
 
 
 # the results of branches
 
 
-def _branch_results_of_one_type(
+def _cond_results_of_one_type(
     trace: Trace, trees: Sequence[Tree], results: Sequence[Sequence[Any]]
 ) -> list[list[Value]]:
     """The results of two functions as the same types."""
@@ -317,7 +332,7 @@ def _branch_results_of_one_type(
 # outside of a trace
 
 
-def _arrays_copied_for_loop_body(value: Any) -> Any:
+def _arrays_copied_for_user_body(value: Any) -> Any:
     """The value with arrays of its own: a body may assign to them."""
     leaves: list[Any] = []
     tree = flatten(value, leaves)
@@ -329,9 +344,7 @@ def _control_flow_result_as_arrays(result: Any) -> Any:
     leaves: list[Any] = []
     tree = flatten(result, leaves)
     device = open_device(("cpu", 0))
-    return unflatten(
-        tree, [x if isinstance(x, Array) else to_kernelgraph_arrays(np.asarray(x), device, (x,)) for x in leaves]
-    )
+    return unflatten(tree, [x if isinstance(x, Array) else to_kg_arrays(np.asarray(x), device, (x,)) for x in leaves])
 
 
 def _scan_eagerly(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any], length: Any) -> Any:
@@ -343,7 +356,7 @@ def _scan_eagerly(f: Body, carry: Any, tree: Tree | None, arrays: Sequence[Any],
             return scan(f, carry, unflatten(tree, arrays) if tree is not None else None, 0)
 
         return KernelGraph(scan_of_no_elements, device="cpu")(carry, list(arrays))
-    carry = _arrays_copied_for_loop_body(carry)
+    carry = _arrays_copied_for_user_body(carry)
     rows: list[list[Any]] = []
     shape: Tree | None = None
     for i in range(count):

@@ -16,10 +16,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 OPERANDS = ("*operands",)  # as many as the call passes
 
 
-def checks_function_parameters(**functions: Sequence[str]) -> Callable[[F], F]:
+def checks_functions_given_to_loop(**functions: Sequence[str]) -> Callable[[F], F]:
     """functions: for each parameter that is a function, the names of what it gets."""
 
-    def add_parameter_check(function: F) -> F:
+    def add_check_of_given_functions(function: F) -> F:
         name, signature = function.__name__, inspect.signature(function)
         bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
         usage = f"kg.{name}{inspect.Signature(bare)}"
@@ -33,16 +33,18 @@ def checks_function_parameters(**functions: Sequence[str]) -> Callable[[F], F]:
             for parameter, names in functions.items():
                 count = len(given.get("operands", ()))
                 _check_function_parameters(
-                    f"{parameter} of {name}", given[parameter], _operand_names(count) if names is OPERANDS else names
+                    f"{parameter} of {name}",
+                    given[parameter],
+                    _operand_names_of_user_body(count) if names is OPERANDS else names,
                 )
             return function(*args, **options)
 
         return call_with_checked_parameters  # type: ignore[return-value]
 
-    return add_parameter_check
+    return add_check_of_given_functions
 
 
-def _operand_names(count: int) -> list[str]:
+def _operand_names_of_user_body(count: int) -> list[str]:
     return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
 
 

@@ -16,7 +16,7 @@ from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 
-def loop_count(trace: Trace, lower: Any, upper: Any) -> int | Value:
+def fori_loop_count(trace: Trace, lower: Any, upper: Any) -> int | Value:
     """How many turns: an int, or the node of one."""
     for bound in (lower, upper):
         integer = isinstance(bound, (int, np.integer)) and not isinstance(bound, bool)
@@ -44,7 +44,7 @@ def _loop_bound_as_int64(bound: Any) -> Any:
     return (apply("minimum", bound, np.iinfo(np.int64).max) if bound.dtype == np.uint64 else bound).astype(np.int64)
 
 
-def loop_index(trace: Trace, index: Value, lower: Any) -> Tracer:
+def fori_loop_index(trace: Trace, index: Value, lower: Any) -> Tracer:
     """The turn's number as Python's `range` counts it: an integer that promotes like a Python int."""
     value = index
     if not (type(lower) is int and lower == 0):
@@ -53,7 +53,7 @@ def loop_index(trace: Trace, index: Value, lower: Any) -> Tracer:
     return Tracer(trace, Value(value.number, value.type, int), SCALAR)
 
 
-def loop_condition(trace: Trace, name: str, x: Any) -> Value:
+def condition_of_while_or_cond(trace: Trace, name: str, x: Any) -> Value:
     value = to_traced_array(x)._value
     if value.shape != ():
         raise ShapeError(f"a condition of {name} is one bool, not {value.type}; write .any() or .all()")

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import HALVES, ArrayType
-from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_user_callback
+from ...runtime.program.custom_calls import Callback, CustomKernel, NewArray, Sizes, invoke_custom_call_callback
 from ...runtime.program.user_function import UserFunctionSource
 from ..core.errors import ArgumentsError
 from ..core.spec import Spec, checked_dtype
 from ..environment.environment import TracedGlobals
-from ..functions.host_calls import require_known_option
-from ..trace.aliasing import assign_array
+from ..functions.host_calls import require_known_numpy_option
+from ..trace.aliasing import assign_to_tracer
 from ..trace.operands import new_traced_result, to_traced_array, trace_of_operands
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
@@ -42,13 +42,13 @@ def host(fn: Callable[..., Any], reads: Any = (), writes: Any = ()) -> Any:
     >>> f(np.array([[3.0, 1.0]]))[0].tolist()
     [[2.0, 6.0]]
     """
-    inputs, outputs, single = _as_list_of_arrays("host", reads), *_specs_of_written_arrays("host", writes)
+    inputs, outputs, single = _list_of_custom_call_arrays("host", reads), *_specs_written_by_custom_call("host", writes)
     function = _users_function_of_custom_call("host", fn)
     if current_trace() is None:
         return _eager_custom_call(Callback(function), inputs, outputs, single)
-    arrays, fresh_ = _place_custom_call(inputs, outputs)
+    arrays, fresh_ = _arrays_of_custom_call_step(inputs, outputs)
     builder = trace_of_operands(*arrays).builder
-    types = [_type_of_written_array(w) for w in fresh_]
+    types = [_type_written_by_custom_call(w) for w in fresh_]
     values = builder.host(
         "callback",
         [x._value for x in arrays],
@@ -85,15 +85,20 @@ def kernel(
     ...         y[i] = 2 * x[i]
     >>> f = kg.kernel_graph(lambda x: kg.kernel(double, [x], [kg.spec(x.shape, x.dtype)], (8, 128)))  # doctest: +SKIP
     """
-    every, outputs, single = _as_list_of_arrays("kernel", reads), *_specs_of_written_arrays("kernel", writes)
-    numbers = [x for x in every if isinstance(x, (bool, int, float, np.generic, TracedNumber)) and not _is_array(x)]
+    every, outputs, single = (
+        _list_of_custom_call_arrays("kernel", reads),
+        *_specs_written_by_custom_call("kernel", writes),
+    )
+    numbers = [
+        x for x in every if isinstance(x, (bool, int, float, np.generic, TracedNumber)) and not _is_custom_call_array(x)
+    ]
     inputs = [x for x in every if not any(x is n for n in numbers)]
-    values = [require_known_option(n) if isinstance(n, TracedNumber) else n for n in numbers]
+    values = [require_known_numpy_option(n) if isinstance(n, TracedNumber) else n for n in numbers]
     shape = _custom_kernel_launch_grid(grid)
     plain = (
         None
         if cpu is None
-        else Callback(_host_function_with_numbers(_users_function_of_custom_call("kernel", cpu), values))
+        else Callback(_custom_host_function_with_numbers(_users_function_of_custom_call("kernel", cpu), values))
     )
     if current_trace() is None:
         if plain is None:
@@ -101,10 +106,10 @@ def kernel(
         return _eager_custom_call(plain, inputs, outputs, single)
     code, called = _custom_kernel_source(fn, name)
     own = CustomKernel(called, code, *shape, tuple(_custom_kernel_constant(v) for v in values), plain)
-    arrays, fresh_ = _place_custom_call(inputs, outputs)
+    arrays, fresh_ = _arrays_of_custom_call_step(inputs, outputs)
     if not isinstance(code, str) and HALVES[1] in (
         *(x.dtype for x in arrays),
-        *(_type_of_written_array(w).dtype for w in fresh_),
+        *(_type_written_by_custom_call(w).dtype for w in fresh_),
     ):
         raise ArgumentsError("numba.cuda has no bfloat16 arrays; write x.view(np.uint16), or the kernel in CUDA C++")
     made = trace_of_operands(*arrays).builder.kernel(own, [x._value for x in arrays], fresh_)
@@ -114,11 +119,11 @@ def kernel(
 # arguments
 
 
-def _as_list_of_arrays(what: str, given: Any) -> list[Any]:
+def _list_of_custom_call_arrays(what: str, given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def _specs_of_written_arrays(what: str, given: Any) -> tuple[list[Any], bool]:
+def _specs_written_by_custom_call(what: str, given: Any) -> tuple[list[Any], bool]:
     """What is written, and whether it was given alone."""
     several = isinstance(given, (list, tuple))
     found = list(given) if several else [given]
@@ -130,7 +135,7 @@ def _specs_of_written_arrays(what: str, given: Any) -> tuple[list[Any], bool]:
     return found, not several
 
 
-def _is_array(x: Any) -> bool:
+def _is_custom_call_array(x: Any) -> bool:
     return isinstance(x, (Tracer, np.ndarray))
 
 
@@ -146,19 +151,19 @@ def _users_function_of_custom_call(what: str, fn: Any) -> Callable[..., Any]:
     return fn  # type: ignore[no-any-return]
 
 
-def _host_function_with_numbers(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
+def _custom_host_function_with_numbers(function: Callable[..., Any], numbers: Sequence[Any]) -> Callable[..., Any]:
     """The function with the numbers after its arrays."""
     if not numbers:
         return function
 
-    def call_with_numbers(*arrays: Any) -> Any:
+    def call_custom_function_with_numbers(*arrays: Any) -> Any:
         return function(*arrays, *numbers)
 
-    call_with_numbers.__qualname__ = getattr(function, "__qualname__", "function")
-    return call_with_numbers
+    call_custom_function_with_numbers.__qualname__ = getattr(function, "__qualname__", "function")
+    return call_custom_function_with_numbers
 
 
-def _place_custom_call(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
+def _arrays_of_custom_call_step(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[list[Tracer], list[NewArray]]:
     """All arrays of a step (to be read, then initial values), and what it writes."""
     arrays, fresh_ = [to_traced_array(x) for x in inputs], []
     for w in outputs:
@@ -170,7 +175,7 @@ def _place_custom_call(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[l
     return arrays, fresh_
 
 
-def _type_of_written_array(w: NewArray) -> ArrayType:
+def _type_written_by_custom_call(w: NewArray) -> ArrayType:
     return ArrayType(w.shape, checked_dtype(w.dtype))
 
 
@@ -180,7 +185,7 @@ def _results_of_custom_call(
     results = []
     for value, w in zip(values, outputs, strict=True):
         result = new_traced_result(value, *arrays)
-        results.append(result if isinstance(w, Spec) else assign_array(w, result))
+        results.append(result if isinstance(w, Spec) else assign_to_tracer(w, result))
     return results[0] if single else tuple(results)
 
 
@@ -193,7 +198,7 @@ def _eager_custom_call(callback: Callback, inputs: Sequence[Any], outputs: Seque
         else:
             writes.append(NewArray(w.shape, w.dtype.name, len(arrays)))
             arrays.append(w)
-    results = invoke_user_callback(*arrays, callback=callback, reads=len(inputs), writes=writes)
+    results = invoke_custom_call_callback(*arrays, callback=callback, reads=len(inputs), writes=writes)
     for w, result in zip(outputs, results, strict=True):
         if not isinstance(w, Spec):
             w[...] = result
@@ -226,13 +231,13 @@ def _custom_kernel_launch_grid(grid: Any) -> tuple[Sizes, Sizes]:
     pair = tuple(grid) if isinstance(grid, (list, tuple)) else ()
     if len(pair) != 2:
         raise ArgumentsError(f"grid={grid!r} is no launch shape; write grid=(blocks, threads)")
-    blocks, threads = (_three_grid_sizes(x) for x in pair)
+    blocks, threads = (_custom_kernel_grid_sizes(x) for x in pair)
     if min(*blocks, *threads) < 1 or threads[0] * threads[1] * threads[2] > THREADS:
         raise ArgumentsError(f"grid={grid!r}: there is at least one block, and 1 to {THREADS} threads in each")
     return blocks, threads
 
 
-def _three_grid_sizes(given: Any) -> Sizes:
-    numbers = [int(require_known_option(n)) for n in (given if isinstance(given, (list, tuple)) else (given,))]
+def _custom_kernel_grid_sizes(given: Any) -> Sizes:
+    numbers = [int(require_known_numpy_option(n)) for n in (given if isinstance(given, (list, tuple)) else (given,))]
     x, y, z = (*numbers, 1, 1, 1)[:3]
     return x, y, z

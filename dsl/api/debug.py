@@ -76,7 +76,7 @@ def print(*values: Any, sep: str = " ", end: str = "\n", file: TextIO | None = N
     traced = [type(leaf) is TracedNumber or isinstance(leaf, Tracer) for leaf in leaves]
     others = tuple(TRACED if is_traced else leaf for leaf, is_traced in zip(leaves, traced, strict=True))
     arrays = [to_traced_array(leaf) for leaf, is_traced in zip(leaves, traced, strict=True) if is_traced]
-    _watch_traced_values(trace, arrays, PrintTracedValues(tree, others, sep, end, file))
+    _watch_traced_values_for_debug(trace, arrays, PrintTracedValues(tree, others, sep, end, file))
 
 
 def check_finite(x: Any, name: str = "") -> Any:
@@ -84,18 +84,20 @@ def check_finite(x: Any, name: str = "") -> Any:
     or an infinity. Two numbers leave the kernel that computes `x`. name: what the error calls it."""
     trace = current_trace()
     if trace is None:
-        _check_finite_eagerly(np.asarray(to_numpy_arrays(x)), name)
+        _check_finite_eagerly_in_debug(np.asarray(to_numpy_arrays(x)), name)
         return x
     array = to_traced_array(x)
     if array.size and array.dtype.kind not in "biu":
         bad = apply("logical_not", apply("isfinite", array))
-        places = apply("where", bad, _element_indices_in_c_order(trace, array.shape), array.size)
+        places = apply("where", bad, _debug_element_indices(trace, array.shape), array.size)
         found = [np.sum(bad, dtype=np.int64), np.min(places)]
-        _watch_traced_values(trace, found, FiniteCheck(user_line(), name or f"a {array._value.type}", array.shape))
+        _watch_traced_values_for_debug(
+            trace, found, FiniteCheck(user_line(), name or f"a {array._value.type}", array.shape)
+        )
     return x
 
 
-def _element_indices_in_c_order(trace: Trace, shape: tuple[int, ...]) -> Any:
+def _debug_element_indices(trace: Trace, shape: tuple[int, ...]) -> Any:
     """The place of each element in C order."""
     found: Any = 0
     for axis, length in enumerate(shape):
@@ -103,13 +105,13 @@ def _element_indices_in_c_order(trace: Trace, shape: tuple[int, ...]) -> Any:
     return found
 
 
-def _check_finite_eagerly(array: np.ndarray[Any, Any], name: str) -> None:
+def _check_finite_eagerly_in_debug(array: np.ndarray[Any, Any], name: str) -> None:
     if array.size and array.dtype.kind not in "biu":
         bad = ~np.isfinite(array)
         FiniteCheck(user_line(), name or f"a {array.dtype}{list(array.shape)}", array.shape)((bad.sum(), bad.argmax()))
 
 
-def _watch_traced_values(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:
+def _watch_traced_values_for_debug(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:
     if trace.depth or trace.loops or trace.path:
         raise UnsupportedError(
             "kg.debug cannot look into the body of a loop or branch, which runs on the device; carry the value out, or "

@@ -19,19 +19,19 @@ from ...runtime.codegen.numba_errors import ScalarFunctionError
 from ...runtime.codegen.numba_functions import infer_user_function_dtypes
 from ...runtime.core.settings import settings
 from ...runtime.program.user_function import (
-    ImportableName,
+    ImportableFunctionName,
     UserFunction,
     UserFunctionSource,
-    nested_code_objects,
-    user_function_over_arrays,
+    apply_user_function_over_arrays,
+    nested_code_of_user_function,
 )
 from ..array.array import Array
 from ..array.conversion import device_of_arguments
 from ..array.devices import name_of
-from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_line
+from ..core.errors import ArgumentsError, DTypeError, UnsupportedError, show_user_line
 from ..environment.environment import TracedGlobals
 from ..functions.masked_values import MaskedSelection, masked_arguments_as_arrays, masked_operands_together
-from ..jit.pickling import PicklableFunction
+from ..jit.pickling import PicklableDecoratedFunction
 from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_graph_operand, trace_of_operands
 from ..trace.trace import Trace, current_trace
@@ -61,7 +61,7 @@ _REFUSED = {
 }
 
 
-class Elementwise(PicklableFunction):
+class Elementwise(PicklableDecoratedFunction):
     """A scalar function, for arrays. Calls broadcast; they return one array, or a tuple of as many as the function
     returns. With numbers alone it is the function itself.
 
@@ -81,7 +81,7 @@ class Elementwise(PicklableFunction):
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY):
                 raise ArgumentsError(
                     f"{function.__name__}: the parameter {p} is not of a scalar function; give it a place and a name",
-                    show_line(function.__code__.co_filename, function.__code__.co_firstlineno),
+                    show_user_line(function.__code__.co_filename, function.__code__.co_firstlineno),
                 )
         _check_elementwise_function(function)
         self._eager: dict[str, Any] = {}
@@ -101,12 +101,12 @@ class Elementwise(PicklableFunction):
         ):
             return self.function(*given)
         if current_trace() is not None:
-            return self._trace_elementwise_call(given)
+            return self._trace_call_of_elementwise(given)
         return self._call_eagerly(given) if not settings.disable else self._call_element_by_element(given)
 
-    def _trace_elementwise_call(self, given: Sequence[Any], where: Value | None = None) -> Any:
+    def _trace_call_of_elementwise(self, given: Sequence[Any], where: Value | None = None) -> Any:
         if any(type(x) is MaskedSelection for x in given):
-            return self._call_on_masked_selection(given)
+            return self._call_elementwise_on_masked_selection(given)
         trace = trace_of_operands(*given)
         operands = [
             to_graph_operand(self._checked_operand(name, x))
@@ -118,15 +118,15 @@ class Elementwise(PicklableFunction):
         )
         return results if function.several else results[0]
 
-    def _call_on_masked_selection(self, given: Sequence[Any]) -> Any:
+    def _call_elementwise_on_masked_selection(self, given: Sequence[Any]) -> Any:
         """Of elements that a mask has chosen: only they are computed."""
         found = masked_operands_together(given)
         if found is None:
-            return self._trace_elementwise_call(masked_arguments_as_arrays(given))
+            return self._trace_call_of_elementwise(masked_arguments_as_arrays(given))
         first, every = found
         rank = max(np.ndim(x) for x in every)
         mask = first._mask.reshape((*first._mask.shape, *(1,) * (rank - first._mask.ndim)))
-        results = self._trace_elementwise_call(every, mask._value)
+        results = self._trace_call_of_elementwise(every, mask._value)
         several = isinstance(results, tuple)
         parts = tuple(MaskedSelection(r, first._mask, first._line) for r in (results if several else (results,)))
         return parts if several else parts[0]
@@ -135,18 +135,20 @@ class Elementwise(PicklableFunction):
         """Element by element in Python."""
         arrays = [x if isinstance(x, _NUMBERS) else np.asarray(x) for x in given]
         function = self._function_for_dtypes(arrays, None)
-        results = tuple(user_function_over_arrays(function, part, *arrays) for part in range(len(function.results)))
+        results = tuple(
+            apply_user_function_over_arrays(function, part, *arrays) for part in range(len(function.results))
+        )
         return results if function.several else results[0]
 
     def _function_for_dtypes(self, operands: list[Any], trace: Trace | None) -> UserFunction:
         """The function for these arguments. Raises UnsupportedError at the user's line."""
         source = source_of_user_function(self.function, trace)
-        dtypes = argument_dtypes(operands)
+        dtypes = elementwise_argument_dtypes(operands)
         try:
             return infer_user_function_dtypes(source, dtypes)
         except ScalarFunctionError as error:
             code = self.function.__code__
-            place = show_line(error.file or code.co_filename, error.line or code.co_firstlineno)
+            place = show_user_line(error.file or code.co_filename, error.line or code.co_firstlineno)
             reason = f"{self.__name__}({', '.join(dtypes)}) cannot be compiled: {error.reason}"
             raise UnsupportedError(reason, place) from None
 
@@ -168,7 +170,7 @@ class Elementwise(PicklableFunction):
         if compiled is None:
 
             def call_on_tracers(*args: Any) -> Any:
-                return self._trace_elementwise_call(args)
+                return self._trace_call_of_elementwise(args)
 
             call_on_tracers.__name__ = self.__name__
             compiled = self._eager[place] = KernelGraph(call_on_tracers, device=place, untraceable="refuse")
@@ -199,10 +201,10 @@ def elementwise(function: Callable[..., Any]) -> Elementwise:
     return Elementwise(function)
 
 
-def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
+def elementwise_argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     """The dtypes that a scalar function gets: of arrays their own, but float32 for 16-bit floats; a Python float or
     complex number has the precision of the arrays' widest float, float64 where there is none; an int is an int64."""
-    kinds = [_dtype_or_python_type(x) for x in operands]
+    kinds = [_dtype_of_elementwise_operand(x) for x in operands]
     floats = [
         FLOAT32 if k in HALVES else real_dtype(k) for k in kinds if isinstance(k, np.dtype) and dtype_kind(k) in "fc"
     ]
@@ -211,7 +213,7 @@ def argument_dtypes(operands: list[Any]) -> tuple[str, ...]:
     return tuple((weak[k] if isinstance(k, type) else FLOAT32 if k in HALVES else k).name for k in kinds)
 
 
-def _dtype_or_python_type(x: Any) -> Any:
+def _dtype_of_elementwise_operand(x: Any) -> Any:
     if isinstance(x, Value):
         return x.weak or x.dtype
     return x.dtype if isinstance(x, (np.generic, np.ndarray)) else type(x)
@@ -230,36 +232,36 @@ def source_of_user_function(
     if not kernel:
         _check_elementwise_function(function)
     if code in above:
-        raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line_of_code(code))
+        raise UnsupportedError(f"{function.__name__} calls itself; write a loop", _first_line_of_elementwise(code))
     captured = {}
-    for name, holder, how in _names_captured_by_function(function):
+    for name, holder, how in _names_captured_by_elementwise(function):
         if trace is not None and trace.world is not None:
             trace.world.read_guarded(holder, name, name, how)
         value = holder.cell_contents if how == "cell" else holder[name]
-        captured[name] = _captured_as_plain_data(value, name, code, trace, (*above, code), kernel)
+        captured[name] = _elementwise_capture_as_data(value, name, code, trace, (*above, code), kernel)
     return UserFunctionSource.from_code(code, captured, tuple(function.__defaults__ or ()))
 
 
-def _names_captured_by_function(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
+def _names_captured_by_elementwise(function: FunctionType) -> Iterator[tuple[str, Any, str]]:
     """(name, where it is found, how) of all that the code names outside of itself."""
     code, scope = function.__code__, function.__globals__
     scope = scope._real if isinstance(scope, TracedGlobals) else scope
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell, "cell"
-    for name in dict.fromkeys(n for c in nested_code_objects(code) for n in c.co_names):
-        if name in scope and _code_loads_global(code, name):
+    for name in dict.fromkeys(n for c in nested_code_of_user_function(code) for n in c.co_names):
+        if name in scope and _elementwise_code_loads_global(code, name):
             yield name, scope, "item"
 
 
-def _code_loads_global(code: CodeType, name: str) -> bool:
+def _elementwise_code_loads_global(code: CodeType, name: str) -> bool:
     return any(
         i.opname == "LOAD_GLOBAL" and i.argval == name
-        for c in nested_code_objects(code)
+        for c in nested_code_of_user_function(code)
         for i in dis.get_instructions(c)
     )
 
 
-def _captured_as_plain_data(
+def _elementwise_capture_as_data(
     value: Any, name: str, code: CodeType, trace: Trace | None, above: tuple[CodeType, ...], kernel: bool
 ) -> Any:
     """A captured value as plain data. Raises UnsupportedError."""
@@ -271,40 +273,42 @@ def _captured_as_plain_data(
     module = getattr(value, "__module__", None) or ("numpy" if isinstance(value, np.ufunc) else None)
     if isinstance(value, ModuleType):
         if value.__name__ in MODULES or (kernel and value.__name__.split(".")[0] in ("numba", "cuda")):
-            return ImportableName(value.__name__)
-        raise _unfit_capture_error(f"the module {name}; read the number outside of the function", name, code)
+            return ImportableFunctionName(value.__name__)
+        raise _unfit_elementwise_capture_error(
+            f"the module {name}; read the number outside of the function", name, code
+        )
     found = getattr(value, "__name__", "")
     if module in MODULES and getattr(__import__(module), found, None) is value:
-        return ImportableName(module, found)
+        return ImportableFunctionName(module, found)
     if isinstance(value, types.FunctionType):
         return source_of_user_function(value, trace, above, kernel)
     if kernel:
         for place in ("numba", "numba.cuda"):
             if getattr(importlib.import_module(place), name, None) is value:
-                return ImportableName(place, name)
+                return ImportableFunctionName(place, name)
     if isinstance(value, Tracer):
-        raise _unfit_capture_error(f"{name}, a traced value; pass it as an argument", name, code)
+        raise _unfit_elementwise_capture_error(f"{name}, a traced value; pass it as an argument", name, code)
     kind = type(value).__name__
-    raise _unfit_capture_error(
+    raise _unfit_elementwise_capture_error(
         f"{name}, a {kind}; capture numbers, tuples of numbers and functions, or pass it", name, code
     )
 
 
-def _unfit_capture_error(what: str, name: str, code: CodeType) -> UnsupportedError:
+def _unfit_elementwise_capture_error(what: str, name: str, code: CodeType) -> UnsupportedError:
     for instruction in dis.get_instructions(code):
         if instruction.argval == name and instruction.positions and instruction.positions.lineno:
             return UnsupportedError(
                 f"the scalar function {code.co_name} uses {what}",
-                show_line(code.co_filename, instruction.positions.lineno),
+                show_user_line(code.co_filename, instruction.positions.lineno),
             )
-    return UnsupportedError(f"the scalar function {code.co_name} uses {what}", _first_line_of_code(code))
+    return UnsupportedError(f"the scalar function {code.co_name} uses {what}", _first_line_of_elementwise(code))
 
 
-def _first_line_of_code(code: CodeType) -> str:
-    return show_line(code.co_filename, code.co_firstlineno)
+def _first_line_of_elementwise(code: CodeType) -> str:
+    return show_user_line(code.co_filename, code.co_firstlineno)
 
 
-def _check_constant_arithmetic_overflow(
+def _check_elementwise_constants_overflow(
     code: CodeType, a: dis.Instruction, b: dis.Instruction, operation: dis.Instruction
 ) -> None:
     """Raises UnsupportedError for a calculation with two whole numbers that is too long to fold. Python leaves it for
@@ -319,7 +323,7 @@ def _check_constant_arithmetic_overflow(
         raise UnsupportedError(
             f"the scalar function {code.co_name} uses {x} {operation.argrepr} {y}, which has more than 64 bits; write "
             "floats: 2.0**100",
-            show_line(code.co_filename, line),
+            show_user_line(code.co_filename, line),
         )
 
 
@@ -336,11 +340,11 @@ def _check_elementwise_function(function: FunctionType) -> None:
     instructions = list(dis.get_instructions(code))
     for at, instruction in enumerate(instructions):
         if instruction.opname == "BINARY_OP" and at > 1:
-            _check_constant_arithmetic_overflow(code, *instructions[at - 2 : at + 1])
+            _check_elementwise_constants_overflow(code, *instructions[at - 2 : at + 1])
         for start, (does, instead) in _REFUSED.items():
             if instruction.opname.startswith(start):
                 lines = (i.positions.lineno for i in instructions[at:] if i.positions and i.positions.lineno)
                 raise UnsupportedError(
                     f"the scalar function {code.co_name} {does}, which a kernel cannot; {instead}",
-                    show_line(code.co_filename, next(lines, code.co_firstlineno)),
+                    show_user_line(code.co_filename, next(lines, code.co_firstlineno)),
                 )

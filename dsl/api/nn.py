@@ -26,7 +26,7 @@ def _pair_of_ints(x: Any, what: str) -> Pair:
     return to_index(first, what), to_index(second, what)
 
 
-def _range_like(n: int, like: Any) -> Any:
+def _nn_range_like(n: int, like: Any) -> Any:
     """0, 1, ..., n - 1: inside a trace no array, but the index of a kernel."""
     return arange(n) if isinstance(like, Tracer) else np.arange(n)
 
@@ -35,7 +35,7 @@ def _sigmoid(x: Any) -> Any:
     return apply("sigmoid", x) if isinstance(x, Tracer) else OPS["sigmoid"].numpy(x)  # type: ignore[misc]
 
 
-def _check_image(x: Any, name: str) -> Any:
+def _check_nn_image(x: Any, name: str) -> Any:
     if x.ndim != 4:
         raise ShapeError(f"{name} takes an array (batch, channels, height, width), not one of shape {x.shape}")
     return x
@@ -86,7 +86,7 @@ def conv2d(
     padding: zeros added on both sides, or `same` (stride 1 and odd extent), or `valid`. Raises ShapeError.
     Few products for each result are one kernel; else the windows are laid out as a matrix (im2col: Chellapilla,
     Puri and Simard, 2006) and multiplied."""
-    _check_image(x, "conv2d")
+    _check_nn_image(x, "conv2d")
     out, each, *size = weight.shape
     n, channels = x.shape[:2]
     groups = to_index(groups, "groups")
@@ -94,11 +94,11 @@ def conv2d(
         raise ShapeError(f"a weight of shape {weight.shape} in {groups} groups does not fit {channels} channels")
     step, apart = _pair_of_ints(stride, "stride"), _pair_of_ints(dilation, "dilation")
     views = _pooling_windows(
-        _padded_image(x, _padding_widths(padding, size, step, apart), 0), (size[0], size[1]), step, apart
+        _padded_image(x, _nn_padding_widths(padding, size, step, apart), 0), (size[0], size[1]), step, apart
     )
     height, width = views[0].shape[2:]
     if each * len(views) <= DIRECT:
-        result = _direct_convolution(views, weight, groups)
+        result = _direct_nn_convolution(views, weight, groups)
     else:
         columns = np.stack(views, 2) if len(views) > 1 else views[0]
         columns = columns.reshape(n, groups, each * len(views), height * width)
@@ -107,7 +107,7 @@ def conv2d(
     return result if bias is None else result + bias.reshape(1, out, 1, 1)
 
 
-def _padding_widths(padding: Any, size: Sequence[int], stride: Pair, dilation: Pair) -> Pair:
+def _nn_padding_widths(padding: Any, size: Sequence[int], stride: Pair, dilation: Pair) -> Pair:
     if padding == "valid":
         return (0, 0)
     if padding == "same":
@@ -118,7 +118,7 @@ def _padding_widths(padding: Any, size: Sequence[int], stride: Pair, dilation: P
     return _pair_of_ints(padding, "padding")
 
 
-def _direct_convolution(views: Sequence[Any], weight: Any, groups: int) -> Any:
+def _direct_nn_convolution(views: Sequence[Any], weight: Any, groups: int) -> Any:
     """The sum of shifted products: (batch, groups, out / groups, height, width), its middle axes made one."""
     n, _, height, width = views[0].shape
     out, each, rows, columns = weight.shape
@@ -135,7 +135,7 @@ def _direct_convolution(views: Sequence[Any], weight: Any, groups: int) -> Any:
 
 def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Any:
     """The largest element of each window; stride defaults to the window's size. NaN propagates."""
-    _check_image(x, "max_pool2d")
+    _check_nn_image(x, "max_pool2d")
     window, step, apart = (
         _pair_of_ints(size, "size"),
         _pair_of_ints(size if stride is None else stride, "stride"),
@@ -149,14 +149,15 @@ def max_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, dilat
 
 def avg_pool2d(x: Any, size: Any, *, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> Any:
     """The mean of each window; stride defaults to the window's size. count_include_pad: padded zeros count."""
-    _check_image(x, "avg_pool2d")
+    _check_nn_image(x, "avg_pool2d")
     window, step = _pair_of_ints(size, "size"), _pair_of_ints(size if stride is None else stride, "stride")
     around = _pool_padding(padding, window)
     total = reduce(np.add, _pooling_windows(_padded_image(x, around, 0), window, step, (1, 1)))
     if count_include_pad or around == (0, 0):
         return total / (window[0] * window[1])
     rows, columns = (
-        _elements_inside_window(n, k, s, p) for n, k, s, p in zip(x.shape[2:], window, step, around, strict=True)
+        _elements_inside_pooling_window(n, k, s, p)
+        for n, k, s, p in zip(x.shape[2:], window, step, around, strict=True)
     )
     return total / (np.asarray(rows)[:, None] * np.asarray(columns)).astype(total.dtype)
 
@@ -168,7 +169,7 @@ def _pool_padding(padding: Any, window: Pair) -> Pair:
     return around
 
 
-def _elements_inside_window(n: int, size: int, stride: int, padding: int) -> list[int]:
+def _elements_inside_pooling_window(n: int, size: int, stride: int, padding: int) -> list[int]:
     """How many elements of each window along one axis are the image's own."""
     starts = range(-padding, n + padding - size + 1, stride)
     return [min(s + size, n) - max(s, 0) for s in starts]
@@ -197,7 +198,7 @@ def batch_norm(
 
     centre = np.mean(x, others, keepdims=True) if mean is None else broadcast_over_batch(mean)
     spread = np.var(x, others, keepdims=True) if var is None else broadcast_over_batch(var)
-    return _scaled_and_shifted((x - centre) / np.sqrt(spread + eps), weight, bias, broadcast_over_batch)
+    return _scaled_and_shifted_in_layer((x - centre) / np.sqrt(spread + eps), weight, bias, broadcast_over_batch)
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5) -> Any:
@@ -205,7 +206,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: Any = -1, 
     2016)."""
     centred = x - np.mean(x, axis, keepdims=True)
     spread = np.mean(centred * centred, axis, keepdims=True)
-    return _scaled_and_shifted(centred / np.sqrt(spread + eps), weight, bias)
+    return _scaled_and_shifted_in_layer(centred / np.sqrt(spread + eps), weight, bias)
 
 
 def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Any:
@@ -214,15 +215,15 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, *, eps
     if channels % groups:
         raise ShapeError(f"{channels} channels do not make {groups} groups")
     parts = layer_norm(x.reshape(n, groups, -1), eps=eps).reshape(x.shape)
-    return _scaled_and_shifted(parts, weight, bias, lambda a: a.reshape(1, channels, *(1,) * (x.ndim - 2)))
+    return _scaled_and_shifted_in_layer(parts, weight, bias, lambda a: a.reshape(1, channels, *(1,) * (x.ndim - 2)))
 
 
 def rms_norm(x: Any, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019)."""
-    return _scaled_and_shifted(x / np.sqrt(np.mean(x * x, axis, keepdims=True) + eps), weight, None)
+    return _scaled_and_shifted_in_layer(x / np.sqrt(np.mean(x * x, axis, keepdims=True) + eps), weight, None)
 
 
-def _scaled_and_shifted(x: Any, weight: Any, bias: Any, wide: Callable[[Any], Any] = lambda a: a) -> Any:
+def _scaled_and_shifted_in_layer(x: Any, weight: Any, bias: Any, wide: Callable[[Any], Any] = lambda a: a) -> Any:
     x = x if weight is None else x * wide(weight)
     return x if bias is None else x + wide(bias)
 
@@ -252,7 +253,7 @@ def log_softmax(x: Any, axis: Any = -1) -> Any:
 
 def one_hot(labels: Any, classes: int, *, dtype: Any = np.float32) -> Any:
     """1 at each label along a new last axis, else 0."""
-    return (labels[..., None] == _range_like(to_index(classes, "classes"), labels)).astype(dtype)
+    return (labels[..., None] == _nn_range_like(to_index(classes, "classes"), labels)).astype(dtype)
 
 
 def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = "mean") -> Any:
@@ -269,7 +270,7 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
     else:
         if labels.shape != logs.shape[:-1]:
             raise ShapeError(f"labels of shape {labels.shape} do not fit logits of shape {logits.shape}")
-        chosen = labels[..., None] == _range_like(logs.shape[-1], logs)
+        chosen = labels[..., None] == _nn_range_like(logs.shape[-1], logs)
         losses = -np.sum(np.where(chosen, logs, 0), axis=-1)
         count = np.count_nonzero((labels >= 0) & (labels < logs.shape[-1])) if reduction == "mean" else None
     if reduction == "none":
@@ -283,7 +284,7 @@ def cross_entropy(logits: Any, labels: Any, *, axis: int = -1, reduction: str = 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """x @ weight.T + bias."""
-    return _scaled_and_shifted(np.matmul(x, np.swapaxes(weight, -1, -2)), None, bias)
+    return _scaled_and_shifted_in_layer(np.matmul(x, np.swapaxes(weight, -1, -2)), None, bias)
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
@@ -293,7 +294,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False,
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if causal:
         rows, columns = scores.shape[-2:]
-        below = _range_like(columns, q) <= _range_like(rows, q)[:, None]
+        below = _nn_range_like(columns, q) <= _nn_range_like(rows, q)[:, None]
         mask = below if mask is None else mask & below
     if mask is not None:
         scores = np.where(mask, scores, -math.inf)

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from ...runtime.core import profile as recording
-from ...runtime.core.perfetto import chrome_trace
+from ...runtime.core.perfetto import chrome_trace_of_profile
 from ...runtime.core.profile import HOST, ProfileRecorder, Span
 from ...runtime.core.readable_text import Text, shorten_printed_lines
 from ...runtime.core.settings import settings
@@ -56,7 +56,7 @@ class Profile:
 
         spans, waits = import_module(VIEW, __package__).spans_with_predicted_times(self.calls, self.spans)
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(chrome_trace(spans, waits), file)
+            json.dump(chrome_trace_of_profile(spans, waits), file)
 
     def report(self, path: Any = None) -> list[Any]:
         """A report of each function that was called, with the times that were measured.
@@ -105,7 +105,7 @@ def profile() -> Iterator[Profile]:
     found, before = Profile(), settings.engine
     recorder = ProfileRecorder()
     try:
-        with _record_profile_spans(recorder, found):
+        with _record_spans_of_profiled_block(recorder, found):
             settings.engine, recording.active = "profile", recorder
             try:
                 yield found
@@ -113,13 +113,13 @@ def profile() -> Iterator[Profile]:
                 settings.engine, recording.active = before, None
         waitall()
         found.spans = recorder.finish()
-        found.spans += dispatch_spans_of_calls(found.spans)
+        found.spans += profile_spans_of_dispatch(found.spans)
         found.spans.sort(key=lambda s: (s.start, -s.end))
     finally:
         _one.release()
 
 
-def dispatch_spans_of_calls(spans: list[Span]) -> list[Span]:
+def profile_spans_of_dispatch(spans: list[Span]) -> list[Span]:
     """The time from the start of each call to the first phase within it: what to run is looked up, guards included."""
     made: list[Span] = []
     latest: dict[str, Span] = {}
@@ -136,60 +136,60 @@ def dispatch_spans_of_calls(spans: list[Span]) -> list[Span]:
 
 
 # the methods that are measured, and the phase that each is
-def _compile_phases_to_record() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
-    def name_and_line_of_call(graph: Any, *_: Any, **__: Any) -> tuple[str, str]:
+def _compile_phases_to_profile() -> list[tuple[Any, str, str, Callable[..., tuple[str, str]]]]:
+    def profiled_name_and_line(graph: Any, *_: Any, **__: Any) -> tuple[str, str]:
         return graph._name, user_line()
 
-    def name_of_specializations(versions: Any, *_: Any) -> tuple[str, str]:
+    def profiled_name_of_specializations(versions: Any, *_: Any) -> tuple[str, str]:
         return versions.name, ""
 
-    def name_of_compiled_program(compiled: Any, *_: Any) -> tuple[str, str]:
+    def profiled_name_of_program(compiled: Any, *_: Any) -> tuple[str, str]:
         return compiled.program.name, ""
 
-    def line_of_wait(*_: Any, **__: Any) -> tuple[str, str]:
+    def profiled_line_of_wait(*_: Any, **__: Any) -> tuple[str, str]:
         return "", user_line()
 
     return [
-        (KernelGraph, "__call__", "call", name_and_line_of_call),
-        (Specializations, "_trace_for_arguments", "trace", name_of_specializations),
-        (Specializations, "compiled", "plan", name_of_specializations),
-        (CompiledProgram, "make_ready", "compile", name_of_compiled_program),
-        *((kind, name, "wait", line_of_wait) for kind, name in _wait_methods_to_record()),
+        (KernelGraph, "__call__", "call", profiled_name_and_line),
+        (Specializations, "_trace_for_arguments", "trace", profiled_name_of_specializations),
+        (Specializations, "compiled", "plan", profiled_name_of_specializations),
+        (CompiledProgram, "make_ready", "compile", profiled_name_of_program),
+        *((kind, name, "wait", profiled_line_of_wait) for kind, name in _wait_methods_to_profile()),
     ]
 
 
-def _wait_methods_to_record() -> Iterator[tuple[Any, str]]:
+def _wait_methods_to_profile() -> Iterator[tuple[Any, str]]:
     """What the host waits for."""
-    from ...runtime.engine.run import RunEvent
+    from ...runtime.engine.run import EngineRunEvent
 
-    yield RunEvent, "wait"
-    yield RunEvent, "finish"
+    yield EngineRunEvent, "wait"
+    yield EngineRunEvent, "finish"
     kinds = {type(device): device for device in devices.opened_devices()}
     for device in kinds.values():
         yield from device.waits()
 
 
 @contextmanager
-def _record_profile_spans(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
+def _record_spans_of_profiled_block(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
     """The phases and the devices' copies are spans of the recorder; the profile knows what is called."""
     before: list[tuple[Any, str, Any]] = []
     plain = KernelGraph.__call__
 
-    def note_profiled_call(graph: KernelGraph, *args: Any, **options: Any) -> Any:
+    def note_call_in_profiled_block(graph: KernelGraph, *args: Any, **options: Any) -> Any:
         if context.trace is None and graph not in profile.calls:
             profile.calls[graph] = args, options
         return plain(graph, *args, **options)
 
     try:
         before.append((KernelGraph, "__call__", plain))
-        setattr(KernelGraph, "__call__", note_profiled_call)  # noqa: B010  # which a type checker would have be the same
-        for owner, name, kind, words in _compile_phases_to_record():
+        setattr(KernelGraph, "__call__", note_call_in_profiled_block)  # noqa: B010  # which a type checker would have be the same
+        for owner, name, kind, words in _compile_phases_to_profile():
             before.append((owner, name, owner.__dict__[name]))
-            setattr(owner, name, _time_method_in_profile(recorder, owner.__dict__[name], kind, words))
+            setattr(owner, name, _time_method_in_profiled_block(recorder, owner.__dict__[name], kind, words))
         for of in dict.fromkeys(map(type, devices.opened_devices())):
             for name in ("upload", "upload_later", "download"):
                 before.append((of, name, getattr(of, name)))
-                setattr(of, name, _time_device_copy_in_profile(recorder, getattr(of, name), name))
+                setattr(of, name, _time_copy_in_profiled_block(recorder, getattr(of, name), name))
         for device in devices.opened_devices():
             before += device.profiled(recorder)
         yield
@@ -198,25 +198,25 @@ def _record_profile_spans(recorder: ProfileRecorder, profile: Profile) -> Iterat
             setattr(owner, name, method)
 
 
-def _time_method_in_profile(
+def _time_method_in_profiled_block(
     recorder: ProfileRecorder, method: Any, kind: str, words: Callable[..., tuple[str, str]]
 ) -> Any:
     @functools.wraps(method)
-    def call_within_profile_span(*args: Any, **options: Any) -> Any:
+    def call_within_profiled_block(*args: Any, **options: Any) -> Any:
         if kind == "wait" and args[0].query():
             return method(*args, **options)
         name, line = words(*args)
         with recorder.host_span(kind, name, line):
             return method(*args, **options)
 
-    return call_within_profile_span
+    return call_within_profiled_block
 
 
-def _time_device_copy_in_profile(recorder: ProfileRecorder, method: Any, name: str) -> Any:
+def _time_copy_in_profiled_block(recorder: ProfileRecorder, method: Any, name: str) -> Any:
     @functools.wraps(method)
-    def copy_within_profile_span(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
+    def copy_within_profiled_block(device: Any, first: Any, second: Any, *rest: Any, **options: Any) -> Any:
         host = second if name == "download" else first
         with recorder.host_span("copy", f"{name} ({devices.name_of(device)})", user_line(), nbytes=host.nbytes):
             return method(device, first, second, *rest, **options)
 
-    return copy_within_profile_span
+    return copy_within_profiled_block

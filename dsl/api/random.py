@@ -61,7 +61,7 @@ class Key:
 
 def key(seed: Any) -> Key:
     """The key of an integer (mod 2**64); inside a trace it may be an argument. Raises DTypeError."""
-    return Key(*_low_and_high_word(_int_or_traced_integer(seed, "a seed")))
+    return Key(*_random_words_of_integer(_random_integer_argument(seed, "a seed")))
 
 
 def split(key: Key, n: int = 2) -> tuple[Key, ...]:
@@ -70,7 +70,7 @@ def split(key: Key, n: int = 2) -> tuple[Key, ...]:
     return tuple(_random_key_folded_with(key, i, SPLIT) for i in range(operator.index(n)))
 
 
-def _int_or_traced_integer(x: Any, what: str) -> Any:
+def _random_integer_argument(x: Any, what: str) -> Any:
     """A Python int, or a traced integer."""
     if isinstance(x, (np.ndarray, Array)) and current_trace() is not None:
         x = to_traced_array(x)
@@ -86,7 +86,7 @@ def _int_or_traced_integer(x: Any, what: str) -> Any:
         raise DTypeError(f"{what} must be an integer, not {x!r}") from None
 
 
-def _low_and_high_word(x: Any) -> tuple[Any, Any]:
+def _random_words_of_integer(x: Any) -> tuple[Any, Any]:
     """The low and high word of an integer."""
     if isinstance(x, Tracer):
         wide = cast(x, UINT64)
@@ -95,9 +95,12 @@ def _low_and_high_word(x: Any) -> tuple[Any, Any]:
 
 
 def _random_key_folded_with(key: Key, number: Any, purpose: int) -> Key:
-    parts = *_low_and_high_word(_int_or_traced_integer(number, "a number to fold in")), *_words_of_random_key(key)
+    parts = (
+        *_random_words_of_integer(_random_integer_argument(number, "a number to fold in")),
+        *_words_of_random_key(key),
+    )
     if any(isinstance(p, (Tracer, TracedNumber)) for p in parts):
-        return Key(*_philox_block(parts[0], parts[1], purpose, parts[2:], (0, 1)))
+        return Key(*_random_philox_block(parts[0], parts[1], purpose, parts[2:], (0, 1)))
     block = (*parts[:2], 0, purpose, *parts[2:])
     return Key(*(int(philox_reference(*block, word=word)) for word in (0, 1)))
 
@@ -105,7 +108,7 @@ def _random_key_folded_with(key: Key, number: Any, purpose: int) -> Key:
 def _words_of_random_key(key: Any) -> tuple[Any, Any]:
     if not isinstance(key, Key):
         raise DTypeError(f"{key!r} is no key; write kg.random.key(seed)")
-    return _int_or_traced_integer(key.low, "a word of a key"), _int_or_traced_integer(key.high, "a word of a key")
+    return _random_integer_argument(key.low, "a word of a key"), _random_integer_argument(key.high, "a word of a key")
 
 
 # words
@@ -116,7 +119,7 @@ def _traced_uint32_word(x: Any) -> Tracer:
     return cast(to_traced_array(traced_length(trace_of_operands(), x) if type(x) is int else x), UINT32)
 
 
-def _philox_block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequence[int]) -> list[Tracer]:
+def _random_philox_block(low: Any, high: Any, purpose: int, key: Sequence[Any], words: Sequence[int]) -> list[Tracer]:
     counter = _traced_uint32_word(low), _traced_uint32_word(high), np.uint32(0), np.uint32(purpose)
     key = [_traced_uint32_word(k) for k in key]
     return [apply("philox", *counter, *key, word=word) for word in words]
@@ -129,9 +132,9 @@ def _draw_random_words(key: Key, shape: Shape, count: int) -> list[Tracer]:
     if any(n < 0 for n in sizes):
         raise ShapeError(f"shape {sizes} has a negative length")
     each = 4 // count
-    block, turn = _block_and_lane_of_elements(sizes, each)
+    block, turn = _random_block_and_lane(sizes, each)
     high = 0 if block.dtype == UINT32 else apply("right_shift", block, np.uint64(32))
-    words = _philox_block(block, high, DRAW, _words_of_random_key(key), range(4))
+    words = _random_philox_block(block, high, DRAW, _words_of_random_key(key), range(4))
     parts = [words[i * count :][:count] for i in range(each)]
     bit = 1
     while len(parts) > 1:
@@ -142,7 +145,7 @@ def _draw_random_words(key: Key, shape: Shape, count: int) -> list[Tracer]:
     return parts[0]
 
 
-def _block_and_lane_of_elements(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
+def _random_block_and_lane(sizes: tuple[int, ...], each: int) -> tuple[Tracer, Tracer]:
     """i // each and i % each of every element i, in C order."""
     trace, dtype = trace_of_operands(), UINT32 if math.prod(sizes) <= 1 << 32 else UINT64
     moving = [axis for axis, n in enumerate(sizes) if n != 1]
@@ -167,7 +170,7 @@ def _random_block_numbers(x: Tracer, each: int) -> Tracer:
     return apply("right_shift", apply("subtract", x, apply("bitwise_and", x, each - 1)), each.bit_length() - 1)
 
 
-def _uint64_of_two_words(low: Tracer, high: Tracer) -> Tracer:
+def _random_uint64_of_words(low: Tracer, high: Tracer) -> Tracer:
     """64 bits of two words."""
     return apply("bitwise_or", cast(low, UINT64), apply("left_shift", cast(high, UINT64), np.uint64(32)))
 
@@ -176,14 +179,14 @@ def _random_bits_of_dtype(key: Key, shape: Shape, dtype: DType, count: int = 1) 
     """`count` unsigned integers as large as the dtype for each element."""
     n = dtype.itemsize // 4
     words = _draw_random_words(key, shape, n * count)
-    return words if n == 1 else [_uint64_of_two_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
+    return words if n == 1 else [_random_uint64_of_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
 
 
-def _checked_float_dtype(dtype: Any) -> DType:
-    return _check_dtype_among(dtype, (FLOAT32, FLOAT64))
+def _checked_random_float_dtype(dtype: Any) -> DType:
+    return _check_random_dtype_among(dtype, (FLOAT32, FLOAT64))
 
 
-def _check_dtype_among(dtype: Any, allowed: tuple[DType, ...]) -> DType:
+def _check_random_dtype_among(dtype: Any, allowed: tuple[DType, ...]) -> DType:
     wanted = checked_dtype(dtype)
     if wanted not in allowed:
         names = " or ".join(map(str, allowed))
@@ -209,7 +212,7 @@ def _positive_uniform_from_bits(drawn: Tracer, dtype: DType) -> Tracer:
 
 def bits(key: Key, shape: Shape = (), dtype: Any = np.uint32) -> Tracer:
     """Random bits as uint32 or uint64. Raises DTypeError, ShapeError."""
-    return _random_bits_of_dtype(key, shape, _check_dtype_among(dtype, (UINT32, UINT64)))[0]
+    return _random_bits_of_dtype(key, shape, _check_random_dtype_among(dtype, (UINT32, UINT64)))[0]
 
 
 def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, high: Any = 1) -> Tracer:
@@ -217,7 +220,7 @@ def uniform(key: Key, shape: Shape = (), dtype: Any = np.float32, low: Any = 0, 
 
     Multiples of 2**-24 (2**-53) in [0, 1); other bounds are low + (high - low) * u, which may round up to high.
     Raises DTypeError, ShapeError."""
-    wanted = _checked_float_dtype(dtype)
+    wanted = _checked_random_float_dtype(dtype)
     unit = _uniform_in_unit_interval(key, shape, wanted)
     if type(low) in (int, float) and type(high) in (int, float) and (low, high) == (0, 1):
         return unit
@@ -248,7 +251,7 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
     head, tail = _draw_random_words(key, shape, 2)
     scalar = all(isinstance(x, (int, np.integer)) and not isinstance(x, Tracer) for x in (low, high))
     first, span = (
-        _low_and_span_of_interval(low, high, wanted) if scalar else _low_and_span_of_array_intervals(low, high)
+        _low_and_span_of_random_interval(low, high, wanted) if scalar else _low_and_span_of_random_intervals(low, high)
     )
     return _sample_of_drawn_shape(
         cast(apply("add", _random_bits_scaled_to_span(head, tail, span), first), wanted), head
@@ -258,16 +261,16 @@ def integers(key: Key, shape: Shape, low: Any, high: Any, dtype: Any = np.int64)
 def _random_bits_scaled_to_span(low: Tracer, high: Tracer, span: Any) -> Tracer:
     """The upper half of two words times the span: a uint64, a uint32 (which is cheaper), or None for 2**64."""
     if span is None:
-        return _uint64_of_two_words(low, high)
+        return _random_uint64_of_words(low, high)
     if span.dtype == UINT64:
-        return apply("multiply_high", _uint64_of_two_words(low, high), span)
+        return apply("multiply_high", _random_uint64_of_words(low, high), span)
     wide = cast(to_traced_array(span), UINT64)
     carry = cast(apply("multiply_high", low, span), UINT64)
     total = apply("add", apply("multiply", cast(high, UINT64), wide), carry)  # at most (2**32 - 1) * 2**32
     return apply("right_shift", total, np.uint64(32))
 
 
-def _low_and_span_of_interval(low: Any, high: Any, dtype: DType) -> tuple[Any, Any]:
+def _low_and_span_of_random_interval(low: Any, high: Any, dtype: DType) -> tuple[Any, Any]:
     """low as uint64, and the span high - low as `_random_bits_scaled_to_span` takes it."""
     low, high = (x if type(x) is TracedNumber else int(x) for x in (low, high))
     info, span = np.iinfo(dtype), high - low
@@ -279,7 +282,7 @@ def _low_and_span_of_interval(low: Any, high: Any, dtype: DType) -> tuple[Any, A
         raise NumberError(f"{dtype} does not hold all integers in [{low}, {high}); write dtype=np.int64, or np.uint64")
     _check_random_bound_at_least(WORD - span, 0)  # a longer span is taken by value
     first = (
-        _uint64_of_two_words(*map(_traced_uint32_word, _low_and_high_word(low)))
+        _random_uint64_of_words(*map(_traced_uint32_word, _random_words_of_integer(low)))
         if type(low) is TracedNumber
         else np.uint64(low % 2**64)
     )
@@ -298,7 +301,7 @@ def _check_random_bound_at_least(x: Any, bound: int) -> bool:
     return True
 
 
-def _low_and_span_of_array_intervals(low: Any, high: Any) -> tuple[Tracer, Tracer]:
+def _low_and_span_of_random_intervals(low: Any, high: Any) -> tuple[Tracer, Tracer]:
     first, last = to_traced_array(low), to_traced_array(high)
     for x in (first, last):
         if x.dtype.kind not in "iu":
@@ -312,7 +315,7 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
     sqrt(-2 log u) cos(2 pi v): Box and Muller, "A note on the generation of random normal deviates" (1958).
     Raises DTypeError, ShapeError."""
-    wanted = _checked_float_dtype(dtype)
+    wanted = _checked_random_float_dtype(dtype)
     first, second = _random_bits_of_dtype(key, shape, wanted, 2)
     radius = apply(
         "sqrt", apply("absolute", apply("multiply", apply("log", _positive_uniform_from_bits(first, wanted)), 2.0))
@@ -323,7 +326,7 @@ def normal(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
 
 def exponential(key: Key, shape: Shape = (), dtype: Any = np.float32) -> Tracer:
     """Exponentially distributed numbers of mean 1, float32 or float64: -log u. Raises DTypeError, ShapeError."""
-    wanted = _checked_float_dtype(dtype)
+    wanted = _checked_random_float_dtype(dtype)
     (drawn,) = _random_bits_of_dtype(key, shape, wanted)
     return apply("absolute", apply("log", _positive_uniform_from_bits(drawn, wanted)))
 

@@ -14,7 +14,7 @@ from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.spec import Spec, address, spec_of
-from .devices import device_named, name_of, open_device, parse_device_name
+from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import track_memory
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class NumpyMemory:
         self.nbytes = array.nbytes
 
 
-class ArrayOperations(Protocol):
+class KgArrayOperations(Protocol):
     """What arrays do by means of the folders above, of which `jit/eager` gives `Array` this."""
 
     def get_item(self, array: Array, key: Any) -> Array: ...
@@ -80,7 +80,7 @@ class Array(ArrayMethods):
     """
 
     __slots__ = ("__weakref__", "_device", "_event", "_host", "_memory", "_part", "_spec")
-    operations: ClassVar[ArrayOperations]
+    operations: ClassVar[KgArrayOperations]
     _part: bool  # set where NumPy's result would be a view of an array that this one is a copy of
 
     def __init__(self, memory: Memory, spec: Spec, device: Device, event: Event | None = None) -> None:
@@ -390,27 +390,27 @@ def asarray(x: Any, dtype: Any = None, *, device: str | None = None, copy: bool 
     >>> kg.asarray([1, 2]) + 1
     array([2, 3])
     """
-    place = parse_device_name(device)
+    place = device_place_of_name(device)
     if context.trace is not None and (traced := Array.operations.traced(x, dtype, copy)) is not None:
         return traced
     if isinstance(x, Array):
         same_place = place is None or (x._device.kind, x._device.index) == place
         if same_place and (dtype is None or x.dtype == np.dtype(dtype)) and not copy:
             return x
-        _copy_is_allowed(copy)
+        _check_asarray_copy_allowed(copy)
         target = x._device if place is None else open_device(place)
         near = target is not x._device and target.kind == x._device.kind
         if near and dtype in (None, x.dtype) and not hasattr(x._memory, "streams"):  # which others work on
-            return _copied_on_device(x, target)
+            return _array_copied_on_device(x, target)
         return from_numpy(np.asarray(x.numpy(), dtype), target)
     found = Array.operations.imported(x)
     if isinstance(found, Array):
         return asarray(found, dtype, device=device, copy=copy)
-    _copy_is_allowed(copy)
+    _check_asarray_copy_allowed(copy)
     return from_numpy(np.asarray(found, dtype), device_named(device))
 
 
-def _copied_on_device(x: Array, target: Device) -> Array:
+def _array_copied_on_device(x: Array, target: Device) -> Array:
     """A copy on another device of its kind. It may still be on its way."""
     source, memory, event = x._device, x._memory, x._event
     copy = target.allocate(x.nbytes)
@@ -428,7 +428,7 @@ def on_device(given: Any, device: Device) -> Array:
     return given if given._device is device else asarray(given, device=f"{device.kind}:{device.index}")
 
 
-def _copy_is_allowed(copy: bool | None) -> None:
+def _check_asarray_copy_allowed(copy: bool | None) -> None:
     if copy is False:
         raise ValueError("only a kg.Array of this dtype on this device comes without a copy; leave copy=False out")
 

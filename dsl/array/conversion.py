@@ -27,7 +27,7 @@ def to_numpy_arrays(x: Any) -> Any:
     return x
 
 
-def to_kernelgraph_arrays(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
+def to_kg_arrays(x: Any, device: Device, given: Sequence[Any] = (), args: tuple[Any, ...] = ()) -> Any:
     """x with `kg.Array`s in place of NumPy arrays and scalars. given: NumPy arrays that are not new. args: what x was
     made of. What no `kg.Array` can be stays NumPy's: text, dates, subclasses with a meaning of their own."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.type in _NUMPYS:
@@ -43,10 +43,10 @@ def to_kernelgraph_arrays(x: Any, device: Device, given: Sequence[Any] = (), arg
             result._part = True
         return result
     if isinstance(x, tuple):
-        parts = [to_kernelgraph_arrays(i, device, given, args) for i in x]
+        parts = [to_kg_arrays(i, device, given, args) for i in x]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     if isinstance(x, list):
-        return [to_kernelgraph_arrays(i, device, given, args) for i in x]
+        return [to_kg_arrays(i, device, given, args) for i in x]
     return x
 
 

@@ -22,7 +22,7 @@ class DeviceUnavailableError(UserError, RuntimeError):
     """The device exists in the table, not on this machine."""
 
 
-def parse_device_name(name: Any) -> tuple[str, int] | None:
+def device_place_of_name(name: Any) -> tuple[str, int] | None:
     """(kind, index) of a device's name; None for None. Raises OptionError."""
     if name is None:
         return None
@@ -54,7 +54,7 @@ def default_device_kind() -> tuple[str, int]:
 
 def device_named(name: str | None) -> Device:
     """The device of a name; of None the one of `with kg.device(...)`, else the default one."""
-    return open_device(parse_device_name(name) or context.device or default_device_kind())
+    return open_device(device_place_of_name(name) or context.device or default_device_kind())
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def device(name: str) -> Iterator[str]:
     >>> x.device
     'cpu:1'
     """
-    place = parse_device_name(name)
+    place = device_place_of_name(name)
     if context.trace is not None:
         builder = context.trace.builder
         before, builder.place = builder.place, place
@@ -118,7 +118,7 @@ def open_device(place: tuple[str, int]) -> Device:
         return _open[place]
 
 
-def gpu_at(place: tuple[str, int]) -> GpuProperties:
+def gpu_properties_at(place: tuple[str, int]) -> GpuProperties:
     """What is known of the GPU at a place; where there is none, as when programs are only looked at, an H200."""
     found = _open.get(place)
     known = None if found is None else found.properties
@@ -146,7 +146,7 @@ def _construct_device(kind: str, index: int) -> Device:
         ) from None
 
 
-def target_of_kind(kind: str) -> str:
+def kernel_target_of_device_kind(kind: str) -> str:
     """What kernels for a device of this kind are printed for."""
     return DEVICES[kind].target
 

@@ -13,7 +13,7 @@ from ..core.errors import Refusal
 from ..core.pytree import flatten, unflatten
 from ..core.spec import is_plain_array
 from .array import Array, from_numpy
-from .conversion import to_kernelgraph_arrays
+from .conversion import to_kg_arrays
 
 OWNERS = 4  # of a new result: the function's result, the list of leaves, and who asks
 
@@ -61,7 +61,7 @@ def call_in_numpy(
             new = x.base is None and x.flags.writeable and sys.getrefcount(x) <= OWNERS
             found[i] = from_numpy(x, device, own=new)
         else:
-            found[i] = to_kernelgraph_arrays(x, device)
+            found[i] = to_kg_arrays(x, device)
     return unflatten(shape, found)
 
 

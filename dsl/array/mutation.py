@@ -11,7 +11,7 @@ import numpy as np
 from ...runtime.program.device import Device
 from ..core.errors import ReadOnlyError
 from .array import Array, NumpyMemory, from_numpy
-from .conversion import to_kernelgraph_arrays, to_numpy_arrays
+from .conversion import to_kg_arrays, to_numpy_arrays
 
 
 class _MemoryHolder:
@@ -35,21 +35,21 @@ _ALONE = _reference_count_of_thing(
 def set_item(array: Array, key: Any, value: Any) -> None:
     """`array[key] = value` with NumPy's meaning. Raises what NumPy raises."""
     key, value = to_numpy_arrays(key), to_numpy_arrays(value)
-    change_values(array, lambda own: own.__setitem__(key, value))
+    change_values_of_array(array, lambda own: own.__setitem__(key, value))
 
 
-def call_in_place(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+def call_in_place_on_array(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A function of NumPy's that changes its first argument, here a `kg.Array`: `np.put`, `np.add.at`, ..."""
     rest, named = to_numpy_arrays(args[1:]), {name: to_numpy_arrays(value) for name, value in options.items()}
-    change_values(args[0], lambda own: function(own, *rest, **named))
+    change_values_of_array(args[0], lambda own: function(own, *rest, **named))
 
 
-def change_values(array: Array, how: Callable[[Any], Any]) -> None:
+def change_values_of_array(array: Array, how: Callable[[Any], Any]) -> None:
     """Lets `how` change the array's values, once the work that makes them is over.
 
     What was read or exported before (NumPy arrays, DLPack, calls in flight, constants of a trace) keeps the old
     values: its memory stays as it is, and the array gets another one."""
-    _check_not_a_view(array)
+    _check_array_not_a_view(array)
     array.wait()
     array._host = None
     own = _writable_host_view(array)
@@ -61,7 +61,7 @@ def change_values(array: Array, how: Callable[[Any], Any]) -> None:
     _replace_array_memory(array, host)
 
 
-def fill_out_argument(
+def call_numpy_with_out_array(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], place: int | None, device: Device
 ) -> Any:
     """Calls a function of NumPy's that is given `out`. It is given by name, or as the arguments from number `place`
@@ -74,28 +74,28 @@ def fill_out_argument(
     stand_ins: dict[int, Any] = {}
     for out in given:
         if isinstance(out, Array):
-            _check_not_a_view(out)
+            _check_array_not_a_view(out)
             stand_ins[id(out)] = np.array(out.numpy())
         written[id(stand_ins.get(id(out), out))] = out
 
-    def argument_for_numpy(x: Any) -> Any:
-        return tuple(map(argument_for_numpy, x)) if type(x) is tuple else stand_ins.get(id(x), to_numpy_arrays(x))
+    def out_argument_for_numpy(x: Any) -> Any:
+        return tuple(map(out_argument_for_numpy, x)) if type(x) is tuple else stand_ins.get(id(x), to_numpy_arrays(x))
 
     first = len(args) if place is None else place
-    values = (*to_numpy_arrays(args[:first]), *map(argument_for_numpy, args[first:]))
-    named = {name: argument_for_numpy(x) if name == "out" else to_numpy_arrays(x) for name, x in options.items()}
+    values = (*to_numpy_arrays(args[:first]), *map(out_argument_for_numpy, args[first:]))
+    named = {name: out_argument_for_numpy(x) if name == "out" else to_numpy_arrays(x) for name, x in options.items()}
     result = function(*values, **named)
     for out in given:
         if isinstance(out, Array):
             _replace_array_memory(out, stand_ins[id(out)])
 
-    def result_for_caller(x: Any) -> Any:
-        return written[id(x)] if id(x) in written and x is not None else to_kernelgraph_arrays(x, device)
+    def out_result_for_caller(x: Any) -> Any:
+        return written[id(x)] if id(x) in written and x is not None else to_kg_arrays(x, device)
 
-    return tuple(map(result_for_caller, result)) if type(result) is tuple else result_for_caller(result)
+    return tuple(map(out_result_for_caller, result)) if type(result) is tuple else out_result_for_caller(result)
 
 
-def _check_not_a_view(array: Array) -> None:
+def _check_array_not_a_view(array: Array) -> None:
     """Raises ReadOnlyError for a view in NumPy, whose base is written to too."""
     if array._part:
         raise ReadOnlyError(

@@ -12,7 +12,7 @@ import numpy as np
 from ...runtime.program.device import Device
 from ..core.context import context
 from ..core.errors import ArgumentsError, OptionError
-from .devices import device_named, name_of, open_device, parse_device_name
+from .devices import device_named, device_place_of_name, name_of, open_device
 from .in_flight import waitall
 
 # How other libraries' streams tell their handle, tried in order.
@@ -91,7 +91,7 @@ class Stream:
             return stream
         made = cls.__new__(cls)
         handle = _native_stream_handle(stream)
-        made._device = _gpu_of_stream(device, stream)
+        made._device = _gpu_of_user_stream(device, stream)
         made._stream = made._device.foreign_stream(handle, stream)
         return made
 
@@ -157,9 +157,9 @@ def _native_stream_handle(stream: Any) -> int:
     )
 
 
-def _gpu_of_stream(device: str | None, stream: Any) -> Device:
+def _gpu_of_user_stream(device: str | None, stream: Any) -> Device:
     index = getattr(stream, "device_index", None)  # PyTorch's
-    place = parse_device_name(device) or ("cuda", index if isinstance(index, int) else 0)
+    place = device_place_of_name(device) or ("cuda", index if isinstance(index, int) else 0)
     found = open_device(place)
     if not found.foreign_streams:
         raise OptionError(f"device={device!r} has no foreign streams; write device='cuda'")
@@ -225,7 +225,7 @@ def synchronize(device: str | None = None) -> None:
     device_named(device).synchronize()
 
 
-def library_streams(device: Device) -> list[Any]:
+def streams_of_other_libraries(device: Device) -> list[Any]:
     """The streams that other loaded libraries put their work on at present; the legacy one."""
     found = {1: device.foreign_stream(1)}
     for name in CURRENT:
@@ -265,19 +265,19 @@ def caller_streams(device: Device, leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found.values())
 
 
-def within_stream_capture(device: Device, caller: Sequence[Any]) -> AbstractContextManager[None] | None:
+def within_capture_of_user_stream(device: Device, caller: Sequence[Any]) -> AbstractContextManager[None] | None:
     """What a call under a stream that somebody captures runs within; None for any other call."""
     if not any(each.capturing for each in caller):
         return None
     return device.relaxed()
 
 
-def fork_from_streams(caller: Sequence[Any], after: list[tuple[int, Any]], buffers: int) -> list[tuple[Any, ...]]:
+def fork_call_from_streams(caller: Sequence[Any], after: list[tuple[int, Any]], buffers: int) -> list[tuple[Any, ...]]:
     """Put a run behind what is on the streams."""
     return [each.fork(after, buffers) for each in caller]
 
 
-def join_streams(
+def join_call_to_streams(
     caller: Sequence[Any], forked: Sequence[tuple[Any, ...]], events: Sequence[Any], ends: Sequence[int], kept: Any
 ) -> bool:
     """Put what comes on the streams behind a run; ends: which of its events do. Whether a graph has it, and `kept`."""

@@ -49,13 +49,13 @@ def to_device(x: Any, device: str | None = None, *, non_blocking: bool = False) 
     if not non_blocking or (isinstance(x, Array) and x._device is target):
         return asarray(x, device=f"{target.kind}:{target.index}")
     if type(x) is Array and target.host_memory and x._device.copies_later:
-        return _start_copy_to_device(x, target)
+        return _start_copy_of_array(x, target)
     host = x.numpy() if isinstance(x, Array) else x
     later = target.copies_later and isinstance(host, np.ndarray)
     return from_numpy(host, target, later=True) if later else asarray(host, device=f"{target.kind}:{target.index}")
 
 
-def _start_copy_to_device(x: Array, target: Device) -> Array:
+def _start_copy_of_array(x: Array, target: Device) -> Array:
     """A GPU's array on its way to the CPU."""
     host, event = x._device.read_later(x._memory, x.shape, x.dtype, x._event)
     track_memory((event,), (x._memory, host))
@@ -87,7 +87,7 @@ class _PrefetchThread:
         self._stopped = threading.Event()
 
     def items(self) -> Iterator[Any]:
-        thread = threading.Thread(target=self._prefetch_items, name="kernelgraph prefetch", daemon=True)
+        thread = threading.Thread(target=self._prefetch_batches, name="kernelgraph prefetch", daemon=True)
         thread.start()
         try:
             while True:
@@ -103,7 +103,7 @@ class _PrefetchThread:
             while not self._ready.empty():
                 self._ready.get()
 
-    def _prefetch_items(self) -> None:
+    def _prefetch_batches(self) -> None:
         try:
             for item in self._iterable:
                 self._ready.put(("item", self._item_on_device(item)))

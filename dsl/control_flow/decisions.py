@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs
+from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
@@ -25,15 +25,15 @@ from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
 from ..trace.concrete_values import concrete_value
-from ..trace.trace import LoopSymbolBase, Trace, current_loop_recorder, current_trace
+from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .effects import (
     UNSET,
-    ReachableState,
-    changes_between_snapshots,
-    journal_array_writes,
+    ReachableControlFlowState,
+    changes_between_control_flow_snapshots,
+    journal_writes_of_control_flow,
     restore_variables_of_snapshot,
-    write_array_value,
+    write_array_value_with_journal,
 )
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
@@ -59,7 +59,7 @@ Part = Callable[[], Any]
 
 def is_undecided_condition(test: Any) -> bool:
     """Whether arrays of the call decide it."""
-    if isinstance(test, LoopSymbolBase):
+    if isinstance(test, TracedLoopSymbolBase):
         return True
     return isinstance(test, Tracer) and test.size == 1 and concrete_value(test._trace, test._value) is None
 
@@ -67,7 +67,7 @@ def is_undecided_condition(test: Any) -> bool:
 def if_(test: Any, then: Part, otherwise: Part | None) -> None:
     """`if test: then()`, `else: otherwise()`."""
     if is_undecided_condition(test):
-        _trace_and_join_branches(test, then, otherwise or _empty_branch)
+        _trace_and_join_branches(test, then, otherwise or _empty_python_branch)
     elif test:
         then()
     elif otherwise is not None:
@@ -97,19 +97,19 @@ def or_(first: Any, second: Part) -> Any:
 
 def and_test(first: Any, second: Part) -> Any:
     """`first and second()`, of which only the truth counts."""
-    return choose(first, lambda: _traced_truth_value(second()), _python_false)
+    return choose(first, lambda: _traced_truth_value_of_test(second()), _python_false)
 
 
 def or_test(first: Any, second: Part) -> Any:
     """`first or second()`, of which only the truth counts."""
-    return choose(first, _python_true, lambda: _traced_truth_value(second()))
+    return choose(first, _python_true, lambda: _traced_truth_value_of_test(second()))
 
 
-def _traced_truth_value(value: Any) -> Any:
-    recorder = current_loop_recorder()
+def _traced_truth_value_of_test(value: Any) -> Any:
+    recorder = loop_recorder_of_trace()
     if recorder is not None and is_undecided_condition(value):
         return recorder.map("not_equal", value, 0)
-    return _bool_of_tracer(_flag_as_scalar(value)) if is_undecided_condition(value) else bool(value)
+    return _bool_call_in_rewritten_code(_branch_flag_as_scalar(value)) if is_undecided_condition(value) else bool(value)
 
 
 def _python_true() -> bool:
@@ -124,8 +124,8 @@ def not_(value: Any) -> Any:
     """`not value`."""
     if not is_undecided_condition(value):
         return not value
-    recorder = current_loop_recorder()
-    return apply("logical_not", _flag_as_scalar(value)) if recorder is None else recorder.negation(value)
+    recorder = loop_recorder_of_trace()
+    return apply("logical_not", _branch_flag_as_scalar(value)) if recorder is None else recorder.negation(value)
 
 
 def any_(*flags: Any) -> Any:
@@ -134,7 +134,7 @@ def any_(*flags: Any) -> Any:
     if any(known) or len(known) == len(flags):
         return any(known)
     found, *others = [f for f in flags if is_undecided_condition(f)]
-    recorder = current_loop_recorder()
+    recorder = loop_recorder_of_trace()
     for flag in others:
         found = apply("logical_or", found, flag) if recorder is None else recorder.map("logical_or", found, flag)
     return found
@@ -172,12 +172,12 @@ def is_not(a: Any, b: Any) -> bool:
 
 def assert_(test: Any, fail: Part) -> None:
     """`assert test`, else fail()."""
-    if_(test, _empty_branch, fail)
+    if_(test, _empty_python_branch, fail)
 
 
 def call(function: Any, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, for a builtin that asks arrays for their values, or for `np.ndarray`."""
-    recorder = current_loop_recorder()
+    recorder = loop_recorder_of_trace()
     if recorder is not None:
         found = recorder.convert(function, args, options)
         if found is not NotImplemented:
@@ -186,7 +186,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
         return empty_ndarray(*args, **options)
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
-        return convert(_flag_as_scalar(args[0]))
+        return convert(_branch_flag_as_scalar(args[0]))
     larger = _LARGER.get(function) if isinstance(function, BuiltinFunctionType) else None
     if larger is not None and args:
         items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
@@ -205,12 +205,12 @@ def _items_of_sequence_or_array(value: Any) -> list[Any]:
     return [*value] if isinstance(value, (list, tuple)) else []
 
 
-def _float_of_tracer(x: Any) -> Any:
+def _float_call_in_rewritten_code(x: Any) -> Any:
     value = apply("positive", x, dtype=np.float64)._value if x.dtype != bool else x.astype(np.float64)._value
     return Tracer(x._trace, Value(value.number, value.type, float), SCALAR)
 
 
-def _int_of_tracer(x: Any) -> Any:
+def _int_call_in_rewritten_code(x: Any) -> Any:
     if x.dtype.kind == "f":
         if_(apply("isnan", x), _branch_that_raises(ValueError("cannot convert float NaN to integer")), None)
         if_(apply("isinf", x), _branch_that_raises(OverflowError("cannot convert float infinity to integer")), None)
@@ -218,7 +218,7 @@ def _int_of_tracer(x: Any) -> Any:
     return Tracer(x._trace, Value(value.number, value.type, int), SCALAR)
 
 
-def _bool_of_tracer(x: Any) -> Any:
+def _bool_call_in_rewritten_code(x: Any) -> Any:
     return apply("not_equal", x, 0) if x.dtype != bool else x
 
 
@@ -229,7 +229,11 @@ def _branch_that_raises(error: Exception) -> Part:
     return raise_branch_error
 
 
-_CONVERSIONS: dict[type, Callable[[Any], Any]] = {float: _float_of_tracer, int: _int_of_tracer, bool: _bool_of_tracer}
+_CONVERSIONS: dict[type, Callable[[Any], Any]] = {
+    float: _float_call_in_rewritten_code,
+    int: _int_call_in_rewritten_code,
+    bool: _bool_call_in_rewritten_code,
+}
 _LARGER: dict[Any, Callable[[Any, Any], Any]] = {max: operator.gt, min: operator.lt}
 
 
@@ -251,7 +255,7 @@ def result(value: Any) -> Any:
     """What a function returns."""
     trace = current_trace()
     if trace is not None and trace.returned_later:
-        _mark_arrays_as_shared(trace, value)
+        _mark_branch_arrays_as_shared(trace, value)
     return None if value is UNSET else value
 
 
@@ -260,10 +264,10 @@ def give_out(value: Part) -> None:
     trace = current_trace()
     if trace is not None and trace.returned_later:
         with suppress(NameError):
-            _mark_arrays_as_shared(trace, value())
+            _mark_branch_arrays_as_shared(trace, value())
 
 
-def _mark_arrays_as_shared(trace: Trace, value: Any) -> None:
+def _mark_branch_arrays_as_shared(trace: Trace, value: Any) -> None:
     """From now on others have the arrays in it, which may be there already."""
     leaves: list[Any] = []
     flatten(value, leaves)
@@ -285,11 +289,11 @@ def _mark_arrays_as_shared(trace: Trace, value: Any) -> None:
         firsts[id(first)] = first
         follow.setdefault(id(first), []).append(other)
     trace.note_possible_aliases(
-        [(first, other) for first in firsts.values() for other in _possible_aliases_of_array(first, follow)]
+        [(first, other) for first in firsts.values() for other in _possible_aliases_across_branches(first, follow)]
     )
 
 
-def _possible_aliases_of_array(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
+def _possible_aliases_across_branches(array: Any, follow: dict[int, list[Any]]) -> list[Any]:
     """All that follows an array, directly or behind another."""
     found: dict[int, Any] = {}
     todo = [array]
@@ -300,10 +304,10 @@ def _possible_aliases_of_array(array: Any, follow: dict[int, list[Any]]) -> list
     return [*found.values()]
 
 
-def _empty_branch() -> None: ...
+def _empty_python_branch() -> None: ...
 
 
-def _flag_as_scalar(flag: Tracer) -> Any:
+def _branch_flag_as_scalar(flag: Tracer) -> Any:
     """A flag of shape ()."""
     return flag if flag.shape == () else flag.reshape(())
 
@@ -312,7 +316,7 @@ def _flag_as_scalar(flag: Tracer) -> Any:
 
 
 def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
-    recorder = current_loop_recorder()
+    recorder = loop_recorder_of_trace()
     if recorder is not None:
         return recorder.join(test, then, otherwise)
     trace = test._trace
@@ -322,9 +326,9 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
             "compiled, write a loop",
             needs_values=True,
         )
-    nonzero = _bool_of_tracer(_flag_as_scalar(test))
+    nonzero = _bool_call_in_rewritten_code(_branch_flag_as_scalar(test))
     flag = Value(nonzero._value.number, nonzero._value.type)
-    state = ReachableState([then, otherwise])
+    state = ReachableControlFlowState([then, otherwise])
     first = len(trace.builder.nodes)
     sides = [
         _trace_branch_side(trace, state, flag, then),
@@ -338,11 +342,11 @@ def _trace_and_join_branches(test: Tracer, then: Part, otherwise: Part) -> Any:
     return _merge_branch_effects(trace, flag, sides, first)
 
 
-def _trace_branch_side(trace: Trace, state: ReachableState, flag: Value, part: Part) -> BranchSide:
+def _trace_branch_side(trace: Trace, state: ReachableControlFlowState, flag: Value, part: Part) -> BranchSide:
     before = state.take()
     trace.path.append(flag)
     given, error = None, None
-    with journal_array_writes(trace) as noted:
+    with journal_writes_of_control_flow(trace) as noted:
         try:
             given = part()
         except Exception as raised:
@@ -355,7 +359,7 @@ def _trace_branch_side(trace: Trace, state: ReachableState, flag: Value, part: P
         finally:
             trace.path.pop()
     after = state.take()
-    changed = {} if error else changes_between_snapshots(before, after)
+    changed = {} if error else changes_between_control_flow_snapshots(before, after)
     known = {id(value) for _, value in before.values.values()}
     held = Counter(id(value) for _, value in after.values.values() if type(value) is not tuple)
     written = {key: (root, old, root._held) for key, (root, old) in noted.written.items()}
@@ -368,7 +372,7 @@ def _trace_branch_side(trace: Trace, state: ReachableState, flag: Value, part: P
 def _take_branch_effects(trace: Trace, side: BranchSide) -> Any:
     """The effects of a side that always runs."""
     for root, _, value in side.written.values():
-        write_array_value(trace, root, value)
+        write_array_value_with_journal(trace, root, value)
     for slot, _, value in side.changed.values():
         slot.put(value)
     return side.given
@@ -433,38 +437,40 @@ def _merge_branch_effects(trace: Trace, flag: Value, sides: list[BranchSide], fi
         a, b = (side.written[number][2] if number in side.written else old for side in sides)
         helds.append((root, merge.values(a, b)))
     given = merge.pair(sides[0].given, sides[1].given, "the value")
-    merge.finish(_select_values_by_flag(trace, flag, merge.both, first))
+    merge.finish(_select_branch_values_by_flag(trace, flag, merge.both, first))
     for slot, pair in pairs:
         found = pair()
         if found is UNSET and not slot.name.startswith(PREFIX):
             trace.half_bound.add(slot.name)
         slot.put(found)
     for root, held in helds:
-        write_array_value(trace, root, held())
+        write_array_value_with_journal(trace, root, held())
     return given()
 
 
-def _select_values_by_flag(trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int) -> list[Value]:
+def _select_branch_values_by_flag(
+    trace: Trace, flag: Value, both: Sequence[tuple[Value, Value]], first: int
+) -> list[Value]:
     """Of each pair of values of one type the first where the flag is set. Else it is the second."""
     if not both:
         return []
     builder = trace.builder
-    if _both_branches_are_cheap(trace, both, first):
-        return [v if v.number == w.number else _select_value_by_flag(trace, flag, v, w) for v, w in both]
+    if _both_python_branches_are_cheap(trace, both, first):
+        return [v if v.number == w.number else _select_branch_value_by_flag(trace, flag, v, w) for v, w in both]
     outputs = [list(values) for values in zip(*both, strict=True)]
-    cuts = cut_body_graphs(builder, [[], []], outputs, first, hoist=False)
+    cuts = cut_body_graphs_from_builder(builder, [[], []], outputs, first, hoist=False)
     branch = Branch((cuts[0].body, cuts[1].body))
     args = [flag, *map(builder.at, cuts[0].inputs), *map(builder.at, cuts[0].numbers)]
     return add_control_flow_node(builder, branch, args)
 
 
-def _select_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
+def _select_branch_value_by_flag(trace: Trace, flag: Value, v: Value, w: Value) -> Value:
     plain = [Value(x.number, x.type) for x in (v, w)]
     wide = trace.builder.broadcast(flag, v.shape) if v.shape else flag
     return trace.builder.map("where", wide, *plain)
 
 
-def _both_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
+def _both_python_branches_are_cheap(trace: Trace, both: Sequence[tuple[Value, Value]], first: int) -> bool:
     """Whether computing both sides costs less than deciding which one runs. Nothing in them may fail."""
     nodes, size = trace.builder.nodes, 0
     todo, seen = [v.number for pair in both for v in pair], set[int]()

@@ -1,7 +1,7 @@
 """What a piece of a traced function changes: names, the contents of containers and objects, and arrays.
 
-A decision on a traced value runs both of its sides while tracing. `ReachableState` sees what each has
-changed and puts it back, so that the two can be joined; the `ArrayWriteJournal` tells which arrays were written.
+A decision on a traced value runs both of its sides while tracing. `ReachableControlFlowState` sees what each has
+changed and puts it back, so that the two can be joined; the `ControlFlowWriteJournal` tells which arrays were written.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, builtin_container_base, container_contents, is_user_class
-from ..trace.trace import LoopSymbolBase, Trace, current_trace
+from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object, is_user_class
+from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
@@ -39,7 +39,7 @@ UNSET = UnsetVariable()
 
 
 @dataclass(frozen=True, slots=True)
-class VariableSlot:
+class ControlFlowSlot:
     """Where a value is: a name's cell, an item of a list or dict, an object's attribute."""
 
     holder: Any
@@ -53,44 +53,44 @@ class VariableSlot:
     @property
     def held(self) -> Any:
         """What it holds now; UNSET where that is nothing."""
-        return _cell_contents_or_unset(self.holder) if isinstance(self.holder, CellType) else self.holder[self.key]
+        return _contents_of_branch_cell(self.holder) if isinstance(self.holder, CellType) else self.holder[self.key]
 
     def put(self, value: Any) -> None:
         if isinstance(self.holder, CellType):
             if value is not UNSET:
                 self.holder.cell_contents = value
-            elif _cell_contents_or_unset(self.holder) is not UNSET:
+            elif _contents_of_branch_cell(self.holder) is not UNSET:
                 del self.holder.cell_contents
         else:
             self.holder[self.key] = value
 
 
 @dataclass(frozen=True, slots=True)
-class StateSnapshot:
+class ControlFlowSnapshot:
     """The values in all slots, and the containers that have items: each with what it held."""
 
-    values: dict[tuple[int, Any], tuple[VariableSlot, Any]]
+    values: dict[tuple[int, Any], tuple[ControlFlowSlot, Any]]
     containers: dict[int, tuple[Any, Any, str]]
     others: dict[int, tuple[Any, Any, str]]  # what can change and not be put back, and what tells that it has
 
 
-class ReachableState:
+class ReachableControlFlowState:
     """All that some functions can reach and change through names, and what arguments hold."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         self._functions = functions
 
-    def take(self) -> StateSnapshot:
-        found = StateSnapshot({}, {}, {})
+    def take(self) -> ControlFlowSnapshot:
+        found = ControlFlowSnapshot({}, {}, {})
         seen: set[int] = set()
         for function in self._functions:
-            _walk_closure_of_function(function, found, seen)
+            _walk_closure_of_branch_function(function, found, seen)
         for holder in trace.holders if (trace := current_trace()) is not None else ():  # whatever names them
-            _walk_reachable_values(holder, type(holder).__name__, found, seen)
+            _walk_values_reachable_from_branches(holder, type(holder).__name__, found, seen)
         return found
 
 
-def containers_in_value(value: Any) -> dict[int, int]:
+def containers_in_control_flow_value(value: Any) -> dict[int, int]:
     """The lists, dicts and objects in a value: for each one's identity that of what holds its parts."""
     found: dict[int, int] = {}
     todo = [value]
@@ -98,19 +98,19 @@ def containers_in_value(value: Any) -> dict[int, int]:
         x = todo.pop()
         if type(x) is tuple:
             todo += x
-        elif id(x) not in found and (holder := _holder_of_value(x)) is not None:
+        elif id(x) not in found and (holder := _holder_of_control_flow_value(x)) is not None:
             found[id(x)] = id(holder)
             todo += holder.values() if isinstance(holder, dict) else holder
     return found
 
 
-def _holder_of_value(value: Any) -> Any:
+def _holder_of_control_flow_value(value: Any) -> Any:
     """What holds the parts of a list, dict or object; None of anything else."""
     kind = type(value)
     if kind is list or kind in _DICTS:
         return value
     known = PLAIN | {Tracer, TracedNumber}
-    if kind in known or issubclass(kind, (LoopSymbolBase, type)) or not _class_keeps_user_attributes(kind):
+    if kind in known or issubclass(kind, (TracedLoopSymbolBase, type)) or not _class_keeps_user_attributes(kind):
         return None
     try:
         return object.__getattribute__(value, "__dict__")
@@ -127,35 +127,40 @@ _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collec
 _NAMESPACES |= {("collections", "UserList")}
 
 
-def _walk_closure_of_function(function: Any, into: StateSnapshot, visited: set[int]) -> None:
+def _walk_closure_of_branch_function(function: Any, into: ControlFlowSnapshot, visited: set[int]) -> None:
     if id(function) in visited:
         return
     visited.add(id(function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        slot = VariableSlot(cell, "", name)
+        slot = ControlFlowSlot(cell, "", name)
         if slot.identity not in into.values:
-            value = _cell_contents_or_unset(cell)
+            value = _contents_of_branch_cell(cell)
             into.values[slot.identity] = (slot, value)
-            _walk_reachable_values(value, name, into, visited)
+            _walk_values_reachable_from_branches(value, name, into, visited)
 
 
-def _cell_contents_or_unset(cell: CellType) -> Any:
+def _contents_of_branch_cell(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
         return UNSET
 
 
-def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: set[int]) -> None:
+def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
     kind = type(value)
-    if kind in PLAIN or kind in (Tracer, TracedNumber) or issubclass(kind, LoopSymbolBase) or id(value) in visited:
+    if (
+        kind in PLAIN
+        or kind in (Tracer, TracedNumber)
+        or issubclass(kind, TracedLoopSymbolBase)
+        or id(value) in visited
+    ):
         return
     if kind is FunctionType:
-        _walk_closure_of_function(value, into, visited)
+        _walk_closure_of_branch_function(value, into, visited)
         return
     if kind is MethodType:
-        _walk_reachable_values(value.__func__, name, into, visited)
-        _walk_reachable_values(value.__self__, name, into, visited)
+        _walk_values_reachable_from_branches(value.__func__, name, into, visited)
+        _walk_values_reachable_from_branches(value.__self__, name, into, visited)
         return
     held: Any = None
     if kind is list:
@@ -165,7 +170,7 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
     elif kind is tuple:
         visited.add(id(value))
         for i, x in enumerate(value):
-            _walk_reachable_values(x, f"{name}[{i}]", into, visited)
+            _walk_values_reachable_from_branches(x, f"{name}[{i}]", into, visited)
         return
     elif kind in (set, deque, bytearray):
         visited.add(id(value))
@@ -173,7 +178,7 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
         return
     else:
         visited.add(id(value))
-        mark = _mark_of_object_state(value, name)
+        mark = _snapshot_mark_of_object(value, name)
         if mark is not None:
             into.others[id(value)] = (value, mark, name)
         if not _class_keeps_user_attributes(kind) or isinstance(value, type):
@@ -187,20 +192,20 @@ def _walk_reachable_values(value: Any, name: str, into: StateSnapshot, visited: 
     into.containers[id(holder)] = (holder, [*value] if kind is list else dict(held), name)
     for key, x in [*held.items()]:
         label = f"{name}[{key!r}]" if holder is value else f"{name}.{key}"
-        slot = VariableSlot(holder, key, label)
+        slot = ControlFlowSlot(holder, key, label)
         into.values[slot.identity] = (slot, x)
-        _walk_reachable_values(x, label, into, visited)
+        _walk_values_reachable_from_branches(x, label, into, visited)
 
 
-def _mark_of_object_state(value: Any, name: str) -> tuple[Any, ...] | None:
+def _snapshot_mark_of_object(value: Any, name: str) -> tuple[Any, ...] | None:
     """What differs once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
     kind = type(value)
     if isinstance(value, np.ndarray):
         return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None
     if hasattr(kind, "__next__"):
         return _iterator_progress(value, name)
-    base = builtin_container_base(kind)
-    held = [] if base is None else container_contents(base, value)
+    base = builtin_container_base_of_class(kind)
+    held = [] if base is None else contents_of_container_object(base, value)
     for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
         with suppress(AttributeError):
             held.append(member.__get__(value))
@@ -239,7 +244,7 @@ def _iterator_progress(iterator: Any, name: str) -> tuple[Any, ...]:
     )
 
 
-def restore_variables_of_snapshot(then: StateSnapshot) -> None:
+def restore_variables_of_snapshot(then: ControlFlowSnapshot) -> None:
     """Puts all back as it was."""
     for holder, held, _ in then.containers.values():
         if isinstance(holder, list):
@@ -257,9 +262,9 @@ def restore_variables_of_snapshot(then: StateSnapshot) -> None:
             slot.put(value)
 
 
-def changes_between_snapshots(
-    then: StateSnapshot, now: StateSnapshot
-) -> dict[tuple[int, Any], tuple[VariableSlot, Any, Any]]:
+def changes_between_control_flow_snapshots(
+    then: ControlFlowSnapshot, now: ControlFlowSnapshot
+) -> dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]:
     """The slots that hold other values: then, and now. Raises TraceError where a container has grown or shrunk."""
     for number, (holder, held, name) in then.containers.items():
         after = now.containers.get(number)
@@ -292,7 +297,7 @@ def changes_between_snapshots(
     return found
 
 
-class ArrayWriteJournal:
+class ControlFlowWriteJournal:
     """The arrays that were written to, as they were before, and those that were made."""
 
     def __init__(self) -> None:
@@ -305,9 +310,9 @@ class ArrayWriteJournal:
 
 
 @contextmanager
-def journal_array_writes(trace: Trace) -> Iterator[ArrayWriteJournal]:
+def journal_writes_of_control_flow(trace: Trace) -> Iterator[ControlFlowWriteJournal]:
     """Writes down what is written to."""
-    before, trace.journal = trace.journal, ArrayWriteJournal()
+    before, trace.journal = trace.journal, ControlFlowWriteJournal()
     found = trace.journal
     try:
         yield found
@@ -317,7 +322,7 @@ def journal_array_writes(trace: Trace) -> Iterator[ArrayWriteJournal]:
             before.made.update(found.made)
 
 
-def write_array_value(trace: Trace, root: Tracer, value: Value) -> None:
+def write_array_value_with_journal(trace: Trace, root: Tracer, value: Value) -> None:
     """Gives an array another value, with the knowledge of the journal around."""
     if trace.journal is not None:
         trace.journal.note(root)

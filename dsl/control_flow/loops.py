@@ -14,25 +14,25 @@ import numpy as np
 
 from ...compiler.core.types import BOOL, ArrayType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs
+from ...compiler.graph.control_flow import ITERATION, Loop, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
 from ..trace.aliasing import root_of_view
 from ..trace.operands import to_graph_operand
-from ..trace.trace import Trace, current_loop_recorder, current_trace
+from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, Tracer
 from .decisions import Part, and_, if_, is_undecided_condition, not_, raised_in_loop
 from .effects import (
     UNSET,
-    ReachableState,
-    StateSnapshot,
-    VariableSlot,
-    changes_between_snapshots,
-    journal_array_writes,
+    ControlFlowSlot,
+    ControlFlowSnapshot,
+    ReachableControlFlowState,
+    changes_between_control_flow_snapshots,
+    journal_writes_of_control_flow,
     restore_variables_of_snapshot,
-    write_array_value,
+    write_array_value_with_journal,
 )
 from .rewrite import CONTINUED, PREFIX, VALUE
 
@@ -65,7 +65,7 @@ def items(function: Any, /, *args: Any, **options: Any) -> Any:
 
 def while_(test: Part, body: Part, stop: Part | None = None) -> None:
     """`while test(): body()`, until `stop()`."""
-    recorder = current_loop_recorder()
+    recorder = loop_recorder_of_trace()
     if recorder is not None:
         recorder.run_while(test, body, stop)
         return
@@ -208,7 +208,7 @@ class CarriedLeaf:
 class CarriedSlot:
     """A slot that the body changes, as the leaves of what it holds."""
 
-    def __init__(self, trace: Trace, slot: VariableSlot, value: Any) -> None:
+    def __init__(self, trace: Trace, slot: ControlFlowSlot, value: Any) -> None:
         found: list[Any] = []
         self.slot, self.before = slot, value
         self.tree: Tree = flatten(value, found)
@@ -221,10 +221,10 @@ class CompiledLoop:
 
     def __init__(self, trace: Trace, goes_on: Part, body: Part) -> None:
         self.trace, self.goes_on, self.body = trace, goes_on, body
-        self.state = ReachableState([goes_on, body])
+        self.state = ReachableControlFlowState([goes_on, body])
         self.carried: dict[Identity, CarriedSlot] = {}
         self.roots: dict[int, Tracer] = {}
-        self.temporary: dict[Identity, VariableSlot] = {}
+        self.temporary: dict[Identity, ControlFlowSlot] = {}
         self.spoiled: dict[int, Tracer] = {}  # arrays that only the first turn writes to: later ones have another
         self.made: dict[int, Tracer] = {}  # the arrays that a turn makes
 
@@ -240,14 +240,14 @@ class CompiledLoop:
                 restore_variables_of_snapshot(before)
         first, stand_ins, outputs = found
         index = placeholder(trace, ITERATION)
-        (cut,) = cut_body_graphs(builder, [stand_ins], [outputs], first, index)
+        (cut,) = cut_body_graphs_from_builder(builder, [stand_ins], [outputs], first, index)
         loop = Loop(cut.body, len(outputs), flag=True)
         leaves = [leaf.start for c in self.carried.values() for leaf in c.leaves]
         plain = [Value(r._held.number, r._held.type) for r in self.roots.values()]
         args = [start, *leaves, *plain, *map(builder.at, (*cut.inputs, *cut.numbers))]
         self._set(add_control_flow_node(builder, loop, args)[1:])
 
-    def _trace_iteration(self, before: StateSnapshot) -> tuple[int, list[Value], list[Value]] | None:
+    def _trace_iteration(self, before: ControlFlowSnapshot) -> tuple[int, list[Value], list[Value]] | None:
         """The body's stand-ins and outputs; None where it has to be traced again."""
         trace = self.trace
         first = len(trace.builder.nodes)
@@ -269,10 +269,10 @@ class CompiledLoop:
         trace.loops += 1
         noted = None
         try:
-            with journal_array_writes(trace) as noted:
+            with journal_writes_of_control_flow(trace) as noted:
                 going = self._has_next_iteration()
             now = self.state.take()
-            changed = changes_between_snapshots(began, now)
+            changed = changes_between_control_flow_snapshots(began, now)
             self.made = noted.made
             outputs = self._outputs(changed, going)
             again = self._note_carried_values(before, changed, {id(x): x for x in mine}, noted.written)
@@ -295,13 +295,13 @@ class CompiledLoop:
         except Exception as error:
             raise raised_in_loop(error) from error
 
-    def _outputs(self, changed: dict[Identity, tuple[VariableSlot, Any, Any]], going: Any) -> list[Value] | None:
+    def _outputs(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]], going: Any) -> list[Value] | None:
         trace, settled = self.trace, True
         flag = going if isinstance(going, Tracer) else trace.builder.const(bool(going))
         node = flag._value if isinstance(flag, Tracer) else flag
         outputs = [trace.builder.reshape(trace.builder.cast(Value(node.number, node.type), BOOL), ())]
         for key, carried in self.carried.items():
-            value = changed[key][2] if key in changed else value_in_slot(carried.slot)
+            value = changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot)
             found: list[Any] = []
             tree = flatten(value, found)
             if value is UNSET or tree != carried.tree:
@@ -318,8 +318,8 @@ class CompiledLoop:
 
     def _note_carried_values(
         self,
-        before: StateSnapshot,
-        changed: dict[Identity, tuple[VariableSlot, Any, Any]],
+        before: ControlFlowSnapshot,
+        changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
     ) -> bool:
@@ -331,7 +331,7 @@ class CompiledLoop:
             again = True
             old = before.values[key][1] if key in before.values else UNSET
             if slot.name.startswith(VALUE) and old is UNSET:
-                old = zero_value(self.trace, value)
+                old = zero_value_of_carried_leaf(self.trace, value)
             if old is UNSET or slot.name.startswith(CONTINUED):
                 self.temporary[key] = slot
             else:
@@ -342,7 +342,7 @@ class CompiledLoop:
                 again = True
         self._spoil_written_aliases()
         if written:
-            self._check_apart(changed)
+            self._check_arrays_apart_after_turn(changed)
         return again
 
     def _spoil_written_aliases(self) -> None:
@@ -359,14 +359,14 @@ class CompiledLoop:
                     )
                 self.spoiled[id(root)] = root
 
-    def _check_apart(self, changed: dict[Identity, tuple[VariableSlot, Any, Any]]) -> None:
+    def _check_arrays_apart_after_turn(self, changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]]) -> None:
         """Raises TraceError where two names have one array after a turn, and arrays are written."""
         seen: set[int] = {*self.roots}
         for key, carried in self.carried.items():
             if carried.slot.name.startswith(VALUE):  # no turn comes after it
                 continue
             found: list[Any] = []
-            flatten(changed[key][2] if key in changed else value_in_slot(carried.slot), found)
+            flatten(changed[key][2] if key in changed else value_in_control_flow_slot(carried.slot), found)
             for root in {id(r): r for x in found if is_array(x) for r in [root_of_view(x)]}:
                 if root in seen:
                     raise TraceError(
@@ -416,9 +416,9 @@ class CompiledLoop:
             carried.slot.put(unflatten(carried.tree, made))
         self._note_loop_aliases(after)
         for root in self.roots.values():
-            write_array_value(trace, root, next(values))
+            write_array_value_with_journal(trace, root, next(values))
         for root in self.spoiled.values():  # nobody may look at what they hold now
-            write_array_value(trace, root, placeholder(trace, root._held.type))
+            write_array_value_with_journal(trace, root, placeholder(trace, root._held.type))
         for slot in self.temporary.values():
             slot.put(UNSET)
             if not slot.name.startswith(PREFIX):
@@ -429,7 +429,7 @@ def is_array(x: Any) -> bool:
     return isinstance(x, Tracer) and x._owner != SCALAR
 
 
-def value_in_slot(slot: VariableSlot) -> Any:
+def value_in_control_flow_slot(slot: ControlFlowSlot) -> Any:
     if type(slot.holder).__name__ == "cell":
         try:
             return slot.holder.cell_contents
@@ -438,7 +438,7 @@ def value_in_slot(slot: VariableSlot) -> Any:
     return slot.holder[slot.key]
 
 
-def zero_value(trace: Trace, value: Any) -> Any:
+def zero_value_of_carried_leaf(trace: Trace, value: Any) -> Any:
     leaves: list[Any] = []
     tree = flatten(value, leaves)
     made = []

@@ -14,15 +14,15 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError, UnsupportedError
-from ..core.exact import exact_key
+from ..core.exact import exact_key_of_value
 from ..core.object_state import PLAIN
 from ..core.pytree import flatten, unflatten
 from ..trace.aliasing import root_of_view
-from ..trace.number_kinds import kinds_of_operand, with_other_kinds
+from ..trace.number_kinds import number_kinds_of_operand, with_other_number_kinds
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .effects import UNSET, VariableSlot, containers_in_value
+from .effects import UNSET, ControlFlowSlot, containers_in_control_flow_value
 from .rewrite import VALUE
 
 Later = Callable[[], Any]  # what gives the joined value, once there are nodes for it
@@ -33,7 +33,7 @@ class BranchSide:
     """What a side gave, changed and wrote to; what it raised."""
 
     given: Any
-    changed: dict[tuple[int, Any], tuple[VariableSlot, Any, Any]]
+    changed: dict[tuple[int, Any], tuple[ControlFlowSlot, Any, Any]]
     written: dict[int, tuple[Tracer, Value, Value]]
     made: dict[int, Tracer]
     known: set[int]  # the objects that names and containers had before
@@ -63,14 +63,14 @@ class BranchMerge:
 
     def pair(self, a: Any, b: Any, name: str) -> Later:
         """Two values that the user calls `name`. Raises TraceError, ArgumentsError, ShapeError, DTypeError."""
-        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
+        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key_of_value(a) == exact_key_of_value(b)):
             return lambda: a
         if a is UNSET or b is UNSET:
             return self._merge_half_bound_name(a, b, name)
         returned = name.startswith(VALUE)
         name = "what the function returns" if returned else name
         leaves: tuple[list[Any], list[Any]] = [], []
-        inside = [containers_in_value(value) for value in (a, b)]
+        inside = [containers_in_control_flow_value(value) for value in (a, b)]
         common = tuple(inside[0].keys() & inside[1].keys())  # what both have stays itself
         trees = [flatten(value, found, above=common) for value, found in zip((a, b), leaves, strict=True)]
         for own, side in zip(inside, self._sides, strict=True):
@@ -109,7 +109,7 @@ class BranchMerge:
             traced = isinstance(leaf, (Tracer, np.generic)) or type(leaf) is TracedNumber
             node = self._operand_at_branch_end(leaf, not first) if traced else None
             if not isinstance(node, Value):
-                parts.append(_later_constant(leaf))
+                parts.append(_merged_constant(leaf))
                 continue
             zeros = self.trace.builder.broadcast(self.trace.builder.const(0, node.dtype), node.shape)
             plain = Value(node.number, node.type)
@@ -118,8 +118,8 @@ class BranchMerge:
         return lambda: unflatten(tree, [part() for part in parts])
 
     def _merge_branch_leaf(self, a: Any, b: Any, name: str, shares: bool) -> Later:
-        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key(a) == exact_key(b)):
-            return _later_constant(a)
+        if a is b or (type(a) in PLAIN and type(a) is type(b) and exact_key_of_value(a) == exact_key_of_value(b)):
+            return _merged_constant(a)
         if not (type(a) is type(b) is Tracer):
             return self._merge_numbers_or_arrays(a, b, name, shares)
         key = id(a), id(b)
@@ -158,7 +158,9 @@ class BranchMerge:
         kind = (complex if dtype.kind == "c" else float if dtype.kind == "f" else int) if both else None
         typed = Value(plain[0].number, plain[0].type, kind if dtype.kind != "b" else None)
         if not typed.shape:
-            typed = with_other_kinds(typed, [*dict.fromkeys(k for x in nodes for k in kinds_of_operand(x))])
+            typed = with_other_number_kinds(
+                typed, [*dict.fromkeys(k for x in nodes for k in number_kinds_of_operand(x))]
+            )
         return self._array_joined_from_branches(self.values(*plain), typed, [a, b], shares)
 
     def _operand_at_branch_end(self, x: Any, side: int) -> Any:
@@ -206,7 +208,7 @@ class BranchMerge:
             self.trace.returned_later |= {(id(first), id(other)): (first, other) for first, other in pairs}
 
 
-def _later_constant(value: Any) -> Later:
+def _merged_constant(value: Any) -> Later:
     return lambda: value
 
 

@@ -12,24 +12,31 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...compiler.core.types import ArrayType
-from ...compiler.graph.control_flow import ITERATION, Cut, Loop, Window, add_control_flow_node, cut_body_graphs
+from ...compiler.graph.control_flow import (
+    ITERATION,
+    Cut,
+    Loop,
+    Window,
+    add_control_flow_node,
+    cut_body_graphs_from_builder,
+)
 from ...compiler.graph.graph import Graph, Node, Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
-from ..trace.aliasing import assign_array, root_of_view, view_of_tracer
+from ..trace.aliasing import assign_to_tracer, root_of_view, view_of_tracer
 from ..trace.dispatch import METHODS
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
 from .effects import (
     UNSET,
-    StateSnapshot,
-    VariableSlot,
-    changes_between_snapshots,
-    journal_array_writes,
+    ControlFlowSlot,
+    ControlFlowSnapshot,
+    changes_between_control_flow_snapshots,
+    journal_writes_of_control_flow,
     restore_variables_of_snapshot,
-    write_array_value,
+    write_array_value_with_journal,
 )
 from .loops import CarriedLeaf, CarriedSlot, CompiledLoop, Identity, is_array, placeholder
 from .rewrite import CONTINUED, PREFIX
@@ -73,13 +80,13 @@ class BodyOnce:
     cut: Cut
     raw: Cut
     carried: int
-    ends: list[tuple[VariableSlot, Tree, list[Value]]]
+    ends: list[tuple[ControlFlowSlot, Tree, list[Value]]]
     windows: list[tuple[Value, Window]]
     stores: list[StackedStore]
-    lasts: list[tuple[VariableSlot, Any]]
+    lasts: list[tuple[ControlFlowSlot, Any]]
 
 
-class RepeatedLoop(CompiledLoop):
+class RepeatedBodyLoop(CompiledLoop):
     """One loop. first, last: the turns that it takes."""
 
     def __init__(
@@ -107,7 +114,7 @@ class RepeatedLoop(CompiledLoop):
         while found is None:
             found = self._traced_once(before, False)
         again = self._traced_once(before, True)
-        if again is None or not _are_same_bodies(found.raw, again.raw):
+        if again is None or not _are_same_repeated_bodies(found.raw, again.raw):
             if any(leaf.begins != (leaf.start, leaf.weak) for leaf in self._leaves()):
                 raise FirstTurnDiffers
             raise LoopNotRecordable("its body is not the same each time it is traced")
@@ -145,13 +152,13 @@ class RepeatedLoop(CompiledLoop):
     def _leaves(self) -> list[CarriedLeaf]:
         return [leaf for c in self.carried.values() for leaf in c.leaves]
 
-    def _traced_once(self, before: StateSnapshot, as_it_begins: bool) -> BodyOnce | None:
+    def _traced_once(self, before: ControlFlowSnapshot, as_it_begins: bool) -> BodyOnce | None:
         try:
             return self._trace_turn(before, as_it_begins)
         finally:
             restore_variables_of_snapshot(before)
 
-    def _trace_turn(self, before: StateSnapshot, as_it_begins: bool) -> BodyOnce | None:
+    def _trace_turn(self, before: ControlFlowSnapshot, as_it_begins: bool) -> BodyOnce | None:
         """The body, traced with the symbol; None where it has to be traced again. as_it_begins: with what is carried
         as it is before the first turn."""
         trace = self.trace
@@ -181,12 +188,12 @@ class RepeatedLoop(CompiledLoop):
         trace.turn = self
         noted = None
         try:
-            with journal_array_writes(trace) as noted:
+            with journal_writes_of_control_flow(trace) as noted:
                 self.noted = noted
                 self.turn(self.item(TurnNumber(self, (1, 0))))
             if self.refused is not None:
                 raise self.refused
-            changed = changes_between_snapshots(began, self.state.take())
+            changed = changes_between_control_flow_snapshots(began, self.state.take())
             self.made = noted.made
             again = self._note_changes(before, changed, mine, noted.written)
             return None if again else self._finished(stand_ins, inputs, changed, noted.written)
@@ -211,8 +218,8 @@ class RepeatedLoop(CompiledLoop):
 
     def _note_changes(
         self,
-        before: StateSnapshot,
-        changed: dict[Identity, tuple[VariableSlot, Any, Any]],
+        before: ControlFlowSnapshot,
+        changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         mine: dict[int, Tracer],
         written: dict[int, tuple[Tracer, Value]],
     ) -> bool:
@@ -253,7 +260,7 @@ class RepeatedLoop(CompiledLoop):
         self,
         stand_ins: list[Value],
         inputs: list[Value],
-        changed: dict[Identity, tuple[VariableSlot, Any, Any]],
+        changed: dict[Identity, tuple[ControlFlowSlot, Any, Any]],
         written: dict[int, tuple[Tracer, Value]],
     ) -> BodyOnce | None:
         """What the body gives; None where what it carries has other types."""
@@ -268,7 +275,7 @@ class RepeatedLoop(CompiledLoop):
             if flatten(changed[key][2], found) != carried.tree:
                 raise LoopNotRecordable(f"{carried.slot.name} changes its structure")
             for leaf, x in zip(carried.leaves, found, strict=True):
-                if not self._is_of_its_own(x, held):
+                if not self._is_array_of_body_turn(x, held):
                     raise LoopNotRecordable(f"{carried.slot.name} shares its memory with another array")
                 x = x.traced() if type(x) is TurnNumber else x
                 taken = leaf.taken(trace, x)
@@ -295,12 +302,12 @@ class RepeatedLoop(CompiledLoop):
         self._check_sources(outputs, [base for base, _, _ in windows], written)
         places = [*stand_ins, *inputs, *(p for _, p, _ in windows)]
         index = self.turn_index
-        (cut,) = cut_body_graphs(builder, [places], [outputs], self.began, index)
-        (whole,) = cut_body_graphs(builder, [places], [[*raw, *rest]], self.began, index, hoist=False)
+        (cut,) = cut_body_graphs_from_builder(builder, [places], [outputs], self.began, index)
+        (whole,) = cut_body_graphs_from_builder(builder, [places], [[*raw, *rest]], self.began, index, hoist=False)
         moving = [(base, Window(p.starts, p.steps, p.moves)) for base, _, p in windows]
         return BodyOnce(cut, whole, carries, ends, moving, [*self.stores.values()], lasts)
 
-    def _is_of_its_own(self, x: Any, held: set[int]) -> bool:
+    def _is_array_of_body_turn(self, x: Any, held: set[int]) -> bool:
         """Whether the turn has made an array, and nothing else with its memory lives on."""
         if not is_array(x):
             return True
@@ -311,7 +318,7 @@ class RepeatedLoop(CompiledLoop):
         held.add(id(root))
         return True
 
-    def _end_of(self, slot: VariableSlot, value: Any, held: set[int]) -> Any:
+    def _end_of(self, slot: ControlFlowSlot, value: Any, held: set[int]) -> Any:
         """What a name stands for after the loop: the structure and nodes of arrays, or the value."""
         if slot.name.startswith(PREFIX):
             return UNSET
@@ -323,7 +330,7 @@ class RepeatedLoop(CompiledLoop):
         if value is UNSET or type(value) not in (Tracer, tuple):
             return self.spoil(slot.name)
         tree = flatten(value, found)
-        if not all(type(x) is Tracer and self._is_of_its_own(x, held) for x in found):
+        if not all(type(x) is Tracer and self._is_array_of_body_turn(x, held) for x in found):
             return self.spoil(slot.name)
         if any(x._held.weak is not None or x._held.others or (not x.shape and is_array(x)) for x in found):
             return self.spoil(slot.name)
@@ -353,7 +360,7 @@ class RepeatedLoop(CompiledLoop):
 
     def part_at_turn(self, x: Tracer, key: Any) -> Any:
         """`x[key]` where the turn's number is in the key; None where it is not."""
-        if not _has_turn_number(key):
+        if not _key_has_body_turn_number(key):
             return None
         keys = key if isinstance(key, tuple) else (key,)
         part = self._moving_part(x, keys)
@@ -393,9 +400,9 @@ class RepeatedLoop(CompiledLoop):
         shaped: Tracer = METHODS["reshape"](view, part.shape)
         return shaped
 
-    def store_at_turn(self, x: Tracer, key: Any, value: Any) -> bool:
+    def store_at_body_turn(self, x: Tracer, key: Any, value: Any) -> bool:
         """`x[key] = value` where the turn's number is in the key; False where it is not."""
-        if not _has_turn_number(key):
+        if not _key_has_body_turn_number(key):
             return False
         part = self._moving_part(x, key if isinstance(key, tuple) else (key,))
         moving = [a for a, move in enumerate(part.moves) if move]
@@ -448,7 +455,7 @@ class RepeatedLoop(CompiledLoop):
             n = extents[axis]
             axis += 1
             if type(entry) is slice:
-                bounds = [_at_turn(x, turn) for x in (entry.start, entry.stop, entry.step)]
+                bounds = [_value_at_body_turn(x, turn) for x in (entry.start, entry.stop, entry.step)]
                 if any(type(b) is not int and b is not None for b in bounds) or bounds[2] not in (None, 1):
                     self._refuse("a slice has bounds that are not known")
                 start, stop, _ = slice(*bounds).indices(n)
@@ -456,7 +463,7 @@ class RepeatedLoop(CompiledLoop):
                 start = start if length else 0
                 shape.append(length)
             else:
-                start, length = _at_turn(entry, turn), 1
+                start, length = _value_at_body_turn(entry, turn), 1
                 if type(start) is not int or not -n <= start < n:
                     self._refuse("an index is out of bounds, or not known")
                 start %= n
@@ -479,7 +486,7 @@ class RepeatedLoop(CompiledLoop):
             made = [Tracer(trace, v, None if v.shape else SCALAR) for v in (next(values) for _ in kept)]
             slot.put(unflatten(tree, made))
         for root in self.roots.values():
-            write_array_value(trace, root, next(values))
+            write_array_value_with_journal(trace, root, next(values))
         for store in once.stores:
             whole, part = next(values), store.part
             (axis,) = (a for a, move in enumerate(part.moves) if move)
@@ -489,12 +496,12 @@ class RepeatedLoop(CompiledLoop):
             steps = tuple(part.moves[axis] if a == axis else 1 for a in range(len(part.lengths)))
             value = builder.permute(rows, order)
             new = builder.update(store.root._value, value, part.starts, steps)
-            assign_array(store.root, Tracer(trace, new))
+            assign_to_tracer(store.root, Tracer(trace, new))
         for slot, last in once.lasts:
             slot.put(last)
 
 
-def _are_same_bodies(a: Cut, b: Cut) -> bool:
+def _are_same_repeated_bodies(a: Cut, b: Cut) -> bool:
     return _nodes_in_order_of_use(a.body) == _nodes_in_order_of_use(b.body) and len(a.inputs) == len(b.inputs)
 
 
@@ -516,13 +523,13 @@ def _nodes_in_order_of_use(graph: Graph) -> list[Node | int]:
     return found + [place[number] for number in graph.outputs]
 
 
-def _at_turn(x: Any, turn: int) -> Any:
+def _value_at_body_turn(x: Any, turn: int) -> Any:
     if isinstance(x, np.integer) and not isinstance(x, Tracer):
         return int(x)
     return x.at(turn) if type(x) is TurnNumber else x
 
 
-def _has_turn_number(key: Any) -> bool:
+def _key_has_body_turn_number(key: Any) -> bool:
     """Whether the turn's number is in a key."""
     return any(
         type(k) is TurnNumber or (type(k) is slice and any(type(x) is TurnNumber for x in (k.start, k.stop, k.step)))

@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from ..trace.trace import HOOKS
-from .source import FunctionNode, SourceUnavailable, function_source
+from .source import FunctionNode, SourceUnavailable, syntax_tree_of_function
 
 PREFIX = "_kernelgraph_"
 VALUE, CONTINUED = f"{PREFIX}value", f"{PREFIX}continued"  # how the names of these begin
@@ -47,7 +47,7 @@ _REWRITTEN: dict[tuple[CodeType, str], CodeType | SourceUnavailable] = {}
 
 
 def _rewrite_control_flow_of_code(code: CodeType) -> CodeType:
-    source = function_source(code)
+    source = syntax_tree_of_function(code)
     node = rewrite_function_tree(source.node)
     made: ast.stmt = node if isinstance(node, ast.FunctionDef) else ast.copy_location(ast.Expr(node), node)
     if isinstance(made, ast.FunctionDef):
@@ -68,20 +68,20 @@ def _rewrite_control_flow_of_code(code: CodeType) -> CodeType:
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(factory, source.node)], []))
     flags = code.co_flags & 0x1FF0000
     compiled = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
-    found = next(c for c in _code_and_nested_code_objects(compiled) if c.co_name == code.co_name)
+    found = next(c for c in _rewritten_code_and_nested_code(compiled) if c.co_name == code.co_name)
     if {*found.co_freevars} != {*code.co_freevars}:
         raise SourceUnavailable("its names are not those of its source")
-    return _code_with_name(found, code.co_name, code.co_qualname)
+    return _rewritten_code_with_name(found, code.co_name, code.co_qualname)
 
 
-def _code_and_nested_code_objects(code: CodeType) -> Iterator[CodeType]:
+def _rewritten_code_and_nested_code(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _code_and_nested_code_objects(constant)
+            yield from _rewritten_code_and_nested_code(constant)
 
 
-def _code_with_name(code: CodeType, name: str, qualname: str) -> CodeType:
+def _rewritten_code_with_name(code: CodeType, name: str, qualname: str) -> CodeType:
     """Parts of a function bear its name in tracebacks."""
     is_class = not code.co_flags & CO_OPTIMIZED
     constants: list[Any] = []
@@ -89,11 +89,13 @@ def _code_with_name(code: CodeType, name: str, qualname: str) -> CodeType:
         if isinstance(constant, CodeType):
             inner = constant.co_name
             if inner.startswith(PREFIX):  # a part
-                constant = _code_with_name(constant, name, qualname)
+                constant = _rewritten_code_with_name(constant, name, qualname)
             elif constant.co_qualname == inner:  # the name is declared global
-                constant = _code_with_name(constant, inner, inner)
+                constant = _rewritten_code_with_name(constant, inner, inner)
             else:
-                constant = _code_with_name(constant, inner, f"{qualname}{'' if is_class else '.<locals>'}.{inner}")
+                constant = _rewritten_code_with_name(
+                    constant, inner, f"{qualname}{'' if is_class else '.<locals>'}.{inner}"
+                )
         elif is_class and constant == code.co_qualname:
             constant = qualname
         constants.append(constant)
@@ -125,7 +127,7 @@ class _FunctionRewriter:
         ]
         if any(isinstance(n, _SUSPENDING) for n in own):
             raise SourceUnavailable("it is a generator or a coroutine")
-        if any(_call_looks_at_local_names(n) for n in own):
+        if any(_rewritten_call_reads_local_names(n) for n in own):
             raise SourceUnavailable("it looks at its own names (locals(), eval() or the like)")
         if isinstance(node, ast.Lambda):
             node.body = self.expression(node.body)
@@ -164,7 +166,7 @@ class _FunctionRewriter:
         split = 1 if head and isinstance(head[0], ast.Expr) else 0
         node.body = [*head[:split], *declared, *head[split:], *body]
         for statement in node.body[split:]:
-            _set_source_places(statement, node)
+            _set_places_of_rewritten_nodes(statement, node)
         return node
 
     def fresh(self, what: str) -> str:
@@ -178,7 +180,7 @@ class _FunctionRewriter:
         for i, statement in enumerate(statements):
             new, jumps = self.statement(statement)
             for made in new:
-                _set_source_places(made, statement)
+                _set_places_of_rewritten_nodes(made, statement)
             out += new
             if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
                 return out, jumps
@@ -496,7 +498,7 @@ class _ExpressionRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        name = _called_function_name(node)
+        name = _rewritten_call_function_name(node)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
             made = ast.Call(_control_flow_hook_expression("call"), [node.func, *node.args], node.keywords)
             return _node_at_source_place(made, node)
@@ -559,7 +561,7 @@ def _names_bound_by(statements: Iterable[ast.AST]) -> Iterator[str]:
             yield node.rest
 
 
-def _call_looks_at_local_names(node: ast.AST) -> bool:
+def _rewritten_call_reads_local_names(node: ast.AST) -> bool:
     """Whether an expression asks for the names of its frame."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return False
@@ -618,7 +620,7 @@ def _hook_call_expression(name: str, *args: ast.expr) -> ast.expr:
 
 def _loop_iterable_expression(node: ast.expr) -> ast.expr:
     """What a `for` goes over. Calls of `zip` and its like are still seen when the loop begins."""
-    if not isinstance(node, ast.Call) or _called_function_name(node) not in ITERATOR_CALLS:
+    if not isinstance(node, ast.Call) or _rewritten_call_function_name(node) not in ITERATOR_CALLS:
         return node
     made = ast.Call(
         _control_flow_hook_expression("items"), [node.func, *map(_loop_iterable_expression, node.args)], node.keywords
@@ -627,7 +629,7 @@ def _loop_iterable_expression(node: ast.expr) -> ast.expr:
     return found
 
 
-def _called_function_name(node: ast.Call) -> str:
+def _rewritten_call_function_name(node: ast.Call) -> str:
     name: str = getattr(node.func, "id", getattr(node.func, "attr", ""))
     return name
 
@@ -667,11 +669,11 @@ def _function_definition_node(name: str, parameters: Sequence[str], body: list[a
 
 
 def _node_at_source_place(node: Any, where: Any) -> Any:
-    _set_source_places(node, where)
+    _set_places_of_rewritten_nodes(node, where)
     return node
 
 
-def _set_source_places(node: ast.AST, where: ast.AST) -> None:
+def _set_places_of_rewritten_nodes(node: ast.AST, where: ast.AST) -> None:
     """Gives lines and columns to what has none."""
     if not hasattr(node, "lineno") and "lineno" in node._attributes:
         ast.copy_location(node, where)
@@ -681,4 +683,4 @@ def _set_source_places(node: ast.AST, where: ast.AST) -> None:
             node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
     inner = node if hasattr(node, "lineno") else where
     for child in ast.iter_child_nodes(node):
-        _set_source_places(child, inner)
+        _set_places_of_rewritten_nodes(child, inner)

@@ -25,7 +25,7 @@ class SourceUnavailable(Exception):
     """There is no source, or it is not what the code object was compiled from."""
 
 
-def function_source(code: CodeType) -> FunctionSource:
+def syntax_tree_of_function(code: CodeType) -> FunctionSource:
     """The tree of a function's code. Raises NoSource, saying why."""
     lines = linecache.getlines(code.co_filename)
     if not lines:
@@ -65,7 +65,7 @@ def _parse_source_file(filename: str, text: str, futures: int) -> _ParsedFile:
         decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
         line = min([node.lineno, *(d.lineno for d in decorators)])
         nodes.setdefault((name, line), []).append(source)
-    found = _ParsedFile(frozenset(_codes_in_code(compiled)), nodes)
+    found = _ParsedFile(frozenset(_codes_in_source_code(compiled)), nodes)
     _FILES[filename, futures] = (text, found)
     return found
 
@@ -77,8 +77,8 @@ def _functions_in_tree(tree: ast.AST, owner: str) -> Iterator[FunctionSource]:
         yield from _functions_in_tree(child, child.name if isinstance(child, ast.ClassDef) else owner)
 
 
-def _codes_in_code(code: CodeType) -> Iterator[CodeType]:
+def _codes_in_source_code(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes_in_code(constant)
+            yield from _codes_in_source_code(constant)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...compiler.core.types import INT64
 from ...compiler.graph.graph import Value
-from ..trace.trace import LoopNotRecordable, LoopSymbolBase, Trace
+from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 
 EXACT = 1 << 53  # integers up to here are floats too
@@ -27,7 +27,7 @@ class TurnCounter(Protocol):
     refused: LoopNotRecordable | None
 
 
-class TurnNumber(LoopSymbolBase):
+class TurnNumber(TracedLoopSymbolBase):
     """A Python int or float that differs from turn to turn. What Python would have to know raises LoopNotRecordable."""
 
     __slots__ = ("_at", "_line", "_loop", "_made")
@@ -85,20 +85,20 @@ class TurnNumber(LoopSymbolBase):
     def __neg__(self) -> Any:
         if self._line is not None:
             return TurnNumber(self._loop, (-self._line[0], -self._line[1]))
-        return _combined("mul", operator.mul, -1.0, self)
+        return _combine_turn_numbers("mul", operator.mul, -1.0, self)
 
     def __pos__(self) -> Any:
         return self
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        others = [x for x in inputs if not isinstance(x, LoopSymbolBase)]
+        others = [x for x in inputs if not isinstance(x, TracedLoopSymbolBase)]
         if method != "__call__" or options:
             self.refuse()
         if all(type(x) in (int, float) for x in others):  # NumPy makes numbers of its own of Python's
-            found = [_strong(x.traced()) if isinstance(x, LoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
+            found = [_strong(x.traced()) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
         else:
             beside = others[0] if len(others) == 1 else self.refuse()
-            found = [x.traced(beside) if isinstance(x, LoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
+            found = [x.traced(beside) if isinstance(x, TracedLoopSymbolBase) else x for x in inputs]  # type: ignore[attr-defined]
         return ufunc(*found)
 
     __getattr__ = __getitem__ = __setitem__ = __call__ = __bool__ = __len__ = __iter__ = refuse
@@ -121,14 +121,14 @@ def _binary(name: str, reflected: bool) -> Callable[..., Any]:
         if isinstance(other, (np.ndarray, np.generic)):  # traced ones say so too
             mine = self.traced(other)
             return function(other, mine) if reflected else function(mine, other)
-        return _combined(name, function, *((other, self) if reflected else (self, other)))
+        return _combine_turn_numbers(name, function, *((other, self) if reflected else (self, other)))
 
     return method
 
 
-def _combined(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNumber:
+def _combine_turn_numbers(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNumber:
     """What an operator makes of two numbers, one of which differs by turn at least."""
-    symbol: TurnNumber = a if isinstance(a, LoopSymbolBase) else b  # type: ignore[assignment]
+    symbol: TurnNumber = a if isinstance(a, TracedLoopSymbolBase) else b  # type: ignore[assignment]
     whole = True
     for x in (a, b):
         if type(x) is TurnNumber:
@@ -143,10 +143,10 @@ def _combined(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNu
         else:
             symbol.refuse()
     if whole and name != "truediv":
-        return TurnNumber(symbol._loop, _combined_line(name, a, b))
+        return TurnNumber(symbol._loop, _line_of_combined_turn_numbers(name, a, b))
     if name == "truediv":
         zero = type(b) in (int, float) and b == 0
-        if zero or type(b) is TracedNumber or (type(b) is TurnNumber and _may_be_zero(b)):
+        if zero or type(b) is TracedNumber or (type(b) is TurnNumber and _may_turn_number_be_zero(b)):
             symbol.refuse()  # Python raises an error at that turn
     traced = [x.traced() if type(x) is TurnNumber else x for x in (a, b)]
     ways = [x for x in (a, b) if type(x) is TurnNumber and x._line is None and x._at is None]
@@ -157,14 +157,14 @@ def _combined(name: str, function: Callable[..., Any], a: Any, b: Any) -> TurnNu
     return TurnNumber(symbol._loop, None, function(*traced), None if ways else at)
 
 
-def _may_be_zero(x: TurnNumber) -> bool:
+def _may_turn_number_be_zero(x: TurnNumber) -> bool:
     if x._line is None:
         return True
     low, high = x.limits()
     return low <= 0 <= high
 
 
-def _combined_line(name: str, a: Any, b: Any) -> Line:
+def _line_of_combined_turn_numbers(name: str, a: Any, b: Any) -> Line:
     (p, q), (r, s) = ((x._line or (0, 0)) if type(x) is TurnNumber else (0, x) for x in (a, b))
     if name == "add":
         return p + r, q + s
@@ -175,7 +175,7 @@ def _combined_line(name: str, a: Any, b: Any) -> Line:
     return p * s + r * q, q * s
 
 
-def _install_operators() -> None:
+def _install_operators_of_turn_numbers() -> None:
     for name in ("add", "sub", "mul", "truediv"):
         setattr(TurnNumber, f"__{name}__", _binary(name, False))
         setattr(TurnNumber, f"__r{name}__", _binary(name, True))
@@ -184,4 +184,4 @@ def _install_operators() -> None:
         setattr(TurnNumber, f"__r{name}__", TurnNumber.refuse)
 
 
-_install_operators()
+_install_operators_of_turn_numbers()

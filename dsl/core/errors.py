@@ -36,10 +36,10 @@ class UserError(KernelGraphError):
         super().__init__(f"{line or user_line()}: {message}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle_error, (type(self), str(self)), self.__dict__
+        return _unpickle_user_error, (type(self), str(self)), self.__dict__
 
 
-def _unpickle_error(kind: type[UserError], text: str) -> UserError:
+def _unpickle_user_error(kind: type[UserError], text: str) -> UserError:
     """An error that was pickled or copied, whose text has the line already."""
     error = kind.__new__(kind, text)
     super(UserError, error).__init__(text)
@@ -204,7 +204,7 @@ def user_line() -> str:
 
 @lru_cache(4096)
 def _source_line_for_error(filename: str, line: int) -> str:
-    return show_line(filename, line)
+    return show_user_line(filename, line)
 
 
 def warn_user(message: str) -> None:
@@ -219,12 +219,12 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
     found = ""
     while traceback is not None:
         if is_user_file(traceback.tb_frame.f_code.co_filename):
-            found = show_line(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+            found = show_user_line(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found or user_line()
 
 
-def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:
+def user_line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str, owner: str = "") -> str:
     """`file.py:LINE` of the first instruction of these kinds on `name` in the codes. Code within them counts too.
 
     owner: where it is an attribute, the global that has it; else any."""
@@ -233,19 +233,19 @@ def line_of_name(codes: Iterable[CodeType], operations: Sequence[str], name: str
         for instruction in dis.get_instructions(code):
             if instruction.opname in operations and instruction.argval == name and (not owner or before == owner):
                 line = instruction.positions.lineno if instruction.positions else None
-                return show_line(code.co_filename, line or code.co_firstlineno)
+                return show_user_line(code.co_filename, line or code.co_firstlineno)
             before = instruction.argval
-        found = line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name, owner)
+        found = user_line_of_name([c for c in code.co_consts if isinstance(c, CodeType)], operations, name, owner)
         if found:
             return found
     return ""
 
 
 @lru_cache(None)
-def names_compared_by_identity(code: CodeType) -> frozenset[str]:
+def code_names_compared_by_identity(code: CodeType) -> frozenset[str]:
     """The globals that stand on the right of an `is`, in code within it too, with a dot where that is an attribute of
     one; "" for all names of functions."""
-    found = {x for c in code.co_consts if isinstance(c, CodeType) for x in names_compared_by_identity(c)}
+    found = {x for c in code.co_consts if isinstance(c, CodeType) for x in code_names_compared_by_identity(c)}
     if _IS_OP in code.co_code[::2]:
         steps = [*dis.get_instructions(code)]
         for at in (i - 1 for i, test in enumerate(steps) if test.opname == "IS_OP"):
@@ -276,7 +276,7 @@ _OF_CLASS_BODIES = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _IS_OP = dis.opmap["IS_OP"]
 
 
-def show_line(filename: str, line: int) -> str:
+def show_user_line(filename: str, line: int) -> str:
     """`file.py:LINE`; of a notebook's third cell `In[3]:LINE`."""
     return f"{show_file(filename)}:{line}"
 
@@ -306,7 +306,7 @@ def locate_graph_error(error: GraphError) -> UserError:
     return _KINDS.get(error.kind, ShapeError)(str(error), line or line_of_traceback(error.__traceback__))
 
 
-def package_of(traceback: TracebackType | None) -> str | None:
+def package_that_raised_error(traceback: TracebackType | None) -> str | None:
     """The installed package whose code raised; None where that is the user's, this package's, NumPy's or Python's."""
     name = None
     while traceback is not None:
@@ -362,7 +362,7 @@ def raised_outside_package(traceback: TracebackType | None) -> bool:
     return False
 
 
-def is_try_around_line() -> bool:
+def is_try_around_user_line() -> bool:
     """Whether the user's traced line, or one that called it, is in a `try`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
@@ -437,19 +437,19 @@ def user_line_reader() -> Callable[[], Line]:
         found = known.get(tuple(key))
         if found is None:
             instructions = tuple(zip(codes, key[1::2], strict=True))
-            place = _source_location_of_instruction(*instructions[0]) if instructions else None
-            text = "<unknown>" if place is None else show_line(place.file, place.line)
+            place = _user_location_of_instruction(*instructions[0]) if instructions else None
+            text = "<unknown>" if place is None else show_user_line(place.file, place.line)
             found = known[tuple(key)] = Line(text, (instructions,))
         return found
 
     return line_that_runs
 
 
-def paths_of_line(line: str) -> list[tuple[SourceLocation, ...]]:
+def call_paths_of_user_line(line: str) -> list[tuple[SourceLocation, ...]]:
     """The calls that led to each of a node's lines, the outermost first; of text that knows none, the line alone."""
     if isinstance(line, Line):  # whose places are codes and bytes in them, the innermost first
         return [
-            tuple(_source_location_of_instruction(code, at) for code, at in reversed(instructions))
+            tuple(_user_location_of_instruction(code, at) for code, at in reversed(instructions))
             for instructions in line.places
         ]
     parts = (part.rpartition(":") for part in line.split(", "))
@@ -457,7 +457,7 @@ def paths_of_line(line: str) -> list[tuple[SourceLocation, ...]]:
 
 
 @lru_cache(4096)
-def _source_location_of_instruction(code: CodeType, at: int) -> SourceLocation:
+def _user_location_of_instruction(code: CodeType, at: int) -> SourceLocation:
     line, end_line, column, end_column = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
     one = line is not None and line == end_line
     columns = (-1 if column is None else column, end_column if one and end_column is not None else -1)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .object_state import dict_pairs
+from .object_state import state_pairs_of_dict
 
 ATOMS = frozenset({bool, int, str, bytes, type(None)})  # equal values of these types are the same
 _ITERATED: tuple[Any, ...] = (tuple, list, set, frozenset)
 _NUMBERS = (int, float, complex, str, bytes)
 
 
-def exact_key(value: Any, above: tuple[int, ...] = ()) -> Hashable:
+def exact_key_of_value(value: Any, above: tuple[int, ...] = ()) -> Hashable:
     """Equal for values that no code tells apart; the value has to stay alive for as long as this is used.
 
     above: the identities of what holds the value."""
@@ -29,19 +29,21 @@ def exact_key(value: Any, above: tuple[int, ...] = ()) -> Hashable:
     if id(value) in above or kind.__eq__ is object.__eq__:  # equal to itself alone
         return kind, id(value)
     inside = (*above, id(value))
-    return kind, _exact_contents(value, inside), _exact_attributes(value, inside)
+    return kind, _exact_key_of_contents(value, inside), _exact_key_of_attributes(value, inside)
 
 
-def _exact_contents(value: Any, inside: tuple[int, ...]) -> Hashable:
+def _exact_key_of_contents(value: Any, inside: tuple[int, ...]) -> Hashable:
     """What a value is beside its attributes."""
     for base in _ITERATED:  # past an `__iter__` of the value's own
         if isinstance(value, base):
-            found = (exact_key(i, inside) for i in base.__iter__(value))
+            found = (exact_key_of_value(i, inside) for i in base.__iter__(value))
             return tuple(found) if base in (tuple, list) else frozenset(found)
     if isinstance(value, slice):
-        return tuple(exact_key(part, inside) for part in (value.start, value.stop, value.step))
+        return tuple(exact_key_of_value(part, inside) for part in (value.start, value.stop, value.step))
     if isinstance(value, dict):
-        return tuple((exact_key(k, inside), exact_key(v, inside)) for k, v in dict_pairs(value))
+        return tuple(
+            (exact_key_of_value(k, inside), exact_key_of_value(v, inside)) for k, v in state_pairs_of_dict(value)
+        )
     for number in _NUMBERS:
         if isinstance(value, number):
             return number.__repr__(value)
@@ -51,16 +53,16 @@ def _exact_contents(value: Any, inside: tuple[int, ...]) -> Hashable:
         return id(value)
     # The value itself, for what an own __eq__ looks at; of types without attributes, such as Decimal, range and
     # datetime, the text says what equal ones do not share.
-    return value, None if hasattr(value, "__dict__") or _slot_names_of_class(type(value)) else repr(value)
+    return value, None if hasattr(value, "__dict__") or _exact_slot_names_of_class(type(value)) else repr(value)
 
 
-def _exact_attributes(value: Any, inside: tuple[int, ...]) -> Hashable:
+def _exact_key_of_attributes(value: Any, inside: tuple[int, ...]) -> Hashable:
     named = dict(getattr(value, "__dict__", {}))
-    named |= {name: getattr(value, name) for name in _slot_names_of_class(type(value)) if hasattr(value, name)}
-    return tuple((name, exact_key(x, inside)) for name, x in named.items())
+    named |= {name: getattr(value, name) for name in _exact_slot_names_of_class(type(value)) if hasattr(value, name)}
+    return tuple((name, exact_key_of_value(x, inside)) for name, x in named.items())
 
 
-def _slot_names_of_class(kind: type) -> list[str]:
+def _exact_slot_names_of_class(kind: type) -> list[str]:
     found = []
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())

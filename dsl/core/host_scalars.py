@@ -80,7 +80,7 @@ class HostScalarCode:
         return function
 
 
-def lines_of(host: Host, text: str) -> tuple[list[str], list[str], dict[str, Any]]:
+def lines_of_host_scalars(host: Host, text: str) -> tuple[list[str], list[str], dict[str, Any]]:
     """The statements of a `text`, the names of its results, and what else it names: to be put into other functions."""
     *statements, result = (line.strip() for line in text.splitlines()[1:])
     names = result.removeprefix("return (").removesuffix(")").split(", ")[:-1]

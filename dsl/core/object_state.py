@@ -57,36 +57,36 @@ VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("ke
 # containers
 
 
-def dict_pairs(value: Any) -> list[tuple[Any, Any]]:
+def state_pairs_of_dict(value: Any) -> list[tuple[Any, Any]]:
     """A dict's keys and values, past methods of its class. A key may have another hash by now."""
     with suppress(KeyError):
         if isinstance(value, OrderedDict):
-            return [*OrderedDict.items(value), *hidden_dict_pairs(value)]
+            return [*OrderedDict.items(value), *hidden_state_pairs_of_dict(value)]
     return [*dict.items(value)]
 
 
-def hidden_dict_pairs(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
+def hidden_state_pairs_of_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """What was put into an OrderedDict past its class: found by key, but not where it is iterated over."""
     listed = [*OrderedDict.keys(value)]
     return [] if len(listed) == dict.__len__(value) else [(k, v) for k, v in dict.items(value) if k not in listed]
 
 
-def default_factory_of(value: Any) -> Any:
+def default_factory_of_object(value: Any) -> Any:
     """A defaultdict's, past a `__getattr__` of its class; None for others."""
     return value.default_factory if isinstance(value, defaultdict) else None
 
 
-def _dict_contents(value: Any) -> list[Any]:
-    found = dict_pairs(value)
-    factory = default_factory_of(value)
-    hidden = [k for k, _ in hidden_dict_pairs(value)] if isinstance(value, OrderedDict) else ()
+def _state_contents_of_dict(value: Any) -> list[Any]:
+    found = state_pairs_of_dict(value)
+    factory = default_factory_of_object(value)
+    hidden = [k for k, _ in hidden_state_pairs_of_dict(value)] if isinstance(value, OrderedDict) else ()
     return [*(k for k, _ in found), *(v for _, v in found), *((factory,) if factory is not None else ()), *hidden]
 
 
 _CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
     list: lambda value: [*list.__iter__(value)],
     tuple: lambda value: [*tuple.__iter__(value)],
-    dict: _dict_contents,
+    dict: _state_contents_of_dict,
     set: lambda value: [*set.__iter__(value)],
     frozenset: lambda value: [*frozenset.__iter__(value)],
     deque: lambda value: [*deque.__iter__(value), value.maxlen],
@@ -94,7 +94,7 @@ _CONTENTS: dict[type, Callable[[Any], list[Any]]] = {
 }
 
 
-def builtin_container_base(kind: type) -> type | None:
+def builtin_container_base_of_class(kind: type) -> type | None:
     """The built-in container that a class is, or extends."""
     found = _BASES.get(kind)
     if found is not None:
@@ -111,7 +111,7 @@ def builtin_container_base(kind: type) -> type | None:
 _BASES: dict[type, type] = {kind: kind for kind in _CONTENTS}
 
 
-def container_contents(base: type, value: Any) -> list[Any]:
+def contents_of_container_object(base: type, value: Any) -> list[Any]:
     """What a container holds: items, or keys and values."""
     if type(value) is dict:
         return [*value, *value.values()]
@@ -121,7 +121,7 @@ def container_contents(base: type, value: Any) -> list[Any]:
 # anything
 
 
-def comparable_state(value: Any, kept: list[Any] | None = None, visited: dict[int, int] | None = None) -> Any:
+def comparable_object_state(value: Any, kept: list[Any] | None = None, visited: dict[int, int] | None = None) -> Any:
     """All that is in it, as something that can be compared. Raises where nothing of that can be known.
 
     kept: where objects that are told by their identity go, so that they live on; what is made to be looked at would
@@ -137,48 +137,52 @@ def comparable_state(value: Any, kept: list[Any] | None = None, visited: dict[in
         return "seen", visited[id(value)]
     visited[id(value)] = len(visited)
 
-    def comparable_states(values: Any) -> tuple[Any, ...]:
-        return tuple(comparable_state(v, kept, visited) for v in values)
+    def comparable_object_states(values: Any) -> tuple[Any, ...]:
+        return tuple(comparable_object_state(v, kept, visited) for v in values)
 
     own: tuple[Any, ...] = (id(value),)
     if issubclass(kind, np.ndarray):
-        data = comparable_states(value.tolist()) if value.dtype.hasobject else value.tobytes()
-        held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _mask_of_masked_array(value)
-        own = value.dtype.str, value.shape, value.strides, data, *comparable_states(held)
+        data = comparable_object_states(value.tolist()) if value.dtype.hasobject else value.tobytes()
+        held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _state_mask_of_masked_array(value)
+        own = value.dtype.str, value.shape, value.strides, data, *comparable_object_states(held)
     elif kind is FunctionType:
         own = (
             id(value),
-            *(comparable_states(_function_dependencies(value)) if is_user_file(value.__code__.co_filename) else ()),
+            *(
+                comparable_object_states(_state_dependencies_of_function(value))
+                if is_user_file(value.__code__.co_filename)
+                else ()
+            ),
         )
     elif isinstance(value, type):
         bases = [b for b in value.__mro__ if is_user_class(b)]
         own = (
             id(value),
-            *(comparable_states(x for b in bases for pair in _class_members(b) for x in pair)),
-            *comparable_states(_class_if_users(kind)),
+            *(comparable_object_states(x for b in bases for pair in _state_members_of_class(b) for x in pair)),
+            *comparable_object_states(_class_state_if_users(kind)),
         )
     elif kind is MappingProxyType or kind in VIEWS:
-        own = kind, comparable_states(gc.get_referents(value))
+        own = kind, comparable_object_states(gc.get_referents(value))
     elif isinstance(value, ModuleType) and is_user_module(value):
-        own = id(value), *(comparable_states((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
+        own = id(value), *(comparable_object_states((k, v)) for k, v in vars(value).items() if not k.startswith("__"))
     elif kind in _HOLDERS:
-        own = kind, comparable_states(getattr(value, name) for name in _HOLDERS[kind])
-    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_immutable_library_class(kind):
+        own = kind, comparable_object_states(getattr(value, name) for name in _HOLDERS[kind])
+    elif isinstance(value, (ModuleType, CodeType, *_LOCKS)) or is_class_of_immutable_objects(kind):
         pass
     else:
-        base = builtin_container_base(kind)
-        parts = comparable_states(container_contents(base, value)) if base is not None else ()
+        base = builtin_container_base_of_class(kind)
+        parts = comparable_object_states(contents_of_container_object(base, value)) if base is not None else ()
         try:
-            own = (id(kind), parts, comparable_states(_object_attributes(value, kind)))
+            own = (id(kind), parts, comparable_object_states(_state_attributes_of_object(value, kind)))
         except Exception:
             if len(visited) == 1:
                 raise
             own = (id(value),)  # what is in a part that cannot be seen is trusted
-        own += comparable_states(_class_if_users(kind))
+        own += comparable_object_states(_class_state_if_users(kind))
     return own
 
 
-def _mask_of_masked_array(value: np.ndarray[Any, Any]) -> list[Any]:
+def _state_mask_of_masked_array(value: np.ndarray[Any, Any]) -> list[Any]:
     """The mask of a masked array."""
     return [mask] if (mask := getattr(value, "_mask", None)) is not None else []
 
@@ -198,11 +202,11 @@ _HOLDERS: dict[type, tuple[str, ...]] = {
 }
 
 
-def _class_if_users(kind: type) -> list[type]:
+def _class_state_if_users(kind: type) -> list[type]:
     return [kind] if is_user_class(kind) else []
 
 
-def _class_members(kind: type) -> Iterator[tuple[str, Any]]:
+def _state_members_of_class(kind: type) -> Iterator[tuple[str, Any]]:
     """What a class has, but for what Python itself keeps there."""
     return ((k, v) for k, v in vars(kind).items() if k not in _PYTHONS_OWN)
 
@@ -211,7 +215,7 @@ def _class_members(kind: type) -> Iterator[tuple[str, Any]]:
 _PYTHONS_OWN = frozenset({"__dict__", "__weakref__", "_abc_impl", "__doc__", "_value2member_map_"})
 
 
-def _function_dependencies(function: Any) -> Iterator[Any]:
+def _state_dependencies_of_function(function: Any) -> Iterator[Any]:
     """What a function does depends on."""
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__)
     for cell in function.__closure__ or ():
@@ -234,12 +238,12 @@ def texts_in_code(code: CodeType) -> set[str]:
     return {*code.co_names, *(c for c in code.co_consts if type(c) is str)}.union(*map(texts_in_code, inside))
 
 
-def _object_attributes(value: Any, kind: type) -> Iterator[Any]:
+def _state_attributes_of_object(value: Any, kind: type) -> Iterator[Any]:
     """An object's attributes, or what it says that it is made of."""
     told = not any(base.__module__ == "enum" for base in kind.__mro__) and any(
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
-    if told and builtin_container_base(kind) is None:
+    if told and builtin_container_base_of_class(kind) is None:
         yield value.__reduce_ex__(4)
         return
     if kind.__name__ == "ContextVar" and kind.__module__ == "_contextvars":
@@ -255,7 +259,7 @@ def _object_attributes(value: Any, kind: type) -> Iterator[Any]:
         known == [None]
         and not slots
         and kind.__basicsize__ > object.__basicsize__
-        and builtin_container_base(kind) is None
+        and builtin_container_base_of_class(kind) is None
     ):
         raise TypeError(f"what is in a {kind.__name__} cannot be seen")
     yield from known
@@ -275,9 +279,13 @@ def is_slot_set(value: Any, slot: Any) -> bool:
 _UNSET = "<unset>"
 
 
-def is_immutable_library_class(kind: type) -> bool:
+def is_class_of_immutable_objects(kind: type) -> bool:
     """Whether nothing that a traced function relies on can change in a library's object."""
-    if kind in (SimpleNamespace, memoryview) or builtin_container_base(kind) is not None or is_user_class(kind):
+    if (
+        kind in (SimpleNamespace, memoryview)
+        or builtin_container_base_of_class(kind) is not None
+        or is_user_class(kind)
+    ):
         return False
     if kind is CellType or issubclass(kind, BaseException):
         return False

@@ -8,8 +8,8 @@ from enum import EnumMeta
 from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
-from .exact import exact_key
-from .object_state import builtin_container_base, is_user_class
+from .exact import exact_key_of_value
+from .object_state import builtin_container_base_of_class, is_user_class
 
 Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
@@ -26,7 +26,7 @@ class Tree:
         self.kind = kind
         self.names = names
         self.children = children
-        self._exact_names = tuple([n if type(n) is str else exact_key(n) for n in names]) if names else ()
+        self._exact_names = tuple([n if type(n) is str else exact_key_of_value(n) for n in names]) if names else ()
         self._hash = hash((kind, self._exact_names, children))
 
     def __hash__(self) -> int:
@@ -93,8 +93,10 @@ def flatten(
 
         # past properties of the same names
         held = value.__dict__ if kind.__dictoffset__ else {}
-        slots = [f.name for f in dataclasses.fields(kind) if f.name not in held and _is_slot_descriptor(kind, f.name)]
-        if slots and not all(_has_slot_value(value, n) for n in slots):  # one that was emptied
+        slots = [
+            f.name for f in dataclasses.fields(kind) if f.name not in held and _is_slot_of_tree_class(kind, f.name)
+        ]
+        if slots and not all(_has_slot_value_in_tree(value, n) for n in slots):  # one that was emptied
             leaves.append(value)
             return LEAF
         names = (*slots, *held)  # a cached property too; not a field that was deleted
@@ -113,7 +115,7 @@ def flatten(
     if (
         results
         and kind is not original
-        and (_is_attributes_only_class(original) or original is SimpleNamespace)
+        and (_is_tree_class_of_attributes(original) or original is SimpleNamespace)
         and hasattr(value, "__getstate__")
     ):
         state = value.__getstate__()
@@ -124,19 +126,19 @@ def flatten(
     return LEAF
 
 
-def renamed_tree(tree: Tree, rename: Callable[[Any], Any]) -> Tree:
+def renamed_pytree(tree: Tree, rename: Callable[[Any], Any]) -> Tree:
     """The structure with other names, such as the user's own keys of dicts."""
     if not tree.children:
         return tree
-    children = tuple([renamed_tree(child, rename) for child in tree.children])
+    children = tuple([renamed_pytree(child, rename) for child in tree.children])
     return Tree(tree.kind, tuple(map(rename, tree.names)), children)
 
 
-def _is_slot_descriptor(kind: type, name: str) -> bool:
+def _is_slot_of_tree_class(kind: type, name: str) -> bool:
     return any(type(_VARS(base).get(name)) is MemberDescriptorType for base in type.mro(kind))
 
 
-def _has_slot_value(value: Any, name: str) -> bool:
+def _has_slot_value_in_tree(value: Any, name: str) -> bool:
     """Whether an object has something in a slot, past a `__getattr__` of its own."""
     kind = type(value)
     if is_proxy_class(kind):  # which looks into the user's
@@ -159,10 +161,10 @@ def _attributes_of_object(value: Any) -> dict[str, Any]:
     """What an object has in its `__dict__` and its slots."""
     names = [n for b in type.mro(type(value)) for n, m in _VARS(b).items() if type(m) is MemberDescriptorType]
     held = getattr(value, "__dict__", {}) if type(value).__dictoffset__ else {}
-    return {**held, **{n: getattr(value, n) for n in names if _has_slot_value(value, n)}}
+    return {**held, **{n: getattr(value, n) for n in names if _has_slot_value_in_tree(value, n)}}
 
 
-def _is_attributes_only_class(kind: type) -> bool:
+def _is_tree_class_of_attributes(kind: type) -> bool:
     """Whether its objects hold nothing but attributes, and others with the same are as good."""
     if isinstance(kind, EnumMeta):
         return False
@@ -183,7 +185,7 @@ def _flatten_python_container(value: Any, kind: type, each: Callable[[Any], tupl
         if isinstance(value, defaultdict):
             return Tree(kind, ("default_factory", *names), each([value.default_factory, *items]))
         return Tree(kind, names, each(items))
-    base: Any = builtin_container_base(kind)
+    base: Any = builtin_container_base_of_class(kind)
     return Tree(kind, (), each(base.__iter__(value)))
 
 
@@ -191,7 +193,7 @@ def is_plain_object(kind: type) -> bool:
     """Whether instances are made by `object.__new__` and are all in their `__dict__`."""
     if getattr(kind, "__new__", None) is not object.__new__ or not hasattr(kind, "__dict__") or issubclass(kind, type):
         return False
-    if not _uses_default_attribute_access(kind):
+    if not _has_tree_class_default_access(kind):
         return False
     return bool(kind.__dictoffset__) and kind.__basicsize__ <= _WITHOUT_SLOTS and kind.__module__ != "builtins"
 
@@ -201,10 +203,10 @@ _WITHOUT_SLOTS = object.__basicsize__ + 16  # an object of this size has a `__di
 
 def _is_plain_dataclass(kind: type) -> bool:
     """Whether a dataclass is no enum, and its fields are where it says."""
-    return _uses_default_attribute_access(kind) and not isinstance(kind, EnumMeta)
+    return _has_tree_class_default_access(kind) and not isinstance(kind, EnumMeta)
 
 
-def _uses_default_attribute_access(kind: type) -> bool:
+def _has_tree_class_default_access(kind: type) -> bool:
     """Whether its objects do not decide themselves what their attributes are."""
     return getattr(kind, "__getattribute__", None) is object.__getattribute__
 

@@ -66,7 +66,7 @@ def _is_harmless_subclass(kind: Any) -> bool:
     return kind in _HARMLESS or own.isdisjoint(vars(np.ndarray))
 
 
-def refused_subclass_error(kind: type) -> DTypeError:
+def array_subclass_spec_error(kind: type) -> DTypeError:
     """The error for arrays of a subclass with a meaning of its own."""
     instead = "x.filled(0)" if hasattr(kind, "filled") else "np.asarray(x)"
     return DTypeError(f"a {kind.__name__} has a meaning of its own; write {instead}")
@@ -78,16 +78,16 @@ def describe_value(x: Any) -> str:
     return text if len(text) < 40 else f"a {type(x).__name__}"
 
 
-def _address_by_ctypes(array: np.ndarray[Any, Any]) -> int:
+def _spec_address_by_ctypes(array: np.ndarray[Any, Any]) -> int:
     return array.ctypes.data
 
 
-def _make_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
+def _make_address_reader_of_arrays() -> Callable[[np.ndarray[Any, Any]], int]:
     """`array.ctypes.data` takes 0.9 us. In every NumPy so far the field `data` is the first after the object's head."""
     offset = object.__basicsize__
     read = ctypes.c_void_p.from_address
 
-    def read_data_pointer(array: np.ndarray[Any, Any]) -> int:
+    def read_data_pointer_of_array(array: np.ndarray[Any, Any]) -> int:
         return read(id(array) + offset).value or 0
 
     samples: list[np.ndarray[Any, Any]] = [
@@ -96,10 +96,14 @@ def _make_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
         np.float64(2) * np.ones(()),
         np.eye(5),
     ]
-    return read_data_pointer if _read_addresses_agree_with_ctypes(read_data_pointer, samples) else _address_by_ctypes
+    return (
+        read_data_pointer_of_array
+        if _read_array_addresses_agree(read_data_pointer_of_array, samples)
+        else _spec_address_by_ctypes
+    )
 
 
-def _read_addresses_agree_with_ctypes(
+def _read_array_addresses_agree(
     fast: Callable[[np.ndarray[Any, Any]], int], samples: list[np.ndarray[Any, Any]]
 ) -> bool:
     import platform
@@ -109,7 +113,7 @@ def _read_addresses_agree_with_ctypes(
     return all(fast(np.asarray(s)) == np.asarray(s).ctypes.data for s in samples)
 
 
-address: Callable[[np.ndarray[Any, Any]], int] = _make_address_reader()
+address: Callable[[np.ndarray[Any, Any]], int] = _make_address_reader_of_arrays()
 
 
 Host = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
+from ...runtime.engine.communicator import EngineCommunicator, rank_agreement_on_collective
 from ...runtime.program.world import Host
 from ..array.array import on_device
 from ..core.errors import ArgumentsError, OptionError
@@ -40,7 +40,7 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
     """
     into, leaves = Path(folder), list[Any]()
     structure = _checkpoint_structure_as_json(values, leaves)
-    arrays = [leaf if isinstance(leaf, Sharded) else _host_array_of_leaf(leaf) for leaf in leaves]
+    arrays = [leaf if isinstance(leaf, Sharded) else _host_array_for_checkpoint(leaf) for leaf in leaves]
     ranks = _communicator_of_ranks()
     first = ranks is None or ranks.world.rank == 0
     if first:
@@ -56,7 +56,7 @@ def save_sharded(folder: str | os.PathLike[str], values: Any) -> None:
             _write_checkpoint_part(into / f"{number}.0.npy", array)
     _wait_for_ranks(ranks, f"kg.save_sharded of {len(leaves)} arrays ends")
     if first:
-        content = {"structure": structure, "arrays": [_checkpoint_entry_of_array(array) for array in arrays]}
+        content = {"structure": structure, "arrays": [_sharded_checkpoint_entry(array) for array in arrays]}
         unfinished = into / f"{CONTENTS}.new"
         unfinished.write_text(json.dumps(content))
         unfinished.replace(into / CONTENTS)
@@ -83,7 +83,7 @@ def load_sharded(folder: str | os.PathLike[str], mesh: Mesh | None = None) -> An
     except OSError:
         raise ArgumentsError(f"{source} holds no {CONTENTS}, which kg.save_sharded writes last") from None
     found = [_load_checkpoint_array(source, number, entry, mesh) for number, entry in enumerate(content["arrays"])]
-    return _structure_from_checkpoint_json(content["structure"], found)
+    return _structure_of_sharded_checkpoint(content["structure"], found)
 
 
 def _checkpoint_structure_as_json(value: Any, leaves: list[Any]) -> Any:
@@ -100,22 +100,22 @@ def _checkpoint_structure_as_json(value: Any, leaves: list[Any]) -> Any:
     return len(leaves) - 1
 
 
-def _structure_from_checkpoint_json(structure: Any, arrays: list[Any]) -> Any:
+def _structure_of_sharded_checkpoint(structure: Any, arrays: list[Any]) -> Any:
     if isinstance(structure, int):
         return arrays[structure]
     ((name, parts),) = structure.items()
     if name == "dict":
-        return {key: _structure_from_checkpoint_json(one, arrays) for key, one in parts}
-    return CONTAINERS[name](_structure_from_checkpoint_json(one, arrays) for one in parts)
+        return {key: _structure_of_sharded_checkpoint(one, arrays) for key, one in parts}
+    return CONTAINERS[name](_structure_of_sharded_checkpoint(one, arrays) for one in parts)
 
 
-def _host_array_of_leaf(leaf: Any) -> Host:
+def _host_array_for_checkpoint(leaf: Any) -> Host:
     """Raises DTypeError for what is no array of numbers."""
     array = np.asarray(leaf)
     return np.asarray(array, checked_dtype(array.dtype.newbyteorder("=")))
 
 
-def _checkpoint_entry_of_array(array: Sharded | Host) -> dict[str, Any]:
+def _sharded_checkpoint_entry(array: Sharded | Host) -> dict[str, Any]:
     sharded = isinstance(array, Sharded)
     axis = array.axis if isinstance(array, Sharded) else None
     parts = len(array.mesh) if isinstance(array, Sharded) and axis is not None else 1
@@ -167,13 +167,13 @@ def _read_checkpoint_rows(source: Path, number: int, entry: dict[str, Any], star
     return found if found.dtype == dtype else found.view(dtype)
 
 
-def _communicator_of_ranks() -> RankCommunicator | None:
+def _communicator_of_ranks() -> EngineCommunicator | None:
     try:
         return current()
     except ArgumentsError:
         return None
 
 
-def _wait_for_ranks(ranks: RankCommunicator | None, doing: str) -> None:
+def _wait_for_ranks(ranks: EngineCommunicator | None, doing: str) -> None:
     if ranks is not None:
-        ranks.run(agreement_on_one(doing), lambda _: None)
+        ranks.run(rank_agreement_on_collective(doing), lambda _: None)

@@ -67,7 +67,7 @@ def reduce_scatter(x: Any, op: str = "sum", axis: int = 0) -> Any:
 
     def reduce_scatter_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         _check_reduction_operator(op, value)
-        at = _check_divisible_axis(value, axis, size)
+        at = _check_mesh_divides_axis(value, axis, size)
         return "reduce_scatter", _collective_result_type(value, {at: (1, size)}), {"axis": at, "how": op}
 
     return _call_on_each_device(x, "reduce_scatter", reduce_scatter_result_type)
@@ -83,10 +83,10 @@ def broadcast(x: Any, root: int = 0) -> Any:
     [2.0, 2.0]
     """
 
-    def broadcast_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def mesh_broadcast_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         return "from_root", value.type, {"root": _checked_mesh_position(root, size)}
 
-    return _call_on_each_device(x, "broadcast", broadcast_result_type)
+    return _call_on_each_device(x, "broadcast", mesh_broadcast_result_type)
 
 
 def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
@@ -99,12 +99,12 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0) -> Any:
     [1.0, 10.0, 2.0, 20.0]
     """
 
-    def all_to_all_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
-        split, join = _check_divisible_axis(value, split_axis, size), _collective_axis(value, concat_axis)
+    def mesh_all_to_all_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+        split, join = _check_mesh_divides_axis(value, split_axis, size), _collective_axis(value, concat_axis)
         scale = {split: (1, size), join: (size, 1)} if split != join else {}
         return "all_to_all", _collective_result_type(value, scale), {"split": split, "join": join}
 
-    return _call_on_each_device(x, "all_to_all", all_to_all_result_type)
+    return _call_on_each_device(x, "all_to_all", mesh_all_to_all_type)
 
 
 def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
@@ -118,7 +118,7 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
     [2.0, 1.0]
     """
 
-    def permute_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
+    def mesh_permute_result_type(value: Value, size: int) -> tuple[str, ArrayType, dict[str, Any]]:
         if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
             raise OptionError(f"pairs={pairs!r}: write (source, target) pairs of places in the mesh, as in [(0, 1)]")
         found = tuple((_checked_mesh_position(a, size), _checked_mesh_position(b, size)) for a, b in pairs)
@@ -126,7 +126,7 @@ def permute(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
             raise OptionError(f"pairs={pairs!r}: a device sends once and is sent to once")
         return "exchange", value.type, {"pairs": found}
 
-    return _call_on_each_device(x, "permute", permute_result_type)
+    return _call_on_each_device(x, "permute", mesh_permute_result_type)
 
 
 Typed = Callable[[Value, int], tuple[str, ArrayType, dict[str, Any]]]
@@ -166,7 +166,7 @@ def _collective_axis(value: Value, axis: int) -> int:
     return axis % len(value.shape)
 
 
-def _check_divisible_axis(value: Value, axis: int, size: int) -> int:
+def _check_mesh_divides_axis(value: Value, axis: int, size: int) -> int:
     at = _collective_axis(value, axis)
     if value.shape[at] % size:
         raise ShapeError(f"axis {at} of an array of shape {value.shape} cannot be shared equally by {size} devices")

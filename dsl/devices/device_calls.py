@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from ...compiler.graph.graph import has_device_places
+from ...compiler.graph.graph import graph_has_place_nodes
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
-from ...runtime.engine.communicator import RankCommunicator
+from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.device import Device, error_of_event
 from ...runtime.program.multi_device import MultiDevicePlan
-from ...runtime.tune.trial import verify_and_prepare_plan
+from ...runtime.tune.trial import prepare_plan_for_trial
 from ...runtime.tune.tuner import PlanTuner
 from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
 from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_memory
-from ..array.streams import join_streams
+from ..array.streams import join_call_to_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
 from ..core.pytree import flatten, unflatten
@@ -31,25 +31,25 @@ from ..core.spec import Spec, kernel_readable_copy, spec_of
 from ..jit.launcher import Launcher
 from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
-from ..jit.write_back import assign_to_callers_array, may_assign
-from .device_plans import DevicePlanMaker, placed_plan
+from ..jit.write_back import check_write_back_allowed, write_back_to_callers_array
+from .device_plans import MultiDevicePlanMaker, plan_over_places
 
 
-def make_device_plans_ready(
-    plan: MultiDevicePlan, communicator: RankCommunicator | None = None
+def make_multi_device_plan_ready(
+    plan: MultiDevicePlan, communicator: EngineCommunicator | None = None
 ) -> tuple[list[Device], MultiDeviceExecutable]:
     """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for. Raises PlanError,
     CompileError, DeviceUnavailableError."""
     if settings.verify:
         require_safe_multi_device_plan(plan)
     devices = [open_device(place) for place in plan.devices]
-    return devices, MultiDeviceExecutable(devices, plan, verify_and_prepare_plan, communicator)
+    return devices, MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator)
 
 
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
     """What runs a trace that names several devices, for leaves like these."""
     places = versions.options.devices or (versions.place,)
-    explicit = has_device_places(captured.graph)
+    explicit = graph_has_place_nodes(captured.graph)
     if explicit and versions.options.untraceable == "split":
         lines = captured.graph.lines
         line = next((x for x, node in zip(lines, captured.graph.nodes, strict=False) if node.op == "place"), "")
@@ -60,21 +60,21 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
                 f"{captured.graph.name} changes what its arguments hold, and runs on one device; leave kg.place out"
             )
         return versions.on_one_device(captured, leaves)
-    placement = placed_plan(captured.graph, places, DevicePlanMaker(versions.options))
+    placement = plan_over_places(captured.graph, places, MultiDevicePlanMaker(versions.options))
     alone = not explicit and devices_share_one_kind(places)
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)
-    devices, executable = make_device_plans_ready(placement.plan)
+    devices, executable = make_multi_device_plan_ready(placement.plan)
     text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, devices))}"
     versions.note(SpecializationEvent("compiled", text))
-    run = DeviceCall(captured, placement.plan, devices, executable)
+    run = MultiDeviceCall(captured, placement.plan, devices, executable)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
     made = Launcher(run, str(placement.plan), captured.guards, assigned)
     if explicit:
         return made
     if not settings.tune:
         return versions.on_one_device(captured, leaves) if alone else made
-    return DeviceTrialCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
+    return MultiDeviceTrialCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
 
 
 def devices_share_one_kind(places: Sequence[tuple[str, int]]) -> bool:
@@ -82,7 +82,7 @@ def devices_share_one_kind(places: Sequence[tuple[str, int]]) -> bool:
     return DEVICES[places[0][0]].host_memory
 
 
-class DeviceTrialCall(Launcher):
+class MultiDeviceTrialCall(Launcher):
     """Calls on one device and on several take turns until the clock prefers one: see `PlanTuner`.
 
     A call that is timed is waited for. The winner then takes this entry's place."""
@@ -90,11 +90,11 @@ class DeviceTrialCall(Launcher):
     __slots__ = ("_candidates", "_lock", "_versions", "tuner")
 
     def __init__(self, versions: Specializations, candidates: Sequence[Launcher], start: int) -> None:
-        super().__init__(self._run_next_trial, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
+        super().__init__(self._run_next_device_trial, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
         self._versions, self._candidates, self._lock = versions, candidates, threading.Lock()
         self.tuner = PlanTuner(("one device", "several devices"), start)
 
-    def _run_next_trial(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
+    def _run_next_device_trial(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
         tuner = self.tuner
         with self._lock:
             number = None if caller or settings.engine != "async" else tuner.next_candidate()
@@ -104,15 +104,15 @@ class DeviceTrialCall(Launcher):
         busy = not is_no_call_in_flight() or any(type(x) is Array and not x.is_ready() for x in leaves)
         start = time.perf_counter()
         result = self._candidates[number].run(leaves, places)
-        failed = _wait_for_result_arrays(result)
+        failed = _wait_for_multi_device_result(result)
         took = (time.perf_counter() - start) * 1e6
         with self._lock:
             tuner.add_sample(number, math.nan if busy or failed else took)
             if tuner.winner is not None:
-                self._replace_by_trial_winner(self._candidates[tuner.winner])
+                self._replace_by_winning_devices(self._candidates[tuner.winner])
         return result
 
-    def _replace_by_trial_winner(self, winner: Launcher) -> None:
+    def _replace_by_winning_devices(self, winner: Launcher) -> None:
         entries = self._versions.entries
         for key, entry in list(entries.items()):
             if entry is self:
@@ -121,7 +121,7 @@ class DeviceTrialCall(Launcher):
             self._versions.note(SpecializationEvent("placed", line.strip()))
 
 
-def _wait_for_result_arrays(result: Any) -> bool:
+def _wait_for_multi_device_result(result: Any) -> bool:
     """Wait for the arrays of a result; whether any of them failed."""
     leaves: list[Any] = []
     flatten(result, leaves, results=True)
@@ -132,10 +132,10 @@ def _wait_for_result_arrays(result: Any) -> bool:
 def device_plan(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> MultiDevicePlan:
     """The plan of a trace over its devices."""
     places = versions.options.devices or (versions.place,)
-    return placed_plan(captured.graph, places, DevicePlanMaker(versions.options)).plan
+    return plan_over_places(captured.graph, places, MultiDevicePlanMaker(versions.options)).plan
 
 
-class DeviceCall:
+class MultiDeviceCall:
     """Runs a plan over several devices."""
 
     def __init__(
@@ -152,7 +152,7 @@ class DeviceCall:
         captured = self._captured
         arrays = [*(leaves[i] for i in captured.feeds), *captured.arrays]
         for leaf, _ in captured.assigned:
-            may_assign(leaves[leaf], [a for a in arrays if a is not leaves[leaf]])
+            check_write_back_allowed(leaves[leaf], [a for a in arrays if a is not leaves[leaf]])
         try:
             numbers = captured.host(leaves)
         except Exception:
@@ -163,7 +163,7 @@ class DeviceCall:
             new, at = results[output], leaves[leaf]
             if type(at) is Array and at._device is not new._device:
                 new = new.to_device(name_of(at._device))
-            assign_to_callers_array(at, new)
+            write_back_to_callers_array(at, new)
         for which, watcher in captured.watched:
             watcher([results[i] for i in which])
         found = [self._result_leaf(kind, x, results, leaves, numbers) for kind, x in captured.results]
@@ -196,13 +196,13 @@ def run_plan(
         stream.synchronize()
     while True:
         try:
-            return _run_plan_on_devices(plan, devices, executable, given, numbers, specs, caller)
+            return _run_plan_on_multiple_devices(plan, devices, executable, given, numbers, specs, caller)
         except OutOfMemory:
             if not free_memory_in_flight():
                 raise
 
 
-def _run_plan_on_devices(
+def _run_plan_on_multiple_devices(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
     executable: MultiDeviceExecutable,
@@ -239,5 +239,5 @@ def _run_plan_on_devices(
         shared.add(v)
     if caller:
         last = [e for e in (ends[v] for v in plan.outputs) if e is not None]
-        join_streams(caller, [()] * len(caller), last, range(len(last)), memories)
+        join_call_to_streams(caller, [()] * len(caller), last, range(len(last)), memories)
     return made

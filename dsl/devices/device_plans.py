@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import Graph, GraphError
-from ...compiler.pipeline import build_program
+from ...compiler.pipeline import compile_graph_to_program
 from ...compiler.placement.clusters import BETWEEN_RANKS, LINKS, DeviceLink, choose_device_slots
 from ...compiler.placement.partition import Move, Part, Partition, partition_graph_by_device
 from ...compiler.placement.places import Places, devices_of_placed_graph, place_nodes_by_arguments
@@ -18,11 +18,11 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ...runtime.program.multi_device import Collective, CopyValue, DeviceStep, DeviceValue, MultiDevicePlan, RunPart
 from ...runtime.program.plan import Plan
-from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
 from ...runtime.schedule.surroundings import Send, Surroundings
 from ...runtime.tune.links import measured_copy_times
-from ..array.devices import gpu_at, open_device, target_of_kind
+from ..array.devices import gpu_properties_at, kernel_target_of_device_kind, open_device
 from ..core.errors import locate_graph_error
 from ..jit.options import Options
 
@@ -30,7 +30,7 @@ Place = tuple[str, int]
 TYPICAL_BYTES = 1 << 20  # which of several links is slowest is asked of a copy of so many
 
 
-def device_places_of_nodes(graph: Graph, devices: Sequence[Place]) -> Places:
+def places_of_nodes_on_devices(graph: Graph, devices: Sequence[Place]) -> Places:
     """Where the nodes of a graph run: see `place_nodes_by_arguments`. Raises UserError at the user's line."""
     try:
         found = place_nodes_by_arguments(graph, devices_of_placed_graph(graph, devices))
@@ -44,7 +44,7 @@ def device_places_of_nodes(graph: Graph, devices: Sequence[Place]) -> Places:
     return found
 
 
-class DevicePlanMaker:
+class MultiDevicePlanMaker:
     """Plans of partitions of one function, with its options; equal parts are compiled once."""
 
     def __init__(self, options: Options) -> None:
@@ -64,28 +64,33 @@ class DevicePlanMaker:
             if isinstance(step, RankCollective):
                 steps.append(Collective(*(getattr(step, n) for n in RankCollective.__slots__)))
                 continue
-            plan = self._plan_of_device_part(
-                step.graph, devices[step.slot], surroundings_of_part(partition, step, devices)
+            plan = self._plan_of_one_device(
+                step.graph, devices[step.slot], surroundings_of_device_part(partition, step, devices)
             )
             if id(plan) not in parts:
                 parts[id(plan)] = len(plans)
                 plans.append(plan)
             steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
-        values = tuple(DeviceValue(bytes_of_value_type(v.type), v.slot, v.source) for v in partition.values)
+        values = tuple(DeviceValue(bytes_of_device_value(v.type), v.slot, v.source) for v in partition.values)
         return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks)
 
-    def _plan_of_device_part(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
+    def _plan_of_one_device(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
         kind = device[0]
-        gpu = gpu_at(device)
+        gpu = gpu_properties_at(device)
         found = self._plans.get((graph, device, surroundings))
         if found is None:  # the devices of a kind are alike, as far as kernels know
             same = graph, surroundings
-            alike = (p for (g, at, s), p in self._plans.items() if (g, s) == same and gpu_at(at) == gpu)
+            alike = (p for (g, at, s), p in self._plans.items() if (g, s) == same and gpu_properties_at(at) == gpu)
             found = next(alike, None)
         if found is None:
-            machine, streams = machine_of_device(kind, gpu), self._options.streams
-            program = build_program(
-                graph, target_of_kind(kind), None, fastmath=self._options.fastmath, tf32=self._options.tf32, gpu=gpu
+            machine, streams = machine_model_of_device(kind, gpu), self._options.streams
+            program = compile_graph_to_program(
+                graph,
+                kernel_target_of_device_kind(kind),
+                None,
+                fastmath=self._options.fastmath,
+                tf32=self._options.tf32,
+                gpu=gpu,
             )
             program = batch_matmul_tasks_where_faster(program, streams, machine, surroundings)
             found = plan_by_cost_model(program, streams, self._options.memory, machine, surroundings)
@@ -93,7 +98,9 @@ class DevicePlanMaker:
         return found
 
 
-def surroundings_of_part(partition: Partition | RankPartition, part: Part, devices: Sequence[Place]) -> Surroundings:
+def surroundings_of_device_part(
+    partition: Partition | RankPartition, part: Part, devices: Sequence[Place]
+) -> Surroundings:
     """In which turn what a part reads comes, and what is sent of its results: by sums over ranks, or by copies.
 
     What another part of this device joins with copies counts as sent too, so that devices that do the same have one
@@ -106,7 +113,7 @@ def surroundings_of_part(partition: Partition | RankPartition, part: Part, devic
         sends = [
             Send(
                 tuple(places[v] for v in s.reads if v in places),
-                BETWEEN_RANKS.transfer_time(sum(bytes_of_value_type(values[v].type) for v in s.reads)),
+                BETWEEN_RANKS.transfer_time(sum(bytes_of_device_value(values[v].type) for v in s.reads)),
             )
             for s in sums
             if not places.keys().isdisjoint(s.reads)
@@ -117,13 +124,13 @@ def surroundings_of_part(partition: Partition | RankPartition, part: Part, devic
         onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
         sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
         sends = [
-            Send((places[v],), link.transfer_time(bytes_of_value_type(values[v].type)) * max(1, moves.count(v)))
+            Send((places[v],), link.transfer_time(bytes_of_device_value(values[v].type)) * max(1, moves.count(v)))
             for v in sorted(sent, key=lambda v: (values[v].depth, places[v]))
         ]
     return Surroundings(tuple(turns[depth] for depth in depths), tuple(sends))
 
 
-def bytes_of_value_type(type: ArrayType) -> int:
+def bytes_of_device_value(type: ArrayType) -> int:
     """Of the memory of a value, which is never empty."""
     return max(1, type.nbytes)
 
@@ -144,22 +151,22 @@ def link_from_device(device: Place, devices: Sequence[Place]) -> DeviceLink:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedPlan:
+class PlanOverPlaces:
     """A plan over several devices. chosen: whether some of it is on another device than the first by choice alone."""
 
     plan: MultiDevicePlan
     chosen: bool
 
 
-def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) -> PlacedPlan:
+def plan_over_places(graph: Graph, devices: Sequence[Place], maker: MultiDevicePlanMaker) -> PlanOverPlaces:
     """The plan that does what the graph's places say; what they leave open is placed where it ends earliest.
 
     Results that are placed by choice go to the first device; others stay where they are computed."""
-    places = device_places_of_nodes(graph, devices)
+    places = places_of_nodes_on_devices(graph, devices)
     slots: Sequence[int | None] = places.slots
     if len(devices) > 1:
         kind = devices[0][0]
-        costs = target_of(target_of_kind(kind), gpu_at(devices[0])).model
+        costs = target_of(kernel_target_of_device_kind(kind), gpu_properties_at(devices[0])).model
         slots = choose_device_slots(graph, places, costs, link_from_device(devices[0], devices))
     free = [o in places.open or places.slots[o] is None for o in graph.outputs]
     try:
@@ -167,7 +174,13 @@ def placed_plan(graph: Graph, devices: Sequence[Place], maker: DevicePlanMaker) 
         plan = maker.plan(partition, places.devices, graph.name)
     except GraphError as error:
         raise locate_graph_error(error) from None
-    return PlacedPlan(plan, any(slots[n] for n in places.open))
+    return PlanOverPlaces(plan, any(slots[n] for n in places.open))
 
 
-__all__ = ["DevicePlanMaker", "PlacedPlan", "bytes_of_value_type", "device_places_of_nodes", "placed_plan"]
+__all__ = [
+    "MultiDevicePlanMaker",
+    "PlanOverPlaces",
+    "bytes_of_device_value",
+    "places_of_nodes_on_devices",
+    "plan_over_places",
+]

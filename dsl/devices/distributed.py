@@ -23,9 +23,9 @@ from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import (
     CONTENT_BYTES,
     Agreement,
-    RankCommunicator,
-    agreement_on_one,
-    join_contents,
+    EngineCommunicator,
+    join_contents_of_ranks,
+    rank_agreement_on_collective,
 )
 from ...runtime.program.world import JOINS, Host, World
 from ...runtime.worlds.alone import SingleRankWorld
@@ -41,10 +41,10 @@ LAUNCH = "python -m kernelgraph.run -n 4 script.py"
 
 
 class _ThreadWorld(threading.local):
-    communicator: RankCommunicator | None = None  # of a rank that is a thread
+    communicator: EngineCommunicator | None = None  # of a rank that is a thread
 
 
-_process: list[RankCommunicator] = []
+_process: list[EngineCommunicator] = []
 _thread = _ThreadWorld()
 
 
@@ -61,7 +61,7 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
     if engine not in ENGINES:
         raise OptionError(f"engine={engine!r}: write one of {', '.join(map(repr, ENGINES))}")
     if engine == "alone":
-        _process.append(RankCommunicator(SingleRankWorld()))
+        _process.append(EngineCommunicator(SingleRankWorld()))
         return
     try:
         from ...runtime.worlds.mpi import join_mpi_world
@@ -69,11 +69,11 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
         raise DeviceUnavailableError(
             f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install '.[mpi]' in kernelgraph's folder"
         ) from None
-    _process.append(RankCommunicator(join_mpi_world(elastic)))
+    _process.append(EngineCommunicator(join_mpi_world(elastic)))
     atexit.register(_leave_world)  # after mpi4py's own, so before it
 
 
-def end_all(text: str) -> None:
+def end_all_ranks_of_program(text: str) -> None:
     """All ranks end, with the text, if this process is one of several."""
     for communicator in _process:
         communicator.world.fail(text)
@@ -94,7 +94,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
         raise OptionError(f"run_threads({size!r}, {run!r}): write a number of ranks, 1 or more, and a function")
 
     def live_as_rank_of_world(world: World) -> Result:
-        communicator = _thread.communicator = RankCommunicator(world)
+        communicator = _thread.communicator = EngineCommunicator(world)
         try:
             result = run()
             communicator.close(settings.collective_timeout)
@@ -105,7 +105,7 @@ def run_threads(size: int, run: Callable[[], Result]) -> list[Result]:
     return run_ranks_as_threads(size, live_as_rank_of_world)
 
 
-def current() -> RankCommunicator:
+def current() -> EngineCommunicator:
     """Of the ranks that this thread is one of. Raises ArgumentsError before `init`."""
     found = _thread.communicator or (_process[0] if _process else None)
     if found is None:
@@ -131,25 +131,25 @@ def local_rank() -> int:
 def barrier() -> None:
     """Wait until all ranks are here. Raises RankError."""
     current().run(
-        agreement_on_one("kg.distributed.barrier()"), lambda _: None
+        rank_agreement_on_collective("kg.distributed.barrier()"), lambda _: None
     )  # all have told what they are about to do
 
 
 def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
     """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
     communicator, array = current(), np.asarray(x)
-    dtype, agreement = _reduction_dtype_and_agreement(op, array.dtype, array.shape)
+    dtype, agreement = _all_reduce_dtype_and_agreement(op, array.dtype, array.shape)
     given = np.ascontiguousarray(array, dtype).reshape(-1)
     result = np.empty(given.size, dtype)
     if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
-        communicator.run(agreement, lambda contents: join_contents(JOINS[op], contents, result), given)
+        communicator.run(agreement, lambda contents: join_contents_of_ranks(JOINS[op], contents, result), given)
     else:
         communicator.run(agreement, lambda _: communicator.world.all_reduce(given, result, op))
     return result.astype(array.dtype, copy=False).reshape(array.shape)
 
 
 @lru_cache(maxsize=512)
-def _reduction_dtype_and_agreement(
+def _all_reduce_dtype_and_agreement(
     op: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> tuple[np.dtype[Any], Agreement]:
     """In which dtype arrays are joined, and what ranks agree on. float16 is joined as float32, bool as uint8, which MPI
@@ -160,48 +160,48 @@ def _reduction_dtype_and_agreement(
         raise DTypeError(f"a {op} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
     wide = {"b": np.uint8, "f": np.float32}.get(dtype.kind) if dtype.itemsize <= 2 else None
     found = dtype.newbyteorder("=") if wide is None else np.dtype(wide)
-    return found, agreement_on_one(f"kg.distributed.all_reduce {op}", dtype, shape)
+    return found, rank_agreement_on_collective(f"kg.distributed.all_reduce {op}", dtype, shape)
 
 
 def all_gather(x: Any) -> np.ndarray[Any, Any]:
     """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
-    communicator, given = current(), _contiguous_array_to_send(x)
+    communicator, given = current(), _contiguous_array_for_ranks(x)
     result = np.empty((communicator.world.size, *given.shape), given.dtype)
 
-    def copy_gathered_contents(contents: Host) -> None:
-        _bytes_of_array(result).reshape(contents.shape)[...] = contents
+    def copy_contents_gathered_from_ranks(contents: Host) -> None:
+        _bytes_of_rank_array(result).reshape(contents.shape)[...] = contents
 
     _exchange_with_ranks(
         communicator,
         "kg.distributed.all_gather",
         given,
-        copy_gathered_contents,
-        lambda: communicator.world.all_gather(_bytes_of_array(given), _bytes_of_array(result)),
+        copy_contents_gathered_from_ranks,
+        lambda: communicator.world.all_gather(_bytes_of_rank_array(given), _bytes_of_rank_array(result)),
     )
     return result.reshape((communicator.world.size, *np.shape(x)))
 
 
 def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
     """The array of one rank, on each; all have arrays of one shape and dtype. Raises PlanError, RankError."""
-    communicator, given = current(), _contiguous_array_to_send(x)
+    communicator, given = current(), _contiguous_array_for_ranks(x)
     if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < communicator.world.size:
         raise OptionError(f"root={root!r} is none of the {communicator.world.size} ranks")
     result = np.array(given)
 
-    def copy_root_contents(contents: Host) -> None:
-        _bytes_of_array(result)[...] = contents[root]
+    def copy_contents_of_root_rank(contents: Host) -> None:
+        _bytes_of_rank_array(result)[...] = contents[root]
 
     _exchange_with_ranks(
         communicator,
         f"kg.distributed.broadcast from {root}",
         given,
-        copy_root_contents,
-        lambda: communicator.world.broadcast(_bytes_of_array(result), root),
+        copy_contents_of_root_rank,
+        lambda: communicator.world.broadcast(_bytes_of_rank_array(result), root),
     )
     return result.reshape(np.shape(x))
 
 
-def _contiguous_array_to_send(x: Any) -> Host:
+def _contiguous_array_for_ranks(x: Any) -> Host:
     """A C-contiguous array with at least one axis, whose bytes may travel. Raises DTypeError."""
     given = np.ascontiguousarray(x)
     if given.dtype.hasobject:
@@ -209,17 +209,17 @@ def _contiguous_array_to_send(x: Any) -> Host:
     return given
 
 
-def _bytes_of_array(array: Host) -> Host:
+def _bytes_of_rank_array(array: Host) -> Host:
     return array.reshape(-1).view(np.uint8)
 
 
 def _exchange_with_ranks(
-    communicator: RankCommunicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
+    communicator: EngineCommunicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
 ) -> None:
     """What a small array needs is in the message in which the ranks agree."""
-    agreement = agreement_on_one(name, given.dtype, given.shape)
+    agreement = rank_agreement_on_collective(name, given.dtype, given.shape)
     if given.nbytes <= CONTENT_BYTES:
-        communicator.run(agreement, small, _bytes_of_array(given))
+        communicator.run(agreement, small, _bytes_of_rank_array(given))
     else:
         communicator.run(agreement, lambda _: large())
 
@@ -229,7 +229,7 @@ def shrink() -> None:
 
     Raises RankError where the world cannot go on."""
     old = current()
-    new = RankCommunicator(old.world.shrink())
+    new = EngineCommunicator(old.world.shrink())
     if _thread.communicator is not None:
         _thread.communicator = new
     else:

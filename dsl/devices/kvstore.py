@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
-from ...runtime.engine.collective_calls import CollectiveCall
-from ...runtime.engine.communicator import SMALL_BYTES, RankCommunicator, agreement_on_one
+from ...runtime.engine.collective_calls import EngineCollectiveCall
+from ...runtime.engine.communicator import SMALL_BYTES, EngineCommunicator, rank_agreement_on_collective
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
 from ..array.devices import device_named, name_of
@@ -23,7 +23,7 @@ from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
 from .distributed import broadcast, current
 from .mesh import Sharded
-from .store_servers import Host, Key, Part, StoreWorker, pieces_of
+from .store_servers import Host, Key, KeyValueStoreWorker, Part, pieces_of
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
 Updater = Callable[..., Any]
@@ -60,7 +60,9 @@ class KVStore:
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
         self._servers = (
-            StoreWorker(self._ranks, self._update_stored_value) if self._ranks and kind == "dist_async" else None
+            KeyValueStoreWorker(self._ranks, self._update_stored_value)
+            if self._ranks and kind == "dist_async"
+            else None
         )
 
     @property
@@ -82,7 +84,7 @@ class KVStore:
                     raise ArgumentsError(f"key {one!r} has a value already; push to it")
                 first = self._own_copy_of_value(given[0] if isinstance(given, (list, tuple)) else given)
                 if self._ranks is not None:
-                    agreement = agreement_on_one(f"init of {one!r}", first.dtype, first.shape)
+                    agreement = rank_agreement_on_collective(f"init of {one!r}", first.dtype, first.shape)
                     self._ranks.run(agreement, lambda _: None)
                 self._specs[one] = first._spec
                 if self._servers is not None:
@@ -117,7 +119,7 @@ class KVStore:
             keys = key if isinstance(key, (list, tuple)) else [key]
             with self._lock:
                 values = [self._stored_value_of_key(one) for one in keys]
-            found = values if self._servers else [_copy_to_device(name_of(one._device))(one) for one in values]
+            found = values if self._servers else [_kvstore_copy_to_device(name_of(one._device))(one) for one in values]
             return found if isinstance(key, (list, tuple)) else found[0]
         for one, given in self._keys_with_values(key, out, "pull"):
             with self._lock:
@@ -126,7 +128,7 @@ class KVStore:
                     continue
                 stored = self._stored_value_of_key(one)
                 for target in given if isinstance(given, (list, tuple)) else [given]:
-                    _assign_stored_value(target, stored)
+                    _assign_kvstore_value(target, stored)
         return None
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -144,7 +146,7 @@ class KVStore:
         if self._servers is not None:
             self._servers.barrier()
         elif self._ranks is not None:
-            self._ranks.run(agreement_on_one("the store's barrier()"), lambda _: None)
+            self._ranks.run(rank_agreement_on_collective("the store's barrier()"), lambda _: None)
 
     def set_updater(self, updater: Updater, states: int = 0) -> None:
         """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for each
@@ -184,7 +186,9 @@ class KVStore:
             with np.load(one) as content:
                 for name in content.files:
                     number, piece, text = name.split("/", 2)
-                    loaded.setdefault(text_key(text), {}).setdefault(int(number), {})[int(piece)] = content[name]
+                    loaded.setdefault(kvstore_text_key(text), {}).setdefault(int(number), {})[int(piece)] = content[
+                        name
+                    ]
         with self._lock:
             for key, states in loaded.items():
                 if len(states) != self._state_count:
@@ -216,7 +220,7 @@ class KVStore:
             device = name_of(value._device)
             yield part, [asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays]
 
-    def _push_to_servers(self, servers: StoreWorker, key: Key, given: Any) -> None:
+    def _push_to_servers(self, servers: KeyValueStoreWorker, key: Key, given: Any) -> None:
         self._spec(key)
         if self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
@@ -257,15 +261,15 @@ class KVStore:
             states = self._states[part] = [asarray(zeros, device=device) for _ in range(self._state_count)]
         made(joined, stored, *states)
 
-    def _sum_over_ranks(self, ranks: RankCommunicator, key: Key, joined: Array) -> Array:
+    def _sum_over_ranks(self, ranks: EngineCommunicator, key: Key, joined: Array) -> Array:
         """The sum of all ranks' arrays, on its way."""
         narrow = joined.dtype if joined.dtype.itemsize == 2 and dtype_kind(joined.dtype) == "f" else None
         given = joined if narrow is None else joined.astype(np.float32)
         how = "" if self._updater is None else f" to {getattr(self._updater, '__name__', 'its updater')}"
-        agreement = agreement_on_one(f"push of {key!r}{how}", joined.dtype, joined.shape)
+        agreement = rank_agreement_on_collective(f"push of {key!r}{how}", joined.dtype, joined.shape)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
-        call = CollectiveCall(step, given._device, ranks)
+        call = EngineCollectiveCall(step, given._device, ranks)
         before = [] if given._event is None else [given._event]
         job = partial(call.run, before, [given._memory], [target], agreement)
         event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
@@ -290,13 +294,13 @@ class KVStore:
                 raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {moved[-1].dtype} comes")
         if len(moved) == 1:
             return moved[0]
-        return _sum_of_arrays(at, len(moved))(moved)  # type: ignore[no-any-return]
+        return _kvstore_sum_of_arrays(at, len(moved))(moved)  # type: ignore[no-any-return]
 
     def _own_copy_of_value(self, value: Any) -> Array:
         """A copy that nobody else has."""
         found = value.parts[0] if isinstance(value, Sharded) else value
         moved = asarray(found, device="cpu") if self.type == "local" or self._servers else asarray(found)
-        return _copy_to_device(name_of(moved._device))(moved) if moved is found else moved
+        return _kvstore_copy_to_device(name_of(moved._device))(moved) if moved is found else moved
 
     def _stored_value_of_key(self, key: Key) -> Array:
         spec = self._spec(key)
@@ -342,16 +346,16 @@ def _takes_arguments(function: Callable[..., Any], count: int) -> bool:
 
 
 def kvstore_key_as_text(key: Key) -> str:
-    """A key, a string or a number, as a text that `text_key` reads."""
+    """A key, a string or a number, as a text that `kvstore_text_key` reads."""
     return f"i{key}" if isinstance(key, int) else f"s{key}"
 
 
-def text_key(text: str) -> Key:
+def kvstore_text_key(text: str) -> Key:
     return int(text[1:]) if text[0] == "i" else text[1:]
 
 
 @functools.cache
-def _copy_to_device(device: str) -> KernelGraph:
+def _kvstore_copy_to_device(device: str) -> KernelGraph:
     """A copy on a device, which may still be on its way."""
 
     def copied(x: Any) -> Any:
@@ -361,7 +365,7 @@ def _copy_to_device(device: str) -> KernelGraph:
 
 
 @functools.cache
-def _sum_of_arrays(device: str, count: int) -> KernelGraph:
+def _kvstore_sum_of_arrays(device: str, count: int) -> KernelGraph:
     """The sum of so many arrays, on a device."""
 
     def joined(parts: Sequence[Any]) -> Any:
@@ -370,10 +374,10 @@ def _sum_of_arrays(device: str, count: int) -> KernelGraph:
     return KernelGraph(joined, device=device)
 
 
-def _assign_stored_value(target: Any, stored: Array) -> None:
+def _assign_kvstore_value(target: Any, stored: Array) -> None:
     if isinstance(target, Sharded):
         for part in target.parts:
-            _assign_stored_value(part, stored)
+            _assign_kvstore_value(part, stored)
         return
     if not isinstance(target, (Array, np.ndarray)):
         raise ArgumentsError(f"values are pulled into arrays, not {type(target).__name__}")

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.engine.communicator import RankCommunicator, agreement_on_one
+from ...runtime.engine.communicator import EngineCommunicator, rank_agreement_on_collective
 from ...runtime.program.device import Device
 from ..array.array import Array, on_device
-from ..array.devices import device_named, name_of, open_device, parse_device_name
+from ..array.devices import device_named, device_place_of_name, name_of, open_device
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
 from .distributed import broadcast, current
@@ -35,14 +35,14 @@ class Mesh:
         if not isinstance(axis, str):
             raise OptionError(f"axis={axis!r}: write a name, such as 'data'")
         self.axis = axis
-        self.communicator: RankCommunicator | None = None  # of the ranks of the mesh
+        self.communicator: EngineCommunicator | None = None  # of the ranks of the mesh
         self.first = 0  # the place in the mesh of this process' first device
         if isinstance(devices, int) and not isinstance(devices, bool):
             self._join_ranks(devices)
             return
         if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
             raise OptionError(f"kg.Mesh takes the names of devices, as in ('cuda:0', 'cuda:1'), not {devices!r}")
-        places = [parse_device_name(name) for name in devices]
+        places = [device_place_of_name(name) for name in devices]
         self.places: tuple[tuple[str, int], ...] = tuple(place for place in places if place is not None)
         if len(self.places) < len(devices) or len({*self.places}) < len(devices):
             raise OptionError(f"kg.Mesh takes the name of each device, each once, not {devices!r}")
@@ -140,7 +140,7 @@ class Sharded:
             own = np.ascontiguousarray(parts[0])
             every = np.empty((len(self.mesh), *own.shape), own.dtype)
             raw, whole = own.reshape(-1).view(np.uint8), every.reshape(-1).view(np.uint8)
-            agreement = agreement_on_one("reading", self.dtype, self.shape)
+            agreement = rank_agreement_on_collective("reading", self.dtype, self.shape)
             communicator.run(agreement, lambda _: communicator.world.all_gather(raw, whole))
             parts = list(every)
         return np.concatenate(parts, axis=self.axis)

@@ -28,13 +28,20 @@ from ..core.pytree import Tree, unflatten
 from ..core.spec import Spec, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
 from ..jit.options import Options, checked_kernel_graph_options
-from ..jit.pickling import PicklableFunction
-from ..jit.signature import LEAF_TYPES, FunctionParameters, check_function, flatten_call_arguments, is_number, to_leaf
+from ..jit.pickling import PicklableDecoratedFunction
+from ..jit.signature import (
+    LEAF_TYPES,
+    DecoratedFunctionParameters,
+    check_function,
+    flatten_arguments_of_call,
+    is_number,
+    to_call_leaf,
+)
 from ..jit.specializations import Specializations, remember_in_bounded_cache
 from ..jit.trace_function import UnfinishedFunction
 from ..jit.traced_function import TracedFunction
-from .device_calls import make_device_plans_ready, run_plan
-from .device_plans import DevicePlanMaker
+from .device_calls import make_multi_device_plan_ready, run_plan
+from .device_plans import MultiDevicePlanMaker
 from .mesh import Mesh, Sharded, local_axis, part_for_mesh_device
 
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
@@ -55,7 +62,7 @@ class MeshExecutable:
     axes: tuple[int | None, ...]
 
 
-class MeshFunction(PicklableFunction):
+class MeshFunction(PicklableDecoratedFunction):
     """A decorated function that runs on a mesh. Call it like the function, with whole arrays or `kg.Sharded`."""
 
     def __init__(
@@ -73,11 +80,11 @@ class MeshFunction(PicklableFunction):
         self._given = {**options, "mesh": mesh, "in_axes": in_axes, "out_axes": out_axes}
         self._options: Options = checked_kernel_graph_options(**{**options, "device": mesh.names})
         self._mesh, self._in_axes, self._out_axes = mesh, in_axes, out_axes
-        self._parameters = FunctionParameters(function, self._options.static)
+        self._parameters = DecoratedFunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
         self._versions = Specializations(function, self._parameters.name, self._options)
-        self._maker = DevicePlanMaker(self._options)
+        self._maker = MultiDevicePlanMaker(self._options)
         self._ready: dict[Any, MeshExecutable] = {}
         self._known: dict[Any, MeshExecutable] = {}  # by what calls give that give nothing but arrays on the mesh
         self._lock = threading.RLock()
@@ -105,7 +112,7 @@ class MeshFunction(PicklableFunction):
         except UnfinishedFunction as unfinished:
             raise unfinished.error from None
         except NeedCachedProperty as need:
-            with need.computed((args, options), flatten_call_arguments(self._parameters, args, options, False)[0]):
+            with need.computed((args, options), flatten_arguments_of_call(self._parameters, args, options, False)[0]):
                 return self._call_with_properties(args, options)
 
     def plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
@@ -173,21 +180,21 @@ class MeshFunction(PicklableFunction):
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Tree, list[Any], list[Any], list[int | None]]:
         """The structure of the arguments, their leaves, one device's share of each, and their axes."""
-        tree, leaves = flatten_call_arguments(self._parameters, args, options, False)
+        tree, leaves = flatten_arguments_of_call(self._parameters, args, options, False)
         positional, named = tree.children
         wanted = [*positional.children, *named.children]
         axes: list[int | None] = []
         for part, axis in zip(
-            wanted, _axis_for_each_value(self._in_axes, len(wanted), "in_axes", "parameters"), strict=True
+            wanted, _mesh_axis_for_each_value(self._in_axes, len(wanted), "in_axes", "parameters"), strict=True
         ):
-            axes += [axis] * _count_leaves(part)
+            axes += [axis] * _count_mesh_leaves(part)
         local = []
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Sharded):
                 local.append(self._spec_on_one_device(leaf, axes[i]))
                 axes[i] = leaf.axis
                 continue
-            leaf = leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf)
+            leaf = leaf if type(leaf) in LEAF_TYPES else to_call_leaf(leaf)
             leaves[i] = leaf
             if isinstance(leaf, (Array, np.ndarray, np.generic, Spec)):
                 shape = tuple(leaf.shape)
@@ -247,7 +254,7 @@ class MeshFunction(PicklableFunction):
             plan = self._maker.plan(partition, mesh.places, graph.name, ranks)
         except GraphError as error:
             raise locate_graph_error(error) from None
-        devices, executable = make_device_plans_ready(plan, mesh.communicator)
+        devices, executable = make_multi_device_plan_ready(plan, mesh.communicator)
         local = range(len(mesh.positions))
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs for _ in local)
         sources = (*captured.feeds, *(leaves + i for i in range(len(captured.arrays))))
@@ -263,9 +270,9 @@ class MeshFunction(PicklableFunction):
         parts = tree.children if several and tree.kind in (tuple, list) else (tree,)
         axes: list[int | None] = []
         for part, axis in zip(
-            parts, _axis_for_each_value(self._out_axes, len(parts), "out_axes", "results"), strict=True
+            parts, _mesh_axis_for_each_value(self._out_axes, len(parts), "out_axes", "results"), strict=True
         ):
-            axes += [axis] * _count_leaves(part)
+            axes += [axis] * _count_mesh_leaves(part)
         found = []
         for (kind, x), axis in zip(captured.results, axes, strict=True):
             shape = graph.nodes[graph.outputs[x]].type.shape if kind == "array" else ()
@@ -284,7 +291,7 @@ class MeshFunction(PicklableFunction):
         return self._function, self._given
 
 
-def _axis_for_each_value(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
+def _mesh_axis_for_each_value(axes: Axes, count: int, name: str, what: str) -> list[int | None]:
     """An axis for each of so many."""
     if not isinstance(axes, (tuple, list)):
         axes = [axes] * count
@@ -293,9 +300,9 @@ def _axis_for_each_value(axes: Axes, count: int, name: str, what: str) -> list[i
     return list(axes)
 
 
-def _count_leaves(tree: Tree) -> int:
+def _count_mesh_leaves(tree: Tree) -> int:
     """The leaves of a structure."""
-    return 1 if tree.kind is None else sum(map(_count_leaves, tree.children))
+    return 1 if tree.kind is None else sum(map(_count_mesh_leaves, tree.children))
 
 
 @contextmanager

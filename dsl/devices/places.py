@@ -8,7 +8,7 @@ import numpy as np
 
 from ...runtime.core.settings import settings
 from ..array.array import Array, asarray
-from ..array.devices import parse_device_name
+from ..array.devices import device_place_of_name
 from ..core.errors import OptionError
 from ..core.pytree import flatten, unflatten
 from ..trace.dispatch import NumpyProtocols
@@ -25,7 +25,7 @@ def place(x: Any, device: str) -> Any:
     >>> kg.place(kg.ones(2), "cpu:1").device
     'cpu:1'
     """
-    where = parse_device_name(device)
+    where = device_place_of_name(device)
     if where is None:
         raise OptionError("kg.place takes the name of a device, such as 'cuda:1'")
     leaves: list[Any] = []

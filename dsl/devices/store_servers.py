@@ -19,7 +19,7 @@ import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.frozen import dataclass
-from ...runtime.engine.communicator import RankCommunicator
+from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.program.world import World
 from ..array.array import Array, from_numpy
 from ..array.devices import device_named
@@ -61,7 +61,7 @@ def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[i
 _read_request = functools.lru_cache(maxsize=4096)(pickle.loads)
 
 
-class StoreServer:
+class KeyValueStoreServer:
     """What one server keeps. Messages of all ranks are handled one after another."""
 
     def __init__(self, world: World, channel: int, update: Update) -> None:
@@ -132,14 +132,14 @@ class StoreServer:
                 self.world.send_array(NOTHING, rank, self.channel + 1)
 
 
-class StoreWorker:
+class KeyValueStoreWorker:
     """A rank's side of the servers. Calls of one rank are in order; a push waits in the background for its values."""
 
-    def __init__(self, communicator: RankCommunicator, update: Update) -> None:
+    def __init__(self, communicator: EngineCommunicator, update: Update) -> None:
         self.communicator, self.world = communicator, communicator.world
         self._channel = 2 * next(communicator.numbers)
-        self.server = StoreServer(self.world, self._channel, update)
-        self._later = RankCommunicator(self.world)
+        self.server = KeyValueStoreServer(self.world, self._channel, update)
+        self._later = EngineCommunicator(self.world)
         self._waiting = 0
         self._lock = threading.RLock()
         communicator.before_close.append(self.close)

@@ -38,7 +38,7 @@ class NeedCachedProperty(BaseException):
         """The property is in the object; it is taken out again where the call is refused."""
         holder = arguments
         for number in self.path:
-            holder, tree = _child_of_argument(holder, tree, number), tree.children[number]
+            holder, tree = _child_with_cached_property(holder, tree, number), tree.children[number]
         put_back = restorer_of_attributes(holder)
         getattr(holder, self.name)
         try:
@@ -49,7 +49,7 @@ class NeedCachedProperty(BaseException):
             raise
 
 
-def _child_of_argument(value: Any, tree: Tree, number: int) -> Any:
+def _child_with_cached_property(value: Any, tree: Tree, number: int) -> Any:
     """What `flatten` has found there."""
     assert tree.kind is not None
     if not tree.names:

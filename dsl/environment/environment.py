@@ -20,19 +20,19 @@ from typing import Any, NoReturn
 from ..core.errors import (
     TraceError,
     UserError,
+    code_names_compared_by_identity,
     is_numpy_error,
     is_refusal,
     is_user_file,
-    line_of_name,
-    names_compared_by_identity,
     names_of_class_bodies,
     undecided_identity_error,
+    user_line_of_name,
 )
-from ..core.exact import exact_key
+from ..core.exact import exact_key_of_value
 from ..core.object_state import (
     PLAIN,
-    builtin_container_base,
-    container_contents,
+    builtin_container_base_of_class,
+    contents_of_container_object,
     is_user_class,
     is_user_module,
     names_in_code,
@@ -43,9 +43,15 @@ from ..core.undo import Undo, restorer_of_attributes, restorer_of_objects
 from ..trace.trace import HOOKS, Trace, UndecidedValue, trace_in_progress
 from ..trace.tracer import Tracer
 from .argument_properties import NeedCachedProperty, NeedOpenedArguments
-from .frozen_containers import frozen_kind, mutating_methods, refuse_container_change
-from .guards import READERS, Guard, containers_in, frozen_state_predicate, sameness_predicate
-from .numpy_proxy import numpy_form
+from .frozen_containers import frozen_container_class, mutating_methods_to_freeze, refuse_frozen_container_change
+from .guards import (
+    READERS,
+    Guard,
+    containers_within_guarded_value,
+    frozen_state_predicate_of_guard,
+    sameness_predicate_of_guard,
+)
+from .numpy_proxy import original_behind_numpy_proxy
 
 Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]
@@ -114,7 +120,7 @@ class TracedGlobals(dict[str, Any]):
                 raise TraceError(
                     f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
                     "return the value instead",
-                    line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
+                    user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
                 )
 
 
@@ -163,7 +169,7 @@ class TracedLocals(dict[str, Any]):
         return self._scope[name]
 
 
-def run_source_text(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
+def run_source_in_traced_code(run: Callable[..., Any], source: Any, *names: Any, **options: Any) -> Any:
     """`eval` or `exec` for traced code, which ask an exact dict of names past `TracedGlobals`."""
     frame = sys._getframe(1)
     if (names and names[0] is not None) or not isinstance(frame.f_globals, TracedGlobals):
@@ -178,7 +184,7 @@ def run_source_text(run: Callable[..., Any], source: Any, *names: Any, **options
     return found
 
 
-def print_values(*values: Any, **options: Any) -> None:
+def print_in_traced_code(*values: Any, **options: Any) -> None:
     """`print` for traced code: users look at stand-ins with it, which are no texts to the function itself."""
     print(*values, **options)
 
@@ -255,7 +261,7 @@ class Environment:
         """What stands for a value that the trace was given; that it stays as it is, is guarded."""
         place = (id(value), "", "itself")
         if type(value) not in PLAIN and type(value) is not Tracer and place not in self.guards:
-            same = sameness_predicate(value)
+            same = sameness_predicate_of_guard(value)
             if same is not None:
                 self.guards[place] = Guard(label, "itself", value, "", value, same)
         return self.proxy_of(value, label)
@@ -266,7 +272,7 @@ class Environment:
         if (id(value), "state", "itself") in self.guards:
             return
         try:
-            guard = Guard(label, "itself", value, "state", value, frozen_state_predicate(value, inside))
+            guard = Guard(label, "itself", value, "state", value, frozen_state_predicate_of_guard(value, inside))
         except Exception:
             raise TraceError(
                 f"what is in {label}, a {type(value).__name__}, cannot be seen, nor that it changes; read it outside "
@@ -333,20 +339,20 @@ class Environment:
     def original_value(self, proxy: Any) -> Any:
         """The value that this stands for, or itself."""
         known = self._originals.get(id(proxy))
-        return numpy_form(proxy) if known is None else known[1]
+        return original_behind_numpy_proxy(proxy) if known is None else known[1]
 
     def users_object_told_apart(self, proxy: Any) -> Any:
         """The user's object that this stands for, if any; calls that find another in its place are traced again."""
         real = self.users_object(proxy)
-        themselves = containers_in(real)
+        themselves = containers_within_guarded_value(real)
         for guard in self.guards.values() if themselves else ():
             guard.tell_apart(themselves)
         return real
 
     def refuse_assignments(self, value: Any) -> Any:
         """From now on no attribute of this object can be assigned."""
-        self._sealed[id(value)] = (value, _attributes_and_class_of_object(value))
-        if (base := builtin_container_base(type(value))) is not None:
+        self._sealed[id(value)] = (value, _guarded_attributes_and_class(value))
+        if (base := builtin_container_base_of_class(type(value))) is not None:
             self.require_unchanged_container(value, base)
         return value
 
@@ -355,7 +361,7 @@ class Environment:
 
     def require_unchanged_container(self, container: Any, base: type, label: str = "") -> None:
         """A container must hold at the end of the trace what it holds now."""
-        self._copies.append((container, base, container_contents(base, container), label))
+        self._copies.append((container, base, contents_of_container_object(base, container), label))
 
     def require_unchanged_attributes(self, function: Any) -> None:
         """So must a function keep its attributes."""
@@ -397,7 +403,7 @@ class Environment:
             self.proxy_of(compute)(instance)  # what Python's own raises; otherwise it is left to Python
         path = self._path_in_arguments(instance)
         if not path:
-            refuse_container_change(f"the cached property {name!r} of an object of {type(instance).__name__}")
+            refuse_frozen_container_change(f"the cached property {name!r} of an object of {type(instance).__name__}")
         self.needed = NeedCachedProperty(path, name)
         raise self.needed
 
@@ -417,7 +423,7 @@ class Environment:
         if not any(given) or not all(map(operator.or_, given, there)):
             return False
         if id(real) in self._equals and id(other) in self._equals:
-            return exact_key(real) == exact_key(other)
+            return exact_key_of_value(real) == exact_key_of_value(other)
         kinds = [type.__dict__["__dict__"].__get__(type(x)).get(ORIGINAL, type(x)) for x in (real, other)]
         return kinds[0] is kinds[1]
 
@@ -465,7 +471,7 @@ class Environment:
         if not users and not any(_cell_holds_users_function(cell) for cell in function.__closure__ or ()):
             return function
         if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in_code(code)}:
-            _refuse_native_reads(code)
+            _refuse_code_reading_past_proxies(code)
         if users and self.trace.may_rewrite and _may_compare_arguments(function):
             raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
@@ -572,7 +578,7 @@ class Environment:
 
     def line_of_assignment(self, name: str) -> str:
         """`file.py:LINE` where traced code assigns to an attribute of this name, or deletes it; empty if nowhere."""
-        return line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), name)
+        return user_line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), name)
 
     # the end
 
@@ -589,10 +595,10 @@ class Environment:
                 raise TraceError(
                     f"a traced function cannot assign to the outer function's {name!r}, since later calls would not do "
                     "it again; return the value instead",
-                    line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
+                    user_line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
         if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
-            line = line_of_name(self._codes, ("LOAD_ATTR",), "__class__")
+            line = user_line_of_name(self._codes, ("LOAD_ATTR",), "__class__")
             if line:
                 raise TraceError(
                     "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",
@@ -601,7 +607,7 @@ class Environment:
         self._check_objects_unchanged()
 
     @contextlib.contextmanager
-    def restore_if_trace_fails(self) -> Iterator[None]:
+    def restore_outside_if_trace_fails(self) -> Iterator[None]:
         """Where the trace fails, what was changed past what refuses that is put back."""
         try:
             try:
@@ -635,10 +641,10 @@ class Environment:
         changed += [
             f"an object of {type(x).__name__}"
             for x, held in self._sealed.values()
-            if _changed_attribute(_attributes_and_class_of_object(x), held) is not None
+            if _changed_attribute(_guarded_attributes_and_class(x), held) is not None
         ]
         for found, base, items, label in self._copies:
-            now = container_contents(base, found)
+            now = contents_of_container_object(base, found)
             if len(now) != len(items) or not all(
                 _is_same_or_equal_bytes(a, b) for a, b in zip(now, items, strict=True)
             ):
@@ -646,14 +652,14 @@ class Environment:
         for function, then, label in self._functions:
             now_ = _attributes_of_function(function, tuple(n for n in then if "." not in n))
             if (key := _changed_attribute(now_, then)) is not None:
-                refuse_container_change(label, self.line_of_assignment(key) or None)
+                refuse_frozen_container_change(label, self.line_of_assignment(key) or None)
         for function, held in self._attributes:
             now_ = {k: v for k, v in vars(function).items() if not k.startswith("_")}
             if (key := _changed_attribute(now_, held)) is not None:
                 name = getattr(function, "__name__", "a partial object")
-                refuse_container_change(f"the attribute {key!r} of {name}", self.line_of_assignment(key))
+                refuse_frozen_container_change(f"the attribute {key!r} of {name}", self.line_of_assignment(key))
         for label in changed:
-            refuse_container_change(label)
+            refuse_frozen_container_change(label)
         self._store_cached_properties()
 
 
@@ -663,17 +669,18 @@ def _control_flow_hooks() -> Any:
     return hooks
 
 
-def _refuse_native_reads(code: CodeType) -> None:
+def _refuse_code_reading_past_proxies(code: CodeType) -> None:
     """Raises TraceError where code names `object.__getattribute__`, which no stand-in notices."""
     names = ("object", "type")
     line = next(
-        filter(None, (line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), "__getattribute__", n) for n in names)), ""
+        filter(None, (user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), "__getattribute__", n) for n in names)),
+        "",
     )
     if line:
-        refuse_native_read(line)
+        refuse_read_past_proxy(line)
 
 
-def refuse_native_read(line: str | None = None) -> NoReturn:
+def refuse_read_past_proxy(line: str | None = None) -> NoReturn:
     """Raises TraceError for `object.__getattribute__`."""
     raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
 
@@ -694,7 +701,7 @@ def _is_same_or_equal_bytes(now: Any, then: Any) -> bool:
     return now is then or (type(now) is type(then) is bytes and now == then)
 
 
-def _attributes_and_class_of_object(value: Any) -> dict[str, Any]:
+def _guarded_attributes_and_class(value: Any) -> dict[str, Any]:
     """The attributes in an object itself, those in slots too, and its class."""
     held: dict[str, Any] = {"__class__": type(value)}
     for base in type.mro(type(value)):
@@ -721,7 +728,7 @@ def _may_compare_arguments(function: Any) -> bool:
         of_user = is_user_class(type(value)) and not isinstance(value, (type, Enum))
         return of_user or is_told_by_contents(value) or type(value) in (int, float, str)
 
-    return any(not name or may_be_argument(name) for name in names_compared_by_identity(function.__code__))
+    return any(not name or may_be_argument(name) for name in code_names_compared_by_identity(function.__code__))
 
 
 def is_told_by_contents(value: Any) -> bool:
@@ -754,9 +761,9 @@ def frozen_container_maker(world: Environment | None) -> Make:
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
             return world.place(tuple(values), values)
-        of_python = bool(mutating_methods(kind)) and not is_user_class(kind)
+        of_python = bool(mutating_methods_to_freeze(kind)) and not is_user_class(kind)
         names = tuple(map(world.proxy_of, names))  # keys may be objects of the user's
-        found = rebuild_container(frozen_kind(kind) if of_python else world.proxy_of(kind), names, values)
+        found = rebuild_container(frozen_container_class(kind) if of_python else world.proxy_of(kind), names, values)
         return world.place(world.refuse_assignments(found), values)
 
     return make_frozen_container

@@ -9,11 +9,16 @@ from typing import Any, NoReturn
 
 from ..core.context import context
 from ..core.errors import TraceError
-from ..core.object_state import builtin_container_base, default_factory_of, dict_pairs, hidden_dict_pairs
+from ..core.object_state import (
+    builtin_container_base_of_class,
+    default_factory_of_object,
+    hidden_state_pairs_of_dict,
+    state_pairs_of_dict,
+)
 from ..core.pytree import ORIGINAL
 
 
-def refuse_container_change(label: str, line: str | None = None) -> NoReturn:
+def refuse_frozen_container_change(label: str, line: str | None = None) -> NoReturn:
     """Raises TraceError for a change that no later call would do; NeedOpened where it may be to an argument."""
     if (world := getattr(context.trace, "world", None)) is not None and world.may_open:
         raise world.open_arguments()
@@ -41,7 +46,7 @@ CHANGES: dict[type, tuple[str, ...]] = {
 _ARRAY = (*_SEQUENCE.split(), "byteswap", "frombytes", "fromfile", "fromlist", "fromunicode")
 
 
-def mutating_methods(kind: type) -> tuple[str, ...]:
+def mutating_methods_to_freeze(kind: type) -> tuple[str, ...]:
     """The methods that change a container of this kind."""
     for base in kind.__mro__:
         if base in CHANGES:
@@ -49,29 +54,33 @@ def mutating_methods(kind: type) -> tuple[str, ...]:
     return _ARRAY if kind.__module__ == "array" else ()
 
 
-def _label_of_container(container: Any, base: type) -> str:
+def _label_of_frozen_container(container: Any, base: type) -> str:
     return f"the {base.__name__} {getattr(container, 'label', '')}".rstrip()
 
 
 def _method_that_refuses_change(name: str, base: type) -> Any:
-    def refuse_method_call(self: Any, *args: Any, **options: Any) -> NoReturn:
-        refuse_container_change(_label_of_container(self, base))
+    def refuse_frozen_method_call(self: Any, *args: Any, **options: Any) -> NoReturn:
+        refuse_frozen_container_change(_label_of_frozen_container(self, base))
 
-    refuse_method_call.__name__ = name
-    return refuse_method_call
+    refuse_frozen_method_call.__name__ = name
+    return refuse_frozen_method_call
 
 
-def _pickle_as_plain_container(kind: type) -> Any:
+def _pickle_frozen_as_plain(kind: type) -> Any:
     """A way to reduce: copies and pickles are plain containers."""
 
     def reduce_to_plain_container(self: Any, protocol: Any = None) -> Any:
-        return _make_plain_container, (kind, default_factory_of(self), list(container_filler(kind, self)))
+        return _thaw_frozen_container, (
+            kind,
+            default_factory_of_object(self),
+            list(filler_of_frozen_container(kind, self)),
+        )
 
     return reduce_to_plain_container
 
 
-def _make_plain_container(kind: type, factory: Any, items: list[Any]) -> Any:
-    base = builtin_container_base(kind)
+def _thaw_frozen_container(kind: type, factory: Any, items: list[Any]) -> Any:
+    base = builtin_container_base_of_class(kind)
     if kind is defaultdict:
         return defaultdict(factory, items)
     if base is dict:
@@ -81,69 +90,71 @@ def _make_plain_container(kind: type, factory: Any, items: list[Any]) -> Any:
     return kind(items)
 
 
-def container_filler(kind: type, value: Any) -> Any:
+def filler_of_frozen_container(kind: type, value: Any) -> Any:
     return value.items() if issubclass(kind, dict) else value
 
 
 _FROZEN: dict[type, type] = {}
 
 
-def frozen_kind(kind: type) -> type:
+def frozen_container_class(kind: type) -> type:
     """A subclass of a library's container whose objects refuse to change."""
     known = _FROZEN.get(kind)
     if known is None:
-        members: dict[str, Any] = {name: _method_that_refuses_change(name, kind) for name in mutating_methods(kind)}
+        members: dict[str, Any] = {
+            name: _method_that_refuses_change(name, kind) for name in mutating_methods_to_freeze(kind)
+        }
         members |= {
             ORIGINAL: kind,
             "label": "",
-            "__reduce_ex__": _pickle_as_plain_container(kind),
-            "__copy__": _copy_frozen_container,
-            "copy": _copy_frozen_container,
+            "__reduce_ex__": _pickle_frozen_as_plain(kind),
+            "__copy__": _plain_copy_of_frozen_container,
+            "copy": _plain_copy_of_frozen_container,
         }
         if kind in (bytearray,) or kind.__module__ == "array":
             del members["__reduce_ex__"], members["__copy__"], members["copy"]
-        if builtin_container_base(kind) in (
+        if builtin_container_base_of_class(kind) in (
             set,
             frozenset,
         ):  # in the order of the user's own, which depends on its history
-            members |= {"_order": None, "__iter__": _items_in_source_order, "__repr__": _repr_in_order}
+            members |= {"_order": None, "__iter__": _frozen_items_in_source_order, "__repr__": _frozen_repr_in_order}
         known = _FROZEN[kind] = type(kind.__name__, (kind,), members)
     return known
 
 
-def _copy_frozen_container(self: Any) -> Any:
+def _plain_copy_of_frozen_container(self: Any) -> Any:
     kind = vars(type(self))[ORIGINAL]
-    if builtin_container_base(kind) is frozenset:
+    if builtin_container_base_of_class(kind) is frozenset:
         return self
-    if builtin_container_base(kind) is set:
+    if builtin_container_base_of_class(kind) is set:
         return kind(self)
-    return _make_plain_container(kind, default_factory_of(self), list(container_filler(kind, self)))
+    return _thaw_frozen_container(kind, default_factory_of_object(self), list(filler_of_frozen_container(kind, self)))
 
 
-def _items_in_source_order(self: Any) -> Iterator[Any]:
-    base: Any = builtin_container_base(type(self))
+def _frozen_items_in_source_order(self: Any) -> Iterator[Any]:
+    base: Any = builtin_container_base_of_class(type(self))
     return base.__iter__(self) if self._order is None else iter(self._order)
 
 
-def _repr_in_order(self: Any) -> str:
+def _frozen_repr_in_order(self: Any) -> str:
     kind = vars(type(self))[ORIGINAL]
-    items = ", ".join(map(repr, _items_in_source_order(self)))
+    items = ", ".join(map(repr, _frozen_items_in_source_order(self)))
     if kind is set and items:
         return f"{{{items}}}"
     return f"{kind.__name__}({{{items}}})" if items else f"{kind.__name__}()"
 
 
-def fill_container(lift: Callable[..., Any], container: Any, value: Any, base: type, label: str) -> Any:
+def fill_frozen_container(lift: Callable[..., Any], container: Any, value: Any, base: type, label: str) -> Any:
     """Puts what stands for the items of `value`, by `lift`, into `container`."""
     if base is list:
         list.extend(container, (lift(i, label) for i in list.__iter__(value)))
     elif base is dict:
-        factory = default_factory_of(value)
+        factory = default_factory_of_object(value)
         if factory is not None:
             container.default_factory = lift(factory)
         ordered = isinstance(value, OrderedDict)
-        hidden = [k for k, _ in hidden_dict_pairs(value)] if ordered else ()
-        for key, item in dict_pairs(value):
+        hidden = [k for k, _ in hidden_state_pairs_of_dict(value)] if ordered else ()
+        for key, item in state_pairs_of_dict(value):
             put = OrderedDict.__setitem__ if ordered and key not in hidden else dict.__setitem__
             put(container, lift(key), lift(item, label))
     elif base is set:
@@ -158,9 +169,9 @@ def fill_container(lift: Callable[..., Any], container: Any, value: Any, base: t
     return container
 
 
-def blank_container(made: Any, kind: type, value: Any) -> Any:
+def blank_frozen_container(made: Any, kind: type, value: Any) -> Any:
     """An object of a subclass of the container's kind. It is still empty where its items have to be lifted."""
-    base: Any = builtin_container_base(kind)
+    base: Any = builtin_container_base_of_class(kind)
     if base.__module__ == "array":
         return base.__new__(made, value.typecode, value.tobytes())
     native: Any = next((b for b in (OrderedDict, defaultdict) if issubclass(kind, b)), base)

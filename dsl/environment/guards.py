@@ -12,7 +12,12 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..array.array import Array
-from ..core.object_state import PLAIN, builtin_container_base, comparable_state, container_contents
+from ..core.object_state import (
+    PLAIN,
+    builtin_container_base_of_class,
+    comparable_object_state,
+    contents_of_container_object,
+)
 from ..core.spec import native_byte_order
 
 Same = Callable[[Any], bool]
@@ -26,12 +31,12 @@ class Guard:
     __slots__ = ("holder", "how", "key", "layout", "name", "same", "strict", "value")
 
     def __init__(self, name: str, how: str, holder: Any, key: str, value: Any, same: Same | None = None) -> None:
-        """name: what `why()` calls it. same: by default `sameness_predicate(value)`."""
+        """name: what `why()` calls it. same: by default `sameness_predicate_of_guard(value)`."""
         self.name, self.how, self.holder, self.key, self.value = name, how, holder, key, value
-        self.same = same or (sameness_predicate(value) if how in READS else None)
-        plain = same is None and how in READS and type(value) is np.ndarray and _is_of_numbers(value.dtype)
+        self.same = same or (sameness_predicate_of_guard(value) if how in READS else None)
+        plain = same is None and how in READS and type(value) is np.ndarray and _is_guarded_number_dtype(value.dtype)
         self.layout = (value.shape, value.strides, value.dtype) if plain else None
-        self.strict = self.same is not None and not _is_fixed_by_identity(
+        self.strict = self.same is not None and not _is_guarded_by_identity(
             value
         )  # may have changed and be the same object
 
@@ -39,10 +44,10 @@ class Guard:
         """From now on containers of these identities are as good as themselves alone."""
         if (
             self.how in READS
-            and builtin_container_base(type(self.value)) in _BY_VALUE
+            and builtin_container_base_of_class(type(self.value)) in _BY_VALUE
             and self.key not in ("state", "contents")
         ):
-            self.same = sameness_predicate(self.value, (), themselves)
+            self.same = sameness_predicate_of_guard(self.value, (), themselves)
 
     def is_unchanged(self) -> bool:
         """Whether it is as it was."""
@@ -50,7 +55,7 @@ class Guard:
 
     @property
     def native_aspect(self) -> str | None:
-        """What native code can watch in its place: see `memory_words_of_object_aspect`."""
+        """What native code can watch in its place: see `watched_words_of_object_aspect`."""
         if self.how == "attribute" and (self.same is None or self.value is None):
             return _OF_FUNCTIONS.get(self.key)
         return self.how if self.how in ("type", "classes", "size", "bare") else None
@@ -59,11 +64,11 @@ class Guard:
 _OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "keyword defaults"}
 
 
-def _item_read_expression(holder: str, key: str) -> str:
+def _guard_item_read_expression(holder: str, key: str) -> str:
     return f"{holder}[{key!r}]"
 
 
-def _attribute_read_expression(holder: str, key: str) -> str:
+def _guard_attribute_read_expression(holder: str, key: str) -> str:
     return f"{holder}.{key}" if key.isidentifier() and not iskeyword(key) else f"getattr({holder}, {key!r})"
 
 
@@ -77,9 +82,9 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "itself": lambda holder, key: holder,
 }
 READS: dict[str, Callable[[str, str], str]] = {  # how the text of a guard reads what it compares
-    "item": _item_read_expression,
-    "attribute": _attribute_read_expression,
-    "held": lambda holder, key: _item_read_expression(f"{holder}.__dict__", key),
+    "item": _guard_item_read_expression,
+    "attribute": _guard_attribute_read_expression,
+    "held": lambda holder, key: _guard_item_read_expression(f"{holder}.__dict__", key),
     "cell": lambda holder, key: f"{holder}.cell_contents",
     "variable": lambda holder, key: f"{holder}.get({key})",
     "call": lambda holder, key: f"{holder}()",
@@ -87,7 +92,7 @@ READS: dict[str, Callable[[str, str], str]] = {  # how the text of a guard reads
 }
 TESTS: dict[str, Callable[[str, str, str], str]] = {  # and what it asks where there is nothing to compare
     "method": lambda holder, key, value: (
-        f"{_attribute_read_expression(holder, key)} == {value}"
+        f"{_guard_attribute_read_expression(holder, key)} == {value}"
     ),  # the same function and object
     "type": lambda holder, key, value: f"{holder}.__class__ is {value}",
     "no item": lambda holder, key, value: f"{key!r} not in {holder}",
@@ -147,57 +152,64 @@ def _guard_rows_as_text(rows: Sequence[Guard]) -> Callable[[], bool]:
     return hold
 
 
-def containers_in(value: Any) -> dict[int, Any]:
+def containers_within_guarded_value(value: Any) -> dict[int, Any]:
     """By their identities, the value and what it holds. Only Python's own containers count, which can change."""
     found: dict[int, Any] = {}
     todo = [value]
     while todo:
         item = todo.pop()
-        if type(item) in _BY_VALUE and id(item) not in found and not _is_fixed_by_identity(item):
+        if type(item) in _BY_VALUE and id(item) not in found and not _is_guarded_by_identity(item):
             found[id(item)] = item
-            todo += container_contents(type(item), item)
+            todo += contents_of_container_object(type(item), item)
     return found
 
 
-def sameness_predicate(value: Any, above: tuple[int, ...] = (), themselves: Container[int] = ()) -> Same | None:
+def sameness_predicate_of_guard(
+    value: Any, above: tuple[int, ...] = (), themselves: Container[int] = ()
+) -> Same | None:
     """A predicate that says whether another value is as good as this one is now; None where only itself is.
 
     above: the identities of the containers that hold the value. themselves: of those that no equal one stands for."""
     kind = type(value)
     if kind in PLAIN or issubclass(kind, np.generic):
-        return lambda now: _equal_plain_data(now, value)
+        return lambda now: _equal_guarded_data(now, value)
     if id(value) in above:
         return None
     if issubclass(kind, np.ndarray):  # not what says that it is one: a traced value that was kept
-        return _same_array_predicate(value)
+        return _same_array_predicate_of_guard(value)
     if kind is Array:
         memory = value._memory  # another one once the array was assigned to
         return lambda now: now is value and now._memory is memory
     if kind is MethodType:
         return lambda now: type(now) is MethodType and now == value
-    base = builtin_container_base(kind)
+    base = builtin_container_base_of_class(kind)
     if base is not None:
         as_good = (kind in _BY_VALUE or hasattr(kind, "_fields")) and id(value) not in themselves
-        return _same_container_predicate(
-            kind, base, None if as_good else value, container_contents(base, value), (*above, id(value)), themselves
+        return _same_container_predicate_of_guard(
+            kind,
+            base,
+            None if as_good else value,
+            contents_of_container_object(base, value),
+            (*above, id(value)),
+            themselves,
         )
     return None
 
 
-def _is_fixed_by_identity(value: Any) -> bool:
+def _is_guarded_by_identity(value: Any) -> bool:
     """Whether an object is as it was while it is the same one."""
     kind = type(value)
     if kind is tuple or kind is frozenset:
-        return all(map(_is_fixed_by_identity, value))
+        return all(map(_is_guarded_by_identity, value))
     return kind in PLAIN or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
 
 
-def _equal_plain_data(now: Any, then: Any) -> bool:
+def _equal_guarded_data(now: Any, then: Any) -> bool:
     """For plain data; tells 0.0 from -0.0 and 1 from True, and NaN equals itself."""
     return now is then or (type(now) is type(then) and repr(now) == repr(then))
 
 
-def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
+def _is_guarded_number_dtype(dtype: np.dtype[Any]) -> bool:
     try:
         dtype_of(native_byte_order(dtype))
     except TypeError:
@@ -205,51 +217,55 @@ def _is_of_numbers(dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def _same_array_predicate(value: np.ndarray[Any, Any]) -> Same:
+def _same_array_predicate_of_guard(value: np.ndarray[Any, Any]) -> Same:
     """An array is read at each call, and must be as it lies; one that is not (text, dates) keeps its contents."""
     shape, strides, dtype = value.shape, value.strides, value.dtype
-    if not _is_of_numbers(dtype):
+    if not _is_guarded_number_dtype(dtype):
         if dtype.hasobject and dtype.names is None:
             items = value.ravel().tolist()
-            same = _same_container_predicate(list, list, None, items, (id(value),))
+            same = _same_container_predicate_of_guard(list, list, None, items, (id(value),))
             return lambda now: now is value and now.shape == shape and same(now.ravel().tolist())
-        return frozen_state_predicate(value)
+        return frozen_state_predicate_of_guard(value)
     return lambda now: now is value and now.strides == strides and now.shape == shape and now.dtype == dtype
 
 
-def _same_container_predicate(
+def _same_container_predicate_of_guard(
     kind: Any, base: type, only: Any, items: list[Any], above: tuple[int, ...], themselves: Container[int] = ()
 ) -> Same:
     """Equal length, and each item as good as it was. only: the one object that will do, if that is so."""
-    checks = [(i, sameness_predicate(x, above, themselves)) for i, x in enumerate(items) if type(x) not in PLAIN]
+    checks = [
+        (i, sameness_predicate_of_guard(x, above, themselves)) for i, x in enumerate(items) if type(x) not in PLAIN
+    ]
     nested = [(i, check) for i, check in checks if check]
     special = {i for i, _ in nested}
     plain = kind is list or kind is tuple
 
-    def is_equal_container(now: Any) -> bool:
+    def is_container_as_guarded(now: Any) -> bool:
         if type(now) is not kind or (only is not None and now is not only):
             return False
-        found = now if plain else container_contents(base, now)
+        found = now if plain else contents_of_container_object(base, now)
         if len(found) != len(items):
             return False
         if not all(map(is_, found, items)):
             for i, (a, b) in enumerate(zip(found, items, strict=True)):
-                if a is not b and i not in special and not (type(b) in PLAIN and _equal_plain_data(a, b)):
+                if a is not b and i not in special and not (type(b) in PLAIN and _equal_guarded_data(a, b)):
                     return False
         return all(check(found[i]) for i, check in nested)
 
-    return is_equal_container
+    return is_container_as_guarded
 
 
-def frozen_state_predicate(value: Any, kept: list[Any] | None = None) -> Same:
+def frozen_state_predicate_of_guard(value: Any, kept: list[Any] | None = None) -> Same:
     """Whether it is the same object in the same state. kept: what gets all objects that are in it."""
     kept = [] if kept is None else kept
-    then = comparable_state(value, kept)
+    then = comparable_object_state(value, kept)
 
-    def has_same_state(now: Any, kept: Any = kept) -> bool:  # the identities in the state stay those of living objects
-        return now is value and bool(comparable_state(now) == then)
+    def has_guarded_state(
+        now: Any, kept: Any = kept
+    ) -> bool:  # the identities in the state stay those of living objects
+        return now is value and bool(comparable_object_state(now) == then)
 
-    return has_same_state
+    return has_guarded_state
 
 
 def contents_guard(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> Guard:

@@ -12,10 +12,10 @@ import numpy as np
 from ..core.errors import UnsupportedError, UserError
 from ..functions.numpy_creation import TRACED_CREATION, TRACED_OBJECTS
 from ..functions.sequences import array_of_nested_list
-from ..trace.dispatch import NumpyProtocols, apply_view_rule, call_function, public_numpy_name
-from ..trace.numpy_fallback import numpy_result_as_constant
+from ..trace.dispatch import NumpyProtocols, apply_view_rule_of_numpy, call_function, public_numpy_name
+from ..trace.numpy_fallback import numpy_result_as_traced_constant
 from ..trace.operands import holds_traced_array, is_traced
-from ..trace.trace import current_loop_recorder, current_trace
+from ..trace.trace import current_trace, loop_recorder_of_trace
 from ..trace.tracer import Tracer
 
 OUTSIDE = "call it outside of the traced function"
@@ -33,17 +33,17 @@ class NumpyFunctionProxy:
     def __call__(self, *args: Any, **options: Any) -> Any:
         if current_trace() is None:
             return self._real(*args, **options)
-        recorder = current_loop_recorder()
+        recorder = loop_recorder_of_trace()
         if recorder is not None:
             return recorder.call_function(self._real, args, options)
         if self._ours is not None:
             name = getattr(self._real, "__name__", "")
-            return apply_view_rule(name, self._ours(*args, **options), args, options)
+            return apply_view_rule_of_numpy(name, self._ours(*args, **options), args, options)
         try:
             if any(holds_traced_array(x) for x in (*args, *options.values())):  # where NumPy's protocols do not look
-                return numpy_result_as_constant(_call_on_lists(self._real, args, options))
+                return numpy_result_as_traced_constant(_call_numpy_proxy_on_lists(self._real, args, options))
             result = self._real(*args, **options)
-            return result if isinstance(result, NumpyProtocols) else numpy_result_as_constant(result)
+            return result if isinstance(result, NumpyProtocols) else numpy_result_as_traced_constant(result)
         except TypeError as error:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
             if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):
@@ -57,7 +57,7 @@ class NumpyFunctionProxy:
         return NumpyFunctionProxy(value) if callable(value) and not isinstance(value, type) else value
 
     def __getitem__(self, key: Any) -> Any:
-        return numpy_result_as_constant(self._real[key]) if self._ours is None else self._ours(key)  # type: ignore[index]
+        return numpy_result_as_traced_constant(self._real[key]) if self._ours is None else self._ours(key)  # type: ignore[index]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in NumpyFunctionProxy.__slots__:
@@ -109,7 +109,7 @@ class NumpyModuleProxy:
         self.__dict__["_real"] = real
 
     def __getattr__(self, name: str) -> Any:
-        value = traced_form(getattr(self._real, name))
+        value = numpy_proxy_of(getattr(self._real, name))
         self.__dict__[name] = value  # asked once
         return value
 
@@ -155,7 +155,7 @@ class NumpyRandomProxy:
     __getitem__ = __iter__ = __len__ = __float__ = __index__ = __call__
 
 
-def traced_form(value: Any) -> Any:
+def numpy_proxy_of(value: Any) -> Any:
     """What traced code gets in place of something of NumPy's; other things as they are."""
     try:
         found = _KNOWN.get(value)
@@ -171,8 +171,8 @@ def traced_form(value: Any) -> Any:
     return value if found is None else found
 
 
-def numpy_form(value: Any) -> Any:
-    """What `traced_form` has replaced; other things as they are."""
+def original_behind_numpy_proxy(value: Any) -> Any:
+    """What `numpy_proxy_of` has replaced; other things as they are."""
     return value._real if type(value) in (NumpyFunctionProxy, NumpyModuleProxy) else value
 
 
@@ -191,7 +191,7 @@ def is_numpys(value: Any) -> bool:
 _FUNCTIONS = tuple({type(f) for f in (np.sum, np.zeros, np.eye, np.isscalar, np.errstate.__call__)} - {type})
 
 
-def _call_on_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_numpy_proxy_on_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """real(*args, **options), where arguments are lists that hold traced arrays."""
     if isinstance(real, type(np.sum)):
         return call_function(real, args, options)
@@ -200,6 +200,6 @@ def _call_on_lists(real: Callable[..., Any], args: tuple[Any, ...], options: dic
     return real(*args, **options)
 
 
-# what `traced_form` has made; by identity, as NumPy's functions are compared
+# what `numpy_proxy_of` has made; by identity, as NumPy's functions are compared
 _KNOWN: dict[Any, Any] = {value: NumpyFunctionProxy(value, ours) for value, ours in TRACED_OBJECTS.items()}
 _KNOWN[np.errstate] = TracedErrorState

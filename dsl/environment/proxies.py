@@ -17,11 +17,16 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, Meth
 from typing import Any, Generic
 
 from ..core.errors import TraceError, undecided_identity_error
-from ..core.object_state import PLAIN, builtin_container_base, is_user_class
+from ..core.object_state import PLAIN, builtin_container_base_of_class, is_user_class
 from ..core.pytree import ORIGINAL
 from ..trace.trace import current_trace, trace_in_progress
 from .environment import Environment, TracedGlobals
-from .frozen_containers import blank_container, fill_container, mutating_methods, refuse_container_change
+from .frozen_containers import (
+    blank_frozen_container,
+    fill_frozen_container,
+    mutating_methods_to_freeze,
+    refuse_frozen_container_change,
+)
 
 WORLD = "_kernelgraph_world"
 _MRO = type.__dict__["__mro__"].__get__
@@ -64,10 +69,10 @@ class ModuleProxy:
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        refuse_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
+        refuse_frozen_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
 
     def __delattr__(self, name: str) -> None:
-        refuse_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
+        refuse_frozen_container_change(f"{_module_attribute_proxy(self).__name__}.{name}")
 
     def __dir__(self) -> list[str]:
         return dir(_module_attribute_proxy(self))
@@ -98,10 +103,10 @@ class NamesProxy(Mapping[str, Any]):
         return type(self._names)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        refuse_container_change(f"{self._label}[{name!r}]")
+        refuse_frozen_container_change(f"{self._label}[{name!r}]")
 
     def __delitem__(self, name: str) -> None:
-        refuse_container_change(f"{self._label}[{name!r}]")
+        refuse_frozen_container_change(f"{self._label}[{name!r}]")
 
     def __iter__(self) -> Iterator[str]:
         len(self)
@@ -119,7 +124,7 @@ class EnvironVariablesProxy(NamesProxy):
         return dict(self)
 
     def _refuse_environ_change(self, *args: Any, **options: Any) -> None:
-        refuse_container_change(self._label)
+        refuse_frozen_container_change(self._label)
 
     clear = pop = popitem = setdefault = update = __ior__ = _refuse_environ_change
 
@@ -176,7 +181,7 @@ class CachedFunctionProxy(FunctionObjectProxy):
         return isinstance(type(value), ProxyMetaclass) and self._world.users_object(value) is not None
 
     def cache_clear(self) -> None:
-        refuse_container_change(f"the cache of {self._label}")
+        refuse_frozen_container_change(f"the cache of {self._label}")
 
     def cache_info(self) -> None:
         raise TraceError(f"what the cache of {self._label} holds changes from call to call; ask outside of the trace")
@@ -201,7 +206,7 @@ class SingleDispatchProxy(FunctionObjectProxy):
         return self._dispatched[kind]
 
     def register(self, *args: Any) -> None:
-        refuse_container_change(f"what {self._label} calls")
+        refuse_frozen_container_change(f"what {self._label} calls")
 
 
 class ContextVariableProxy:
@@ -230,7 +235,7 @@ class ContextVariableProxy:
         return world.proxy_of(variable.get(*default), label)
 
     def set(self, value: Any) -> None:
-        refuse_container_change(self._parts[2])
+        refuse_frozen_container_change(self._parts[2])
 
     reset = set
 
@@ -257,12 +262,12 @@ class ProxyMetaclass(type):
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if ORIGINAL in _VARS(cls):
-            refuse_container_change(f"{_NAME(cls)}.{name}")
+            refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__setattr__(name, value)
 
     def __delattr__(cls, name: str) -> None:
         if ORIGINAL in _VARS(cls):
-            refuse_container_change(f"{_NAME(cls)}.{name}")
+            refuse_frozen_container_change(f"{_NAME(cls)}.{name}")
         super().__delattr__(name)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -295,12 +300,12 @@ def _class_check_of_proxy(cls: type, own: Any, ask: Any, candidate: Any) -> bool
         _asked.discard(id(cls))
     if isinstance(original, ABCMeta):  # which may be told of more
         kind = original_class(candidate if ask is issubclass else candidate.__class__)
-        asked = functools.partial(_is_subclass, kind, original)
+        asked = functools.partial(_is_subclass_of_proxy, kind, original)
         _environment_of_class(cls).guard_read(asked, "", f"what is a {_NAME(original)}", "call")
     return found
 
 
-def _is_subclass(kind: Any, base: type) -> bool | None:
+def _is_subclass_of_proxy(kind: Any, base: type) -> bool | None:
     try:
         return issubclass(kind, base)
     except TypeError:  # a protocol with attributes that are no methods
@@ -354,7 +359,11 @@ def traced_class(world: Environment, kind: type) -> type:
         if name.startswith("__") and name.endswith("__") and name not in _NOT_SPECIAL:
             found = _attribute_in_mro(kind.__mro__, name)[1]
             contents[name] = None if found is None else SpecialMethodProxy(name)  # __hash__ may be None
-    contents |= {name: _refusing_container_method(kind, name) for name in mutating_methods(kind) if hasattr(kind, name)}
+    contents |= {
+        name: _refusing_method_of_container_proxy(kind, name)
+        for name in mutating_methods_to_freeze(kind)
+        if hasattr(kind, name)
+    }
     contents |= {
         "__getattribute__": _proxy_getattribute,
         "__setattr__": _setattr_of_proxy_class(kind),
@@ -378,9 +387,9 @@ def traced_class(world: Environment, kind: type) -> type:
         contents["__repr__"] = lambda self: object.__repr__(
             self if (real := world.users_object(self)) is None else real
         )
-    own: Any = builtin_container_base(kind)
+    own: Any = builtin_container_base_of_class(kind)
     if own in (set, frozenset) and getattr(kind, "__iter__", None) is own.__iter__:
-        contents["__iter__"] = lambda self: iter(_items_in_order(world, self, own))
+        contents["__iter__"] = lambda self: iter(_set_proxy_items_in_order(world, self, own))
     if any("__del__" in vars(base) for base in users):
         contents["__del__"] = functools.partialmethod(_refuse_finalizer, world)
     try:
@@ -418,21 +427,21 @@ def _refuse_finalizer(value: Any, world: Environment) -> None:
 def _take_attributes_from_bases(made: type, kind: type) -> None:
     """A stand-in is none of the user's subclasses any more; where Python does not let it go, until it is collected."""
     native = _first_native_class(kind)
-    for base_of in (lambda kind: kind, _subclass_with_attributes):
+    for base_of in (lambda kind: kind, _proxy_subclass_with_attributes):
         with contextlib.suppress(TypeError, AttributeError):
             type.__setattr__(made, "__bases__", (ProxyBase, base_of(native)))
             return
 
 
 @functools.cache
-def _subclass_with_attributes(native: type) -> type:
+def _proxy_subclass_with_attributes(native: type) -> type:
     return type("", (native,), {})
 
 
 _HEAP = 1 << 9  # the flag of classes that are written in Python
 
 
-def _items_in_order(world: Environment, self: Any, base: Any) -> list[Any]:
+def _set_proxy_items_in_order(world: Environment, self: Any, base: Any) -> list[Any]:
     """The items of a set in the order of the user's own. That depends on all that was ever in it."""
     real = world.users_object(self)
     return [*base.__iter__(self)] if real is None else [world.proxy_of(i) for i in base.__iter__(real)]
@@ -469,7 +478,7 @@ def _environment_of_class(cls: type) -> Environment:
     return found
 
 
-def _first_users_class(world: Environment, cls: type) -> type:
+def _users_class_behind_proxy(world: Environment, cls: type) -> type:
     """The first class of the user's that the class stands for, or extends."""
     found: type = next(base for base in _MRO(cls) if world.is_class_from_outside(base))
     return found
@@ -555,7 +564,7 @@ def _attribute_of_users_metaclass(
 
 def _users_class_member(world: Environment, owner: type, member: Any, instance: Any, cls: type, name: str) -> Any:
     """What a user's class has, for itself (instance is None) or an object of it."""
-    holder = _first_users_class(world, cls)
+    holder = _users_class_behind_proxy(world, cls)
     label = f"{holder.__name__}.{name}"
     kind = type(member)
     if kind in _SLOTS:
@@ -625,7 +634,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     if name == "__dict__":
         return world.read_guarded(real, name, label, "attribute")
     if type(found) in _SLOTS and owner is not object:
-        return _slot_of_object(world, self, real, name, label)
+        return _slot_read_by_proxy(world, self, real, name, label)
     if outside and _is_data_descriptor(world, found):
         return _users_class_member(world, owner, found, self, cls, name)
     if name in getattr(real, "__dict__", ()):
@@ -680,7 +689,7 @@ def _is_shadowed_by_object(world: Environment, self: Any, member: Any, name: str
         return False
 
 
-def _slot_of_object(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
+def _slot_read_by_proxy(world: Environment, self: Any, real: Any, name: str, label: str) -> Any:
     """What a slot of the object holds, if anything."""
     if hasattr(real, name):
         return world.read_guarded(real, name, label, "attribute")
@@ -691,7 +700,7 @@ def _slot_of_object(world: Environment, self: Any, real: Any, name: str, label: 
 def _guard_missing_attribute(world: Environment, self: Any, real: Any, name: str) -> None:
     """Guards that there is no such attribute."""
     cls = type(self)
-    kind = _first_users_class(world, cls)
+    kind = _users_class_behind_proxy(world, cls)
     label = f"{kind.__name__}.{name}"
     if real is not None and not hasattr(kind, "__getattr__"):
         world.guard_finding(real, name, label, "no attribute")
@@ -770,25 +779,25 @@ def _getstate_of_proxy(self: Any) -> Any:
     return (held or None, known) if known else held or None
 
 
-def _refusing_container_method(kind: type, name: str) -> Any:
+def _refusing_method_of_container_proxy(kind: type, name: str) -> Any:
     """A method that changes a container."""
 
-    def refuse_method_of_container(self: Any, *args: Any, **options: Any) -> Any:
+    def refuse_method_of_container_proxy(self: Any, *args: Any, **options: Any) -> Any:
         world = _environment_of_class(type(self))
         if world.refuses_assignments(self):
-            refuse_container_change(f"an object of {kind.__name__}")
+            refuse_frozen_container_change(f"an object of {kind.__name__}")
         return _attribute_through_class(world, self, kind, name)(*args, **options)
 
-    refuse_method_of_container.__name__ = name
-    return refuse_method_of_container
+    refuse_method_of_container_proxy.__name__ = name
+    return refuse_method_of_container_proxy
 
 
 def _setattr_of_proxy_class(kind: Any) -> Any:
     def __setattr__(self: Any, name: str, value: Any) -> None:
         world = _environment_of_class(type(self))
         if world.refuses_assignments(self):
-            refuse_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
-        set_ = _users_setattr_hook(world, self, kind, name)
+            refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
+        set_ = _users_setattr_behind_proxy(world, self, kind, name)
         if set_ is None:
             _attribute_through_class(world, self, kind, "__setattr__")(name, value)
         else:
@@ -797,14 +806,14 @@ def _setattr_of_proxy_class(kind: Any) -> Any:
     return __setattr__
 
 
-def _users_setattr_hook(world: Environment, self: Any, kind: Any, name: str) -> Any:
+def _users_setattr_behind_proxy(world: Environment, self: Any, kind: Any, name: str) -> Any:
     """What the user's class has for assignments to this attribute, traced; None where Python assigns it."""
     own, _ = _attribute_in_mro(kind.__mro__, "__setattr__")
     owner, found = _attribute_in_mro(_MRO(kind), name)
     if (own is not None and is_user_class(own)) or owner is None or not world.is_class_from_outside(owner):
         return None
     if type(found) is property and found.fset is not None:
-        world.guard_read(_first_users_class(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
+        world.guard_read(_users_class_behind_proxy(world, type(self)), name, f"{kind.__name__}.{name}", "attribute")
         return world.traced_function(found.fset)
     if is_user_class(type(found)) and _class_of_value_has(world, found, "__set__"):
         return world.proxy_of(found).__set__
@@ -815,7 +824,7 @@ def _delattr_of_proxy_class(kind: Any) -> Any:
     def __delattr__(self: Any, name: str) -> None:
         world = _environment_of_class(type(self))
         if world.refuses_assignments(self):
-            refuse_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
+            refuse_frozen_container_change(f"the attribute {name!r} of an object of {kind.__name__}")
         _attribute_through_class(world, self, kind, "__delattr__")(name)
 
     return __delattr__
@@ -828,7 +837,7 @@ def _attribute_through_class(world: Environment, self: Any, kind: Any, name: str
     return getattr(kind, name).__get__(self)
 
 
-def refuse_own_ways(kind: type) -> None:
+def refuse_custom_getattribute(kind: type) -> None:
     """What an object gives that decides on every attribute itself cannot be watched."""
     raise TraceError(
         f"an object of the class {kind.__name__}, which has a __getattribute__ of its own, cannot be watched; read "
@@ -836,7 +845,7 @@ def refuse_own_ways(kind: type) -> None:
     )
 
 
-def refuse_native_miss(world: Environment, error: AttributeError, line: str) -> None:
+def refuse_miss_past_proxy(world: Environment, error: AttributeError, line: str) -> None:
     """Raises TraceError where a stand-in, read past its class, lacks what the user's object has."""
     real = world.users_object(error.obj)
     if real is None or any(frame.f_code is _proxy_getattribute.__code__ for frame, _ in walk_tb(error.__traceback__)):
@@ -853,11 +862,11 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     """A stand-in for an object of the user's; the object itself where its class has none."""
     kind = type(value)
     if any(type(vars(b).get("__getattribute__")) is FunctionType and is_user_class(b) for b in kind.__mro__):
-        refuse_own_ways(kind)
+        refuse_custom_getattribute(kind)
     made = traced_class(world, kind)
     if made is kind:
         return value
-    base = builtin_container_base(kind)
+    base = builtin_container_base_of_class(kind)
     found: Any
     try:
         if base is tuple:
@@ -865,7 +874,7 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
         elif base is frozenset:
             found = frozenset.__new__(made, (world.proxy_of(i, label) for i in frozenset.__iter__(value)))
         elif base is not None:
-            found = blank_container(made, kind, value)
+            found = blank_frozen_container(made, kind, value)
         elif (native := _first_native_class(kind)) in _EXACT:
             found = native.__new__(made, _EXACT[native](value))
         else:
@@ -873,7 +882,7 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     except TypeError:
         return value
     world.stand_for(value, found)
-    return fill_container(world.proxy_of, found, value, base, label) if base is not None else found
+    return fill_frozen_container(world.proxy_of, found, value, base, label) if base is not None else found
 
 
 # the plain value that an object of a class which extends one of these is, past methods of its class

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import TraceError
-from ..core.object_state import PLAIN, builtin_container_base, container_contents
+from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object
 from ..core.pytree import ORIGINAL, Tree, is_proxy_class
 from ..trace.trace import Trace
 from ..trace.tracer import TracedNumber, Tracer
@@ -18,7 +18,7 @@ from .environment import TracedGlobals
 _VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 
 
-def returned_object(
+def returned_user_object(
     trace: Trace, leaf: Any, subject: str = "the function returns", line: str | None = None
 ) -> tuple[str, Any]:
     """A returned leaf that is no array: ("static", value), or ("fresh", value), of which each call gets a copy.
@@ -32,7 +32,7 @@ def returned_object(
             f"{subject} a {kind.__name__}, which runs after the trace is over; return arrays, or a list of them",
             line,
         )
-    real = _original_returned_object(trace, leaf)
+    real = _users_returned_object(trace, leaf)
     if real is not leaf and type(real) in (set, bytearray):  # others with the same contents are as good, as for lists
         return "fresh", real.copy()
     if real is not leaf or kind in PLAIN:
@@ -43,7 +43,7 @@ def returned_object(
             "attributes; return these and its value, and make the object of what the call gives",
             line,
         )
-    for part in _objects_reachable_from_leaf(leaf):
+    for part in _objects_reachable_from_returned(leaf):
         if isinstance(part, (Tracer, TracedNumber)):
             raise TraceError(
                 f"{subject} an object of the class {kind.__name__}, which holds traced values; return them "
@@ -53,7 +53,7 @@ def returned_object(
         if _is_class_made_in_trace(part):
             what = "class" if isinstance(part, type) else "function"
             raise TraceError(
-                f"{subject} {_name_returned_leaf(leaf)}, which needs the {what} {part.__name__} that is made in it, "
+                f"{subject} {_name_returned_object(leaf)}, which needs the {what} {part.__name__} that is made in it, "
                 "for one trace and all its calls; define it outside of the traced function",
                 line,
             )
@@ -68,14 +68,14 @@ def returned_object(
     return ("static" if again is leaf else "fresh"), leaf
 
 
-def check_returned_container_classes(tree: Tree) -> None:
+def check_classes_of_returned_containers(tree: Tree) -> None:
     """Raises TraceError where the class of a result's container is made in the traced function."""
     todo = [tree]
     while todo:
         found = todo.pop()
         todo += found.children
         if found.kind is not None and any(
-            _is_class_made_in_trace(part) for part in _objects_reachable_from_leaf(found.kind)
+            _is_class_made_in_trace(part) for part in _objects_reachable_from_returned(found.kind)
         ):
             raise TraceError(
                 f"the function returns an object of the class {found.kind.__name__}, which is made in it, for one "
@@ -83,7 +83,7 @@ def check_returned_container_classes(tree: Tree) -> None:
             )
 
 
-def _original_returned_object(trace: Trace, leaf: Any) -> Any:
+def _users_returned_object(trace: Trace, leaf: Any) -> Any:
     """The user's own object that a leaf stands for, or the leaf."""
     if trace.world is None:
         return leaf
@@ -93,7 +93,7 @@ def _original_returned_object(trace: Trace, leaf: Any) -> Any:
     return leaf if function is leaf.__func__ or owner is leaf.__self__ else MethodType(function, owner)
 
 
-def _name_returned_leaf(leaf: Any) -> str:
+def _name_returned_object(leaf: Any) -> str:
     name = getattr(leaf, "__name__", None)
     return f"an object of the class {type(leaf).__name__}" if name is None else f"{name!r}"
 
@@ -106,7 +106,7 @@ def _is_class_made_in_trace(part: Any) -> bool:
     return isinstance(part, type) and is_proxy_class(part)
 
 
-def _objects_reachable_from_leaf(leaf: Any) -> Iterator[Any]:
+def _objects_reachable_from_returned(leaf: Any) -> Iterator[Any]:
     """All that is in it, at any depth that can be seen, and their classes."""
     todo, seen = [leaf], set[int]()
     while todo:
@@ -125,7 +125,9 @@ def _objects_reachable_from_leaf(leaf: Any) -> Iterator[Any]:
         todo.append(kind)
         if kind is MethodType:
             todo += [value.__func__, value.__self__]
-        todo += [] if (base := builtin_container_base(kind)) is None else container_contents(base, value)
+        todo += (
+            [] if (base := builtin_container_base_of_class(kind)) is None else contents_of_container_object(base, value)
+        )
         todo += getattr(value, "__dict__", {}).values()
         slots = [n for b in kind.__mro__ for n in np.atleast_1d(b.__dict__.get("__slots__", ())).tolist()]
         todo += [getattr(value, n) for n in slots if hasattr(value, n)]

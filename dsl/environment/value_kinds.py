@@ -20,7 +20,13 @@ import numpy as np
 
 from ...compiler.core.types import dtype_of
 from ..core.errors import TraceError
-from ..core.object_state import VIEWS, builtin_container_base, is_immutable_library_class, is_user_class, is_user_module
+from ..core.object_state import (
+    VIEWS,
+    builtin_container_base_of_class,
+    is_class_of_immutable_objects,
+    is_user_class,
+    is_user_module,
+)
 from ..core.pytree import is_proxy_class
 from ..core.spec import native_byte_order
 from ..interop.host_import import is_foreign_array
@@ -30,12 +36,12 @@ from .environment import (
     Environment,
     StandIn,
     global_lookups_are_traceable,
-    print_values,
-    refuse_native_read,
-    run_source_text,
+    print_in_traced_code,
+    refuse_read_past_proxy,
+    run_source_in_traced_code,
 )
-from .frozen_containers import blank_container, fill_container, frozen_kind
-from .numpy_proxy import NumpyRandomProxy, is_numpys, traced_form
+from .frozen_containers import blank_frozen_container, fill_frozen_container, frozen_container_class
+from .numpy_proxy import NumpyRandomProxy, is_numpys, numpy_proxy_of
 from .proxies import (
     CachedFunctionProxy,
     ContextVariableProxy,
@@ -67,9 +73,9 @@ def _captured_array_proxy(world: Environment, value: Any, label: str) -> Any:
     return Tracer(world.trace, world.trace.capture_array(value), CAPTURED)
 
 
-def is_random(kind: type, value: Any) -> bool:
+def is_outside_random_source(kind: type, value: Any) -> bool:
     """Whether it draws random numbers."""
-    if isinstance(value, (MethodType, BuiltinFunctionType)) and is_random(type(value.__self__), None):
+    if isinstance(value, (MethodType, BuiltinFunctionType)) and is_outside_random_source(type(value.__self__), None):
         return True
     modules = *(base.__module__ for base in kind.__mro__), getattr(value, "__module__", None) or ""
     return any(isinstance(m, str) and (m == "random" or m.startswith("numpy.random")) for m in modules)
@@ -91,7 +97,7 @@ def _module_proxy(world: Environment, value: Any, label: str) -> Any:
     if value.__name__ in _RANDOM:
         return NumpyRandomProxy("np.random" if value is np.random else value.__name__, value)
     if is_numpys(value):
-        return traced_form(value)
+        return numpy_proxy_of(value)
     if is_user_module(value) or value in (sys, importlib, os):
         return ModuleProxy(world, value)
     return _watched_decimal(world, value, label)
@@ -123,7 +129,7 @@ def _super_proxy(world: Environment, value: Any, label: str) -> Any:
     return SuperProxy(world, value.__thisclass__, world.guard_value(value.__self__, label))
 
 
-def _ordering_proxy(world: Environment, value: Any, label: str) -> Any:
+def _proxy_of_ordering_key(world: Environment, value: Any, label: str) -> Any:
     """What `functools.cmp_to_key` gives."""
     return functools.cmp_to_key(world.proxy_of(next(f for f in gc.get_referents(value) if f is not type(value)), label))
 
@@ -162,9 +168,9 @@ def _environ_variables_proxy(world: Environment, value: Any, label: str) -> Any:
     return found if value is os.environ else found.get
 
 
-def _container_proxy(world: Environment, value: Any, label: str) -> Any:
+def _proxy_of_container(world: Environment, value: Any, label: str) -> Any:
     """A copy with what stands for its items."""
-    kind, base = type(value), builtin_container_base(type(value))
+    kind, base = type(value), builtin_container_base_of_class(type(value))
     if is_proxy_class(kind):  # a container of the arguments, read through what holds it
         return value
     if base is tuple or base is frozenset:
@@ -172,14 +178,14 @@ def _container_proxy(world: Environment, value: Any, label: str) -> Any:
         if all(a is b for a, b in zip(items, value, strict=True)):
             return value
         if kind is frozenset:
-            found = frozen_kind(kind)(dict.fromkeys(items))
+            found = frozen_container_class(kind)(dict.fromkeys(items))
             found._order = items
             return found
         return kind._make(items) if hasattr(kind, "_fields") else kind(items)
     assert base is not None
-    found = blank_container(frozen_kind(kind), kind, value)
+    found = blank_frozen_container(frozen_container_class(kind), kind, value)
     world.stand_for(value, found)  # before its items: it may contain itself
-    fill_container(world.proxy_of, found, value, base, label)
+    fill_frozen_container(world.proxy_of, found, value, base, label)
     found.label = label
     world.require_unchanged_container(found, base, label)
     return found
@@ -238,7 +244,7 @@ def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def _guarded_library_object(world: Environment, value: Any, label: str) -> Any:
     """An object of a library's: it must stay in the state that it is in."""
-    if not is_immutable_library_class(type(value)):
+    if not is_class_of_immutable_objects(type(value)):
         world.guard_state(value, label)
     return _watched_decimal(world, value, label)
 
@@ -265,7 +271,7 @@ def _class_or_function(value: Any) -> Any:
 _DISPATCHING_CODE = functools.singledispatch(id).__code__  # type: ignore[attr-defined]
 
 
-def _is_dispatching_function(value: Any) -> bool:
+def _is_singledispatch_function(value: Any) -> bool:
     """Whether `functools.singledispatch` has made a function."""
     return type(value) is FunctionType and value.__code__ is _DISPATCHING_CODE
 
@@ -275,8 +281,8 @@ def _is_numpy_or_python_class(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("numpy", "builtins")
 
 
-def _is_iterator(kind: type) -> bool:
-    return hasattr(kind, "__next__") and not is_immutable_library_class(kind)
+def _is_iterator_from_outside(kind: type) -> bool:
+    return hasattr(kind, "__next__") and not is_class_of_immutable_objects(kind)
 
 
 _ITERATORS: tuple[Any, ...] = (
@@ -298,14 +304,14 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
     ("weak reference", lambda kind, value: _is_weak_reference_class(kind), _weak_reference_proxy),
-    ("random numbers", is_random, lambda world, value, label: NumpyRandomProxy(label, value)),
+    ("random numbers", is_outside_random_source, lambda world, value, label: NumpyRandomProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
-     lambda world, value, label: traced_form(value)),
+     lambda world, value, label: numpy_proxy_of(value)),
     ("import_module", lambda kind, value: value is importlib.import_module, _import_module_proxy),
     ("environment variables", lambda kind, value: value is os.environ or value is os.getenv, _environ_variables_proxy),
     ("native read", lambda kind, value: value is object.__getattribute__ or value is type.__getattribute__,
-     lambda world, value, label: refuse_native_read()),
-    ("function by the class of its argument", lambda kind, value: _is_dispatching_function(value),
+     lambda world, value, label: refuse_read_past_proxy()),
+    ("function by the class of its argument", lambda kind, value: _is_singledispatch_function(value),
      lambda world, value, label: SingleDispatchProxy(world, value, label)),
     ("function", lambda kind, value: kind is FunctionType, lambda world, value, label: world.traced_function(value)),
     ("class", lambda kind, value: isinstance(value, type), _class_proxy),
@@ -314,7 +320,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("method in C", _is_method_in_c, _native_method_proxy),
     ("super", lambda kind, value: kind is super, _super_proxy),
     ("property", lambda kind, value: kind is property, _property_proxy),
-    ("ordering", lambda kind, value: kind is _Ordering, _ordering_proxy),
+    ("ordering", lambda kind, value: kind is _Ordering, _proxy_of_ordering_key),
     ("partial", lambda kind, value: kind is functools.partial, _partial_proxy),
     ("cached function", lambda kind, value: kind is functools._lru_cache_wrapper,
      lambda world, value, label: CachedFunctionProxy(world, value, label)),
@@ -328,12 +334,12 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("context variable", lambda kind, value: kind.__name__ == "ContextVar" and not is_user_class(kind),
      ContextVariableProxy),
     ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _dict_view_proxy),
-    ("container", lambda kind, value: builtin_container_base(kind) is not None, _container_proxy),
-    ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator(kind), _iterator_proxy),
+    ("container", lambda kind, value: builtin_container_base_of_class(kind) is not None, _proxy_of_container),
+    ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator_from_outside(kind), _iterator_proxy),
     ("array of another library", lambda kind, value: is_foreign_array(value) and not _is_numpy_or_python_class(kind),
      lambda world, value, label: value),
     ("anything else", lambda kind, value: True,
-     lambda world, value, label: _guarded_library_object(world, traced_form(value), label)),
+     lambda world, value, label: _guarded_library_object(world, numpy_proxy_of(value), label)),
 )  # fmt: skip
 
 
@@ -345,6 +351,6 @@ def proxy_of_value(world: Environment, value: Any, label: str) -> Any:
 
 def environment_of(trace: Trace) -> Environment | None:
     """What a trace sees of what lies outside of its function; None where `Scope` does not work."""
-    names = {"super": SuperProxy, "type": TypeProxy, "print": print_values}
-    names |= {run.__name__: functools.partial(run_source_text, run) for run in (eval, exec)}
+    names = {"super": SuperProxy, "type": TypeProxy, "print": print_in_traced_code}
+    names |= {run.__name__: functools.partial(run_source_in_traced_code, run) for run in (eval, exec)}
     return Environment(trace, proxy_of_value, names) if global_lookups_are_traceable() else None

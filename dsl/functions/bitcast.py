@@ -13,9 +13,9 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import ShapeError, UnsupportedError
 from ..core.spec import checked_dtype
-from ..trace.aliasing import Part, assign_part_of_array, memory_layout_of, part_of_whole_array, view_of_tracer
+from ..trace.aliasing import Part, assign_part_of_array, memory_layout_of_tracer, part_of_whole_array, view_of_tracer
 from ..trace.dispatch import implements
-from ..trace.memory_layout import StandIn, resolve_memory_layout
+from ..trace.memory_layout import StandIn, resolve_layout_of_tracer
 from ..trace.operands import new_traced_result
 from ..trace.tracer import SCALAR, Tracer
 
@@ -66,7 +66,7 @@ def view_as(x: Tracer, dtype: Any = None, type: Any = None) -> Tracer:
 
 def _check_last_axis_contiguous(x: Tracer, dtype: np.dtype[Any]) -> None:
     """Raises ShapeError where NumPy cannot give elements of another size, as far as the layout is known."""
-    found = resolve_memory_layout(memory_layout_of(x), x._held.type)
+    found = resolve_layout_of_tracer(memory_layout_of_tracer(x), x._held.type)
     try:
         if found is not None:
             found.view(dtype)

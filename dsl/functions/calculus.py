@@ -10,11 +10,11 @@ from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
 from ..trace.dispatch import implements
-from ..trace.operands import axes_without_booleans, to_axes, to_axis, to_traced_array
+from ..trace.operands import axes_without_booleans, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import TracedNumber, Tracer
 from .cumulative import cumsum
 from .elementwise import apply
-from .host_calls import host_call_of_one_result, require_known_option
+from .host_calls import host_call_of_one_result, require_known_numpy_option
 from .indexing import getitem
 from .joining import concatenate
 from .reductions import NO_VALUE, sum
@@ -36,7 +36,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = NO_VALUE, append: An
         raise ShapeError("diff requires input that is at least one dimensional")
     if times == 0:
         return x
-    at = to_axis(axis, x.ndim)
+    at = to_axis_of_operand(axis, x.ndim)
     edge = (*x.shape[:at], 1, *x.shape[at + 1 :])
     ends = [None if e is NO_VALUE else to_traced_array(e) for e in (prepend, append)]
     wide = [None if e is None else e if e.ndim else broadcast_to(e, edge) for e in ends]
@@ -66,7 +66,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tracer:
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
     """The trapezoidal rule."""
     values = to_traced_array(y)
-    at = to_axis(axes_without_booleans(axis), values.ndim)
+    at = to_axis_of_operand(axes_without_booleans(axis), values.ndim)
     step: Any = dx
     if x is not None:
         points = to_traced_array(x)
@@ -81,7 +81,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tracer:
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Slopes along each axis: central differences inside, one-sided ones at both ends (NumPy's formulas)."""
     x = to_traced_array(f)
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes_of_operand(axis, x.ndim)
     if dtype_kind(x.dtype) in "iu":
         x = cast(x, FLOAT64)
     if edge_order not in (1, 2):
@@ -166,8 +166,8 @@ def _slope_along_axis(f: Tracer, axis: int, spacing: Any, edge_order: int) -> Tr
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Tracer:
     """Phases without jumps of more than half a period."""
     x = to_traced_array(p)
-    at = to_axis(axis, x.ndim)
-    period = require_known_option(period)
+    at = to_axis_of_operand(axis, x.ndim)
+    period = require_known_numpy_option(period)
     steps = diff(x, axis=at)
     wanted = np.result_type(steps.dtype, period)
     limit = period / 2 if discont is None else discont

@@ -9,13 +9,13 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
-from ..trace.concrete_values import constant_value
+from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .creation import arange, linspace
 from .elementwise import apply
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
 from .joining import concatenate
 from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
 
@@ -75,7 +75,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     """Powers of ten of evenly spaced logarithms, times the sign of `start`; the ends exact (NumPy's formula)."""
     first, last = to_traced_array(start), to_traced_array(stop)
     for end in (start, stop):
-        _check_no_zero(end)
+        _check_geomspace_without_zero(end)
     count = to_index(num, "num")
     real = np.result_type(first.dtype, last.dtype, float(count), np.zeros((), dtype or float).dtype)
     wanted = real if dtype is None else np.dtype(dtype)
@@ -94,7 +94,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     return cast(moveaxis(result, 0, axis), wanted)
 
 
-def _check_no_zero(end: Any) -> None:
+def _check_geomspace_without_zero(end: Any) -> None:
     """Raises ShapeError for the number 0, of which a geometric sequence cannot have one; arrays are not read."""
     if type(end) is TracedNumber:
         if end._number == 0:
@@ -107,7 +107,7 @@ def _check_no_zero(end: Any) -> None:
     name = x._trace.host_scalar_name(x._value.number)
     if name is not None:  # a NumPy scalar of the call
         x._trace.checks.append(f"{name} != 0")
-    value = x._trace.values.get(x._value.number, constant_value(x._trace, x._value))
+    value = x._trace.values.get(x._value.number, constant_value_of_traced_node(x._trace, x._value))
     if value is not None and not value.all():
         raise ShapeError("Geometric sequence cannot include zero; write np.linspace")
 
@@ -171,7 +171,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tracer:
     times = to_index(m, "m")
     if times < 0:
         raise ShapeError("Order of integral must be positive (see polyder)")
-    constants = [0.0] * times if k is None else require_known_option(k)
+    constants = [0.0] * times if k is None else require_known_numpy_option(k)
     constants = list(constants) if isinstance(constants, (list, tuple)) else [constants]
     if len(constants) == 1 and times > 1:
         constants = constants * times

@@ -12,23 +12,26 @@ from ...compiler.core.types import FLOAT64, INT64
 from ..core.errors import ShapeError, UnsupportedError, numpy_error_as_ours
 from ..core.spec import checked_dtype, to_index, to_length
 from ..trace.dispatch import implements
-from ..trace.items import COPYTO, convert_for_element
+from ..trace.items import COPYTO, convert_operand_for_element
 from ..trace.memory_layout import C, F
 from ..trace.operands import new_traced_result, to_traced_array, to_traced_shape, trace_of_operands, traced_length
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import apply
-from .views import broadcast_to, cast, checked_order, copy, in_order, moveaxis, reshape, result_type
+from .views import broadcast_to, cast, checked_numpy_order, copy, in_order, moveaxis, reshape, result_type
 
 Shape = int | Sequence[int]
 
 
 def full(shape: Shape, fill_value: Any, dtype: Any = None, *, order: str | None = "C", device: Any = None) -> Tracer:
     """An array of `shape` filled with one value; dtype defaults to the value's own."""
-    order = checked_order(order, "CF") or "C"
+    order = checked_numpy_order(order, "CF") or "C"
     if dtype is None:
         return copy(broadcast_to(to_traced_array(fill_value), shape), order)
     trace = trace_of_operands(fill_value)
-    value, lengths = convert_for_element(trace, fill_value, checked_dtype(dtype), COPYTO), to_traced_shape(shape)
+    value, lengths = (
+        convert_operand_for_element(trace, fill_value, checked_dtype(dtype), COPYTO),
+        to_traced_shape(shape),
+    )
     while len(value.shape) > len(lengths) and value.shape[0] == 1:
         value = trace.builder.reshape(value, value.shape[1:])
     value = trace.builder.broadcast(value, lengths)

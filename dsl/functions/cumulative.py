@@ -9,16 +9,16 @@ import numpy as np
 from ..core.errors import ShapeError
 from ..core.spec import checked_dtype
 from ..trace.dispatch import implements
-from ..trace.operands import axes_without_booleans, to_axis
+from ..trace.operands import axes_without_booleans, to_axis_of_operand
 from ..trace.tracer import Tracer
 from .host_calls import host_call_of_one_result
-from .reductions import replace_nans
+from .reductions import replace_nans_for_nanfunctions
 from .views import atleast_1d, ravel
 
 
 def _host_scan_along_axis(name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Tracer:
     x = atleast_1d(a)
-    x, at = (ravel(x), 0) if axis is None else (x, to_axis(axes_without_booleans(axis), x.ndim))
+    x, at = (ravel(x), 0) if axis is None else (x, to_axis_of_operand(axes_without_booleans(axis), x.ndim))
     return host_call_of_one_result(
         name, [x], x.shape, out, axis=at, dtype=None if dtype is None else checked_dtype(dtype)
     )
@@ -36,12 +36,12 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 
 @implements(np.nancumsum)
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _host_scan_along_axis("cumsum", replace_nans(a, 0), axis, dtype, out)
+    return _host_scan_along_axis("cumsum", replace_nans_for_nanfunctions(a, 0), axis, dtype, out)
 
 
 @implements(np.nancumprod)
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
-    return _host_scan_along_axis("cumprod", replace_nans(a, 1), axis, dtype, out)
+    return _host_scan_along_axis("cumprod", replace_nans_for_nanfunctions(a, 1), axis, dtype, out)
 
 
 def _cumulative_array_api_function(name: str) -> Any:
@@ -51,7 +51,7 @@ def _cumulative_array_api_function(name: str) -> Any:
         a = atleast_1d(x)
         if axis is None and a.ndim != 1:
             raise ShapeError("For arrays which have more than one dimension ``axis`` argument is required.")
-        at = to_axis(0 if axis is None else axis, a.ndim)
+        at = to_axis_of_operand(0 if axis is None else axis, a.ndim)
         shape = tuple(n + (i == at and bool(include_initial)) for i, n in enumerate(a.shape))
         wanted = None if dtype is None else checked_dtype(dtype)
         return host_call_of_one_result(

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import checked_dtype, to_index
-from ..trace.aliasing import DiagonalView, view_of_tracer
+from ..trace.aliasing import TracerDiagonalView, view_of_tracer
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
@@ -41,7 +41,7 @@ def einsum(
     subscripts, given = _subscripts_and_arrays(operands)
     arrays = [to_traced_array(a) for a in given]
     terms, result = parse_einsum_subscripts(subscripts, [x.shape for x in arrays])
-    lengths = _length_of_each_label(terms, arrays)
+    lengths = _einsum_label_lengths(terms, arrays)
     if len(arrays) > 1 or out is not None or not set(terms[0]) <= set(result):  # else a view, whatever dtype says
         arrays = _convert_einsum_operands(arrays, dtype, casting)
     needed = {*result, *_labels_of_several_operands(terms)}
@@ -128,7 +128,7 @@ def _parse_einsum_term(text: str, ndim: int, subscripts: str) -> Term:
     return (*head, *range(-extra, 0), *tail)
 
 
-def _length_of_each_label(terms: Sequence[Term], arrays: Sequence[Tracer]) -> dict[Label, int]:
+def _einsum_label_lengths(terms: Sequence[Term], arrays: Sequence[Tracer]) -> dict[Label, int]:
     """The length that each label stands for; 1 gives way to any other."""
     lengths: dict[Label, int] = {}
     for term, x in zip(terms, arrays, strict=True):
@@ -163,7 +163,7 @@ def _reduce_single_einsum_operand(
     for label in [label for label, n in Counter(term).items() for _ in range(n - 1)]:
         i = term.index(label)
         j = term.index(label, i + 1)
-        x = view_of_tracer(moveaxis(x, (i, j), (-2, -1)), DiagonalView(0, writable=True))
+        x = view_of_tracer(moveaxis(x, (i, j), (-2, -1)), TracerDiagonalView(0, writable=True))
         term = (*(other for k, other in enumerate(term) if k not in (i, j)), label)
     gone = tuple(i for i, label in enumerate(term) if label not in set(needed))
     return (_sum_over_labels(x, gone), tuple(label for label in term if label in set(needed))) if gone else (x, term)

@@ -13,12 +13,12 @@ from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ArgumentsError, DTypeError, NumberError, ShapeError, UnsupportedError, nearest_name_hint
 from ..core.spec import checked_dtype, to_index
 from ..trace.aliasing import (
-    ComplexPartView,
-    ReadOnlyView,
-    assign_array,
-    memory_layout_of,
+    TracerComplexPartView,
+    TracerReadOnlyView,
+    assign_to_tracer,
+    memory_layout_of_tracer,
     root_of_view,
-    ufunc_result_layout,
+    tracer_layout_of_ufunc_result,
     view_of_tracer,
 )
 from ..trace.dispatch import (
@@ -26,16 +26,16 @@ from ..trace.dispatch import (
     METHODS,
     SPECIAL,
     UFUNCS,
-    apply_view_rule,
+    apply_view_rule_of_numpy,
     call_function,
-    check_options,
+    check_options_of_numpy_call,
     implements,
+    numpy_names_in_dispatch_tables,
     public_numpy_name,
-    supported_numpy_names,
 )
-from ..trace.items import wrap_integer_to_dtype
-from ..trace.memory_layout import CopyLayout, has_one_dense_layout
-from ..trace.number_kinds import result_kinds, with_other_kinds
+from ..trace.items import wrap_integer_operand_to_dtype
+from ..trace.memory_layout import CopyTracerLayout, has_one_dense_tracer_layout
+from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
 from ..trace.operands import new_traced_array, new_traced_result, to_graph_operand, to_traced_array, trace_of_operands
 from ..trace.trace import current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -50,13 +50,13 @@ def apply(op: str, *args: Any, dtype: Any = None, **attrs: Any) -> Tracer:
     except NumberError as error:
         value = _compare_with_out_of_range_integer(op, operands, error)
     if any(type(x) is Value and x.others for x in operands):
-        value = with_other_kinds(value, result_kinds(op, operands, dtype, False))
-    if has_one_dense_layout(value.type):
+        value = with_other_number_kinds(value, number_kinds_of_result(op, operands, dtype, False))
+    if has_one_dense_tracer_layout(value.type):
         return Tracer(trace, value, None if value.type.shape else SCALAR)
-    return Tracer(trace, value, layout=ufunc_result_layout(args))
+    return Tracer(trace, value, layout=tracer_layout_of_ufunc_result(args))
 
 
-def apply_op_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
+def apply_ufunc_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
     """`apply` as the user asked for it: where NumPy looks at the value of a number, so does this."""
     for x in args:
         if type(x) in SPECIAL:
@@ -67,7 +67,7 @@ def apply_op_of_user_call(op: str, *args: Any, **attrs: Any) -> Tracer:
 
 
 def apply_op_of_operator(op: str, *args: Any) -> Tracer:
-    """`apply_op_of_user_call` for one of Python's operators, which NumPy gives more fast paths than its functions:
+    """`apply_ufunc_of_user_call` for one of Python's operators, which NumPy gives more fast paths than its functions:
     the squares of booleans, and the roots of float16 and complex arrays."""
     x = args[0]
     if op == "power" and isinstance(x, np.ndarray) and not isinstance(args[1], (Tracer, np.ndarray)):
@@ -77,10 +77,10 @@ def apply_op_of_operator(op: str, *args: Any) -> Tracer:
             if given in fast and given is not args[1]:
                 raise args[1]._need_number_value()
             if given in fast:
-                return apply_op_of_user_call(fast[given], x)
+                return apply_ufunc_of_user_call(fast[given], x)
             if given is not args[1] and fast:
                 trace_of_operands(x).checks.append(f"{args[1]._name} not in {(*fast,)}")
-    return apply_op_of_user_call(op, *args)
+    return apply_ufunc_of_user_call(op, *args)
 
 
 # kind of an array -> exponents for which `x ** n` is another row
@@ -127,7 +127,7 @@ def _compare_with_out_of_range_integer(op: str, operands: list[Any], error: Numb
     builder = trace_of_operands().builder
     answers = []
     for end in ("min", "max"):
-        samples = [_least_or_greatest_of_dtype(a.dtype, end) if isinstance(a, Value) else a for a in operands]
+        samples = [_ufunc_sample_of_dtype(a.dtype, end) if isinstance(a, Value) else a for a in operands]
         try:
             answers.append(OPS[op].numpy(*samples))  # type: ignore[misc]
         except OverflowError:
@@ -139,7 +139,7 @@ def _compare_with_out_of_range_integer(op: str, operands: list[Any], error: Numb
     return builder.broadcast(builder.const(answer), shape)
 
 
-def _least_or_greatest_of_dtype(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
+def _ufunc_sample_of_dtype(dtype: np.dtype[Any], end: str) -> np.ndarray[Any, Any]:
     return np.array(getattr(np.iinfo(dtype), end) if dtype.kind in "iu" else end == "max", dtype)
 
 
@@ -161,23 +161,25 @@ def call_ufunc(
     if implementation is not None:
         asked = {"out": outs[0], "dtype": dtype, "casting": None if casting == "same_kind" else casting}
         options = {**extra_options, **{k: v for k, v in asked.items() if v is not None}}
-        check_options(implementation, public_numpy_name(ufunc), options)
-        return apply_view_rule(ufunc.__name__, implementation(*inputs, **options), inputs, options)
+        check_options_of_numpy_call(implementation, public_numpy_name(ufunc), options)
+        return apply_view_rule_of_numpy(ufunc.__name__, implementation(*inputs, **options), inputs, options)
     if extra_options:
         raise ShapeError(f"{public_numpy_name(ufunc)} has no argument {next(iter(extra_options))}=; leave it out")
     parts = UFUNC_PARTS.get(ufunc) or _SCIPY.get(ufunc.__name__)
     if parts is None:
         name = public_numpy_name(ufunc) if ufunc.__name__ in dir(np) else ufunc.__name__
         raise UnsupportedError(
-            f"{name} cannot be traced{nearest_name_hint(name, [*supported_numpy_names(), *ELEMENTWISE])}"
+            f"{name} cannot be traced{nearest_name_hint(name, [*numpy_names_in_dispatch_tables(), *ELEMENTWISE])}"
         )
     if dtype is not None or casting != "same_kind" or signature is not None:
-        inputs = _inputs_in_ufunc_loop_dtypes(ufunc, inputs, dtype, casting, signature)
+        inputs = _ufunc_inputs_in_loop_dtypes(ufunc, inputs, dtype, casting, signature)
         dtype = None
     for part, o in zip(parts, outs, strict=True):
         if hasattr(o, "dtype"):
             check_output(part, inputs, o, casting)
-    found = [apply_op_of_user_call(part, *inputs) for part in parts]  # all of them before one is written over an input
+    found = [
+        apply_ufunc_of_user_call(part, *inputs) for part in parts
+    ]  # all of them before one is written over an input
     if where is not True:
         _check_where_leaves_out_alone(ufunc, found, outs, (*inputs, where))
     results = tuple(
@@ -186,7 +188,7 @@ def call_ufunc(
     return results if len(results) > 1 else results[0]
 
 
-def _inputs_in_ufunc_loop_dtypes(
+def _ufunc_inputs_in_loop_dtypes(
     ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: Any, casting: str, signature: Any
 ) -> tuple[Any, ...]:
     """The inputs in the dtypes that NumPy's own choice of loop asks for."""
@@ -241,11 +243,11 @@ def _ufunc_result_where_mask_holds(result: Tracer, out: Any, where: Any, casting
         raise DTypeError(f"return arrays must be arrays, not of type {type(out).__name__}; pass an array as out")
     if where is not True:
         other = out if out is not None else result.dtype.type(0)
-        result = apply("where", boolean_mask(where), result, other)
+        result = apply("where", ufunc_where_mask(where), result, other)
     return result if out is None else assign_to_outputs(out, result, casting)
 
 
-def boolean_mask(where: Any) -> Tracer:
+def ufunc_where_mask(where: Any) -> Tracer:
     """What is given as `where=`: an array of booleans, or numbers that are. Raises DTypeError."""
     mask = to_traced_array(where)
     if mask.dtype == np.bool_:
@@ -255,9 +257,9 @@ def boolean_mask(where: Any) -> Tracer:
     return apply("not_equal", mask, 0)
 
 
-def fitting_mask(where: Any, shape: tuple[int, ...]) -> Tracer:
-    """`boolean_mask` of what is written or reduced, which it makes no larger. Raises ShapeError, DTypeError."""
-    mask = boolean_mask(where)
+def fitting_ufunc_where_mask(where: Any, shape: tuple[int, ...]) -> Tracer:
+    """`ufunc_where_mask` of what is written or reduced, which it makes no larger. Raises ShapeError, DTypeError."""
+    mask = ufunc_where_mask(where)
     ours = shape[max(len(shape) - mask.ndim, 0) :]
     if len(ours) != mask.ndim or any(m not in (1, n) for m, n in zip(mask.shape, ours, strict=True)):
         raise ShapeError(f"could not broadcast where mask from shape {mask.shape} into shape {shape}")
@@ -265,10 +267,10 @@ def fitting_mask(where: Any, shape: tuple[int, ...]) -> Tracer:
 
 
 def assign_to_outputs(out: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
-    """`assign_array` of a ufunc's result, which is broadcast to `out`. Raises ShapeError."""
+    """`assign_to_tracer` of a ufunc's result, which is broadcast to `out`. Raises ShapeError."""
     if isinstance(out, np.ndarray) and result.shape != out.shape:
         result = new_traced_result(result._trace.builder.broadcast(result._value, out.shape), result)
-    return assign_array(out, result, casting)
+    return assign_to_tracer(out, result, casting)
 
 
 UFUNCS["__call__"] = call_ufunc  # its methods are in `ufunc_methods`
@@ -308,7 +310,7 @@ def select_choices_in_one_dtype(*given: Any) -> tuple[list[Any], np.dtype[Any]]:
     integers that do not fit are taken modulo the dtype's range."""
     parts = [c if type(c) in _WEAK else to_traced_array(c) for c in given]
     dtype = promoted_dtype(*map(_dtype_kind_of_ufunc, parts))
-    return [wrap_integer_to_dtype(p, dtype) for p in parts], dtype
+    return [wrap_integer_operand_to_dtype(p, dtype) for p in parts], dtype
 
 
 _MISSING: Any = getattr(np, "_NoValue", None)  # which callers may pass
@@ -338,7 +340,7 @@ def _clip_function(
     return clip(to_traced_array(a) if type(a) in _WEAK else a, low, high, out, dtype=dtype)
 
 
-def root_of_squares(squares: Tracer, function: Callable[[Tracer], Tracer] | None = None) -> Tracer:
+def root_of_squares_for_norm(squares: Tracer, function: Callable[[Tracer], Tracer] | None = None) -> Tracer:
     """The root of a sum of squares, or another function that is 0 at 0; where it is differentiated all of its
     derivatives at 0 are 0, as PyTorch's are: one of those that it has around there."""
     result = apply("sqrt", squares) if function is None else function(squares)
@@ -362,7 +364,7 @@ def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: An
         result = apply("maximum", a, low, dtype=dtype)
     elif low is None:
         result = apply("minimum", a, high, dtype=dtype)
-    elif all(_operand_size(bound) == 1 for bound in (low, high)) or not _minimum_of_maximum(
+    elif all(_ufunc_operand_size(bound) == 1 for bound in (low, high)) or not _is_clip_minimum_of_maximum(
         select_choices_in_one_dtype(a, low, high)[1]
     ):
         result = apply("clip", a, low, high, dtype=dtype)
@@ -371,12 +373,12 @@ def clip(a: Any, min: Any = None, max: Any = None, out: Any = None, *, dtype: An
     return result if out is None else assign_to_outputs(out, result)
 
 
-def _minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
+def _is_clip_minimum_of_maximum(dtype: np.dtype[Any]) -> bool:
     """Whether NumPy's clip of the dtype with array bounds is its minimum of its maximum."""
     return dtype not in HALVES and dtype.kind != "c"
 
 
-def _operand_size(x: Any) -> int:
+def _ufunc_operand_size(x: Any) -> int:
     """How many elements an operand has."""
     return x.size if isinstance(x, Tracer) else int(np.size(x)) if not isinstance(x, TracedNumber) else 1
 
@@ -411,7 +413,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Tracer:
         scale = 10.0 ** abs(decimals)
         up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
         result = apply(down, _round_to_nearest_integer(apply(up, x, scale)), scale)
-    return result if out is None else assign_array(out, result)
+    return result if out is None else assign_to_tracer(out, result)
 
 
 def _round_to_nearest_integer(x: Tracer) -> Tracer:
@@ -420,24 +422,24 @@ def _round_to_nearest_integer(x: Tracer) -> Tracer:
 
 @implements(np.real)
 def real(val: Any) -> Tracer:
-    return _complex_part_view(to_traced_array(val), "real")
+    return _np_real_or_imag_view(to_traced_array(val), "real")
 
 
 @implements(np.imag)
 def imag(val: Any) -> Tracer:
-    return _complex_part_view(to_traced_array(val), "imag")
+    return _np_real_or_imag_view(to_traced_array(val), "imag")
 
 
-def _complex_part_view(x: Tracer, name: str) -> Tracer:
+def _np_real_or_imag_view(x: Tracer, name: str) -> Tracer:
     """A view of complex numbers; of real ones themselves, or zeros that are read-only."""
     if x._owner == SCALAR:
         return apply(name, x)
     if dtype_kind(x.dtype) == "c":
-        return view_of_tracer(x, ComplexPartView(name))
+        return view_of_tracer(x, TracerComplexPartView(name))
     return (
         x
         if name == "real"
-        else view_of_tracer(new_traced_array(apply(name, x)._value, x), ReadOnlyView("x.imag of real numbers"))
+        else view_of_tracer(new_traced_array(apply(name, x)._value, x), TracerReadOnlyView("x.imag of real numbers"))
     )
 
 
@@ -483,9 +485,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         raise ShapeError("np.nan_to_num(copy=False) changes an array, and this is none; leave out copy=False")
     result = apply("nan_to_num", old, **{k: None if v is None else float(v) for k, v in limits.items()})
     if not copy:
-        result = old if whole else assign_array(old, result)
+        result = old if whole else assign_to_tracer(old, result)
     elif result._owner != SCALAR:
-        result._layout = CopyLayout((memory_layout_of(old), old._held.type))
+        result._layout = CopyTracerLayout((memory_layout_of_tracer(old), old._held.type))
     return result if result.shape else Tracer(result._trace, result._value, SCALAR)
 
 

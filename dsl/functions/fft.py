@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import ShapeError
 from ..core.spec import to_index
 from ..trace.dispatch import implements
-from ..trace.operands import to_axes, to_axis, to_traced_array
+from ..trace.operands import to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .creation import arange
 from .elementwise import apply
@@ -36,7 +36,7 @@ def _implement_fft_of_one_axis(name: str, given: Length, length: Length) -> None
         a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None
     ) -> Tracer:
         x = to_traced_array(a)
-        at = to_axis(axis, x.ndim)
+        at = to_axis_of_operand(axis, x.ndim)
         points = given(x.shape[at]) if n is None else to_index(n, "n")
         if points < 1:
             raise ShapeError(f"Invalid number of FFT data points ({points}) specified.")
@@ -70,7 +70,7 @@ def _implement_fft_of_several_axes(
         if axes is None:
             where: tuple[int, ...] = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
         else:
-            where = tuple(to_axis(i, x.ndim, "axes") for i in axes)
+            where = tuple(to_axis_of_operand(i, x.ndim, "axes") for i in axes)
         if s is not None and len(s) != len(where):
             raise ShapeError("Shape and axes have different lengths.")
         lengths = list(x.shape)
@@ -99,7 +99,7 @@ for _name in ("fftn", "ifftn", "rfftn", "irfftn"):
 def fftshift(x: Any, axes: Any = None) -> Tracer:
     """The zero frequency moved to the middle."""
     a = to_traced_array(x)
-    where = to_axes(axes, a.ndim)
+    where = to_axes_of_operand(axes, a.ndim)
     if not a.ndim:
         raise ShapeError("there is no axis to shift; pass an array of at least one")
     return roll(a, tuple(a.shape[i] // 2 for i in where), where)
@@ -108,7 +108,7 @@ def fftshift(x: Any, axes: Any = None) -> Tracer:
 @implements(np.fft.ifftshift)
 def ifftshift(x: Any, axes: Any = None) -> Tracer:
     a = to_traced_array(x)
-    where = to_axes(axes, a.ndim)
+    where = to_axes_of_operand(axes, a.ndim)
     if not a.ndim:
         raise ShapeError("there is no axis to shift; pass an array of at least one")
     return roll(a, tuple(-(a.shape[i] // 2) for i in where), where)

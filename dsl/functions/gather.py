@@ -19,13 +19,13 @@ from ...runtime.interpret.numpy_calls import ARRAY
 from ..core.errors import IndexingError, TraceError, UnsupportedError, user_line
 from ..trace.aliasing import (
     Part,
-    assign_array,
+    assign_to_tracer,
     check_shape_fits_part,
     converted_for_assignment,
-    store_elements,
+    store_elements_in_tracer,
     view_of_tracer,
 )
-from ..trace.concrete_values import concrete_value, constant_value
+from ..trace.concrete_values import concrete_value, constant_value_of_traced_node
 from ..trace.dispatch import METHODS
 from ..trace.items import AS_ARRAY
 from ..trace.memory_layout import StandIn
@@ -66,17 +66,17 @@ def index_array(entry: Any) -> Any:
     if dtype.kind not in "iu":
         raise IndexingError(f"arrays used as indices must be of integer (or boolean) type, not {dtype}")
     if known is not None:
-        return int(known) if known.ndim == 0 and is_scalar_index(entry) else np.asarray(known)
+        return int(known) if known.ndim == 0 and is_scalar_indexing_entry(entry) else np.asarray(known)
     if entry.ndim == 0:
         try:
             found = operator.index(entry)
-            return found if is_scalar_index(entry) else np.asarray(found)
+            return found if is_scalar_indexing_entry(entry) else np.asarray(found)
         except TraceError:
             pass
     return to_traced_array(entry)
 
 
-def is_scalar_index(entry: Any) -> bool:
+def is_scalar_indexing_entry(entry: Any) -> bool:
     """Whether NumPy has a number there, with which it indexes as with an int. An array of no axis is none."""
     return isinstance(entry, np.generic) or (isinstance(entry, Tracer) and entry._owner == SCALAR)
 
@@ -111,14 +111,14 @@ def known_index_value(x: Tracer) -> np.ndarray[Any, Any] | None:
 def indices_of_known_mask(mask: Tracer) -> tuple[Any, ...] | None:
     """Where booleans are True: NumPy arrays if no array of the call decides it, traced ones if the trace may be split;
     else None. Raises NeedValue where the call's numbers do."""
-    settled = constant_value(mask._trace, mask._value)
+    settled = constant_value_of_traced_node(mask._trace, mask._value)
     if settled is None and mask._trace.split is not None:
         return METHODS["nonzero"](mask)  # type: ignore[no-any-return]
     known = concrete_value(mask._trace, mask._value) if settled is None else settled
     return None if known is None else known.nonzero()
 
 
-def is_gathered(keys: list[Any]) -> bool:
+def is_indexed_by_arrays(keys: list[Any]) -> bool:
     """Whether an entry is an array of integers."""
     return any(_is_index_array(k) for k in keys)
 
@@ -148,22 +148,22 @@ def _slice_from_first_to_last(first: int, last: int, step: int) -> slice:
 
 def gather(x: Tracer, keys: list[Any]) -> Tracer:
     """x[keys]; the keys have one entry for each axis (Ellipsis stands for none), and arrays of integers among them."""
-    joined = _gather_by_joining_slices(x, keys)
+    joined = _gather_indexing_by_slices(x, keys)
     if joined is not None:
         return joined
     builder = x._trace.builder
     _check_known_indices(x, keys)
-    shape, at, together = _shape_of_indexing_result(x, keys)
+    shape, at, together = _shape_of_numpy_indexing(x, keys)
     part = METHODS["__getitem__"](x, tuple(slice(None) if _is_index_array(k) else k for k in keys if k is not None))
     indices: list[Value] = []
-    numbers = all(is_scalar_index(k) for k in keys if _is_index_array(k))
+    numbers = all(is_scalar_indexing_entry(k) for k in keys if _is_index_array(k))
     axes: list[int] = []
     rest: list[int] = []
     checked, made = False, 0  # made: axes of the result so far, but for `together`
     for entry in keys:
         if _is_index_array(entry):
             axis, known = len(axes) + len(rest), not isinstance(entry, Tracer)
-            index = to_traced_array(_known_indices_in_range(entry, part.shape[axis], axis) if known else entry)
+            index = to_traced_array(_known_indexing_array_in_range(entry, part.shape[axis], axis) if known else entry)
             value = builder.reshape(index._value, (*index.shape, *(1,) * (len(shape) - at - together)))
             indices.append(value)
             axes.append(axis)
@@ -216,7 +216,7 @@ class GatherView:
     checked: bool = True
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
-        return _load_gathered_elements(builder, value, self.indices, self.axes, self.rest, self.shape, self.checked)
+        return _load_elements_for_indexing(builder, value, self.indices, self.axes, self.rest, self.shape, self.checked)
 
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
@@ -245,10 +245,10 @@ def gather_elements_of_axes(
     x: Tracer, indices: Sequence[Value], axes: Sequence[int], rest: Sequence[int], shape: Shape, checked: bool
 ) -> Value:
     """`Builder.gather`. Raises IndexingError where every index is out of range."""
-    return _load_gathered_elements(x._trace.builder, x._value, indices, axes, rest, shape, checked)
+    return _load_elements_for_indexing(x._trace.builder, x._value, indices, axes, rest, shape, checked)
 
 
-def _load_gathered_elements(
+def _load_elements_for_indexing(
     builder: GraphBuilder,
     value: Value,
     indices: Sequence[Value],
@@ -269,7 +269,9 @@ def _is_index_array(entry: Any) -> bool:
     return isinstance(entry, (Tracer, np.ndarray))
 
 
-def _known_index_as_slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
+def _known_indexing_array_as_slices(
+    x: Tracer, keys: list[Any]
+) -> tuple[int, np.ndarray[Any, Any], list[list[Any]]] | None:
     """Where a known array is the only index: its place among the keys, its numbers, and the keys with each of a few
     slices in its place; else None."""
     keys = [k for k in keys if k is not Ellipsis]
@@ -279,14 +281,14 @@ def _known_index_as_slices(x: Tracer, keys: list[Any]) -> tuple[int, np.ndarray[
     if len(places) != 1 or type(index) is not np.ndarray:
         return None
     axis = sum(k is not None for k in keys[:at])
-    index = _known_indices_in_range(index, x.shape[axis], axis)
+    index = _known_indexing_array_in_range(index, x.shape[axis], axis)
     parts = numbers_as_slices(index.ravel().tolist())
     return (at, index, [[*keys[:at], part, *keys[at + 1 :]] for part in parts]) if len(parts) <= MANY_RUNS else None
 
 
-def _gather_by_joining_slices(x: Tracer, keys: list[Any]) -> Tracer | None:
+def _gather_indexing_by_slices(x: Tracer, keys: list[Any]) -> Tracer | None:
     """x[keys] as a few slices put together, where that can be."""
-    found = _known_index_as_slices(x, keys)
+    found = _known_indexing_array_as_slices(x, keys)
     if found is None:
         return None
     at, index, parts = found  # every key before that place makes one axis
@@ -300,7 +302,7 @@ def _gather_by_joining_slices(x: Tracer, keys: list[Any]) -> Tracer | None:
     return new_traced_result(builder.reshape(joined, (*shape[:at], *index.shape, *shape[at + 1 :])), x)
 
 
-def _known_indices_in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
+def _known_indexing_array_in_range(index: np.ndarray[Any, Any], n: int, axis: int) -> np.ndarray[Any, Any]:
     outside = (index < -n) | (index >= n)
     if outside.any():
         raise IndexingError(f"index {index[outside][0]} is out of bounds for axis {axis} with size {n}")
@@ -322,9 +324,9 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     check_shape_fits_part(x, new.shape[excess:] if all(n == 1 for n in new.shape[:excess]) else new.shape, shape)
     _check_known_indices(x, keys)  # after the shapes, as NumPy
     check_assigned_axis_not_empty(x, 0 not in shape)
-    found = _known_index_as_slices(x, keys)
+    found = _known_indexing_array_as_slices(x, keys)
     if found is None or found[1].ndim != 1 or len(set(found[1].tolist())) < found[1].size:
-        assign_array(x, host_call_of_one_result("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
+        assign_to_tracer(x, host_call_of_one_result("setitem", [x, *arrays, new], x.shape, dtypes=[x.dtype], key=key))
         return
     at, _, parts = found
     small = builder.reshape(new._value, new.shape[excess:])
@@ -333,7 +335,7 @@ def scatter(x: Tracer, keys: list[Any], value: Any) -> None:
     for part in parts:
         target = METHODS["__getitem__"](x, tuple(part))
         end = start + target.shape[at]
-        store_elements(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
+        store_elements_in_tracer(target, METHODS["__getitem__"](wide, (*(slice(None),) * at, slice(start, end))))
         start = end
 
 
@@ -342,10 +344,10 @@ def _check_known_indices(x: Tracer, keys: list[Any]) -> None:
     axes = (k for k in keys if k is not None and k is not Ellipsis)
     for axis, (entry, n) in enumerate(zip(axes, x.shape, strict=False)):
         if not isinstance(entry, (Tracer, slice)):
-            _known_indices_in_range(np.asarray(entry), n, axis)
+            _known_indexing_array_in_range(np.asarray(entry), n, axis)
 
 
-def _shape_of_indexing_result(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
+def _shape_of_numpy_indexing(x: Tracer, keys: list[Any]) -> tuple[Shape, int, int]:
     """The shape of x[keys], and which of its axes the indices make: from where, how many."""
     shape, at, together = _index_array_shapes(x, keys)
     return (*shape[:at], *together, *shape[at:]), at, len(together)
@@ -363,7 +365,7 @@ def _shape_key_and_arrays_of_gather(x: Tracer, keys: list[Any]) -> tuple[Shape, 
         else int(k)
         for k in keys
     ]
-    return _shape_of_indexing_result(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_index_array(k)]
+    return _shape_of_numpy_indexing(x, keys)[0], tuple(key), [to_traced_array(k) for k in keys if _is_index_array(k)]
 
 
 def _index_array_shapes(x: Tracer, keys: list[Any]) -> tuple[Shape, int, Shape]:

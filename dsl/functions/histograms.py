@@ -11,7 +11,7 @@ from ..core.spec import to_index
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
-from .host_calls import host_call, host_call_of_one_result, require_known_option
+from .host_calls import host_call, host_call_of_one_result, require_known_numpy_option
 from .joining import stack
 from .views import ravel, reshape
 
@@ -32,7 +32,7 @@ def _bin_count_or_edges(bins: Any) -> int | Tracer:
 
 
 def _known_histogram_range(limits: Any) -> Any:
-    return None if limits is None else tuple(require_known_option(v) for v in limits)
+    return None if limits is None else tuple(require_known_numpy_option(v) for v in limits)
 
 
 @implements(np.histogram)
@@ -158,18 +158,23 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
 # interpolation
 
 
-def _real_part_of_numpy_scalar(x: Any) -> Any:
+def _np_interp_real_part(x: Any) -> Any:
     """Of NumPy's complex scalars np.interp takes the real part; complex arrays and Python numbers it refuses."""
     return x.real if isinstance(x, np.complexfloating) else x
 
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tracer:
-    x, left, right = map(_real_part_of_numpy_scalar, (x, left, right))
+    x, left, right = map(_np_interp_real_part, (x, left, right))
     at = to_traced_array(x)
     sides = {k: v for k, v in (("left", left), ("right", right)) if v is not None}
     arrays = [at, to_traced_array(xp), to_traced_array(fp), *map(to_traced_array, sides.values())]
     dtype = np.complex128 if arrays[2].dtype.kind == "c" else np.float64
     return host_call_of_one_result(
-        "interp", arrays, at.shape, dtypes=[dtype], named=tuple(sides) or None, period=require_known_option(period)
+        "interp",
+        arrays,
+        at.shape,
+        dtypes=[dtype],
+        named=tuple(sides) or None,
+        period=require_known_numpy_option(period),
     )

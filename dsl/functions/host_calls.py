@@ -15,9 +15,9 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...runtime.interpret.numpy_calls import HOST
-from ..core.errors import DTypeError, ShapeError, UnsupportedError, is_try_around_line
-from ..core.exact import exact_key
-from ..trace.aliasing import assign_array
+from ..core.errors import DTypeError, ShapeError, UnsupportedError, is_try_around_user_line
+from ..core.exact import exact_key_of_value
+from ..trace.aliasing import assign_to_tracer
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, UndecidedValue
 from ..trace.tracer import TracedNumber, Tracer
@@ -40,13 +40,13 @@ def host_call(
     one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
     inputs = [to_traced_array(a) for a in arrays]
     if function.startswith("linalg.") and function not in _NEVER_RAISE:
-        _require_error_to_leave_function(inputs[0]._trace, function)
+        _require_host_error_to_leave_function(inputs[0]._trace, function)
     given = {k: v for k, v in options.items() if v is not None}
     if dtypes is None:
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
         kinds = tuple((s, x.dtype) for s, x in zip(small, inputs, strict=True))
         settings = tuple(sorted(given.items()))
-        dtypes = _host_call_result_dtypes(function, kinds, settings, exact_key(settings))
+        dtypes = _host_call_result_dtypes(function, kinds, settings, exact_key_of_value(settings))
     types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     builder = inputs[0]._trace.builder
     values = builder.host(function, [x._value for x in inputs], types, **given)
@@ -63,13 +63,13 @@ def host_call_of_one_result(
 
 def assign_to_out(result: Tracer, out: Any) -> Tracer:
     """The result, or `out` with the result in it."""
-    return result if out is None else assign_array(out, result)
+    return result if out is None else assign_to_tracer(out, result)
 
 
-def assign_to_converted_out(result: Tracer, out: Any) -> Tracer:
+def assign_to_converted_numpy_out(result: Tracer, out: Any) -> Tracer:
     """`assign_to_out` of what makes `out` an array of the result's dtype first, and casts back. Raises DTypeError."""
     require_out_to_convert(out, result.shape, result.dtype)
-    return result if out is None else assign_array(out, result, "unsafe")
+    return result if out is None else assign_to_tracer(out, result, "unsafe")
 
 
 def require_out_to_convert(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None:
@@ -85,30 +85,30 @@ def require_out_to_convert(out: Any, shape: Shape, dtype: np.dtype[Any]) -> None
         )
 
 
-def require_known_option(x: Any) -> Any:
+def require_known_numpy_option(x: Any) -> Any:
     """The value of an option that may be a number of the call: the trace starts again where it is not known yet."""
     if type(x) is TracedNumber:
         raise x._need_number_value()
     if isinstance(x, Tracer):
         return x._known_scalar("cannot be an option of a NumPy function", "pass it as a Python number").tolist()
     if isinstance(x, (list, tuple)):
-        return type(x)(require_known_option(i) for i in x)
+        return type(x)(require_known_numpy_option(i) for i in x)
     return x
 
 
-def require_known_scalar(x: Any) -> Any:
-    """`require_known_option` of one number, which stays a NumPy scalar where it is one."""
+def require_known_numpy_scalar(x: Any) -> Any:
+    """`require_known_numpy_option` of one number, which stays a NumPy scalar where it is one."""
     return (
         x._known_scalar("cannot be an option of a NumPy function", "pass it as a Python number")[()]
         if (isinstance(x, Tracer))
-        else require_known_option(x)
+        else require_known_numpy_option(x)
     )
 
 
 _NEVER_RAISE = frozenset({"linalg.det", "linalg.slogdet", "linalg.qr"})  # whatever the values are
 
 
-def _require_error_to_leave_function(trace: Trace, function: str) -> None:
+def _require_host_error_to_leave_function(trace: Trace, function: str) -> None:
     """Raises UnsupportedError where the function would catch an error that comes with the result. That a `try` is
     around is known where its control flow is rewritten; else the trace begins again so."""
     if trace.handlers:
@@ -117,7 +117,7 @@ def _require_error_to_leave_function(trace: Trace, function: str) -> None:
             "call raise it",
             needs_values=True,
         )
-    if trace.may_rewrite and is_try_around_line():
+    if trace.may_rewrite and is_try_around_user_line():
         trace.undecided = True
         raise UndecidedValue
 

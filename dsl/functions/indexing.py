@@ -19,21 +19,21 @@ from ..core.errors import (
     UnsupportedError,
 )
 from ..trace.aliasing import (
-    ReshapeView,
-    SliceView,
-    assign_array,
+    TracerReshapeView,
+    TracerSliceView,
+    assign_to_tracer,
     check_shape_fits_part,
     converted_for_assignment,
-    store_elements,
+    store_elements_in_tracer,
     view_of_tracer,
 )
-from ..trace.concrete_values import constant_value
+from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import METHODS, implements
-from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_to_dtype
+from ..trace.items import AS_ARRAY, COPYTO, ITEM, wrap_integer_operand_to_dtype
 from ..trace.operands import new_traced_array, new_traced_result, to_traced_array
 from ..trace.tracer import SCALAR, Tracer, check_trace_alive
-from .elementwise import apply, fitting_mask, select_choices_in_one_dtype
-from .gather import MANY, gather, index_array, is_gathered, known_index_array, scatter
+from .elementwise import apply, fitting_ufunc_where_mask, select_choices_in_one_dtype
+from .gather import MANY, gather, index_array, is_indexed_by_arrays, known_index_array, scatter
 from .host_calls import host_call_of_one_result
 from .masked_values import masked_selection_of, value_matching_mask
 
@@ -53,10 +53,10 @@ def getitem(x: Tracer, key: Any) -> Tracer:
         if found is not None:
             return masked_selection_of(*found)  # type: ignore[return-value]
     every = _expand_ellipsis(keys, x)
-    if not plain and is_gathered(every):
+    if not plain and is_indexed_by_arrays(every):
         numbers = _known_keys_as_numbers(every)
-        if not is_gathered(numbers):
-            chosen = getitem(x, (*numbers, Ellipsis) if _key_has_ellipsis(keys) else (*numbers,))
+        if not is_indexed_by_arrays(numbers):
+            chosen = getitem(x, (*numbers, Ellipsis) if _indexing_key_has_ellipsis(keys) else (*numbers,))
         else:
             chosen = gather(x, numbers)
             if not any(isinstance(k, np.ndarray) and not k.ndim for k in every):
@@ -85,11 +85,11 @@ def getitem(x: Tracer, key: Any) -> Tracer:
             steps.append(1)
             lengths.append(1)
         axis += 1
-    if not shape and not _key_has_ellipsis(keys):  # NumPy makes a scalar
+    if not shape and not _indexing_key_has_ellipsis(keys):  # NumPy makes a scalar
         builder = x._trace.builder
         return new_traced_result(builder.reshape(builder.slice(x._value, starts, steps, lengths), ()), x)
-    look = SliceView(tuple(starts), tuple(steps), tuple(lengths))
-    return view_of_tracer(x, look) if shape == lengths else view_of_tracer(x, look, ReshapeView(tuple(shape)))
+    look = TracerSliceView(tuple(starts), tuple(steps), tuple(lengths))
+    return view_of_tracer(x, look) if shape == lengths else view_of_tracer(x, look, TracerReshapeView(tuple(shape)))
 
 
 def _known_keys_as_numbers(every: list[Any]) -> list[Any]:
@@ -105,7 +105,7 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
         raise TraceError("a NumPy scalar does not support item assignment; assign to x.copy() of an array", numpys=True)
     keys = key if isinstance(key, tuple) else (key,)
     if getattr(x._step, "flat", False):
-        keys, value = _flat_assignment_as_key_and_value(x, keys, value)
+        keys, value = _flat_assignment_as_indexing(x, keys, value)
     if _PLAIN.issuperset(map(type, keys)):
         _assign_slices(x, keys, value)
         return
@@ -120,10 +120,10 @@ def setitem(x: Tracer, key: Any, value: Any) -> None:
         _assign_where_mask_holds(*through, value)
     elif any(isinstance(entry, (list, tuple, np.ndarray, Tracer)) for entry in keys):
         expanded = _known_keys_as_numbers(_expand_ellipsis(keys, x))
-        if is_gathered(expanded):
+        if is_indexed_by_arrays(expanded):
             scatter(x, expanded, value)
         else:
-            _assign_slices(x, (*expanded, *((Ellipsis,) if _key_has_ellipsis(keys) else ())), value)
+            _assign_slices(x, (*expanded, *((Ellipsis,) if _indexing_key_has_ellipsis(keys) else ())), value)
     else:
         _assign_slices(x, keys, value)
 
@@ -137,19 +137,19 @@ def _value_axis_count(value: Any) -> int:
 
 def _assign_slices(x: Tracer, keys: tuple[Any, ...], value: Any) -> None:
     """x[keys] = value with keys of which none is an array. One element takes one value."""
-    dots = _key_has_ellipsis(keys)
+    dots = _indexing_key_has_ellipsis(keys)
     part = getitem(x, keys if dots else (*keys, Ellipsis))
     if not dots and not part.ndim:
-        _check_value_fits_one_element(value, x)
+        _check_value_fits_indexed_element(value, x)
     try:
-        store_elements(part, value)
+        store_elements_in_tracer(part, value)
     except (NumberError, ConversionError, DTypeError):
         if not part.ndim and getattr(x._step, "flat", False):
             raise ConversionError(f"Error setting single item of array: {x.dtype} cannot hold it") from None
         raise
 
 
-def _check_value_fits_one_element(value: Any, x: Tracer) -> None:
+def _check_value_fits_indexed_element(value: Any, x: Tracer) -> None:
     """Raises ShapeError where an element of x gets several values, or an axis."""
     if not (isinstance(value, (list, tuple)) or getattr(value, "ndim", False)):
         return
@@ -157,7 +157,7 @@ def _check_value_fits_one_element(value: Any, x: Tracer) -> None:
         raise ShapeError("setting an array element with a sequence: one element takes one value; write values[0]")
 
 
-def _flat_assignment_as_key_and_value(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
+def _flat_assignment_as_indexing(x: Tracer, keys: tuple[Any, ...], value: Any) -> tuple[tuple[Any, ...], Any]:
     """What `x.flat[keys] = value` assigns, as a key and value of x: one element takes one number, several take the
     values in turn, as often as they go. Raises IndexingError, ShapeError, UnsupportedError."""
     key = keys[0] if len(keys) == 1 else None
@@ -196,8 +196,8 @@ def _masked_part_and_mask(x: Tracer, keys: tuple[Any, ...]) -> tuple[Tracer, Tra
     if at < 0:
         return None
     mask, before, after = keys[at], keys[:at], keys[at + 1 :]
-    plain = all(_is_integer_index(k) for k in before)
-    plain = plain and all(_is_integer_index(k) or isinstance(k, slice) or k is Ellipsis for k in after)
+    plain = all(_is_integer_indexing_entry(k) for k in before)
+    plain = plain and all(_is_integer_indexing_entry(k) or isinstance(k, slice) or k is Ellipsis for k in after)
     if not plain:
         return None
     every = (*before, *(slice(None),) * mask.ndim, *after)
@@ -215,10 +215,10 @@ def _known_mask_value(mask: Tracer) -> np.ndarray[Any, Any] | None:
     """The value of a mask that no call decides, and that is small enough."""
     if not mask.size:
         return np.zeros(mask.shape, np.bool_)
-    return constant_value(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
+    return constant_value_of_traced_node(mask._trace, mask._value) if mask.ndim and mask.size <= MANY else None
 
 
-def _spread_values_by_mask(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
+def _spread_masked_assignment_values(values: Tracer, mask: np.ndarray[Any, Any]) -> Tracer:
     """Values for the places where a mask holds, each at its place; elsewhere any of them. Raises ShapeError."""
     count = int(mask.sum())
     if len(values) != count:
@@ -238,7 +238,7 @@ def _mask_that_selects_nothing(mask: Tracer, x: Tracer) -> np.ndarray[Any, Any]:
     return np.zeros(lengths, np.bool_)
 
 
-def _is_integer_index(k: Any) -> bool:
+def _is_integer_indexing_entry(k: Any) -> bool:
     """Whether it is an integer, a computed one too; beside a mask an array of no axis is one."""
     return isinstance(k, (int, np.integer)) or (isinstance(k, Tracer) and not k.ndim and k.dtype.kind in "iu")
 
@@ -258,7 +258,7 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
             if not known.any() and not len(new):
                 check_shape_fits_part(new, new.shape, (0, *x.shape[mask.ndim :]))
                 return
-            new = _spread_values_by_mask(new, known)
+            new = _spread_masked_assignment_values(new, known)
         elif new is not None and new.ndim > rest and any(n != 1 for n in new.shape[: new.ndim - rest]):
             if not x.size:  # of which nothing is computed
                 raise UnsupportedError(
@@ -266,13 +266,13 @@ def _assign_where_mask_holds(x: Tracer, mask: Tracer, value: Any) -> None:
                     needs_values=True,
                 )
             key = (ARRAY, *((None, None, None),) * rest)
-            assign_array(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
+            assign_to_tracer(x, host_call_of_one_result("setitem", [x, mask, new], x.shape, dtypes=[x.dtype], key=key))
             return
         elif new is not None and new.ndim > rest:
             new = METHODS["reshape"](new, new.shape[new.ndim - rest :])
     number = converted_for_assignment(value if new is None else new, x, AS_ARRAY)
-    wide = view_of_tracer(mask, ReshapeView(mask.shape + (1,) * rest))
-    store_elements(x, apply("where", wide, Tracer(x._trace, number), x))
+    wide = view_of_tracer(mask, TracerReshapeView(mask.shape + (1,) * rest))
+    store_elements_in_tracer(x, apply("where", wide, Tracer(x._trace, number), x))
 
 
 def _slice_bounds_for_length(entry: slice, n: int) -> tuple[int, int, int]:
@@ -293,7 +293,7 @@ def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
     found: list[Any] = []
     masks: list[tuple[int, tuple[int, ...]]] = []  # where in `found` its places begin; its shape
     for entry in keys:
-        checked = _checked_key_entry(entry)
+        checked = _checked_indexing_key_entry(entry)
         if isinstance(checked, tuple):
             masks.append((len(found), np.shape(entry)))
             found.extend(checked)
@@ -312,12 +312,12 @@ def _expand_ellipsis(keys: tuple[Any, ...], x: Tracer) -> list[Any]:
         raise IndexingError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(found)
     rest: list[Any] = [slice(None)] * (x.ndim - used)
-    if dots and not rest and is_gathered(found):
+    if dots and not rest and is_indexed_by_arrays(found):
         rest = [Ellipsis]  # of no axis, but it parts what stands before it from what follows
     return found[:at] + rest + found[at + bool(dots) :]
 
 
-def _checked_key_entry(entry: Any) -> Any:
+def _checked_indexing_key_entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, (bool, np.bool_)):
@@ -340,19 +340,21 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise DTypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dst.dtype}; write np.array(x)")
     weak = isinstance(src, (int, float, complex)) and not isinstance(src, np.generic)
     if not weak or select_choices_in_one_dtype(dst, src)[1] != dst.dtype:
-        source = to_traced_array(wrap_integer_to_dtype(src, dst.dtype)).dtype
+        source = to_traced_array(wrap_integer_operand_to_dtype(src, dst.dtype)).dtype
         if not np.can_cast(source, dst.dtype, casting):  # type: ignore[arg-type]
             raise DTypeError(f"copyto: no {casting!r} cast from {source} to {dst.dtype}; write x.astype(...)")
     new = Tracer(dst._trace, converted_for_assignment(src, dst, COPYTO))
-    store_elements(dst, new if where is True else apply("where", fitting_mask(where, dst.shape), new, dst))
+    store_elements_in_tracer(
+        dst, new if where is True else apply("where", fitting_ufunc_where_mask(where, dst.shape), new, dst)
+    )
 
 
 @implements(method="fill")
 def fill_traced_array(x: Tracer, value: Any) -> None:
     """`x[...] = value` of one value."""
-    _check_value_fits_one_element(value, x)
-    store_elements(x, value, ITEM)
+    _check_value_fits_indexed_element(value, x)
+    store_elements_in_tracer(x, value, ITEM)
 
 
-def _key_has_ellipsis(key: Any) -> bool:
+def _indexing_key_has_ellipsis(key: Any) -> bool:
     return any(entry is Ellipsis for entry in (key if isinstance(key, tuple) else (key,)))

@@ -12,20 +12,20 @@ from ...compiler.core.types import dtype_kind
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
-from ..trace.items import ITEM, convert_for_element, wrap_integer_to_dtype
+from ..trace.items import ITEM, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
     axes_without_booleans,
     is_traced,
     new_traced_result,
-    to_axis,
-    to_native_axis,
+    to_axis_of_operand,
+    to_native_axis_of_operand,
     to_traced_array,
     to_traced_shape,
 )
 from ..trace.tracer import TracedNumber, Tracer
 from .elementwise import select_choices_in_one_dtype
 from .gather import known_index_array, numbers_as_slices
-from .host_calls import require_known_option
+from .host_calls import require_known_numpy_option
 from .indexing import getitem
 from .views import atleast_1d, atleast_2d, broadcast_to, cast, copy, expand_dims, moveaxis, ravel, reshape
 
@@ -39,7 +39,8 @@ def concatenate(
     if axis is None and wanted is None:  # numbers take the arrays' dtype
         arrays, wanted = select_choices_in_one_dtype(*arrays)
     parts = [
-        to_traced_array(a) if axis is not None or wanted is None else _flatten_joined_part(a, wanted) for a in arrays
+        to_traced_array(a) if axis is not None or wanted is None else _flatten_part_of_concatenate(a, wanted)
+        for a in arrays
     ]
     if out is not None:
         raise UnsupportedError("concatenate with out= is not supported; use its result")
@@ -50,7 +51,7 @@ def concatenate(
         axis = 0
     if any(p.ndim == 0 for p in parts):
         raise ShapeError("zero-dimensional arrays cannot be concatenated; write np.stack([...])")
-    at = to_axis(axes_without_booleans(axis), parts[0].ndim)
+    at = to_axis_of_operand(axes_without_booleans(axis), parts[0].ndim)
     wanted = np.result_type(*(p.dtype for p in parts)) if wanted is None else wanted
     for p in parts:
         if not np.can_cast(p.dtype, wanted, casting):  # type: ignore[arg-type]
@@ -64,14 +65,14 @@ def concatenate(
 _KINDS = {"i": "iufc", "f": "fc", "c": "c"}  # kind of a Python number -> the dtypes that hold it by any rule
 
 
-def _flatten_joined_part(a: Any, dtype: np.dtype[Any]) -> Tracer:
+def _flatten_part_of_concatenate(a: Any, dtype: np.dtype[Any]) -> Tracer:
     """A part of what is joined without axes: a Python number among them has no dtype of its own."""
     x = to_traced_array(a)
     if type(a) not in (int, float, complex, TracedNumber) or dtype_kind(dtype) not in _KINDS.get(
         dtype_kind(x.dtype), ""
     ):
         return x
-    return cast(to_traced_array(wrap_integer_to_dtype(a, dtype)), dtype)
+    return cast(to_traced_array(wrap_integer_operand_to_dtype(a, dtype)), dtype)
 
 
 @implements(np.stack)
@@ -86,7 +87,7 @@ def stack(
         raise ShapeError(
             f"all arrays to stack must have the same shape, got {shapes}; write np.concatenate or broadcast_to"
         )
-    at = to_axis(axis, parts[0].ndim + 1)
+    at = to_axis_of_operand(axis, parts[0].ndim + 1)
     return concatenate([expand_dims(p, at) for p in parts], at, out, dtype=dtype, casting=casting)
 
 
@@ -108,7 +109,7 @@ def column_stack(tup: Sequence[Any]) -> Tracer:
 
 def checked_section_count(count: Any) -> int:
     """How many parts, of which NumPy takes a float too, rounded towards 0. Raises ShapeError, DTypeError."""
-    count = require_known_option(count)
+    count = require_known_numpy_option(count)
     if not isinstance(count, (float, np.floating, np.bool_)):
         return to_index(count, "the number of sections")
     if np.isnan(count):
@@ -121,12 +122,12 @@ def checked_section_count(count: Any) -> int:
 @implements(np.split)
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
     x = to_traced_array(ary)
-    at = to_axis(axis, x.ndim)
+    at = to_axis_of_operand(axis, x.ndim)
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         cuts = [0, *(to_index(i, "a split point") for i in indices_or_sections), x.shape[at]]
     else:
         uneven = "array split does not result in an equal division"
-        if x.shape[at] and require_known_option(indices_or_sections) in (
+        if x.shape[at] and require_known_numpy_option(indices_or_sections) in (
             np.inf,
             -np.inf,
         ):  # whose remainder NumPy asks for first
@@ -154,7 +155,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tracer:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    shifts, axes = np.broadcast_arrays(shift, [to_axis(entry, x.ndim) for entry in entries])
+    shifts, axes = np.broadcast_arrays(shift, [to_axis_of_operand(entry, x.ndim) for entry in entries])
     for by, at in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
         cut = -by % x.shape[at] if x.shape[at] else 0
         if cut:
@@ -181,7 +182,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tracer:
     x = to_traced_array(a)
     if axis is None:
         x, axis = ravel(x), 0
-    at = to_native_axis(axis, x.ndim)
+    at = to_native_axis_of_operand(axis, x.ndim)
     if not x.ndim:
         x = reshape(x, (1,))
     if isinstance(repeats, (Tracer, np.ndarray, list, tuple)):
@@ -223,10 +224,10 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
 def _pad_widths_of_axes(pad_width: Any, ndim: int) -> list[list[int]]:
     """(before, after) for each axis; of a dict those that it does not name are 0."""
     if isinstance(pad_width, dict):
-        named = {to_axis(axis, ndim): width for axis, width in pad_width.items()}
+        named = {to_axis_of_operand(axis, ndim): width for axis, width in pad_width.items()}
         pad_width = [named.get(axis, 0) for axis in range(ndim)]
         pad_width = [w if isinstance(w, (tuple, list)) else (w, w) for w in pad_width]
-    widths = np.asarray(require_known_option(pad_width))
+    widths = np.asarray(require_known_numpy_option(pad_width))
     if widths.dtype.kind not in "iu":
         raise DTypeError("`pad_width` must be of integral type.")
     try:
@@ -254,7 +255,7 @@ def _pad_constants_of_sides(values: Any, x: Tracer) -> list[tuple[Tracer, Tracer
         items = [every[()]] if not every.ndim else [*ravel(every)]
     else:
         items = every.ravel().tolist() if every.size > 2 or every.shape == (2, 1) else [*every.ravel()]
-    chosen = [new_traced_result(convert_for_element(x._trace, i, x.dtype, ITEM), x) for i in items]
+    chosen = [new_traced_result(convert_operand_for_element(x._trace, i, x.dtype, ITEM), x) for i in items]
     return [(chosen[before], chosen[after]) for before, after in places]
 
 

@@ -11,7 +11,7 @@ from ..core.spec import to_index
 from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
-from .host_calls import host_call, host_call_of_one_result, require_known_option
+from .host_calls import host_call, host_call_of_one_result, require_known_numpy_option
 
 
 class UnknownShapeResult:
@@ -51,7 +51,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     if right.shape[0] != m:
         raise MatrixError(f"lstsq: Incompatible dimensions: {m} rows against {right.shape[0]}")
     shapes = [(n, *right.shape[1:]), (0,), (), (min(m, n),)]
-    x, none, rank, values = host_call("linalg.lstsq", [left, right], shapes, rcond=require_known_option(rcond))
+    x, none, rank, values = host_call("linalg.lstsq", [left, right], shapes, rcond=require_known_numpy_option(rcond))
     if m <= n:
         return x, none, rank, values
     text = "the shape of lstsq's residuals depends on data; write ((b - a @ x) ** 2).sum(0)"
@@ -74,5 +74,5 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
     shape = (degree + 1, *values.shape[1:])
     tiny = [(2,) + (1,) * (a.ndim - 1) for a in arrays]
     return host_call_of_one_result(
-        "polyfit", arrays, shape, tiny=tiny, deg=degree, rcond=require_known_option(rcond), named=named
+        "polyfit", arrays, shape, tiny=tiny, deg=degree, rcond=require_known_numpy_option(rcond), named=named
     )

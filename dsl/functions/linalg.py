@@ -11,12 +11,12 @@ import numpy as np
 from ..core.errors import MatrixError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
-from ..trace.operands import to_axis, to_traced_array, trace_of_operands
+from ..trace.operands import to_axis_of_operand, to_traced_array, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import eye
 from .elementwise import apply
-from .host_calls import Shape, assign_to_out, host_call, host_call_of_one_result, require_known_option
-from .products import blas_output, matmul, outer, tensordot, vecdot
+from .host_calls import Shape, assign_to_out, host_call, host_call_of_one_result, require_known_numpy_option
+from .products import matmul, outer, product_out_written_by_blas, tensordot, vecdot
 from .reductions import NO_VALUE, trace
 from .views import copy, diagonal, matrix_transpose, reshape
 
@@ -171,7 +171,7 @@ def eigvals(a: Any) -> Tracer:
 @implements(np.linalg.cond)
 def cond(x: Any, p: Any = None) -> Tracer:
     a = _checked_matrix(x, "cond")
-    return host_call_of_one_result("linalg.cond", [a], a.shape[:-2], p=require_known_option(p))
+    return host_call_of_one_result("linalg.cond", [a], a.shape[:-2], p=require_known_numpy_option(p))
 
 
 @implements(np.linalg.matrix_rank)
@@ -196,7 +196,7 @@ def tensorinv(a: Any, ind: int = 2) -> Tracer:
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tracer:
     x, y = to_traced_array(a), to_traced_array(b)
     if axes is not None:
-        moved = [to_axis(i, x.ndim) for i in axes]
+        moved = [to_axis_of_operand(i, x.ndim) for i in axes]
         order = [*(i for i in range(x.ndim) if i not in moved), *moved]
         x = x.transpose(order)
     shape = x.shape[-(x.ndim - y.ndim) :]
@@ -242,11 +242,11 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Tracer:
     if out is None:
         return result
     if len(chain) == 2:
-        return assign_to_out(result, blas_output(out, result))
+        return assign_to_out(result, product_out_written_by_blas(out, result))
     whole = reshape(
         result, (_row_count(chain[0]), _column_count(chain[-1]))
     )  # a vector is a matrix of one row or column
-    whole = assign_to_out(whole, blas_output(out, whole))
+    whole = assign_to_out(whole, product_out_written_by_blas(out, whole))
     return reshape(whole, result.shape) if result.ndim else result
 
 

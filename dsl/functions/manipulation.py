@@ -12,12 +12,12 @@ import numpy as np
 from ..core.errors import DTypeError, ShapeError, UnsupportedError, numpy_error_as_ours
 from ..core.spec import checked_dtype, to_index
 from ..trace.dispatch import implements
-from ..trace.items import AS_ARRAY, convert_for_element
-from ..trace.operands import new_traced_result, to_axis, to_traced_array, to_traced_shape, trace_of_operands
+from ..trace.items import AS_ARRAY, convert_operand_for_element
+from ..trace.operands import new_traced_result, to_axis_of_operand, to_traced_array, to_traced_shape, trace_of_operands
 from ..trace.tracer import Tracer
 from .creation import diagonal_threshold_of_columns, eye, linspace
 from .elementwise import apply
-from .host_calls import assign_to_out, require_known_option, require_known_scalar
+from .host_calls import assign_to_out, require_known_numpy_option, require_known_numpy_scalar
 from .indexing import getitem
 from .joining import checked_section_count, concatenate, split, tile
 from .products import matmul
@@ -49,7 +49,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Tracer:
 @implements(np.array_split)
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tracer]:
     x = to_traced_array(ary)
-    at = to_axis(axis, x.ndim)
+    at = to_axis_of_operand(axis, x.ndim)
     if isinstance(indices_or_sections, (tuple, list, np.ndarray)):
         return split(x, indices_or_sections, at)
     n = checked_section_count(indices_or_sections)
@@ -78,21 +78,21 @@ dsplit = implements(np.dsplit)(_split_function_along_axis("dsplit", lambda x: 2,
 @implements(np.block)
 def block(arrays: Any) -> Tracer:
     """Nested lists of blocks: the innermost joined along the last axis, the lists around them along those before."""
-    depth, ndim = _block_nesting_depth(arrays), max(_block_nesting_depth(arrays), _most_axes_in_block(arrays))
+    depth, ndim = _np_block_nesting_depth(arrays), max(_np_block_nesting_depth(arrays), _np_block_most_axes(arrays))
     return copy(_concatenate_block(arrays, depth, ndim))
 
 
-def _block_nesting_depth(x: Any) -> int:
+def _np_block_nesting_depth(x: Any) -> int:
     if not isinstance(x, list):
         return 0
-    depths = {_block_nesting_depth(i) for i in x}
+    depths = {_np_block_nesting_depth(i) for i in x}
     if len(depths) != 1:
         raise ShapeError("List depths are mismatched in np.block, or a list is empty.")
     return depths.pop() + 1
 
 
-def _most_axes_in_block(x: Any) -> int:
-    return max(map(_most_axes_in_block, x)) if isinstance(x, list) else to_traced_array(x).ndim
+def _np_block_most_axes(x: Any) -> int:
+    return max(map(_np_block_most_axes, x)) if isinstance(x, list) else to_traced_array(x).ndim
 
 
 def _concatenate_block(x: Any, depth: int, ndim: int) -> Tracer:
@@ -117,12 +117,14 @@ def resize(a: Any, new_shape: Any) -> Tracer:
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
     """Without the elements that a number, a slice or a list of numbers names."""
-    x, at = (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis(axis, to_traced_array(arr).ndim))
+    x, at = (
+        (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis_of_operand(axis, to_traced_array(arr).ndim))
+    )
     if isinstance(obj, (Tracer, np.ndarray)):
         raise UnsupportedError("np.delete with an array of indices gives a shape that depends on it; pass a list")
     n = x.shape[at]
     try:
-        kept = np.delete(np.arange(n), require_known_option(obj)).tolist()
+        kept = np.delete(np.arange(n), require_known_numpy_option(obj)).tolist()
     except (IndexError, ValueError, TypeError) as error:
         raise numpy_error_as_ours(error) from None
     return copy(take(x, kept, at))
@@ -131,14 +133,16 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tracer:
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tracer:
     """With values before the place that a number names."""
-    x, at = (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis(axis, to_traced_array(arr).ndim))
+    x, at = (
+        (ravel(arr), 0) if axis is None else (to_traced_array(arr), to_axis_of_operand(axis, to_traced_array(arr).ndim))
+    )
     if isinstance(obj, (Tracer, np.ndarray, list, tuple, slice)):
         raise UnsupportedError("np.insert at several places is not supported; write np.concatenate with slices")
     n, place = x.shape[at], to_index(obj, "the place to insert at")
     if not -n <= place <= n:
         raise ShapeError(f"index {place} is out of bounds for axis {at} with size {n}")
     place = place + n if place < 0 else place
-    new = new_traced_result(convert_for_element(x._trace, values, x.dtype, AS_ARRAY), x)
+    new = new_traced_result(convert_operand_for_element(x._trace, values, x.dtype, AS_ARRAY), x)
     if new.ndim < x.ndim:
         new = reshape(new, (1,) * (x.ndim - new.ndim) + new.shape)
     new = moveaxis(new, 0, at)
@@ -193,7 +197,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float) -> Tracer:
 
 def _length_rounded_up(n: Any, what: str) -> int:
     """A length as np.arange takes it: floats too. Raises ShapeError, DTypeError."""
-    given = require_known_scalar(n)
+    given = require_known_numpy_scalar(n)
     if not isinstance(given, (float, np.inexact, np.bool_)):
         return max(to_index(given, what), 0)
     length = float(given.real)
@@ -226,8 +230,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = to_traced_array(a), to_traced_array(b)
-    x = moveaxis(x, to_axis(axisa, x.ndim, "axisa"), -1)
-    y = moveaxis(y, to_axis(axisb, y.ndim, "axisb"), -1)
+    x = moveaxis(x, to_axis_of_operand(axisa, x.ndim, "axisa"), -1)
+    y = moveaxis(y, to_axis_of_operand(axisb, y.ndim, "axisb"), -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         raise ShapeError(
             f"Both input arrays must be (arrays of) 3-dimensional vectors, but they are {x.shape[-1]} "
@@ -241,7 +245,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     joined = concatenate(
         [cross_product_component(1, 2), cross_product_component(2, 0), cross_product_component(0, 1)], -1
     )
-    return moveaxis(joined, -1, to_axis(axisc, joined.ndim, "axisc"))
+    return moveaxis(joined, -1, to_axis_of_operand(axisc, joined.ndim, "axisc"))
 
 
 @implements(np.linalg.cross)
@@ -309,7 +313,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tracer:
     x = to_traced_array(a)
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
-        at = to_axis(axis, x.ndim)
+        at = to_axis_of_operand(axis, x.ndim)
         result = to_traced_array(func(x, axis if type(axis) is bool else at))
         x = result if result.ndim == x.ndim else expand_dims(result, at)
         if x.ndim != to_traced_array(a).ndim:
@@ -324,7 +328,7 @@ MANY_SLICES = 256
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Tracer:
     """Each slice by itself: the trace holds the function once for each."""
     x = to_traced_array(arr)
-    at = to_axis(axis, x.ndim)
+    at = to_axis_of_operand(axis, x.ndim)
     moved = moveaxis(x, at, -1)
     lead = moved.shape[:-1]
     count = int(np.prod(lead, dtype=np.int64))

@@ -15,12 +15,12 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..array.array import Array
 from ..core.errors import UnsupportedError, user_line
-from ..trace.aliasing import assign_array, store_elements
-from ..trace.concrete_values import concrete_value, constant_value
+from ..trace.aliasing import assign_to_tracer, store_elements_in_tracer
+from ..trace.concrete_values import concrete_value, constant_value_of_traced_node
 from ..trace.dispatch import FUNCTIONS, METHODS, SPECIAL, UFUNCS, NumpyProtocols
 from ..trace.operands import new_traced_array, to_traced_array
-from ..trace.tracer import Tracer, array_with_numpy_text, check_trace_alive, is_asked_by_traced_code
-from .elementwise import apply, apply_op_of_user_call
+from ..trace.tracer import Tracer, check_trace_alive, is_asked_by_traced_code, numpy_text_array_of_tracer
+from .elementwise import apply, apply_ufunc_of_user_call
 from .gather import gather, known_index_value
 from .host_calls import host_call_of_one_result
 
@@ -106,7 +106,7 @@ class MaskedSelection(NumpyProtocols):
         return masked_selection_as_array(self).__array__(dtype, copy)
 
     def __getitem__(self, key: Any) -> Any:
-        rest = key[1:] if isinstance(key, tuple) and _is_key_of_other_axes(key) and key[0] is not Ellipsis else None
+        rest = key[1:] if isinstance(key, tuple) and _is_masked_selection_key(key) and key[0] is not Ellipsis else None
         if key is Ellipsis or (type(key) is slice and key == slice(None)):
             rest = ()
         if is_lazy_masked_selection(self) and rest is not None and all(isinstance(k, (int, slice)) for k in rest):
@@ -116,10 +116,10 @@ class MaskedSelection(NumpyProtocols):
         return masked_selection_as_array(self)[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        part = self[key] if _is_key_of_other_axes(key) else None
+        part = self[key] if _is_masked_selection_key(key) else None
         found = masked_operands_together((part, value)) if type(part) is MaskedSelection else None
         if found is not None:
-            store_elements(part._all, found[1][1])  # type: ignore[union-attr]
+            store_elements_in_tracer(part._all, found[1][1])  # type: ignore[union-attr]
         else:
             masked_selection_as_array(self)[key] = _masked_argument_as_array(value)
 
@@ -131,9 +131,9 @@ class MaskedSelection(NumpyProtocols):
             and is_lazy_masked_selection(result)
             and _is_same_mask(self._mask, result._mask)
         ):
-            assign_array(self._all, result._all)
+            assign_to_tracer(self._all, result._all)
         else:
-            assign_array(masked_selection_as_array(self), _masked_argument_as_array(result))
+            assign_to_tracer(masked_selection_as_array(self), _masked_argument_as_array(result))
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -144,24 +144,28 @@ class MaskedSelection(NumpyProtocols):
         return getattr(masked_selection_as_array(self), name)
 
     def __str__(self) -> str:
-        return str(array_with_numpy_text(masked_selection_as_array(self))) if is_asked_by_traced_code() else repr(self)
+        return (
+            str(numpy_text_array_of_tracer(masked_selection_as_array(self)))
+            if is_asked_by_traced_code()
+            else repr(self)
+        )
 
     def __format__(self, spec: str) -> str:
         return (
-            format(array_with_numpy_text(masked_selection_as_array(self)), spec)
+            format(numpy_text_array_of_tracer(masked_selection_as_array(self)), spec)
             if is_asked_by_traced_code()
             else repr(self)
         )
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
-            return repr(array_with_numpy_text(masked_selection_as_array(self)))
+            return repr(numpy_text_array_of_tracer(masked_selection_as_array(self)))
         return f"<traced {self.dtype}, chosen by a mask {list(self._mask.shape)}>"
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _is_key_of_other_axes(key: Any) -> bool:
+def _is_masked_selection_key(key: Any) -> bool:
     """Whether it chooses of the other axes alone."""
     keys = key if isinstance(key, tuple) else (key,)
     first = keys[0] if keys else None
@@ -188,7 +192,7 @@ def masked_selection_as_array(x: MaskedSelection) -> Tracer:
         x._made = x._key(base) if callable(x._key) else base[x._key]
     elif x._made is None:
         trace = check_trace_alive(x._all)
-        settled = constant_value(trace, x._mask._value)
+        settled = constant_value_of_traced_node(trace, x._mask._value)
         if settled is None and trace.split is not None:
             x._made = trace.split.call(trace, [x._all._value, x._mask._value], lambda values: values[0][values[1]])
             return x._made
@@ -287,7 +291,7 @@ def masked_arguments_as_arrays(args: Any) -> list[Any]:
 
 
 def _apply_op_to_masked(op: str, *args: Any, **attrs: Any) -> Any:
-    return _implement_on_masked_elements(lambda *all_, **keywords: apply_op_of_user_call(op, *all_, **keywords))(
+    return _implement_on_masked_elements(lambda *all_, **keywords: apply_ufunc_of_user_call(op, *all_, **keywords))(
         *args, **attrs
     )
 
@@ -359,15 +363,15 @@ def _least_or_greatest_of_masked_dtype(dtype: np.dtype[Any], low: str) -> Any:
 
 
 def _count_nonzero_of_masked(x: Any, axis: Any = None, **options: Any) -> Any:
-    return _FUNCTIONS[np.sum](apply_op_of_user_call("not_equal", x, 0), axis, **options)
+    return _FUNCTIONS[np.sum](apply_ufunc_of_user_call("not_equal", x, 0), axis, **options)
 
 
 def _dot_of_masked_vectors(function: Any, a: Any, b: Any, *args: Any, **options: Any) -> Any:
     """Of two vectors that one mask has chosen."""
     vectors = all(type(v) is MaskedSelection and is_lazy_masked_selection(v) and v.ndim == 1 for v in (a, b))
     if vectors and _is_same_mask(a._mask, b._mask) and not args and not options:
-        a = apply_op_of_user_call("conjugate", a) if function is np.vdot else a
-        products = apply_op_of_user_call("multiply", a, b)
+        a = apply_ufunc_of_user_call("conjugate", a) if function is np.vdot else a
+        products = apply_ufunc_of_user_call("multiply", a, b)
         return _FUNCTIONS[np.sum](products, dtype=products.dtype)  # a sum alone would be of a wider integer
     return FUNCTIONS[function](_masked_argument_as_array(a), _masked_argument_as_array(b), *args, **options)
 

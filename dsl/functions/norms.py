@@ -9,10 +9,10 @@ import numpy as np
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ShapeError
 from ..trace.dispatch import implements
-from ..trace.operands import to_axes, to_traced_array
+from ..trace.operands import to_axes_of_operand, to_traced_array
 from ..trace.tracer import Tracer
-from .elementwise import apply, root_of_squares
-from .host_calls import require_known_option
+from .elementwise import apply, root_of_squares_for_norm
+from .host_calls import require_known_numpy_option
 from .linalg import svdvals
 from .reductions import max, min, squared_magnitude, sum
 from .views import cast, expand_dims, moveaxis
@@ -21,12 +21,12 @@ from .views import cast, expand_dims, moveaxis
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
     """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
-    a, ord = to_traced_array(x), require_known_option(ord)
+    a, ord = to_traced_array(x), require_known_numpy_option(ord)
     if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
-    axes = to_axes(axis, a.ndim)
+    axes = to_axes_of_operand(axis, a.ndim)
     if axis is None and (ord is None or (ord in ("f", "fro") and a.ndim == 2) or (ord == 2 and a.ndim == 1)):
-        return root_of_squares(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
+        return root_of_squares_for_norm(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
     if len(axes) == 1:
         return _vector_norm(a, ord, axes, keepdims)
     if len(axes) == 2:
@@ -40,7 +40,7 @@ def _squares_of_magnitudes(a: Tracer) -> Tracer:
 
 def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
     if ord is None or ord == 2:
-        return root_of_squares(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
+        return root_of_squares_for_norm(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
     if isinstance(ord, str):
         raise ShapeError(f"Invalid norm order '{ord}' for vectors")
     size = apply("absolute", a)
@@ -53,12 +53,16 @@ def _vector_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> 
     if ord == 1:
         return sum(size, axes, None, None, keepdims)
     powers = sum(apply("power", size, ord), axes, None, None, keepdims)
-    return root_of_squares(powers, lambda x: apply("power", x, 1 / ord)) if ord > 0 else apply("power", powers, 1 / ord)
+    return (
+        root_of_squares_for_norm(powers, lambda x: apply("power", x, 1 / ord))
+        if ord > 0
+        else apply("power", powers, 1 / ord)
+    )
 
 
 def _matrix_norm(a: Tracer, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Tracer:
     if ord in (None, "f", "fro"):
-        return root_of_squares(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
+        return root_of_squares_for_norm(sum(_squares_of_magnitudes(a), axes, None, None, keepdims))
     matrices = moveaxis(a, axes, (-2, -1))
     if ord in _BY_SVD:
         result = _BY_SVD[ord](svdvals(matrices), -1)
@@ -85,4 +89,4 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     a = to_traced_array(x)
     if dtype_kind(a.dtype) in "biu":
         a = cast(a, FLOAT64)
-    return _vector_norm(a, require_known_option(ord), to_axes(axis, a.ndim), keepdims)
+    return _vector_norm(a, require_known_numpy_option(ord), to_axes_of_operand(axis, a.ndim), keepdims)

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
 from ..trace.dispatch import REFUSED, SPECIAL
-from ..trace.items import convert_for_element
-from ..trace.numpy_fallback import numpy_result_as_constant
+from ..trace.items import convert_operand_for_element
+from ..trace.numpy_fallback import numpy_result_as_traced_constant
 from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
 from ..trace.trace import current_trace
 from ..trace.tracer import Tracer
@@ -35,10 +35,10 @@ def _traced_array_function(
     object = _nested_sequences_as_lists(object)
     found = array_of_nested_list(object, dtype)
     if copy is False:
-        _refuse_needed_copy(object, found)
+        _refuse_np_array_copy(object, found)
     if found.ndim < ndmin:
         found = reshape(found, (1,) * (ndmin - found.ndim) + found.shape)
-    if copy or not _needs_no_copy_to_array(object):
+    if copy or not _np_array_needs_no_copy(object):
         return Tracer(found._trace, found._value, layout=in_order(order, found))
     return contiguous(found, order)
 
@@ -52,15 +52,15 @@ def _nested_sequences_as_lists(x: Any) -> Any:
     return list(x) if isinstance(x, range) else x
 
 
-def traced_array(
+def traced_asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tracer:
     """`np.asarray` of anything, traced."""
     a = _nested_sequences_as_lists(a)
     found = array_of_nested_list(a, dtype)
-    same = _needs_no_copy_to_array(a) and a._value.number == found._value.number
+    same = _np_array_needs_no_copy(a) and a._value.number == found._value.number
     if copy is False:
-        _refuse_needed_copy(a, found)
+        _refuse_np_array_copy(a, found)
     if copy or not same:
         return Tracer(found._trace, found._value, layout=in_order(order, found))
     x = to_traced_array(a)
@@ -69,24 +69,24 @@ def traced_array(
     return contiguous(x, order)
 
 
-def _refuse_needed_copy(given: Any, array: Tracer) -> None:
+def _refuse_np_array_copy(given: Any, array: Tracer) -> None:
     """Raises ShapeError where copy=False is asked for, and what was given has to be converted."""
-    if not (_needs_no_copy_to_array(given) or type(given) is np.ndarray) or given.dtype != array.dtype:
+    if not (_np_array_needs_no_copy(given) or type(given) is np.ndarray) or given.dtype != array.dtype:
         raise ShapeError("unable to avoid a copy while creating an array as requested; write copy=None")
 
 
-def _needs_no_copy_to_array(x: Any) -> bool:
+def _np_array_needs_no_copy(x: Any) -> bool:
     """Whether it is a traced array that NumPy need not copy, unlike a scalar."""
     return isinstance(x, Tracer) and not isinstance(x, np.generic)
 
 
 def _traced_ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
-    found: Tracer = atleast_1d(traced_array(a, dtype, "C"))
+    found: Tracer = atleast_1d(traced_asarray(a, dtype, "C"))
     return found
 
 
 def _traced_asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tracer:
-    found: Tracer = atleast_1d(traced_array(a, dtype, "F"))
+    found: Tracer = atleast_1d(traced_asarray(a, dtype, "F"))
     return found
 
 
@@ -94,7 +94,7 @@ def _traced_require(a: Any, dtype: Any = None, requirements: Any = None, *, like
     asked = {str(r).upper()[0] for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
     if asked & {"C", "F"} == {"C", "F"}:
         raise ShapeError("Cannot specify both 'C' and 'F' order")
-    found = traced_array(a, dtype, "F" if "F" in asked else "C" if "C" in asked else None)
+    found = traced_asarray(a, dtype, "F" if "F" in asked else "C" if "C" in asked else None)
     return copy(found) if "O" in asked and found._parent is not None else found
 
 
@@ -177,12 +177,12 @@ def _traced_isscalar(element: Any) -> bool:
     return bool(np.isscalar(element))
 
 
-def _traced_shape(a: Any) -> tuple[int, ...]:
+def _np_shape_of_nested(a: Any) -> tuple[int, ...]:
     return array_of_nested_list(a).shape if is_traced(a) else np.shape(a)
 
 
 def _traced_ndim(a: Any) -> int:
-    return len(_traced_shape(a))
+    return len(_np_shape_of_nested(a))
 
 
 def _traced_size(a: Any, axis: Any = None) -> int:
@@ -195,8 +195,8 @@ def _open_or_dense_grid_function(dense: bool) -> Callable[[Any], Any]:
 
     def grid_of_key(key: Any) -> Any:
         if not isinstance(key, tuple):
-            return _range_of_grid_slice(key)
-        axes = [_range_of_grid_slice(k) for k in key]
+            return _mgrid_slice_range(key)
+        axes = [_mgrid_slice_range(k) for k in key]
         dtype = np.result_type(*(a.dtype for a in axes))
         grids = creation.meshgrid(*(cast(a, dtype, copy=False) for a in axes), sparse=not dense, indexing="ij")
         return stack(grids) if dense else tuple(grids)
@@ -204,7 +204,7 @@ def _open_or_dense_grid_function(dense: bool) -> Callable[[Any], Any]:
     return grid_of_key
 
 
-def _range_of_grid_slice(key: slice) -> Tracer:
+def _mgrid_slice_range(key: slice) -> Tracer:
     start = 0 if key.start is None else key.start
     step = 1 if key.step is None else key.step
     if isinstance(step, complex):  # so many points, the last one included
@@ -216,19 +216,19 @@ def _concatenate_row_key(key: Any) -> Any:
     """`np.r_[...]` of arrays, numbers and ranges, along the first axis."""
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries) or any(isinstance(e, str) for e in entries):
-        return numpy_result_as_constant(np.r_[key])
-    parts = [_range_of_grid_slice(e) if isinstance(e, slice) else e for e in entries]
-    return concatenate([atleast_1d(p) for p in _grid_entries_of_one_dtype(parts)])
+        return numpy_result_as_traced_constant(np.r_[key])
+    parts = [_mgrid_slice_range(e) if isinstance(e, slice) else e for e in entries]
+    return concatenate([atleast_1d(p) for p in _mgrid_entries_of_one_dtype(parts)])
 
 
-def _grid_entries_of_one_dtype(entries: list[Any]) -> list[Tracer]:
+def _mgrid_entries_of_one_dtype(entries: list[Any]) -> list[Tracer]:
     """Arrays, in the dtype that they have together: a Python number among them takes it, or does not fit."""
     parts, dtype = select_choices_in_one_dtype(
         *(array_of_nested_list(e) if isinstance(e, (list, tuple)) else e for e in entries)
     )
     trace = trace_of_operands(*parts)
     return [
-        p if type(p) is Tracer else new_traced_array(convert_for_element(trace, e, dtype))
+        p if type(p) is Tracer else new_traced_array(convert_operand_for_element(trace, e, dtype))
         for p, e in zip(parts, entries, strict=True)
     ]
 
@@ -237,27 +237,27 @@ def _concatenate_column_key(key: Any) -> Any:
     """`np.c_[...]`: arrays as columns."""
     entries = key if isinstance(key, tuple) else (key,)
     if not is_traced(entries):
-        return numpy_result_as_constant(np.c_[key])
-    parts = _grid_entries_of_one_dtype([_range_of_grid_slice(e) if isinstance(e, slice) else e for e in entries])
+        return numpy_result_as_traced_constant(np.c_[key])
+    parts = _mgrid_entries_of_one_dtype([_mgrid_slice_range(e) if isinstance(e, slice) else e for e in entries])
     return concatenate([reshape(p, (p.size, 1)) if p.ndim < 2 else p for p in parts], -1)
 
 
-def _class_that_needs_values(kind: type) -> Callable[..., Any]:
+def _numpy_class_that_needs_values(kind: type) -> Callable[..., Any]:
     """A class of NumPy's that looks at values: where a trace may be split it does."""
 
-    def refuse_class_on_tracers(*args: Any, **options: Any) -> Any:
+    def refuse_numpy_class_on_tracers(*args: Any, **options: Any) -> Any:
         trace = current_trace()
         if trace is not None and trace.split is None and is_traced([*args, *options.values()]):
             raise UnsupportedError(f"np.{kind.__name__} cannot be traced: {REFUSED[kind]}", needs_values=True)
         return kind(*args, **options)
 
-    return refuse_class_on_tracers
+    return refuse_numpy_class_on_tracers
 
 
 TRACED_CREATION: dict[Any, Callable[..., Any]] = {
     np.array: _traced_array_function,
-    np.asarray: traced_array,
-    np.asanyarray: traced_array,
+    np.asarray: traced_asarray,
+    np.asanyarray: traced_asarray,
     np.ascontiguousarray: _traced_ascontiguousarray,
     np.asfortranarray: _traced_asfortranarray,
     np.require: _traced_require,
@@ -279,7 +279,7 @@ TRACED_CREATION: dict[Any, Callable[..., Any]] = {
     np.tri: manipulation.tri,
     np.fromfunction: manipulation.fromfunction,
     np.isscalar: _traced_isscalar,
-    np.shape: _traced_shape,
+    np.shape: _np_shape_of_nested,
     np.ndim: _traced_ndim,
     np.size: _traced_size,
 }
@@ -289,6 +289,6 @@ TRACED_OBJECTS: dict[Any, Callable[..., Any]] = {
     np.ogrid: _open_or_dense_grid_function(False),
     np.r_: _concatenate_row_key,
     np.c_: _concatenate_column_key,
-    np.nditer: _class_that_needs_values(np.nditer),
-    np.ndenumerate: _class_that_needs_values(np.ndenumerate),
+    np.nditer: _numpy_class_that_needs_values(np.nditer),
+    np.ndenumerate: _numpy_class_that_needs_values(np.ndenumerate),
 }

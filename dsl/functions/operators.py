@@ -11,11 +11,11 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ..core.errors import ShapeError
-from ..trace.aliasing import assign_array
+from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import call_function
-from ..trace.number_kinds import result_kinds, with_other_kinds
+from ..trace.number_kinds import number_kinds_of_result, with_other_number_kinds
 from ..trace.operands import to_graph_operand
-from ..trace.trace import LoopSymbolBase, current_loop_recorder
+from ..trace.trace import TracedLoopSymbolBase, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer, check_trace_alive
 from .elementwise import apply_op_of_operator, check_output
 from .masked_values import MaskedSelection
@@ -23,7 +23,7 @@ from .masked_values import MaskedSelection
 
 def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: bool = False) -> Callable[..., Any]:
     def apply_unary_operator(self: Tracer) -> Any:
-        if (recorder := current_loop_recorder()) is not None:
+        if (recorder := loop_recorder_of_trace()) is not None:
             return recorder.operate(rows[0], (self,))
         return _apply_operator_row(rows[0], self)
 
@@ -31,8 +31,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         args = (other, self) if reflected else (self, other)
-        recorder = current_loop_recorder()
-        if recorder is None and isinstance(other, LoopSymbolBase):
+        recorder = loop_recorder_of_trace()
+        if recorder is None and isinstance(other, TracedLoopSymbolBase):
             return NotImplemented
         if recorder is not None:
             made = tuple(recorder.operate(row, args) for row in rows)
@@ -51,7 +51,9 @@ def _apply_operator_row(row: str, *args: Any) -> Any:
         return _promoting_like_python_numbers(args, apply_op_of_operator(row, *args))
     plain = tuple(_operand_of_one_dtype(x) for x in args)
     found = _promoting_like_python_numbers(plain, apply_op_of_operator(row, *plain))
-    value = with_other_kinds(found._value, result_kinds(row, [to_graph_operand(x) for x in args], None, True))
+    value = with_other_number_kinds(
+        found._value, number_kinds_of_result(row, [to_graph_operand(x) for x in args], None, True)
+    )
     return Tracer(found._trace, value, found._owner)
 
 
@@ -75,7 +77,7 @@ def _promoting_like_python_numbers(args: tuple[Any, ...], result: Any) -> Any:
 
 def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
     def apply_inplace_operator(self: Any, other: Any) -> Any:
-        if (recorder := current_loop_recorder()) is not None:
+        if (recorder := loop_recorder_of_trace()) is not None:
             lifted = recorder.lift(self)
             found = recorder.update_in_place(lifted, row, other)
             return self if found is lifted else found
@@ -86,7 +88,7 @@ def _inplace_operator(name: str, row: str) -> Callable[..., Any]:
         result = apply_op_of_operator(row, self, other)
         if type(self) is MaskedSelection:
             return self.assign(result)
-        return assign_array(self, result)
+        return assign_to_tracer(self, result)
 
     apply_inplace_operator.__name__ = name
     return apply_inplace_operator
@@ -100,7 +102,7 @@ def _number_operator(
     function = divmod if python == "__divmod__" else getattr(operator, python)
 
     def apply_host_operator(self: TracedNumber, *others: Any) -> Any:
-        if any(type(other) not in _NUMBERS and not _is_subclass_of_python_number(other) for other in others):
+        if any(type(other) not in _NUMBERS and not _is_operand_of_number_subclass(other) for other in others):
             return on_arrays(self, *others)
         operands = (*others, self) if reflected else (self, *others)
         for o in operands:
@@ -124,9 +126,9 @@ def _number_operator(
     return apply_host_operator
 
 
-def _is_subclass_of_python_number(x: Any) -> bool:
+def _is_operand_of_number_subclass(x: Any) -> bool:
     """Whether it is a number of a subclass of Python's, such as an IntEnum."""
-    return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, LoopSymbolBase))
+    return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, TracedLoopSymbolBase))
 
 
 _WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
@@ -160,7 +162,7 @@ def _install_tracer_operators() -> None:
 
 
 def _matmul_operator(self: Any, other: Any, left: Any, right: Any) -> Any:
-    if _is_number_to_python(self) and _is_number_to_python(other):
+    if _is_python_number_in_operator(self) and _is_python_number_in_operator(other):
         return NotImplemented
     return call_function(np.matmul, (left, right), {})
 
@@ -173,10 +175,10 @@ def _inplace_matmul_operator(self: Any, other: Any) -> Any:
             "inplace matrix multiplication requires the first operand to have at least one and the second at least two "
             "dimensions; write x = x @ y"
         )
-    return assign_array(self, call_function(np.matmul, (self, other), {}))
+    return assign_to_tracer(self, call_function(np.matmul, (self, other), {}))
 
 
-def _is_number_to_python(x: Any) -> bool:
+def _is_python_number_in_operator(x: Any) -> bool:
     """Whether it is one to Python, which an array of no axes is not."""
     return type(x) in _NUMBERS or isinstance(x, np.generic)
 

@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
-from ..trace.aliasing import assign_array, memory_layout_of
+from ..trace.aliasing import assign_to_tracer, memory_layout_of_tracer
 from ..trace.dispatch import implements
-from ..trace.memory_layout import resolve_memory_layout
-from ..trace.operands import new_traced_result, to_axes, to_axis, to_traced_array, trace_of_operands
+from ..trace.memory_layout import resolve_layout_of_tracer
+from ..trace.operands import (
+    new_traced_result,
+    to_axes_of_operand,
+    to_axis_of_operand,
+    to_traced_array,
+    trace_of_operands,
+)
 from ..trace.tracer import SCALAR, Tracer
 from .elementwise import apply, assign_to_outputs
 from .reductions import reduce, sum
@@ -44,7 +50,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
         return new_traced_result(result._value, a, b)
     own = 2 - (a.ndim == 1) - (b.ndim == 1)  # axes that are no batch's: those fit exactly
     fits = isinstance(out, np.ndarray) and (not own or out.shape[-own:] == result.shape[-own:])
-    return assign_to_outputs(out, result, casting) if fits else assign_array(out, result, casting)
+    return assign_to_outputs(out, result, casting) if fits else assign_to_tracer(out, result, casting)
 
 
 # A library's product costs a call of some us, which small ones never earn back; as a sum of products they are part of
@@ -52,7 +58,7 @@ def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: 
 SMALL, SMALL_BY_VECTOR = 1 << 13, 1 << 18
 
 
-def _most_unrolled_products(m: int, n: int) -> float:
+def _most_unrolled_matmul_products(m: int, n: int) -> float:
     """The most products of an unrolled (m, k) @ (k, n)."""
     return math.inf if m == n == 1 else SMALL_BY_VECTOR if 1 in (m, n) else SMALL
 
@@ -65,26 +71,26 @@ def matrix_product(a: Tracer, b: Tracer) -> Tracer:
     dtype = np.result_type(a.dtype, b.dtype)
     plain = dtype.kind in "iufc" and dtype.itemsize >= 4
     if plain and k == 1:
-        return add_zero_like_blas(apply("multiply", a, b))
-    if not plain or work > _most_unrolled_products(m, n):
+        return add_zero_like_numpy_blas(apply("multiply", a, b))
+    if not plain or work > _most_unrolled_matmul_products(m, n):
         return new_traced_result(a._trace.builder.matmul(a._value, b._value), a, b)
     if m == 1 or n == 1:  # the sum goes along the last axis
         rows = a if m > 1 or n == 1 else swapaxes(b, -1, -2)
         row = swapaxes(b, -1, -2) if rows is a else a
-        result = add_zero_like_blas(sum(apply("multiply", rows, row), -1, dtype))
+        result = add_zero_like_numpy_blas(sum(apply("multiply", rows, row), -1, dtype))
         return expand_dims(result, -1 if rows is a else -2)
     products = apply("multiply", expand_dims(a, -1), expand_dims(b, -3))
-    return add_zero_like_blas(sum(products, -2, dtype))
+    return add_zero_like_numpy_blas(sum(products, -2, dtype))
 
 
-def add_zero_like_blas(result: Tracer) -> Tracer:
+def add_zero_like_numpy_blas(result: Tracer) -> Tracer:
     """A product of BLAS adds to 0.0: it never gives -0.0."""
     return apply("add", result, 0) if result.dtype.kind in "fc" and result.dtype.itemsize > 2 else result
 
 
-def _scaled_like_blas(x: Tracer, y: Tracer) -> Tracer:
+def _np_dot_scaled_like_blas(x: Tracer, y: Tracer) -> Tracer:
     """An array times a number, as BLAS has it: added to 0, and where the number is 0 nothing is, of NaN neither."""
-    result = add_zero_like_blas(apply("multiply", x, y))
+    result = add_zero_like_numpy_blas(apply("multiply", x, y))
     if result.size < 2 or result.dtype.char not in "fdFD":
         return result
     zero = apply("equal", y if y.ndim == 0 else x, 0)
@@ -96,19 +102,19 @@ def dot(a: Any, b: Any, out: Any = None) -> Tracer:
     """NumPy's dot: the last axis of `a` against the second-last of `b` (its only one if it has one)."""
     x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
-        result = _scaled_like_blas(x, y)
+        result = _np_dot_scaled_like_blas(x, y)
     elif y.ndim <= 2:
         result = matmul(x, y)
     else:
         result = tensordot(x, y, ((x.ndim - 1,), (y.ndim - 2,)))
-    return result if out is None else assign_array(blas_output(out, result), result)
+    return result if out is None else assign_to_tracer(product_out_written_by_blas(out, result), result)
 
 
-def blas_output(out: Any, result: Tracer) -> Any:
+def product_out_written_by_blas(out: Any, result: Tracer) -> Any:
     """The `out` of a product that BLAS writes as it lies in memory. Raises ShapeError, UnsupportedError."""
     if not isinstance(out, Tracer) or out._owner == SCALAR:
         return out
-    found = resolve_memory_layout(memory_layout_of(out), out._held.type)
+    found = resolve_layout_of_tracer(memory_layout_of_tracer(out), out._held.type)
     if found is None:
         raise UnsupportedError("out= must be a C-array, which is not known here; write out[...] = np.dot(a, b)")
     if out.dtype != result.dtype or out.ndim != result.ndim or not found.flags.c_contiguous:
@@ -124,7 +130,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
     """Sums over pairs of axes, as one matrix product."""
     x, y = to_traced_array(a), to_traced_array(b)
     if isinstance(axes, (tuple, list)):
-        gone_a, gone_b = to_axes(axes[0], x.ndim), to_axes(axes[1], y.ndim)
+        gone_a, gone_b = to_axes_of_operand(axes[0], x.ndim), to_axes_of_operand(axes[1], y.ndim)
     else:
         gone_a, gone_b = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
     lengths = [x.shape[i] for i in gone_a]
@@ -143,14 +149,14 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tracer:
 def inner(a: Any, b: Any, /) -> Tracer:
     x, y = to_traced_array(a), to_traced_array(b)
     if x.ndim == 0 or y.ndim == 0:
-        return _scaled_like_blas(x, y)
+        return _np_dot_scaled_like_blas(x, y)
     return tensordot(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
 
 
 @implements(np.outer)
 def outer(a: Any, b: Any, out: Any = None) -> Tracer:
     result = apply("multiply", expand_dims(ravel(a), 1), expand_dims(ravel(b), 0))
-    return result if out is None else assign_array(out, result)
+    return result if out is None else assign_to_tracer(out, result)
 
 
 @implements(np.vdot)
@@ -162,12 +168,12 @@ def vdot(a: Any, b: Any, /) -> Tracer:
 @implements(np.vecdot)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, dtype: Any = None) -> Tracer:
     x, y = to_traced_array(x1), to_traced_array(x2)
-    if to_axis(axis, x.ndim) != x.ndim - 1 or to_axis(axis, y.ndim) != y.ndim - 1:
+    if to_axis_of_operand(axis, x.ndim) != x.ndim - 1 or to_axis_of_operand(axis, y.ndim) != y.ndim - 1:
         x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise ShapeError(f"vecdot of {x.shape} and {y.shape}: {x.shape[-1]} components against {y.shape[-1]}")
     product = apply("multiply", apply("conjugate", x) if x.dtype.kind == "c" else x, y)
     if product.dtype == np.bool_:
         return reduce("any", product, -1, out=out)
-    result = add_zero_like_blas(sum(product, -1, product.dtype if dtype is None else dtype))
-    return result if out is None else assign_array(out, result)
+    result = add_zero_like_numpy_blas(sum(product, -1, product.dtype if dtype is None else dtype))
+    return result if out is None else assign_to_tracer(out, result)

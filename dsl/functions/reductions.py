@@ -13,28 +13,28 @@ from ...compiler.core.combiners import COMBINERS
 from ...compiler.core.types import FLOAT32, FLOAT64, dtype_kind
 from ..core.errors import ShapeError
 from ..core.spec import checked_dtype
-from ..trace.aliasing import assign_array
+from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import implements
-from ..trace.items import convert_for_element
+from ..trace.items import convert_operand_for_element
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
     new_traced_array,
     new_traced_result,
-    to_axes,
-    to_axis_number,
+    to_axes_of_operand,
+    to_axis_number_of_operand,
     to_traced_array,
     traced_length,
 )
 from ..trace.tracer import Tracer
-from .elementwise import apply, fitting_mask, root_of_squares
-from .host_calls import assign_to_converted_out
+from .elementwise import apply, fitting_ufunc_where_mask, root_of_squares_for_norm
+from .host_calls import assign_to_converted_numpy_out
 from .views import broadcast_to, cast, diagonal, reshape
 
 NO_VALUE: Any = getattr(np, "_NoValue", None)
 
 
-def _is_option_given(x: Any) -> bool:
+def _is_numpy_option_given(x: Any) -> bool:
     return x is not NO_VALUE and x is not None
 
 
@@ -53,18 +53,18 @@ def reduce(
     x = to_traced_array(a)
     if x.ndim == 0 and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         axis = None  # a ufunc's reduce takes these for a 0-d array; mean, var and the like do not
-    axes = to_axes(axes_without_booleans(axis), x.ndim)
+    axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
     if where is not NO_VALUE and where is not True:
         stand_in = neutral if neutral is not None else initial
-        if not _is_option_given(stand_in):
+        if not _is_numpy_option_given(stand_in):
             raise ShapeError(f"{op} with where= has no identity; pass initial=")
-        x = apply("where", fitting_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
+        x = apply("where", fitting_ufunc_where_mask(where, x.shape), x, _scalar_in_array_dtype(stand_in, x))
     builder = x._trace.builder
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     combiner = COMBINERS[op]
     if combiner.carries_index and not axes:
         x, axes = reshape(x, (1,)), (0,)
-    if neutral is None and _is_option_given(initial) and 0 in [x.shape[i] for i in axes]:
+    if neutral is None and _is_numpy_option_given(initial) and 0 in [x.shape[i] for i in axes]:
         shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         result = broadcast_to(_scalar_in_array_dtype(initial, x), shape)
     else:
@@ -72,19 +72,19 @@ def reduce(
         result = new_traced_result(builder.reduce(op, x._value, tuple(sorted(axes)), wanted), x)
         if op == "sum" and not axes and result.dtype.kind in "fc":
             result = apply("add", result, 0)  # NumPy begins with 0.0
-        if _is_option_given(initial):
+        if _is_numpy_option_given(initial):
             result = apply(combiner.ufunc.__name__, result, _scalar_in_array_dtype(initial, result))
     if keepdims is True or (keepdims and keepdims is not NO_VALUE):
         result = new_traced_array(builder.reshape(result._value, kept), result)
     if combiner.carries_index:
-        return assign_to_converted_out(result, out)
-    return result if out is None else assign_array(out, result)
+        return assign_to_converted_numpy_out(result, out)
+    return result if out is None else assign_to_tracer(out, result)
 
 
 def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     if isinstance(number, (list, tuple)) or getattr(number, "ndim", False):
         raise ShapeError("setting an array element with a sequence: initial= is one number")
-    return new_traced_result(convert_for_element(like._trace, number, like.dtype), like)
+    return new_traced_result(convert_operand_for_element(like._trace, number, like.dtype), like)
 
 
 @implements(np.sum, method=True)
@@ -139,18 +139,18 @@ def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, wh
 
 @implements(np.argmin, method=True)
 def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmin", a, axis if axis is None else to_axis_number(axis), None, out, keepdims)
+    return reduce("argmin", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
 
 
 @implements(np.argmax, method=True)
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
-    return reduce("argmax", a, axis if axis is None else to_axis_number(axis), None, out, keepdims)
+    return reduce("argmax", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
 
 
 @implements(np.ptp)
 def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> Tracer:
     result = apply("subtract", max(a, axis, None, keepdims), min(a, axis, None, keepdims))
-    return result if out is None else assign_array(out, result)
+    return result if out is None else assign_to_tracer(out, result)
 
 
 @implements(np.count_nonzero)
@@ -171,13 +171,13 @@ def mean(
 ) -> Tracer:
     """As NumPy's `_mean`: bool and integers in float64; float16 summed in float32, the result float16."""
     x = to_traced_array(a)
-    axes = to_axes(axes_without_booleans(axis), x.ndim)
+    axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
     wanted = _accumulation_dtype_of_mean(x, dtype)
     total = sum(x, axes, wanted, None, keepdims, where=where)
-    result = _divide_total_by_count(total, _reduced_element_count(x, axes, keepdims, where))
+    result = _divide_sum_by_count(total, _reduced_element_count(x, axes, keepdims, where))
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
-    return result if out is None else assign_array(out, result)
+    return result if out is None else assign_to_tracer(out, result)
 
 
 def _accumulation_dtype_of_mean(x: Tracer, dtype: Any) -> Any:
@@ -190,16 +190,16 @@ def _accumulation_dtype_of_mean(x: Tracer, dtype: Any) -> Any:
     return FLOAT32 if kind == "f" and x.dtype.itemsize == 2 else None
 
 
-def _divide_total_by_count(total: Tracer, count: Any) -> Tracer:
+def _divide_sum_by_count(total: Tracer, count: Any) -> Tracer:
     """total / count in total's dtype, whatever that is. A count that is an int is passed at each call, so that the
     kernel serves every length."""
     divisor = traced_length(total._trace, count) if type(count) is int else count
     return cast(apply("divide", total, divisor), total.dtype)
 
 
-def subtracted_count(ddof: Any, correction: Any) -> Any:
+def subtracted_variance_count(ddof: Any, correction: Any) -> Any:
     """What is taken from the count of a variance's elements: `correction` is the standard's name for `ddof`."""
-    if not _is_option_given(correction):
+    if not _is_numpy_option_given(correction):
         return ddof
     if ddof != 0:
         raise ShapeError("ddof and correction can't be provided simultaneously")
@@ -221,13 +221,13 @@ def var(
 ) -> Tracer:
     """As NumPy's `_var`: the mean of |x - mean|^2, with the sum divided by max(count - ddof, 0)."""
     x = to_traced_array(a)
-    axes = to_axes(axes_without_booleans(axis), x.ndim)
+    axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
     wanted = _accumulation_dtype_of_mean(x, dtype)
-    less = subtracted_count(ddof, correction)
-    if _is_option_given(mean):
+    less = subtracted_variance_count(ddof, correction)
+    if _is_numpy_option_given(mean):
         centre = to_traced_array(mean)
     else:
-        centre = _divide_total_by_count(
+        centre = _divide_sum_by_count(
             sum(x, axes, wanted, None, True, where=where), _reduced_element_count(x, axes, True, where)
         )
     off = apply("subtract", x, centre)
@@ -238,10 +238,10 @@ def var(
         divisor: Any = apply("maximum", apply("subtract", count, less), 0)
     else:
         divisor = _count_at_least_zero(count - less)
-    result = _divide_total_by_count(total, divisor)
+    result = _divide_sum_by_count(total, divisor)
     if dtype is None and x.dtype.itemsize == 2 and dtype_kind(x.dtype) == "f":
         result = cast(result, x.dtype)
-    return result if out is None else assign_array(out, result)
+    return result if out is None else assign_to_tracer(out, result)
 
 
 def _count_at_least_zero(n: Any) -> Any:
@@ -255,8 +255,8 @@ def root_of_variance(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     def standard_deviation(
         a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, *rest: Any, **options: Any
     ) -> Tracer:
-        result = root_of_squares(variance(a, axis, dtype, None, *rest, **options))
-        return result if out is None else assign_array(out, result)
+        result = root_of_squares_for_norm(variance(a, axis, dtype, None, *rest, **options))
+        return result if out is None else assign_to_tracer(out, result)
 
     return standard_deviation
 
@@ -264,7 +264,7 @@ def root_of_variance(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
 std = implements(np.std, method="std")(root_of_variance(var))
 
 
-def replace_nans(a: Any, stand_in: Any) -> Tracer:
+def replace_nans_for_nanfunctions(a: Any, stand_in: Any) -> Tracer:
     x = to_traced_array(a)
     return (
         x
@@ -285,7 +285,7 @@ def _reduction_that_skips_nan(reduction: Any, stand_in: Any) -> Any:
         initial: Any = None,
         where: Any = NO_VALUE,
     ) -> Tracer:
-        return reduction(replace_nans(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
+        return reduction(replace_nans_for_nanfunctions(a, stand_in), axis, dtype, out, keepdims, initial, where)  # type: ignore[no-any-return]
 
     return reduce_without_nan
 

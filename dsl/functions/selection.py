@@ -9,15 +9,15 @@ import numpy as np
 
 from ...compiler.ops.table import OPS
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
-from ..trace.aliasing import assign_array, store_elements
+from ..trace.aliasing import assign_to_tracer, store_elements_in_tracer
 from ..trace.dispatch import call_function, implements
-from ..trace.items import AS_ARRAY, convert_for_element, convert_known_value, wrap_integer_to_dtype
+from ..trace.items import AS_ARRAY, convert_known_operand, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
     is_traced,
     new_traced_array,
     new_traced_result,
-    to_axis,
-    to_native_axis,
+    to_axis_of_operand,
+    to_native_axis_of_operand,
     to_traced_array,
     to_traced_shape,
 )
@@ -25,7 +25,7 @@ from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .elementwise import apply
 from .elementwise import select_choices_in_one_dtype as common
 from .gather import check_assigned_axis_not_empty, gather_elements_of_axes, indices_of_known_mask
-from .host_calls import assign_to_converted_out, host_call, host_call_of_one_result, require_out_to_convert
+from .host_calls import assign_to_converted_numpy_out, host_call, host_call_of_one_result, require_out_to_convert
 from .indexing import getitem
 from .views import broadcast_to, cast, ravel, reshape
 
@@ -38,18 +38,18 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     if mode not in ("raise", "wrap", "clip"):
         raise ShapeError(f"mode={mode!r} is none of 'raise', 'wrap' and 'clip'")
     x = to_traced_array(a)
-    at = 0 if axis is None else to_native_axis(axis, x.ndim)
+    at = 0 if axis is None else to_native_axis_of_operand(axis, x.ndim)
     if axis is None or not x.ndim:
         x = ravel(x)
     n, head = x.shape[at], (slice(None),) * at
     if type(indices) in (int, float, range) or (isinstance(indices, (list, tuple)) and not is_traced(indices)):
-        numbers = convert_known_value(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
+        numbers = convert_known_operand(list(indices) if type(indices) is range else indices, np.dtype(np.intp))
         shape = (*x.shape[:at], *numbers.shape, *x.shape[at + 1 :])
         require_out_to_convert(out, shape, x.dtype)
         chosen = getitem(x, (*head, _known_indices_brought_in_range(numbers.ravel().tolist(), n, mode)))
-        return assign_to_converted_out(reshape(chosen, shape), out)
+        return assign_to_converted_numpy_out(reshape(chosen, shape), out)
     if not isinstance(indices, np.ndarray):  # numbers, and lists of them, are converted as NumPy converts numbers
-        indices = new_traced_result(convert_for_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
+        indices = new_traced_result(convert_operand_for_element(x._trace, indices, np.dtype(np.intp), AS_ARRAY), x)
     index = to_traced_array(indices)
     if not np.can_cast(index.dtype, np.intp, "same_kind"):
         raise DTypeError(f"take needs integers as indices, not {index.dtype}; write indices.astype(np.int64)")
@@ -57,7 +57,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     value = _traced_indices_in_range(index, n, mode)._value
     value = x._trace.builder.reshape(value, (*index.shape, *(1,) * (x.ndim - at - 1)))
     rest = [i if i < at else i + index.ndim - 1 for i in range(x.ndim) if i != at]
-    return assign_to_converted_out(
+    return assign_to_converted_numpy_out(
         new_traced_result(gather_elements_of_axes(x, [value], [at], rest, shape, mode == "raise"), x), out
     )
 
@@ -86,7 +86,7 @@ def _known_indices_brought_in_range(numbers: Sequence[int], n: int, mode: str) -
 def _array_and_indices_along_axis(x: Tracer, indices: Any, axis: int | None) -> tuple[Tracer, Tracer, int]:
     if axis is None:
         x, axis = ravel(x), 0
-    at = to_axis(axis, x.ndim)
+    at = to_axis_of_operand(axis, x.ndim)
     return x, _indices_along_axis(indices, x.ndim), at
 
 
@@ -114,7 +114,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tracer:
 @implements(np.put_along_axis)
 def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> None:
     index = _indices_along_axis(indices, 1 if axis is None else arr.ndim)
-    where = None if axis is None else to_axis(axis, arr.ndim)
+    where = None if axis is None else to_axis_of_operand(axis, arr.ndim)
     check_assigned_axis_not_empty(arr, 0 not in index.shape)
     new = host_call_of_one_result(
         "put_along_axis",
@@ -123,16 +123,16 @@ def put_along_axis(arr: Tracer, indices: Any, values: Any, axis: int | None) -> 
         dtypes=[arr.dtype],
         axis=where,
     )
-    assign_array(arr, new)
+    assign_to_tracer(arr, new)
 
 
 @implements(np.put, method=True)
 def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
     _require_traced_target(a, "put")
     if np.ndim(ind) == 0 and not isinstance(ind, Tracer):
-        ind = new_traced_result(convert_for_element(a._trace, ind, np.dtype(np.intp)), a)
+        ind = new_traced_result(convert_operand_for_element(a._trace, ind, np.dtype(np.intp)), a)
     check_assigned_axis_not_empty(a, to_traced_array(ind).size > 0)
-    assign_array(
+    assign_to_tracer(
         a,
         host_call_of_one_result("put", [a, ind, _assigned_values_in_dtype(v, a)], a.shape, dtypes=[a.dtype], mode=mode),
     )
@@ -145,7 +145,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     if to_traced_array(mask).size != arr.size:
         raise ShapeError("place: mask and data must be the same size")
     values = ravel(_inserted_values_in_dtype(vals, arr, "place"))
-    assign_array(arr, host_call_of_one_result("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
+    assign_to_tracer(arr, host_call_of_one_result("place", [arr, mask, values], arr.shape, dtypes=[arr.dtype]))
 
 
 @implements(np.choose, method=True)
@@ -155,7 +155,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tracer
     every = [cast(to_traced_array(c), dtype, copy=False) for c in parts]
     shape = index._trace.builder.broadcast_shapes("choose", [index.shape, *(c.shape for c in every)])
     result = host_call_of_one_result("choose", [index, *every], shape, dtypes=[dtype], mode=mode)
-    return result if out is None else assign_array(out, result, "unsafe")
+    return result if out is None else assign_to_tracer(out, result, "unsafe")
 
 
 @implements(np.unravel_index)
@@ -223,14 +223,14 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
             raise DTypeError(f"invalid entry {i} in condlist: should be boolean ndarray, not {condition.dtype}")
-    result: Any = _cast_wrapped_to_dtype(default, wanted)
+    result: Any = _cast_wrapped_for_selection(default, wanted)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        result = apply("where", condition, _cast_wrapped_to_dtype(choice, wanted), result)
+        result = apply("where", condition, _cast_wrapped_for_selection(choice, wanted), result)
     return result  # type: ignore[no-any-return]
 
 
-def _cast_wrapped_to_dtype(x: Any, dtype: np.dtype[Any]) -> Tracer:
-    return cast(to_traced_array(wrap_integer_to_dtype(x, dtype)), dtype, copy=False)
+def _cast_wrapped_for_selection(x: Any, dtype: np.dtype[Any]) -> Tracer:
+    return cast(to_traced_array(wrap_integer_operand_to_dtype(x, dtype)), dtype, copy=False)
 
 
 def _require_traced_target(x: Any, name: str) -> None:
@@ -240,7 +240,7 @@ def _require_traced_target(x: Any, name: str) -> None:
 
 def _assigned_values_in_dtype(x: Any, like: Tracer) -> Tracer:
     """What is assigned to elements of an array, in its dtype."""
-    return new_traced_result(convert_for_element(like._trace, x, like.dtype, AS_ARRAY), like)
+    return new_traced_result(convert_operand_for_element(like._trace, x, like.dtype, AS_ARRAY), like)
 
 
 def _inserted_values_in_dtype(x: Any, like: Tracer, name: str) -> Tracer:
@@ -272,7 +272,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         raise ShapeError(
             f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected"
         )
-    result = _cast_wrapped_to_dtype(np.zeros((), a.dtype)[()], a.dtype)
+    result = _cast_wrapped_for_selection(np.zeros((), a.dtype)[()], a.dtype)
     result = broadcast_to(result, a.shape)
     for mask, function in zip(masks, funclist, strict=True):
         value = _call_piecewise_function(function, a, *args, **kw) if callable(function) else function
@@ -316,13 +316,13 @@ def putmask(a: Tracer, mask: Any, values: Any) -> None:
     condition = reshape(condition, a.shape)
     value = _inserted_values_in_dtype(values, a, "putmask")
     if not value.size:
-        assign_array(a, a)  # which NumPy refuses of read-only memory too
+        assign_to_tracer(a, a)  # which NumPy refuses of read-only memory too
         return
     if value.size != 1 and value.shape != a.shape:  # they are repeated
         place = apply("remainder", new_traced_result(a._trace.builder.index((a.size,), 0), a), value.size)
         value = new_traced_result(gather_elements_of_axes(ravel(value), [place._value], [0], [], (a.size,), False), a)
     wide = reshape(value, () if value.size == 1 else a.shape)
-    store_elements(a, apply("where", condition, _cast_wrapped_to_dtype(wide, a.dtype), a))
+    store_elements_in_tracer(a, apply("where", condition, _cast_wrapped_for_selection(wide, a.dtype), a))
 
 
 @implements(np.fill_diagonal)
@@ -336,4 +336,4 @@ def fill_diagonal(a: Tracer, val: Any, wrap: bool = False) -> None:
     on = apply(
         "equal", new_traced_result(builder.index(a.shape, 0), a), new_traced_result(builder.index(a.shape, 1), a)
     )
-    store_elements(a, apply("where", on, _cast_wrapped_to_dtype(reshape(value, ()), a.dtype), a))
+    store_elements_in_tracer(a, apply("where", on, _cast_wrapped_for_selection(reshape(value, ()), a.dtype), a))

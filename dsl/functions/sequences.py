@@ -12,7 +12,7 @@ from ..core.errors import ShapeError
 from ..core.pytree import is_proxy_class
 from ..core.spec import checked_dtype
 from ..trace.dispatch import SPECIAL, TO_ARRAY
-from ..trace.items import AS_ARRAY, ITEM, Way, convert_for_element, convert_known_value
+from ..trace.items import AS_ARRAY, ITEM, Way, convert_known_operand, convert_operand_for_element
 from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .joining import stack
@@ -21,7 +21,7 @@ from .views import cast
 
 def array_of_nested_list(x: Any, dtype: Any = None) -> Tracer:
     """A traced array of a nested list of anything, as np.array makes it; a traced array itself. Raises ShapeError."""
-    parts = _traced_parts_of_list(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
+    parts = _np_array_parts_of_list(x, None if dtype is None else checked_dtype(dtype), AS_ARRAY)
     return (
         parts
         if isinstance(parts, Tracer)
@@ -48,28 +48,28 @@ def _dtypes_of_nested_elements(parts: Any) -> Iterator[np.dtype[Any]]:
             yield from _dtypes_of_nested_elements(part)
 
 
-def _traced_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
+def _np_array_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
     """A nested list with traced arrays for what is no list, or is not traced."""
     if isinstance(x, (list, tuple)) and is_traced(x):
-        return [_traced_parts_of_list(i, dtype, ITEM) for i in x]
+        return [_np_array_parts_of_list(i, dtype, ITEM) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:
         if dtype is not None and (type(x) is TracedNumber or (way is ITEM and not x.shape)):
-            return new_traced_array(convert_for_element(trace_of_operands(x), x, dtype, way))
+            return new_traced_array(convert_operand_for_element(trace_of_operands(x), x, dtype, way))
         found = to_traced_array(x)
         return found if dtype is None else cast(found, dtype, copy=False)
     if isinstance(x, (int, float, complex, np.number, np.bool_)):
         if dtype is None:
             return to_traced_array(x)  # in a kernel's text, not in memory
-        return to_traced_array(convert_known_value(x, dtype, way)[()])
-    if type(x) is not np.ndarray and type(found := _traced_array_of_user_object(x)) is Tracer:
-        return _traced_parts_of_list(found, dtype, way)
-    array = np.asarray(x) if dtype is None else convert_known_value(x, dtype)
+        return to_traced_array(convert_known_operand(x, dtype, way)[()])
+    if type(x) is not np.ndarray and type(found := _np_array_of_user_object(x)) is Tracer:
+        return _np_array_parts_of_list(found, dtype, way)
+    array = np.asarray(x) if dtype is None else convert_known_operand(x, dtype)
     checked_dtype(array.dtype)
     trace = trace_of_operands()
     return Tracer(trace, trace.capture_constant(array))
 
 
-def _traced_array_of_user_object(x: Any) -> Any:
+def _np_array_of_user_object(x: Any) -> Any:
     """What the `__array__` of an object of the user's gives, if it is traced."""
     kind = type(x)
     return x.__array__() if is_proxy_class(kind) and hasattr(kind, "__array__") else None

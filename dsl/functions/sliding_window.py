@@ -13,7 +13,7 @@ from ..core.errors import ReadOnlyError, ShapeError
 from ..trace.aliasing import Part, view_of_tracer
 from ..trace.dispatch import implements
 from ..trace.memory_layout import StandIn
-from ..trace.operands import to_axes, to_traced_array, to_traced_shape
+from ..trace.operands import to_axes_of_operand, to_traced_array, to_traced_shape
 from ..trace.tracer import Tracer
 
 
@@ -44,7 +44,7 @@ def sliding_window_view(
     """All windows of a shape; those along several axes have their axes in the given order, last."""
     a = to_traced_array(x)
     lengths = to_traced_shape(window_shape)
-    axes = tuple(range(a.ndim)) if axis is None else to_axes_of_windows(axis, a.ndim)
+    axes = tuple(range(a.ndim)) if axis is None else to_axes_of_sliding_windows(axis, a.ndim)
     if len(lengths) != len(axes):
         raise ShapeError(f"a window of shape {lengths} does not fit {len(axes)} axes; pass axis=")
     for at, w in zip(axes, lengths, strict=True):
@@ -56,7 +56,7 @@ def sliding_window_view(
     return a
 
 
-def to_axes_of_windows(axis: Any, ndim: int) -> tuple[int, ...]:
-    """As `to_axes`; an axis may come twice."""
+def to_axes_of_sliding_windows(axis: Any, ndim: int) -> tuple[int, ...]:
+    """As `to_axes_of_operand`; an axis may come twice."""
     entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    return tuple(to_axes(a, ndim)[0] for a in entries)
+    return tuple(to_axes_of_operand(a, ndim)[0] for a in entries)

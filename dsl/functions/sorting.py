@@ -9,18 +9,18 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ...runtime.interpret.numpy_calls import HOST
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
-from ..trace.aliasing import assign_array
-from ..trace.concrete_values import constant_value
+from ..trace.aliasing import assign_to_tracer
+from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import implements
-from ..trace.operands import Axes, to_axes, to_axis, to_traced_array
+from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
 from .statistics import nanmean
 from .views import flip, ravel, reshape
 
 
-def _refuse_field_order(order: Any) -> None:
+def _refuse_sort_by_fields(order: Any) -> None:
     if order is not None:
         raise UnsupportedError("order= is for arrays with fields, which cannot be traced; sort by np.argsort(field)")
 
@@ -31,7 +31,7 @@ def _array_and_sort_axis(a: Any, axis: int | None, least: int = 0) -> tuple[Trac
     if axis is None:
         return ravel(x), 0
     x = ravel(x) if x.ndim < least else x
-    return x, to_axis(axis, x.ndim)
+    return x, to_axis_of_operand(axis, x.ndim)
 
 
 def _sorting_kind_checked(function: str, **options: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def sort(
     descending: bool = False,
 ) -> Tracer:
     """The values in order; descending (which NumPy has not) is the Array API's."""
-    _refuse_field_order(order)
+    _refuse_sort_by_fields(order)
     way = _sorting_kind_checked("sort", kind=kind, stable=None if stable is None else bool(stable))
     x, at = _array_and_sort_axis(a, axis)
     result = host_call_of_one_result("sort", [x], x.shape, dtypes=[x.dtype], axis=at, **way)
@@ -67,7 +67,7 @@ def sort(
 def _sort_in_place(
     a: Tracer, axis: int = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
 ) -> None:
-    assign_array(a, sort(a, axis, kind, order, stable=stable))
+    assign_to_tracer(a, sort(a, axis, kind, order, stable=stable))
 
 
 @implements(np.argsort, method=True)
@@ -81,7 +81,7 @@ def argsort(
     descending: bool = False,
 ) -> Tracer:
     """Where the values in order come from; descending (which NumPy has not) is the Array API's."""
-    _refuse_field_order(order)
+    _refuse_sort_by_fields(order)
     way = _sorting_kind_checked("argsort", kind=kind, stable=None if stable is None else bool(stable))
     x, at = _array_and_sort_axis(a, axis, 1)
     if not descending:
@@ -112,7 +112,7 @@ def sorted_values(
     return np.flip(result, 0 if axis is None else axis) if descending else result
 
 
-def sorted_places(
+def argsort_of_values(
     a: Any,
     axis: int | None = -1,
     kind: Any = None,
@@ -132,12 +132,12 @@ def sorted_places(
     return x.shape[at] - 1 - np.flip(np.argsort(np.flip(x, at), at, kind, order, stable=stable), at)
 
 
-def _partition_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
+def _np_partition_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
     """The places that are to be right; in an empty array any are. Raises DTypeError, ShapeError."""
     wanted = (
         kth._known_scalar("cannot be a kth", "pass it as a Python int")
         if isinstance(kth, Tracer)
-        else require_known_option(kth)
+        else require_known_numpy_option(kth)
     )
     places = np.asarray(wanted)
     if places.dtype == bool:
@@ -155,26 +155,26 @@ def _partition_positions(kth: Any, x: Tracer, axis: int) -> tuple[int, ...]:
 
 @implements(np.partition)
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
-    _refuse_field_order(order)
+    _refuse_sort_by_fields(order)
     _sorting_kind_checked("partition", kth=(0,), kind=kind)
     x, at = _array_and_sort_axis(a, axis)
     return host_call_of_one_result(
-        "partition", [x], x.shape, dtypes=[x.dtype], kth=_partition_positions(kth, x, at), axis=at
+        "partition", [x], x.shape, dtypes=[x.dtype], kth=_np_partition_positions(kth, x, at), axis=at
     )
 
 
 @implements(method="partition")
 def _partition_in_place(a: Tracer, kth: Any, axis: int = -1, kind: Any = "introselect", order: Any = None) -> None:
-    assign_array(a, partition(a, kth, axis, kind, order))
+    assign_to_tracer(a, partition(a, kth, axis, kind, order))
 
 
 @implements(np.argpartition, method=True)
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = "introselect", order: Any = None) -> Tracer:
-    _refuse_field_order(order)
+    _refuse_sort_by_fields(order)
     _sorting_kind_checked("argpartition", kth=(0,), kind=kind)
     x, at = _array_and_sort_axis(a, axis, 1)
     return host_call_of_one_result(
-        "argpartition", [x], x.shape, dtypes=[np.intp], kth=_partition_positions(kth, x, at), axis=at
+        "argpartition", [x], x.shape, dtypes=[np.intp], kth=_np_partition_positions(kth, x, at), axis=at
     )
 
 
@@ -187,7 +187,7 @@ def lexsort(keys: Any, axis: int = -1) -> Tracer:
     if any(k.shape != every[0].shape for k in every):
         shapes = ", ".join(str(k.shape) for k in every)
         raise ShapeError(f"lexsort needs keys of one shape, got {shapes}; broadcast them first")
-    at = to_axis(axis, max(every[0].ndim, 1))  # NumPy takes axis 0 of keys that have none
+    at = to_axis_of_operand(axis, max(every[0].ndim, 1))  # NumPy takes axis 0 of keys that have none
     return host_call_of_one_result("lexsort", every, every[0].shape, dtypes=[np.intp], axis=at)
 
 
@@ -221,7 +221,7 @@ def isin(
 
 def _reduced_shape_and_axes(x: Tracer, axis: Axes, keepdims: bool) -> tuple[tuple[int, ...], Any]:
     """The shape without the axes (or with 1 for each), and the axes as option."""
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes_of_operand(axis, x.ndim)
     kept = [(i, n) for i, n in enumerate(x.shape) if keepdims or i not in axes]
     return tuple(1 if i in axes else n for i, n in kept), None if axis is None else axes
 
@@ -295,9 +295,9 @@ def _requested_quantiles(q: Any) -> Any:
         wanted = to_traced_array(q)
         if wanted.dtype not in (np.float64, np.int64) or wanted.ndim == 0:
             return wanted
-        found = constant_value(wanted._trace, wanted._value)
+        found = constant_value_of_traced_node(wanted._trace, wanted._value)
         return wanted if found is None else _nested_lists_as_tuples(found.tolist())
-    q = require_known_option(q)
+    q = require_known_numpy_option(q)
     if isinstance(q, np.generic) and q.dtype != np.float64:
         return to_traced_array(q)
     return np.float64(q) if isinstance(q, np.generic) else _nested_lists_as_tuples(q)

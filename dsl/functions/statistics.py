@@ -10,13 +10,13 @@ from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ArgumentsError, DTypeError, ShapeError, numpy_error_as_ours
 from ..core.spec import checked_dtype
 from ..trace.dispatch import implements
-from ..trace.operands import Axes, to_axes, to_axis, to_traced_array
+from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
-from .elementwise import apply, boolean_mask, isclose
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_scalar
+from .elementwise import apply, isclose, ufunc_where_mask
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_scalar
 from .joining import concatenate
 from .products import matmul
-from .reductions import NO_VALUE, all, mean, root_of_variance, subtracted_count, sum, var
+from .reductions import NO_VALUE, all, mean, root_of_variance, subtracted_variance_count, sum, var
 from .reductions import reduce as reduce_by
 from .ufunc_methods import general_reduce
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
@@ -28,12 +28,12 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
     (NumPy raises ZeroDivisionError)."""
     x = to_traced_array(a)
     if weights is None:
-        result = mean(x, None if axis is None else to_axes(axis, x.ndim), keepdims=keepdims)
+        result = mean(x, None if axis is None else to_axes_of_operand(axis, x.ndim), keepdims=keepdims)
         count = cast(to_traced_array(x.size / (result.size or 1)), result.dtype)
         return (result, broadcast_to(count, result.shape)) if returned else result
     w = to_traced_array(weights)
     if w.shape != x.shape:
-        axes = to_axes(axis, x.ndim)
+        axes = to_axes_of_operand(axis, x.ndim)
         if axis is None:
             raise ArgumentsError(f"weights of shape {w.shape} and no axis do not fit {x.shape}; pass axis=")
         if w.shape != tuple(x.shape[i] for i in axes):
@@ -70,7 +70,7 @@ def cov(
     less = (0 if bias else 1) if less is None else less
     weights = _covariance_weights(fweights, aweights, x.shape[1])
     if weights is None:
-        centre, factor = mean(x, 1, keepdims=True), to_traced_array(_reciprocal_of_count(x.shape[1], less))
+        centre, factor = mean(x, 1, keepdims=True), to_traced_array(_np_cov_reciprocal_of_count(x.shape[1], less))
         left = apply("subtract", x, centre)
         right = left
     else:
@@ -93,7 +93,7 @@ def cov(
 
 def _checked_ddof(ddof: Any) -> Any:
     """A whole number of any type. Raises what NumPy raises, as ours."""
-    less = require_known_scalar(ddof)
+    less = require_known_numpy_scalar(ddof)
     try:
         whole = less is None or less == int(less)
     except (ValueError, OverflowError, TypeError) as error:
@@ -103,7 +103,7 @@ def _checked_ddof(ddof: Any) -> Any:
     return less
 
 
-def _reciprocal_of_count(n: int, less: Any) -> Any:
+def _np_cov_reciprocal_of_count(n: int, less: Any) -> Any:
     """1 / (n - less), infinite below 0, in the arithmetic of NumPy's scalars: unsigned ones wrap."""
     try:
         with np.errstate(all="ignore"):
@@ -155,7 +155,7 @@ def _non_nan_mask(a: Any, where: Any) -> Tracer:
     """Where `a` is a number, and `where` holds."""
     valid = apply("logical_not", apply("isnan", a))
     everywhere = where is NO_VALUE or where is True
-    return valid if everywhere else apply("logical_and", valid, boolean_mask(where))
+    return valid if everywhere else apply("logical_and", valid, ufunc_where_mask(where))
 
 
 @implements(np.nanmean)
@@ -183,7 +183,7 @@ def nanvar(
 ) -> Tracer:
     x = to_traced_array(a)
     options: dict[str, Any] = {"mean": None if mean is NO_VALUE else mean}
-    less = subtracted_count(ddof, correction)
+    less = subtracted_variance_count(ddof, correction)
     if dtype_kind(x.dtype) not in "fc":
         return var(x, axis, dtype, out, less, keepdims, where=where, **options)
     valid = _non_nan_mask(x, where)
@@ -236,8 +236,8 @@ def _arg_function_that_skips_nan(name: str) -> Any:
     def arg_extreme_without_nan(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
         """On the host, which raises where all are NaN."""
         x = to_traced_array(a)
-        at = None if axis is None else to_axis(axis, x.ndim)
-        axes = to_axes(at, x.ndim)
+        at = None if axis is None else to_axis_of_operand(axis, x.ndim)
+        axes = to_axes_of_operand(at, x.ndim)
         keep = keepdims is True
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
         return host_call_of_one_result(name, [x], shape, out, dtypes=[np.intp], axis=at, keepdims=keep or None)

@@ -9,7 +9,7 @@ import numpy as np
 from ...runtime.interpret.topk import numpy_topk as top_places
 from ..core.errors import ShapeError
 from ..core.spec import to_index
-from ..trace.operands import new_traced_array, to_axis, to_traced_array
+from ..trace.operands import new_traced_array, to_axis_of_operand, to_traced_array
 from .gather import gather_elements_of_axes
 from .host_calls import host_call_of_one_result
 
@@ -37,7 +37,7 @@ def topk_of_arrays(x: Any, k: int, axis: int = -1, largest: bool = True) -> tupl
 
 
 def _checked_topk_arguments(shape: tuple[int, ...], k: Any, axis: int) -> tuple[int, int]:
-    at, count = to_axis(axis, len(shape)), to_index(k, "k")
+    at, count = to_axis_of_operand(axis, len(shape)), to_index(k, "k")
     if not 0 <= count <= shape[at]:
         raise ShapeError(f"topk: k={count} is not between 0 and {shape[at]}, the length of axis {at}")
     return at, count

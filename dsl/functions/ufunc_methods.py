@@ -9,14 +9,20 @@ import numpy as np
 
 from ..core.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
-from ..trace.aliasing import assign_array
+from ..trace.aliasing import assign_to_tracer
 from ..trace.dispatch import FUNCTIONS, METHODS, UFUNCS
-from ..trace.items import convert_for_element
-from ..trace.operands import axes_without_booleans, new_traced_result, to_axes, to_axis, to_traced_array
+from ..trace.items import convert_operand_for_element
+from ..trace.operands import (
+    axes_without_booleans,
+    new_traced_result,
+    to_axes_of_operand,
+    to_axis_of_operand,
+    to_traced_array,
+)
 from ..trace.tracer import Tracer
-from .elementwise import call_ufunc, fitting_mask
+from .elementwise import call_ufunc, fitting_ufunc_where_mask
 from .gather import known_index_array
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_option
+from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
 from .reductions import NO_VALUE
 
 _REDUCTIONS: dict[Any, Any] = {
@@ -36,16 +42,16 @@ def reduce_ufunc(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
     if "initial" in given and ufunc in (np.logical_and, np.logical_or):
         rest = reduce_ufunc(ufunc, array, axis, dtype, **{**given, "initial": None})
         truth = call_ufunc(
-            ufunc, rest, new_traced_result(convert_for_element(rest._trace, given["initial"], rest.dtype))
+            ufunc, rest, new_traced_result(convert_operand_for_element(rest._trace, given["initial"], rest.dtype))
         )
-        return assign_to_out(truth, _single_out_argument(out))
+        return assign_to_out(truth, _single_ufunc_out_argument(out))
     if reduction is None:
         return general_reduce(ufunc, array, axis, dtype, out, **given)
     if dtype is not None and ufunc in (np.add, np.multiply):
         given["dtype"] = dtype
     elif dtype is not None:
         array = METHODS["astype"](to_traced_array(array), dtype)
-    return reduction(array, axis, out=_single_out_argument(out), **given)
+    return reduction(array, axis, out=_single_ufunc_out_argument(out), **given)
 
 
 def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
@@ -54,7 +60,7 @@ def outer_ufunc(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
     return call_ufunc(ufunc, METHODS["reshape"](x, x.shape + (1,) * y.ndim), y, **options)
 
 
-def _single_out_argument(out: Any) -> Any:
+def _single_ufunc_out_argument(out: Any) -> Any:
     return out[0] if isinstance(out, tuple) else out
 
 
@@ -63,7 +69,7 @@ def _ufunc_method_axis(x: Tracer, axis: Any, what: str) -> int:
     at = axes_without_booleans(axis)
     if not x.ndim and at in (0, -1):
         raise DTypeError(f"cannot {what} on a scalar; write x[None]")
-    return to_axis(at, x.ndim)
+    return to_axis_of_operand(at, x.ndim)
 
 
 def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tracer:
@@ -72,7 +78,7 @@ def accumulate_ufunc(ufunc: np.ufunc, array: Any, axis: int = 0, dtype: Any = No
     at = _ufunc_method_axis(x, axis, "accumulate")
     wanted = None if dtype is None else checked_dtype(dtype)
     return host_call_of_one_result(
-        "accumulate", [x], x.shape, _single_out_argument(out), ufunc=ufunc.__name__, axis=at, dtype=wanted
+        "accumulate", [x], x.shape, _single_ufunc_out_argument(out), ufunc=ufunc.__name__, axis=at, dtype=wanted
     )
 
 
@@ -86,7 +92,14 @@ def reduceat_ufunc(
     tiny = [(2,) * x.ndim, (2,)]
     wanted = None if dtype is None else checked_dtype(dtype)
     return host_call_of_one_result(
-        "reduceat", [x, at], shape, _single_out_argument(out), tiny=tiny, ufunc=ufunc.__name__, axis=where, dtype=wanted
+        "reduceat",
+        [x, at],
+        shape,
+        _single_ufunc_out_argument(out),
+        tiny=tiny,
+        ufunc=ufunc.__name__,
+        axis=where,
+        dtype=wanted,
     )
 
 
@@ -94,12 +107,12 @@ def at_ufunc(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     """`ufunc.at(a, indices, b)`: in place, an index that comes twice counting twice."""
     if not isinstance(a, Tracer):
         raise UnsupportedError(f"np.{ufunc.__name__}.at on an array that is no argument; pass it as an argument")
-    key, arrays = static_key(indices)
+    key, arrays = static_key_of_ufunc_at(indices)
     operands = [] if b is None else [to_traced_array(b)]
     options = {"ufunc": ufunc.__name__, "key": key}
     if not a.size:
         _check_at_of_no_elements(ufunc, a, indices, operands)
-    assign_array(
+    assign_to_tracer(
         a, host_call_of_one_result("at", [a, *arrays, *operands], a.shape, dtypes=[a.dtype], **options), "unsafe"
     )
 
@@ -124,13 +137,13 @@ def _check_at_of_no_elements(ufunc: np.ufunc, a: Tracer, indices: Any, operands:
         raise ShapeError(str(error)) from None
 
 
-def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
+def static_key_of_ufunc_at(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
     """A key of `x[...]` as an option of a host call, and its arrays."""
     entries: list[Any] = []
     arrays: list[Tracer] = []
     for entry in indices if isinstance(indices, tuple) else (indices,):
         if isinstance(entry, slice):
-            entries.append(tuple(require_known_option(v) for v in (entry.start, entry.stop, entry.step)))
+            entries.append(tuple(require_known_numpy_option(v) for v in (entry.start, entry.stop, entry.step)))
         elif entry is None or entry is Ellipsis:
             entries.append(entry)
         elif isinstance(entry, (Tracer, np.ndarray, list, tuple)):
@@ -140,7 +153,7 @@ def static_key(indices: Any) -> tuple[tuple[Any, ...], list[Tracer]]:
             entries.append("array")
             arrays.append(index)
         else:
-            entries.append(to_index(require_known_option(entry), "an index"))
+            entries.append(to_index(require_known_numpy_option(entry), "an index"))
     return tuple(entries), arrays
 
 
@@ -156,21 +169,21 @@ def general_reduce(
 ) -> Tracer:
     """`ufunc.reduce(array, ...)` of a ufunc that has no kernel for it."""
     x = to_traced_array(array)
-    mask = None if where is True else fitting_mask(where, x.shape)
+    mask = None if where is True else fitting_ufunc_where_mask(where, x.shape)
     if not x.ndim:
-        to_axes(axes_without_booleans(axis), 1)
+        to_axes_of_operand(axes_without_booleans(axis), 1)
         x, axis, keepdims = METHODS["reshape"](x, (1,)), 0, False
-    axes = to_axes(axes_without_booleans(axis), x.ndim)
+    axes = to_axes_of_operand(axes_without_booleans(axis), x.ndim)
     keep = keepdims is True
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
     options: dict[str, Any] = {"axis": axes if len(axes) != 1 else axes[0], "keepdims": keep}
     if initial is not None:
-        options["initial"] = require_known_option(initial)
+        options["initial"] = require_known_numpy_option(initial)
     arrays = [x] if mask is None else [x, mask]
     if dtype is not None:
         options["dtype"] = checked_dtype(dtype)
     return host_call_of_one_result(
-        "ufunc_reduce", arrays, shape, _single_out_argument(out), ufunc=ufunc.__name__, **options
+        "ufunc_reduce", arrays, shape, _single_ufunc_out_argument(out), ufunc=ufunc.__name__, **options
     )
 
 

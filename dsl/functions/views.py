@@ -11,23 +11,30 @@ from ...compiler.graph.graph import Value
 from ..core.errors import DTypeError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
 from ..trace.aliasing import (
-    BroadcastView,
-    ContiguousView,
-    DiagonalView,
-    PermuteView,
-    ReshapeView,
-    memory_layout_of,
+    TracerBroadcastView,
+    TracerContiguousView,
+    TracerDiagonalView,
+    TracerPermuteView,
+    TracerReshapeView,
+    memory_layout_of_tracer,
     view_of_tracer,
 )
 from ..trace.dispatch import implements
-from ..trace.memory_layout import C, CopyLayout, F, MemoryLayout, has_one_dense_layout, resolve_memory_layout
+from ..trace.memory_layout import (
+    C,
+    CopyTracerLayout,
+    F,
+    MemoryLayout,
+    has_one_dense_tracer_layout,
+    resolve_layout_of_tracer,
+)
 from ..trace.operands import (
     Axes,
     axes_without_booleans,
     new_traced_array,
     new_traced_result,
-    to_axes,
-    to_axis,
+    to_axes_of_operand,
+    to_axis_of_operand,
     to_graph_operand,
     to_graph_value,
     to_traced_array,
@@ -40,21 +47,21 @@ from .indexing import getitem
 
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Tracer:
-    x, order = to_traced_array(a), checked_order(order, "CFA") or "C"
-    if memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
+    x, order = to_traced_array(a), checked_numpy_order(order, "CFA") or "C"
+    if numpy_memory_order(x, order) == "F" and x.ndim + len(to_traced_shape(shape)) > 2:
         return transpose(reshape(transpose(x), to_traced_shape(shape)[::-1], copy=copy))
-    step = ReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
+    step = TracerReshapeView(x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape)
     if (
         copy is False
         and not step.is_view_of(x._held.type)
-        and step.numpy_view(_stand_in_with_memory_layout(x, "copy=False")) is None
+        and step.numpy_view(_stand_in_for_numpy_order(x, "copy=False")) is None
     ):
         raise ShapeError("unable to avoid creating a copy while reshaping; leave copy=False out")
     found = view_of_tracer(x, step)
     return new_traced_array(found._value, x) if copy else found
 
 
-def checked_order(order: str | None, known: str = "CFAK") -> str | None:
+def checked_numpy_order(order: str | None, known: str = "CFAK") -> str | None:
     """An order of memory as a capital letter; NumPy takes small ones too. Raises ShapeError."""
     found = order.upper() if isinstance(order, str) else order
     if found is not None and (len(found) != 1 or found not in known):
@@ -63,20 +70,20 @@ def checked_order(order: str | None, known: str = "CFAK") -> str | None:
     return found
 
 
-def memory_order(x: Tracer, order: str | None) -> str:
+def numpy_memory_order(x: Tracer, order: str | None) -> str:
     """`C` or `F`: where an order of memory is asked for, that of the array."""
-    order = checked_order(order)
+    order = checked_numpy_order(order)
     if order not in ("A", "K"):
         return order or "C"
     if sum(n != 1 for n in x.shape) < 2:
         return "C"
-    found = _stand_in_with_memory_layout(x, f"order={order!r}").flags
+    found = _stand_in_for_numpy_order(x, f"order={order!r}").flags
     return "F" if found.f_contiguous and not found.c_contiguous else "C"
 
 
-def _stand_in_with_memory_layout(x: Tracer, request: str) -> Any:
+def _stand_in_for_numpy_order(x: Tracer, request: str) -> Any:
     """What stands for the array, as it lies in memory. Raises UnsupportedError where that is not known."""
-    found = resolve_memory_layout(memory_layout_of(x), x._held.type)
+    found = resolve_layout_of_tracer(memory_layout_of_tracer(x), x._held.type)
     if found is None:
         raise UnsupportedError(f"{request} needs the order of memory, which is not known here; write 'C' or 'F'")
     return found
@@ -84,18 +91,22 @@ def _stand_in_with_memory_layout(x: Tracer, request: str) -> Any:
 
 def contiguous(x: Tracer, order: str | None) -> Tracer:
     """The array itself where it lies in this order, else a copy that does. A and K are any."""
-    order = checked_order(order)
-    return x if order in (None, "K", "A") else view_of_tracer(x, ContiguousView(order))
+    order = checked_numpy_order(order)
+    return x if order in (None, "K", "A") else view_of_tracer(x, TracerContiguousView(order))
 
 
 def in_order(order: str | None, *arrays: Tracer) -> MemoryLayout | None:
     """The layout of a copy in this order."""
-    order = checked_order(order)
-    if arrays and has_one_dense_layout(arrays[0]._held.type):
+    order = checked_numpy_order(order)
+    if arrays and has_one_dense_tracer_layout(arrays[0]._held.type):
         return None
     if order in ("K", None):
-        return CopyLayout((memory_layout_of(arrays[0]), arrays[0]._held.type)) if arrays and arrays[0].shape else C
-    return F if order == "F" or (order == "A" and arrays and memory_order(arrays[0], order) == "F") else C
+        return (
+            CopyTracerLayout((memory_layout_of_tracer(arrays[0]), arrays[0]._held.type))
+            if arrays and arrays[0].shape
+            else C
+        )
+    return F if order == "F" or (order == "A" and arrays and numpy_memory_order(arrays[0], order) == "F") else C
 
 
 @implements(method="reshape")
@@ -105,18 +116,18 @@ def _reshape_method(x: Tracer, *shape: Any, order: str = "C", copy: bool | None 
 
 @implements(np.ravel, method=True)
 def ravel(a: Any, order: str = "C") -> Tracer:
-    order = checked_order(order) or "C"
-    x = _axes_in_memory_order(to_traced_array(a)) if order == "K" else to_traced_array(a)
-    if order in ("F", "A") and memory_order(x, order) == "F":
+    order = checked_numpy_order(order) or "C"
+    x = _ravel_axes_in_memory_order(to_traced_array(a)) if order == "K" else to_traced_array(a)
+    if order in ("F", "A") and numpy_memory_order(x, order) == "F":
         x = transpose(x)
-    return view_of_tracer(x, ContiguousView("C"), ReshapeView((x.size,), True))
+    return view_of_tracer(x, TracerContiguousView("C"), TracerReshapeView((x.size,), True))
 
 
-def _axes_in_memory_order(x: Tracer) -> Tracer:
+def _ravel_axes_in_memory_order(x: Tracer) -> Tracer:
     """The axes in the order of memory, the outermost first."""
     if sum(n != 1 for n in x.shape) < 2:
         return x
-    strides = _stand_in_with_memory_layout(x, "order='K'").strides
+    strides = _stand_in_for_numpy_order(x, "order='K'").strides
     if 0 in [s for s, n in zip(strides, x.shape, strict=True) if n != 1]:
         raise UnsupportedError("order='K' of an array whose elements share memory is not supported; write 'C' or 'F'")
     return transpose(x, sorted(range(x.ndim), key=lambda i: -abs(strides[i])))
@@ -133,10 +144,10 @@ def transpose(a: Any, axes: Any = None) -> Tracer:
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = to_axes(axes_without_booleans(tuple(axes)), x.ndim, "axes")
+        order = to_axes_of_operand(axes_without_booleans(tuple(axes)), x.ndim, "axes")
         if len(order) != x.ndim:
             raise ShapeError(f"axes {tuple(axes)} don't match an array of dimension {x.ndim}")
-    return view_of_tracer(x, PermuteView(order))
+    return view_of_tracer(x, TracerPermuteView(order))
 
 
 @implements(method="transpose")
@@ -154,7 +165,7 @@ def matrix_transpose(x: Any) -> Tracer:
 @implements(np.swapaxes, method=True)
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tracer:
     x = to_traced_array(a)
-    i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
+    i, j = to_axis_of_operand(axis1, x.ndim, "axis1"), to_axis_of_operand(axis2, x.ndim, "axis2")
     order = list(range(x.ndim))
     order[i], order[j] = order[j], order[i]
     return transpose(x, order)
@@ -163,7 +174,10 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Tracer:
 @implements(np.moveaxis)
 def moveaxis(a: Any, source: Axes, destination: Axes) -> Tracer:
     x = to_traced_array(a)
-    origin, target = to_axes(source, x.ndim, "source"), to_axes(destination, x.ndim, "destination")
+    origin, target = (
+        to_axes_of_operand(source, x.ndim, "source"),
+        to_axes_of_operand(destination, x.ndim, "destination"),
+    )
     if len(origin) != len(target):
         raise ShapeError("source and destination must name the same number of axes")
     order = [n for n in range(x.ndim) if n not in origin]
@@ -175,7 +189,7 @@ def moveaxis(a: Any, source: Axes, destination: Axes) -> Tracer:
 @implements(np.rollaxis)
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tracer:
     x = to_traced_array(a)
-    at = to_axis(axis, x.ndim)
+    at = to_axis_of_operand(axis, x.ndim)
     to = start if start >= 0 else start + x.ndim
     return moveaxis(x, at, to - (at < to))
 
@@ -185,7 +199,7 @@ def expand_dims(a: Any, axis: Any) -> Tracer:
     x = to_traced_array(a)
     entries = axis if isinstance(axis, (tuple, list)) else (axis,)
     ndim = x.ndim + len(entries)
-    new = to_axes(tuple(entries), ndim)
+    new = to_axes_of_operand(tuple(entries), ndim)
     lengths = iter(x.shape)
     return reshape(x, tuple(1 if i in new else next(lengths) for i in range(ndim)))
 
@@ -196,7 +210,9 @@ def squeeze(a: Any, axis: Axes = None) -> Tracer:
     if axis is None:
         gone = tuple(i for i, n in enumerate(x.shape) if n == 1)
     else:
-        gone = to_axes(axes_without_booleans(axis), max(x.ndim, 1)) if type(axis) is not tuple or axis else ()
+        gone = (
+            to_axes_of_operand(axes_without_booleans(axis), max(x.ndim, 1)) if type(axis) is not tuple or axis else ()
+        )
         if x.ndim and any(x.shape[i] != 1 for i in gone):
             raise ShapeError(
                 f"cannot squeeze axis {axis} of shape {x.shape}: its length is not one; write x.reshape(...)"
@@ -207,7 +223,7 @@ def squeeze(a: Any, axis: Axes = None) -> Tracer:
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tracer:
     x = to_traced_array(array)
-    return view_of_tracer(x, BroadcastView(to_traced_shape(shape)))
+    return view_of_tracer(x, TracerBroadcastView(to_traced_shape(shape)))
 
 
 @implements(np.broadcast_arrays)
@@ -220,7 +236,7 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tracer, ...]:
 @implements(np.flip)
 def flip(m: Any, axis: Axes = None) -> Tracer:
     x = to_traced_array(m)
-    axes = to_axes(axis, x.ndim)
+    axes = to_axes_of_operand(axis, x.ndim)
     return getitem(x, tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim)))
 
 
@@ -237,7 +253,7 @@ def fliplr(m: Any) -> Tracer:
 @implements(np.rot90)
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tracer:
     x = to_traced_array(m)
-    first, second = to_axes(axes, x.ndim, "axes")
+    first, second = to_axes_of_operand(axes, x.ndim, "axes")
     turns = k % 4
     if turns == 0:
         return getitem(x, ...)
@@ -290,7 +306,7 @@ def cast(
     if not np.can_cast(a.dtype, wanted, casting):  # type: ignore[arg-type]
         raise DTypeError(f"cannot cast {a.dtype} to {wanted} with casting={casting!r}; leave casting out")
     if a.dtype == wanted and not copy:
-        return contiguous(a, memory_order(a, order) if checked_order(order) == "A" else order)
+        return contiguous(a, numpy_memory_order(a, order) if checked_numpy_order(order) == "A" else order)
     value = a._trace.builder.cast(a._value, wanted)
     return new_traced_result(value, a) if a._owner == SCALAR else Tracer(a._trace, value, layout=in_order(order, a))
 
@@ -308,15 +324,15 @@ def ndim(a: Any) -> int:
 @implements(np.size)
 def size(a: Any, axis: Axes = None) -> int:
     x = to_traced_array(a)
-    return math.prod(x.shape[i] for i in to_axes(axis, x.ndim))
+    return math.prod(x.shape[i] for i in to_axes_of_operand(axis, x.ndim))
 
 
 @implements(np.result_type)
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-    return np.result_type(*(_promotion_dtype_or_type(a) for a in arrays_and_dtypes))
+    return np.result_type(*(_np_result_type_argument(a) for a in arrays_and_dtypes))
 
 
-def _promotion_dtype_or_type(a: Any) -> Any:
+def _np_result_type_argument(a: Any) -> Any:
     value: Any = to_graph_operand(a) if isinstance(a, Tracer) or type(a) is TracedNumber else a
     if isinstance(value, Value):
         return value.weak(0) if value.weak is not None else value.dtype
@@ -332,5 +348,5 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tracer:
     """A view, which NumPy makes read-only."""
     x = to_traced_array(a)
-    i, j = to_axis(axis1, x.ndim, "axis1"), to_axis(axis2, x.ndim, "axis2")
-    return view_of_tracer(moveaxis(x, (i, j), (-2, -1)), DiagonalView(to_index(offset, "offset")))
+    i, j = to_axis_of_operand(axis1, x.ndim, "axis1"), to_axis_of_operand(axis2, x.ndim, "axis2")
+    return view_of_tracer(moveaxis(x, (i, j), (-2, -1)), TracerDiagonalView(to_index(offset, "offset")))

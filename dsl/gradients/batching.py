@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...compiler.derive.batch import batch_graph
+from ...compiler.derive.batch import batch_graph_over_rows
 from ...compiler.derive.core.call import ReverseOptions
 from ...compiler.derive.derive import derive_forward, derive_reverse
 from ...compiler.graph.graph import Graph, Value
@@ -18,8 +18,8 @@ from ..jit.kernel_graph import KernelGraph
 from ..trace.operands import new_traced_result
 from ..trace.trace import Trace
 from .derived import derived_kernel_graph
-from .gradients import grad, has_derivative, jvp
-from .options import Chosen, Place, choose_arguments, reverse_options, tracing_for
+from .gradients import grad, is_differentiable_dtype, jvp
+from .options import Chosen, Place, choose_differentiated_arguments, reverse_options, tracing_for_reverse_mode
 from .region import DifferentiatedRegion, RegionOutput, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
         if axis is not None and not isinstance(axis, (int, np.integer)):
             raise ArgumentsError(f"in_axes={in_axes!r} of vmap: write a number or None, or a tuple of them")
 
-    def batch_over_mapped_axis(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def vmap_over_mapped_axis(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         every = wanted if isinstance(wanted, tuple) else (wanted,) * len(args)
         behind = [a for a in args[len(every) :] if a is not None]  # not left out with a default of None
         if len(every) > len(args) or behind:
@@ -56,15 +56,15 @@ def vmap(function: Callable[P, R], in_axes: Axes = 0, out_axes: int = 0) -> Kern
             lengths = ", ".join(str(v.shape[0]) for v in region.values) or "none"
             raise ArgumentsError(f"vmap needs axes of one length, got {lengths}; write in_axes=None for the others")
         flags = [True] * len(region.values) + [False] * len(region.outer)
-        graph = batch_graph(region.graph, flags, sizes.pop())
+        graph = batch_graph_over_rows(region.graph, flags, sizes.pop())
         trace = trace_in_progress("vmap")
-        outputs = [_with_first_axis_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
+        outputs = [_with_vmap_axis_moved(trace, v, int(out_axes)) for v in region.inlined(trace, graph)]
         return region.result(outputs)
 
-    return derived_kernel_graph("vmap", function, batch_over_mapped_axis, (wanted, int(out_axes)))
+    return derived_kernel_graph("vmap", function, vmap_over_mapped_axis, (wanted, int(out_axes)))
 
 
-def _with_first_axis_moved(trace: Trace, value: Value, axis: int) -> Value:
+def _with_vmap_axis_moved(trace: Trace, value: Value, axis: int) -> Value:
     """The value with its first axis at another place."""
     rank = len(value.shape)
     if not -rank <= axis < rank:
@@ -101,16 +101,16 @@ def jacobian(
     """
     if mode not in MODES:
         raise ArgumentsError(f"mode={mode!r} of jacobian: write one of {', '.join(map(repr, MODES))}")
-    chosen = choose_arguments("jacobian", argnums, argnames)
+    chosen = choose_differentiated_arguments("jacobian", argnums, argnames)
     reverse = reverse_options("jacobian", save, ieee)
 
     def differentiate_jacobian(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        with tracing_for(reverse):
+        with tracing_for_reverse_mode(reverse):
             region = trace_region("jacobian", function, args, options, chosen.places(function, args, options))
         tree, leaves = region.result_and_aux("jacobian") if has_aux else (region.tree, region.leaves)
         outputs = [x.number for x in leaves if type(x) is RegionOutput]
         types = [region.graph.nodes[region.graph.outputs[i]].type for i in outputs]
-        if len(outputs) != len(leaves) or not all(has_derivative(t.dtype) for t in types):
+        if len(outputs) != len(leaves) or not all(is_differentiable_dtype(t.dtype) for t in types):
             raise DTypeError("jacobian is of functions that return floats alone; return those")
         _check_complex_jacobian([v.dtype for v in region.values], [t.dtype for t in types], holomorphic, mode)
         inside, outside = sum(v.type.size for v in region.values), sum(t.size for t in types)
@@ -176,7 +176,7 @@ def _derivatives_in_all_directions(
     (type,) = types
     size, builder = math.prod(type.shape), trace.builder
     flags = [False] * (len(graph.inputs) - 1) + [True]
-    batched = batch_graph(graph, flags, size)
+    batched = batch_graph_over_rows(graph, flags, size)
     rows, columns = (builder.index((size, size), axis) for axis in (0, 1))
     unit = builder.reshape(builder.cast(builder.map("equal", rows, columns), type.dtype), (size, *type.shape))
     return region.inlined(trace, batched, [unit])[len(region.graph.outputs) :]

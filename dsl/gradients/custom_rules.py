@@ -12,18 +12,18 @@ import numpy as np
 
 from ...compiler.core.types import dtype_kind
 from ...compiler.derive.derive import derive_reverse
-from ...compiler.graph.control_flow import CustomDerivative, cut_body_graphs
+from ...compiler.graph.control_flow import CustomDerivativeNode, cut_body_graphs_from_builder
 from ...compiler.graph.graph import Value
 from ..core.errors import ArgumentsError, ShapeError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
-from ..jit.pickling import PicklableFunction
+from ..jit.pickling import PicklableDecoratedFunction
 from ..trace.aliasing import root_of_view, shares_memory
 from ..trace.dispatch import NumpyProtocols
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import Tracer
 from .options import reverse_options_of_outer_gradient
-from .region import copies_of_argument, trace_region
+from .region import copies_of_region_argument, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -56,7 +56,7 @@ def _leaf_without_gradient(leaf: Any) -> Any:
     return new_traced_result(trace.builder.map("stop_gradient", value))
 
 
-class _CustomDerivative(PicklableFunction, Generic[P, R]):
+class _CustomDerivative(PicklableDecoratedFunction, Generic[P, R]):
     """A function with a derivative of its own. Where nothing is differentiated it is the function."""
 
     _kind = ""
@@ -77,7 +77,7 @@ class _CustomDerivative(PicklableFunction, Generic[P, R]):
         if trace is None:
             return self.function(*args, **options)
         if not trace.deriving:
-            return _rule_in_environment(trace, self.function)(*args, **options)  # type: ignore[no-any-return]
+            return _custom_rule_in_environment(trace, self.function)(*args, **options)  # type: ignore[no-any-return]
         name = getattr(self.function, "__name__", "the function")
         if not self._rules:
             rule = "defvjp(forward, backward)" if self._kind == "custom_vjp" else "defjvp(rule)"
@@ -106,24 +106,24 @@ class CustomVJP(_CustomDerivative[P, R]):
         return self
 
     def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
-        forward, backward = (_rule_in_environment(trace, rule) for rule in self._rules)
-        with _trace_derivative_rule(trace):
+        forward, backward = (_custom_rule_in_environment(trace, rule) for rule in self._rules)
+        with _trace_custom_derivative_rule(trace):
             pair = forward(*args)
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the forward function of {name} returns {type(pair).__name__}; return (result, kept)")
-        part = _FlattenedCall(args, pair[0])
+        part = _FlattenedDerivativeCall(args, pair[0])
         first = len(trace.builder.nodes)
         stand_ins = [_placeholder_like_value(trace, v) for v in part.moving_results]
-        with _trace_derivative_rule(trace):
-            found = backward(pair[1], part.like_result([_tracer_of_value(v) for v in stand_ins]))
+        with _trace_custom_derivative_rule(trace):
+            found = backward(pair[1], part.like_result([_tracer_in_custom_derivative(v) for v in stand_ins]))
         if not isinstance(found, (tuple, list)) or len(found) != len(args):
             what = f"{len(found)} values" if isinstance(found, (tuple, list)) else type(found).__name__
             raise ArgumentsError(
                 f"the backward function of {name} returns {what}; return a tuple of {len(args)}, one for each argument"
             )
         outputs = part.of_arguments(trace, f"the backward function of {name}", found)
-        (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
-        control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
+        (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first)
+        control = CustomDerivativeNode(len(part.results), len(part.inputs), cut.body, None)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
@@ -139,20 +139,20 @@ class CustomJVP(_CustomDerivative[P, R]):
         return self
 
     def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
-        rule = _rule_in_environment(trace, self._rules[0])
-        given = _FlattenedCall(args, ())
+        rule = _custom_rule_in_environment(trace, self._rules[0])
+        given = _FlattenedDerivativeCall(args, ())
         first = len(trace.builder.nodes)
         stand_ins = [_placeholder_like_value(trace, v) for v in given.inputs]
-        with _trace_derivative_rule(trace):
-            pair = rule(args, given.like_arguments([_tracer_of_value(v) for v in stand_ins]))
+        with _trace_custom_derivative_rule(trace):
+            pair = rule(args, given.like_arguments([_tracer_in_custom_derivative(v) for v in stand_ins]))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentsError(f"the rule of {name} returns {type(pair).__name__}; return (result, its tangent)")
-        part = _FlattenedCall(args, pair[0])
-        if _depends_on_stand_ins(trace, part.results, {v.number for v in stand_ins}):
+        part = _FlattenedDerivativeCall(args, pair[0])
+        if _depends_on_derivative_stand_ins(trace, part.results, {v.number for v in stand_ins}):
             raise ArgumentsError(f"the result of {name} depends on tangents; compute it of the arguments alone")
         outputs = part.of_result(trace, f"the rule of {name}", pair[1])
-        (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
-        control = CustomDerivative(len(part.results), len(part.inputs), None, cut.body)
+        (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first)
+        control = CustomDerivativeNode(len(part.results), len(part.inputs), None, cut.body)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
@@ -166,10 +166,10 @@ class Checkpoint(_CustomDerivative[P, R]):
         self._rules = (function,)
 
     def _trace_with_custom_derivative(self, trace: Trace, name: str, args: tuple[Any, ...]) -> Any:
-        function = _rule_in_environment(trace, self.function)
-        kept = tuple(copies_of_argument(trace, a) for a in args)  # it may assign to them
-        part = _FlattenedCall(kept, function(*args))
-        _check_assigned_arguments(name, args, kept)
+        function = _custom_rule_in_environment(trace, self.function)
+        kept = tuple(copies_of_region_argument(trace, a) for a in args)  # it may assign to them
+        part = _FlattenedDerivativeCall(kept, function(*args))
+        _check_arguments_of_custom_derivative(name, args, kept)
         first, builder = len(trace.builder.nodes), trace.builder
         stand_ins = [_placeholder_like_value(trace, v) for v in part.moving_results]
         if not stand_ins or not part.inputs:
@@ -185,14 +185,16 @@ class Checkpoint(_CustomDerivative[P, R]):
             )
             for (tree, values), leaves in zip(part.trees, part.leaves, strict=True)
         )
-        with _trace_derivative_rule(trace):
+        with _trace_custom_derivative_rule(trace):
             region = trace_region(name, function, again, {}, range(len(args)), skips=True)
         count = len(region.graph.outputs)
         graph = derive_reverse(
             region.graph, range(len(region.values)), part.moving_places, reverse_options_of_outer_gradient()
         )
-        (cut,) = cut_body_graphs(builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first)
-        control = CustomDerivative(len(part.results), len(part.inputs), cut.body, None)
+        (cut,) = cut_body_graphs_from_builder(
+            builder, [stand_ins], [region.inlined(trace, graph, stand_ins)[count:]], first
+        )
+        control = CustomDerivativeNode(len(part.results), len(part.inputs), cut.body, None)
         return part.node(trace, control, [*cut.inputs, *cut.numbers])
 
 
@@ -236,7 +238,7 @@ def custom_jvp(function: Callable[P, R]) -> CustomJVP[P, R]:
 
 
 @contextmanager
-def _trace_derivative_rule(trace: Trace) -> Iterator[None]:
+def _trace_custom_derivative_rule(trace: Trace) -> Iterator[None]:
     """While a rule is traced, which counts as one derivative made: the function that calls itself there is the function
     where no further one is wanted. Arrays from outside of it cannot be assigned to."""
     trace.depth += 1
@@ -248,7 +250,7 @@ def _trace_derivative_rule(trace: Trace) -> Iterator[None]:
         trace.deriving += 1
 
 
-def _rule_in_environment(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
+def _custom_rule_in_environment(trace: Trace, function: Callable[..., Any]) -> Callable[..., Any]:
     return function if trace.world is None else trace.world.proxy_of(function)
 
 
@@ -256,7 +258,7 @@ def _placeholder_like_value(trace: Trace, like: Value) -> Value:
     return trace.builder.add("placeholder", (), like.type, (("id", len(trace.builder.nodes)),))
 
 
-def _check_assigned_arguments(name: str, args: Any, kept: Any) -> None:
+def _check_arguments_of_custom_derivative(name: str, args: Any, kept: Any) -> None:
     """Raises UnsupportedError where an argument that was assigned to since shares memory with another one."""
     now: list[Any] = []
     before: list[Any] = []
@@ -273,11 +275,11 @@ def _check_assigned_arguments(name: str, args: Any, kept: Any) -> None:
             )
 
 
-def _tracer_of_value(value: Value) -> Tracer:
+def _tracer_in_custom_derivative(value: Value) -> Tracer:
     return new_traced_result(value)
 
 
-def _depends_on_stand_ins(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
+def _depends_on_derivative_stand_ins(trace: Trace, values: Sequence[Value], stand_ins: set[int]) -> bool:
     todo, seen = [v.number for v in values], set[int]()
     while todo:
         number = todo.pop()
@@ -289,11 +291,11 @@ def _depends_on_stand_ins(trace: Trace, values: Sequence[Value], stand_ins: set[
     return False
 
 
-def _has_tangent_space(value: Value) -> bool:
+def _has_custom_rule_tangent_space(value: Value) -> bool:
     return dtype_kind(value.dtype) in "fc"
 
 
-class _FlattenedCall:
+class _FlattenedDerivativeCall:
     """Arguments and a result, taken apart. inputs: the arguments' leaves that have derivatives; results: all leaves."""
 
     def __init__(self, args: tuple[Any, ...], result: Any) -> None:
@@ -308,12 +310,12 @@ class _FlattenedCall:
         found: list[Any] = []
         self.tree = flatten(result, found, results=True)
         self.results = [to_traced_array(x)._value for x in found]
-        self.moving_places = [i for i, v in enumerate(self.results) if _has_tangent_space(v)]
+        self.moving_places = [i for i, v in enumerate(self.results) if _has_custom_rule_tangent_space(v)]
         self.moving_results = [self.results[i] for i in self.moving_places]
 
     def like_result(self, values: Sequence[Any]) -> Any:
         rest = iter(values)
-        return unflatten(self.tree, [next(rest) if _has_tangent_space(v) else None for v in self.results])
+        return unflatten(self.tree, [next(rest) if _has_custom_rule_tangent_space(v) else None for v in self.results])
 
     def like_arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
         rest = iter(values)
@@ -342,10 +344,10 @@ class _FlattenedCall:
         return [
             _derivative_of_type(trace, f"{what} gives a tangent", leaf, value)
             for leaf, value in pairs
-            if _has_tangent_space(value)
+            if _has_custom_rule_tangent_space(value)
         ]
 
-    def node(self, trace: Trace, control: CustomDerivative, rest: Sequence[int]) -> Any:
+    def node(self, trace: Trace, control: CustomDerivativeNode, rest: Sequence[int]) -> Any:
         """The result, as nodes that know their derivative."""
         args = (*(v.number for v in (*self.results, *self.inputs)), *rest)
         made = [
@@ -360,7 +362,7 @@ def _differentiable_leaf_value(leaf: Any) -> Value | None:
     if leaf is None or isinstance(leaf, (str, bool, int)) or (callable(leaf) and not isinstance(leaf, NumpyProtocols)):
         return None
     value = to_traced_array(leaf)._value
-    return value if _has_tangent_space(value) else None
+    return value if _has_custom_rule_tangent_space(value) else None
 
 
 def _derivative_of_type(trace: Trace, what: str, given: Any, like: Value) -> Value:

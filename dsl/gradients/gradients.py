@@ -18,8 +18,8 @@ from ..jit.kernel_graph import KernelGraph
 from ..trace.operands import new_traced_result, to_traced_array
 from ..trace.trace import current_trace
 from .derived import derived_kernel_graph, plain_function
-from .options import Chosen, choose_arguments, reverse_options, tracing_for
-from .region import DifferentiatedRegion, RegionOutput, copies_of_argument, trace_in_progress, trace_region
+from .options import Chosen, choose_differentiated_arguments, reverse_options, tracing_for_reverse_mode
+from .region import DifferentiatedRegion, RegionOutput, copies_of_region_argument, trace_in_progress, trace_region
 
 if TYPE_CHECKING:
     from ..jit.kernel_graph import P, R
@@ -85,10 +85,10 @@ def _make_gradient_function(
     ieee: bool,
 ) -> KernelGraph[P, Any]:
     reverse = reverse_options(what, save, ieee)
-    chosen = choose_arguments(what, argnums, argnames)
+    chosen = choose_differentiated_arguments(what, argnums, argnames)
 
     def differentiate_in_reverse(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        with tracing_for(reverse):
+        with tracing_for_reverse_mode(reverse):
             region = trace_region(what, function, args, options, chosen.places(function, args, options))
         loss = _loss_output(what, region, has_aux, holomorphic)
         trace = trace_in_progress(what)
@@ -156,8 +156,8 @@ def vjp(
     """
     reverse = reverse_options("vjp", save, ieee)
     if current_trace() is None:
-        args = _arguments_as_they_are_now(args)
-        value = derived_kernel_graph("vjp", function, _call_traced_function, "value", like=False)(*args)
+        args = _copies_of_differentiated_arguments(args)
+        value = derived_kernel_graph("vjp", function, _call_differentiated_function, "value", like=False)(*args)
         pulling = derived_kernel_graph(
             "vjp", function, _pull_back_function(has_aux, reverse), ("pull", has_aux, reverse), like=False
         )
@@ -171,11 +171,11 @@ def vjp(
     return _result_product_and_aux("vjp", value, pull) if has_aux else (value, pull)
 
 
-def _arguments_as_they_are_now(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _copies_of_differentiated_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments with arrays of their own: what is assigned to the caller's later does not change a derivative."""
     trace = current_trace()
     if trace is not None:
-        return tuple(copies_of_argument(trace, a) for a in args)
+        return tuple(copies_of_region_argument(trace, a) for a in args)
     leaves: list[Any] = []
     tree = flatten(args, leaves)
     found: tuple[Any, ...] = unflatten(tree, [snapshot(leaf) for leaf in leaves])
@@ -189,10 +189,10 @@ def _result_product_and_aux(what: str, value: Any, product: Callable[..., Any]) 
     return value[0], product, value[1]
 
 
-def _call_traced_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call_differentiated_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     trace = trace_in_progress("vjp")
     function = function if trace.world is None else trace.world.proxy_of(function)
-    return function(*(copies_of_argument(trace, a) for a in args), **options)
+    return function(*(copies_of_region_argument(trace, a) for a in args), **options)
 
 
 def _pull_back_function(has_aux: bool, reverse: ReverseOptions) -> Any:
@@ -207,14 +207,17 @@ def _vjp_in_trace(
     function: Callable[..., Any], args: Sequence[Any], has_aux: bool, reverse: ReverseOptions
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The value, and what pulls cotangents back, in a trace."""
-    with tracing_for(reverse):
+    with tracing_for_reverse_mode(reverse):
         region = trace_region("vjp", function, args, {}, range(len(args)), skips=True)
     graph, count = region.graph, len(region.graph.outputs)
     tree, leaves = region.result_and_aux("vjp") if has_aux else (region.tree, region.leaves)
-    seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_output_tangent(graph, x.number)]
+    seeded = [x.number for x in leaves if type(x) is RegionOutput and _has_gradient_output_tangent(graph, x.number)]
     derived_graph = derive_reverse(graph, range(len(region.values)), seeded, reverse)
     trace = trace_in_progress("vjp")
-    zero = [trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape) for t in _types_of_outputs(graph, seeded)]
+    zero = [
+        trace.builder.broadcast(trace.builder.const(0, t.dtype), t.shape)
+        for t in _types_of_gradient_outputs(graph, seeded)
+    ]
     value = region.result(region.inlined(trace, derived_graph, zero)[:count])
 
     def pull_back_cotangent(cotangent: Any) -> Any:
@@ -228,24 +231,24 @@ def _vjp_in_trace(
     return value, pull_back_cotangent
 
 
-def _types_of_outputs(graph: Any, outputs: Sequence[int]) -> list[Any]:
+def _types_of_gradient_outputs(graph: Any, outputs: Sequence[int]) -> list[Any]:
     return [graph.nodes[graph.outputs[i]].type for i in outputs]
 
 
-def has_derivative(dtype: np.dtype[Any]) -> bool:
+def is_differentiable_dtype(dtype: np.dtype[Any]) -> bool:
     """Whether numbers of a dtype are real or complex floats."""
     return dtype_kind(dtype) in "fc"
 
 
-def _has_output_tangent(graph: Any, output: int) -> bool:
-    return has_derivative(graph.nodes[graph.outputs[output]].type.dtype)
+def _has_gradient_output_tangent(graph: Any, output: int) -> bool:
+    return is_differentiable_dtype(graph.nodes[graph.outputs[output]].type.dtype)
 
 
 def _cotangent_of_leaf(what: str, given: Any, graph: Any, leaf: Any) -> Value | None:
     """A cotangent of one leaf of the result, of its type. Raises ShapeError, DTypeError."""
-    if type(leaf) is not RegionOutput or not _has_output_tangent(graph, leaf.number):
+    if type(leaf) is not RegionOutput or not _has_gradient_output_tangent(graph, leaf.number):
         return None
-    (wanted,) = _types_of_outputs(graph, [leaf.number])
+    (wanted,) = _types_of_gradient_outputs(graph, [leaf.number])
     return _cotangent_of_type(what, given, wanted)
 
 
@@ -298,11 +301,13 @@ def _jvp_in_trace(function: Callable[..., Any], primals: Sequence[Any], tangents
     moving = [i for i, t in enumerate(given) if t is not None]
     pushed = [_cotangent_of_type("tangent", given[i], region.values[i].type) for i in moving]
     tree, leaves = region.result_and_aux("jvp") if has_aux else (region.tree, region.leaves)
-    wanted = [x.number for x in leaves if type(x) is RegionOutput and _has_output_tangent(graph, x.number)]
+    wanted = [x.number for x in leaves if type(x) is RegionOutput and _has_gradient_output_tangent(graph, x.number)]
     outputs = region.inlined(trace_in_progress("jvp"), derive_forward(graph, moving, wanted), pushed)
     found = iter(outputs[count:])
     result = [
-        new_traced_result(next(found)) if type(x) is RegionOutput and _has_output_tangent(graph, x.number) else None
+        new_traced_result(next(found))
+        if type(x) is RegionOutput and _has_gradient_output_tangent(graph, x.number)
+        else None
         for x in leaves
     ]
     value, tangent = region.result(outputs[:count]), unflatten(tree, result)
@@ -319,11 +324,11 @@ def linearize(function: Callable[..., Any], *args: Any, has_aux: bool = False) -
     >>> push(np.array([1.0, 10.0])).tolist()
     [2.0, 40.0]
     """
-    args = _arguments_as_they_are_now(args)
+    args = _copies_of_differentiated_arguments(args)
     if current_trace() is None:
-        value = derived_kernel_graph("linearize", function, _call_traced_function, "value", like=False)(*args)
+        value = derived_kernel_graph("linearize", function, _call_differentiated_function, "value", like=False)(*args)
     else:
-        value = _call_traced_function(plain_function("linearize", function)[0], args, {})
+        value = _call_differentiated_function(plain_function("linearize", function)[0], args, {})
 
     def push_forward_tangents(*tangents: Any) -> Any:
         return jvp(function, args, tangents, has_aux=has_aux)[1]

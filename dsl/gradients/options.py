@@ -19,7 +19,7 @@ Place = int | str  # of an argument: its number, or its name
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenArguments:
+class DifferentiatedArguments:
     """The arguments that a function is differentiated in, by number and by name. several: whether what is found for
     them is a tuple, or a dict where there are names."""
 
@@ -50,7 +50,9 @@ class ChosenArguments:
         return tuple(each) if self.several else each[0]
 
 
-def choose_arguments(what: str, argnums: Chosen, argnames: str | Sequence[str]) -> ChosenArguments:
+def choose_differentiated_arguments(
+    what: str, argnums: Chosen, argnames: str | Sequence[str]
+) -> DifferentiatedArguments:
     """Checked. Raises ArgumentsError."""
     try:
         names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
@@ -69,7 +71,7 @@ def choose_arguments(what: str, argnums: Chosen, argnames: str | Sequence[str]) 
         raise ArgumentsError(f"{what} is asked for one argument twice; name each once")
     if not numbers and not names:
         raise ArgumentsError(f"{what} is asked for no argument; write argnums=0")
-    return ChosenArguments(numbers, names, bool(names) or not single)
+    return DifferentiatedArguments(numbers, names, bool(names) or not single)
 
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -99,7 +101,7 @@ def reverse_options_of_outer_gradient() -> ReverseOptions:
 
 
 @contextlib.contextmanager
-def tracing_for(options: ReverseOptions) -> Iterator[None]:
+def tracing_for_reverse_mode(options: ReverseOptions) -> Iterator[None]:
     """While a function is traced for reverse mode with these options."""
     token = _AROUND.set(options)
     try:

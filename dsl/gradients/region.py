@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_kind
-from ...compiler.derive.core.inline import inline_graph
-from ...compiler.graph.control_flow import cut_body_graphs
+from ...compiler.derive.core.inline import inline_graph_into_builder
+from ...compiler.graph.control_flow import cut_body_graphs_from_builder
 from ...compiler.graph.graph import Graph, Value
 from ...compiler.reroll.reroll import reroll_graph
 from ...runtime.core.frozen import dataclass
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, TraceError
 from ..core.pytree import Tree, flatten, unflatten
-from ..trace.aliasing import memory_layout_of
+from ..trace.aliasing import memory_layout_of_tracer
 from ..trace.memory_layout import MemoryLayout
 from ..trace.operands import new_traced_result, to_graph_operand, to_traced_array
 from ..trace.trace import Trace, current_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .options import Place
-from .user_functions import check_user_functions
+from .user_functions import check_user_functions_have_derivatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class DifferentiatedRegion:
 
     def inlined(self, trace: Trace, graph: Graph, extra: Sequence[Value] = ()) -> list[Value]:
         """In the trace, the outputs of a graph derived from this one. That has extra inputs."""
-        check_user_functions(graph)
+        check_user_functions_have_derivatives(graph)
         builder, first = trace.builder, len(trace.builder.nodes)
         limit, builder.limit = builder.limit, 1 << 62  # these are no turns that were traced
         try:
-            return inline_graph(builder, graph, [*self.values, *self.outer, *extra], self.numbers)
+            return inline_graph_into_builder(builder, graph, [*self.values, *self.outer, *extra], self.numbers)
         finally:
             added = len(builder.nodes) - first
             builder.limit = limit + (added if added > first else 0)  # but those of many gradients are
@@ -64,7 +64,7 @@ class DifferentiatedRegion:
         if self.tree.kind is not tuple or len(self.tree.children) != 2:
             raise ArgumentsError(f"with has_aux=True {what} needs a function that returns (result, others)")
         first = self.tree.children[0]
-        return first, self.leaves[: _leaf_count(first)]
+        return first, self.leaves[: _leaf_count_of_region(first)]
 
     def like_arguments(self, values: Sequence[Any]) -> list[Any]:
         """Structures like the chosen arguments', of one value for each chosen leaf; None for a leaf that is none."""
@@ -79,8 +79,8 @@ class RegionOutput:
     number: int
 
 
-def _leaf_count(tree: Tree) -> int:
-    return 1 if tree.kind is None else sum(map(_leaf_count, tree.children))
+def _leaf_count_of_region(tree: Tree) -> int:
+    return 1 if tree.kind is None else sum(map(_leaf_count_of_region, tree.children))
 
 
 def trace_region(
@@ -109,29 +109,31 @@ def trace_region(
             tree = flatten(_differentiated_argument(what, args, options, place), leaves)
             axis = None if axes is None else axes[place]
             arrays = tuple(
-                _is_differentiated_leaf(what, place, leaf, skips) if axis is None else _is_array_or_number_leaf(leaf)
+                _is_differentiated_leaf(what, place, leaf, skips)
+                if axis is None
+                else _is_region_leaf_array_or_number(leaf)
                 for leaf in leaves
             )
             trees.append((tree, arrays))
             for i, leaf in enumerate(leaves):
                 if not arrays[i]:
-                    leaves[i] = _own_copy_of_leaf(trace, leaf)
+                    leaves[i] = _own_copy_of_region_leaf(trace, leaf)
                     continue
-                value = _weakly_typed_leaf_value(leaf)
+                value = _region_leaf_value(leaf)
                 if axis is not None:
-                    value, row = _with_batch_axis_first(trace, what, place, value, axis)
+                    value, row = _with_vmap_axis_first(trace, what, place, value, axis)
                     values.append(value)
                     value = Value(value.number, row)
                 else:
                     values.append(Value(value.number, value.type))
                 stand_ins.append(trace.builder.add("placeholder", (), value.type, (("id", len(trace.builder.nodes)),)))
                 held = Value(stand_ins[-1].number, value.type, value.weak)
-                layout = _memory_layout_of_leaf(leaf) if axis is None else None
-                scalar = value.shape == () and (axis is not None or _is_number_leaf(leaf))
+                layout = _memory_layout_of_region_leaf(leaf) if axis is None else None
+                scalar = value.shape == () and (axis is not None or _is_number_leaf_of_region(leaf))
                 leaves[i] = Tracer(trace, held, SCALAR if scalar else None, layout=layout)
             found[place] = unflatten(tree, leaves)
-        given = [found[i] if i in found else copies_of_argument(trace, a) for i, a in enumerate(args)]
-        named = {k: found[k] if k in found else copies_of_argument(trace, v) for k, v in options.items()}
+        given = [found[i] if i in found else copies_of_region_argument(trace, a) for i, a in enumerate(args)]
+        named = {k: found[k] if k in found else copies_of_region_argument(trace, v) for k, v in options.items()}
         result = (function if trace.world is None else trace.world.proxy_of(function))(*given, **named)
     leaves = []
     tree = flatten(result, leaves, results=True)
@@ -140,7 +142,7 @@ def trace_region(
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array, TracedNumber)) or type(leaf) in (float, complex):
             leaves[i] = RegionOutput(len(outputs))
             outputs.append(to_traced_array(leaf)._value)
-    (cut,) = cut_body_graphs(trace.builder, [stand_ins], [outputs], first)
+    (cut,) = cut_body_graphs_from_builder(trace.builder, [stand_ins], [outputs], first)
     at = trace.builder.at
     rolled = reroll_graph(cut.body, trace.target_name)
     if rolled.needed_numbers:  # turns of a long loop differ in numbers of the call: with known ones it is a loop
@@ -183,7 +185,7 @@ def _is_differentiated_leaf(what: str, place: Place, leaf: Any, skips: bool) -> 
     """Whether a leaf of a chosen argument has a derivative. Raises DTypeError where it should have one."""
     if leaf is None or isinstance(leaf, str) or (callable(leaf) and not isinstance(leaf, Tracer)):
         return False
-    value = _weakly_typed_leaf_value(leaf)
+    value = _region_leaf_value(leaf)
     if dtype_kind(value.dtype) in "fc":
         return True
     if skips:
@@ -195,7 +197,7 @@ def _is_differentiated_leaf(what: str, place: Place, leaf: Any, skips: bool) -> 
     )
 
 
-def _weakly_typed_leaf_value(leaf: Any) -> Value:
+def _region_leaf_value(leaf: Any) -> Value:
     """A leaf as a node; a Python number keeps how it promotes."""
     found = to_graph_operand(leaf)
     if isinstance(found, Value):
@@ -205,24 +207,24 @@ def _weakly_typed_leaf_value(leaf: Any) -> Value:
     return Value(value.number, value.type, weak)
 
 
-def copies_of_argument(trace: Trace, given: Any) -> Any:
+def copies_of_region_argument(trace: Trace, given: Any) -> Any:
     """The argument with arrays of its own: the function may assign to them."""
     leaves: list[Any] = []
     tree = flatten(given, leaves)
-    return unflatten(tree, [_own_copy_of_leaf(trace, leaf) for leaf in leaves])
+    return unflatten(tree, [_own_copy_of_region_leaf(trace, leaf) for leaf in leaves])
 
 
-def _own_copy_of_leaf(trace: Trace, leaf: Any) -> Any:
+def _own_copy_of_region_leaf(trace: Trace, leaf: Any) -> Any:
     if isinstance(leaf, Tracer) and leaf._owner != SCALAR:
-        return Tracer(trace, leaf._value, None, layout=_memory_layout_of_leaf(leaf))
+        return Tracer(trace, leaf._value, None, layout=_memory_layout_of_region_leaf(leaf))
     return leaf
 
 
-def _is_array_or_number_leaf(leaf: Any) -> bool:
+def _is_region_leaf_array_or_number(leaf: Any) -> bool:
     return isinstance(leaf, (Tracer, TracedNumber, np.ndarray, np.generic, Array, int, float, complex))
 
 
-def _with_batch_axis_first(trace: Trace, what: str, place: Place, value: Value, axis: int) -> tuple[Value, ArrayType]:
+def _with_vmap_axis_first(trace: Trace, what: str, place: Place, value: Value, axis: int) -> tuple[Value, ArrayType]:
     """A value with this axis first, and the type of its rows. Raises ArgumentsError."""
     rank = len(value.shape)
     if not -rank <= axis < rank:
@@ -235,10 +237,10 @@ def _with_batch_axis_first(trace: Trace, what: str, place: Place, value: Value, 
     return moved, ArrayType(moved.shape[1:], moved.dtype)
 
 
-def _is_number_leaf(leaf: Any) -> bool:
+def _is_number_leaf_of_region(leaf: Any) -> bool:
     """Whether a leaf of shape () is a number, no array of no axis."""
     return leaf._owner == SCALAR if isinstance(leaf, Tracer) else True
 
 
-def _memory_layout_of_leaf(leaf: Any) -> MemoryLayout | None:
-    return memory_layout_of(leaf) if isinstance(leaf, Tracer) else None
+def _memory_layout_of_region_leaf(leaf: Any) -> MemoryLayout | None:
+    return memory_layout_of_tracer(leaf) if isinstance(leaf, Tracer) else None

@@ -8,7 +8,7 @@ from ...runtime.codegen.numba_functions import infer_user_function_dtypes
 from ..core.errors import UnsupportedError
 
 
-def check_user_functions(graph: Graph) -> None:
+def check_user_functions_have_derivatives(graph: Graph) -> None:
     """Compiles the derivatives of `@kg.elementwise` functions. Raises UnsupportedError for one that has none."""
     for number, node in enumerate(graph.nodes):
         if node.op not in ("call", "call_loop") or not node.attr("function").order:

@@ -28,8 +28,8 @@ from ...runtime.core.settings import settings
 from ..api.profile import Profile, profile
 from ..array.in_flight import waitall
 from ..jit.kernel_graph import KernelGraph
-from ..report.text import byte_count_as_text, duration_as_text
-from .machine_info import format_info, machine_info
+from ..report.text import byte_count_in_words, duration_as_text
+from .machine_info import machine_info, machine_info_text
 
 ARRAY = re.compile(r"(\w+)\[([\d,\s]*)\]")
 AGE = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -86,7 +86,7 @@ def _print_text_or_json(given: Any, data: Any, text: str) -> None:
 
 def _run_info_command(given: Any) -> int:
     info = machine_info()
-    _print_text_or_json(given, info, format_info(info))
+    _print_text_or_json(given, info, machine_info_text(info))
     return 1 if info["problems"] else 0
 
 
@@ -148,7 +148,7 @@ def _run_cache_command(given: Any) -> int:
     if given.what == "clear":
         removed = clear_cache(int(match[1]) * AGE[match[2]])
         _print_text_or_json(given, {"removed": len(removed), "bytes": sum(e.nbytes for e in removed)},
-               f"removed {len(removed)} entries, {byte_count_as_text(sum(e.nbytes for e in removed))}")  # fmt: skip
+               f"removed {len(removed)} entries, {byte_count_in_words(sum(e.nbytes for e in removed))}")  # fmt: skip
         return 0
     kinds: dict[str, list[Any]] = {}
     for entry in cache_entries():
@@ -161,7 +161,7 @@ def _run_cache_command(given: Any) -> int:
     ]  # fmt: skip
     lines = [f"{settings.cache_dir or 'no disk cache'}"]
     lines += [
-        f"{r['kind']:<8} {r['entries']:>6} entries {byte_count_as_text(r['bytes']):>10}, used between "
+        f"{r['kind']:<8} {r['entries']:>6} entries {byte_count_in_words(r['bytes']):>10}, used between "
         f"{r['oldest'] / 86400:.1f} and {r['newest'] / 86400:.1f} days ago"
         for r in rows
     ]
@@ -193,8 +193,8 @@ def _run_bench_command(given: Any) -> int:
     call_and_wait()
     first = 1e6 * (time.perf_counter() - start)
     times = {
-        "numpy": _measure_call_microseconds(lambda: plain(*values), given.calls),
-        "kernelgraph": _measure_call_microseconds(call_and_wait, given.calls),
+        "numpy": _benchmark_call_microseconds(lambda: plain(*values), given.calls),
+        "kernelgraph": _benchmark_call_microseconds(call_and_wait, given.calls),
     }
     rows = {
         name: {"median": statistics.median(each), "least": min(each), "most": max(each)} for name, each in times.items()
@@ -212,7 +212,7 @@ def _run_bench_command(given: Any) -> int:
     return 0
 
 
-def _measure_call_microseconds(call: Callable[[], Any], count: int) -> list[float]:
+def _benchmark_call_microseconds(call: Callable[[], Any], count: int) -> list[float]:
     """Microseconds of each of some calls, after one to warm up."""
     call()
     found = []

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...compiler.pipeline import explain_decomposition
+from ...compiler.pipeline import explain_decomposition_stage
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Kernel, Task, control_flow_bodies
 from ...runtime.schedule.schedule import explain_plan, plan_memory_bound, predicted_microseconds
-from ..array.devices import target_of_kind
-from ..jit.specializations import CallInspection, describe_argument
+from ..array.devices import kernel_target_of_device_kind
+from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..jit.traced_function import SpecializationEvent
-from ..report.text import byte_count_as_text, duration_as_text, text_shortened_to
+from ..report.text import byte_count_in_words, duration_as_text, text_shortened_for_report
 
 MOST_TASKS, MOST_CUTS, MOST_NOTES = 5, 3, 2
 WIDTH = 118
 
 
-def explanation_summary(inspection: CallInspection) -> list[str]:
+def explanation_summary(inspection: CompiledCall) -> list[str]:
     """At most 15 lines: what became what and takes how long, what was kept apart and why, the plan, the memory."""
     plan = inspection.plan
     tasks = sorted(range(len(plan.tasks)), key=lambda i: -plan.tasks[i].cost)
@@ -37,11 +37,11 @@ def explanation_summary(inspection: CallInspection) -> list[str]:
     notes = list(_explanation_notes(inspection))
     lines += notes[:MOST_NOTES]
     lines.append(f"everything: {inspection.name}.explain(..., verbose=True); a page: {inspection.name}.report(...)")
-    return [text_shortened_to(line, WIDTH) for line in lines]
+    return [text_shortened_for_report(line, WIDTH) for line in lines]
 
 
-def _call_line_of_explanation(inspection: CallInspection) -> str:
-    given = text_shortened_to(", ".join(map(describe_argument, inspection.arguments)), 60)
+def _call_line_of_explanation(inspection: CompiledCall) -> str:
+    given = text_shortened_for_report(", ".join(map(describe_traced_argument, inspection.arguments)), 60)
     nodes, tasks = len(inspection.graph.nodes), len(inspection.plan.tasks)
     return f"{inspection.name}({given}) on {inspection.device[0]}: {nodes} nodes, {tasks} tasks"
 
@@ -49,12 +49,12 @@ def _call_line_of_explanation(inspection: CallInspection) -> str:
 def _task_line_of_explanation(number: int, task: Task) -> str:
     where = task.line.split(", ")
     lines = where[0] + (f" and {len(where) - 1} more line{'s' * (len(where) > 2)}" if len(where) > 1 else "")
-    return f"  t{number} {duration_as_text(task.cost)}: {text_shortened_to(task.name, 50)}" + (
+    return f"  t{number} {duration_as_text(task.cost)}: {text_shortened_for_report(task.name, 50)}" + (
         f" ({lines})" if task.line else ""
     )
 
 
-def _fusion_cut_lines_of_explanation(inspection: CallInspection) -> Iterator[str]:
+def _fusion_cut_lines_of_explanation(inspection: CompiledCall) -> Iterator[str]:
     """How many arrays pass between kernels through memory, and the rules that kept those apart."""
     cuts, graph = inspection.stages.fusion.cuts, inspection.stages.prepared
     if not cuts:
@@ -67,7 +67,7 @@ def _fusion_cut_lines_of_explanation(inspection: CallInspection) -> Iterator[str
         yield f"  {first[rule].reason}: {count}" + (f", such as {line.split(', ')[0]}" if line else "")
 
 
-def _plan_line_of_explanation(inspection: CallInspection) -> str:
+def _plan_line_of_explanation(inspection: CompiledCall) -> str:
     plan, trial = inspection.plan, inspection.compiled.trial
     text = f"plan: {plan.streams} streams" if plan.streams != 1 else "plan: one stream"
     if plan.report is not None:
@@ -86,16 +86,16 @@ def _memory_line_of_explanation(plan: Plan) -> str:
     bound, _ = plan_memory_bound(plan)
     above = plan.arena_bytes / bound - 1 if bound else 0.0
     words = "the least possible in this order" if above < 5e-3 else f"{above:.0%} above the least possible"
-    return f"memory: {byte_count_as_text(plan.arena_bytes)} of temporaries, {words}"
+    return f"memory: {byte_count_in_words(plan.arena_bytes)} of temporaries, {words}"
 
 
-def _explanation_notes(inspection: CallInspection) -> Iterator[str]:
+def _explanation_notes(inspection: CompiledCall) -> Iterator[str]:
     """What a user would want to know before all else."""
-    known = [describe_argument(a) for a in inspection.arguments if a.static]
+    known = [describe_traced_argument(a) for a in inspection.arguments if a.static]
     if known:
         yield f"part of the key, since the trace needs the value: {', '.join(known)}"
     yield from inspection.segments[:1]
-    yield from _kept_states_lines(inspection)
+    yield from _explain_kept_states(inspection)
     if len(inspection.options.devices) > 1:
         yield f"as on one device; how it is spread over several: {inspection.name}.device_plan(...)"
     graph = inspection.graph
@@ -106,15 +106,15 @@ def _explanation_notes(inspection: CallInspection) -> Iterator[str]:
                 line = graph.lines[number] if graph.lines else "a line"
                 yield f"{line} computes in float64, though no argument does: twice the bytes"
                 break
-    for line in explain_decomposition(
-        inspection.captured.graph, target_of_kind(inspection.device[0]), inspection.layouts
+    for line in explain_decomposition_stage(
+        inspection.captured.graph, kernel_target_of_device_kind(inspection.device[0]), inspection.layouts
     ):
         if "host" in line:
             yield line
     yield from dict.fromkeys(inspection.captured.rolled)
 
 
-def _kept_states_lines(inspection: CallInspection) -> Iterator[str]:
+def _explain_kept_states(inspection: CompiledCall) -> Iterator[str]:
     """Of each loop that goes back through another one's turns: how much it keeps, and what more and less would cost."""
     graph = inspection.graph
     for number, node in enumerate(graph.nodes):
@@ -123,36 +123,38 @@ def _kept_states_lines(inspection: CallInspection) -> Iterator[str]:
             continue
         kept, line = control.kept, graph.lines[number].split(", ")[0] if graph.lines else "a loop"
         others = ", ".join(
-            f"{byte_count_as_text(nbytes)}: {runs:.3g}" for nbytes, runs in kept.curve if nbytes != kept.nbytes
+            f"{byte_count_in_words(nbytes)}: {runs:.3g}" for nbytes, runs in kept.curve if nbytes != kept.nbytes
         )
-        text = f"{line}: back through {kept.iterations} turns with {byte_count_as_text(kept.nbytes)} of states"
+        text = f"{line}: back through {kept.iterations} turns with {byte_count_in_words(kept.nbytes)} of states"
         yield f"{text}, {kept.passes:.3g} runs of each" + (f" ({others})" if others else "")
 
 
-def full_explanation(inspection: CallInspection) -> list[str]:
+def full_explanation(inspection: CompiledCall) -> list[str]:
     """The graph that fusion covers, groups and cuts, how each was decided, and the plan."""
     captured, compiled = inspection.captured, inspection.compiled
-    arrays = ", ".join(map(describe_argument, inspection.arguments))
+    arrays = ", ".join(map(describe_traced_argument, inspection.arguments))
     nodes, tasks = len(captured.graph.nodes), len(compiled.program.tasks)
     lines = [f"{inspection.name}({arrays}) on {inspection.device[0]}: {nodes} nodes, {tasks} tasks"]
-    known = [describe_argument(a) for a in inspection.arguments if a.static]
+    known = [describe_traced_argument(a) for a in inspection.arguments if a.static]
     if known:
         lines.append(f"part of the key, since the trace needs the value: {', '.join(known)}")
     if captured.graph.numbers:
         lines.append(f"{len(captured.graph.numbers)} numbers are passed at each call; another value compiles nothing")
-    lines += [*captured.rolled, *_kept_states_lines(inspection)]
+    lines += [*captured.rolled, *_explain_kept_states(inspection)]
     if inspection.segments:
         lines += [*inspection.segments, "the first part:"]
-    lines += explain_decomposition(captured.graph, target_of_kind(inspection.device[0]), inspection.layouts)
+    lines += explain_decomposition_stage(
+        captured.graph, kernel_target_of_device_kind(inspection.device[0]), inspection.layouts
+    )
     stages = inspection.stages
     lines += ["prepared for fusion:", *stages.prepared.lines_of_text(), "groups, and what passes between them:"]
     return [*lines, str(stages.fusion), explain_plan(compiled.plan), *compiled.lines()]
 
 
-def source_text(plan: Plan) -> str:
+def explained_source_text(plan: Plan) -> str:
     """Every kernel's text, below the tasks that launch it; what is no kernel has its name alone."""
     tasks: dict[Kernel | str, list[str]] = {}
-    for name, task in _all_tasks_of_plan_and_bodies(plan, ""):
+    for name, task in _all_tasks_to_explain(plan, ""):
         what = task.kernel if isinstance(task.kernel, Kernel) else f"{task.name}: no kernel of ours"
         tasks.setdefault(what, []).append(f"{name} {task.name}" + (f" ({task.line})" if task.line else ""))
     parts = []
@@ -163,14 +165,14 @@ def source_text(plan: Plan) -> str:
     return "\n\n".join(parts)
 
 
-def _all_tasks_of_plan_and_bodies(plan: Plan, prefix: str) -> Iterator[tuple[str, Task]]:
+def _all_tasks_to_explain(plan: Plan, prefix: str) -> Iterator[tuple[str, Task]]:
     """Tasks and those of loops' and branches' bodies, which are named `t3.t0`."""
     for number, task in enumerate(plan.tasks):
         bodies = control_flow_bodies(task)
         if not bodies:
             yield f"{prefix}t{number}", task
         for body in bodies:
-            yield from _all_tasks_of_plan_and_bodies(body, f"{prefix}t{number}.")
+            yield from _all_tasks_to_explain(body, f"{prefix}t{number}.")
 
 
 def why_lines(log: Iterable[SpecializationEvent]) -> list[str]:

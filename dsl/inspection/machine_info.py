@@ -9,12 +9,12 @@ import shutil
 import sys
 from typing import Any
 
-from ...runtime.codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
+from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
 from ...runtime.core.settings import TABLE, settings
 from ...runtime.devices.registry import query_gpu_properties
 from ..array.devices import INSTALL, DeviceUnavailableError, open_device
-from ..report.text import byte_count_as_text
+from ..report.text import byte_count_in_words
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "numba")
 FOR_CUDA = ("numba-cuda", "cuda-core", "nvmath-python", "nvidia-cublas")
@@ -33,7 +33,7 @@ def machine_info() -> dict[str, Any]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": packages,
-        "cpu": _cpu_info(problems),
+        "cpu": _cpu_info_of_machine(problems),
         "gpu": _gpu_info(packages, problems),
         "settings": {
             row.environment_variable: getattr(settings, row.name)
@@ -53,11 +53,11 @@ def _package_version(name: str) -> str | None:
         return None
 
 
-def _cpu_info(problems: list[str]) -> dict[str, Any]:
+def _cpu_info_of_machine(problems: list[str]) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found: dict[str, Any] = {"name": _cpu_name(), "cores": cores, "threads": settings.threads or cores}
     try:
-        found |= {"vector bytes": cpu_vector_register_bytes(), "vector mathematics": widest_vector_libm_of_cpu()}
+        found |= {"vector bytes": jit_vector_register_bytes(), "vector mathematics": widest_vector_libm_of_cpu()}
     except Exception as error:  # whatever keeps LLVM from loading
         problems.append(f"kernels cannot be compiled for the CPU: {error}")
     return found
@@ -93,11 +93,11 @@ def _gpu_info(packages: dict[str, str | None], problems: list[str]) -> dict[str,
         "name": known.name,
         "compute capability": ".".join(map(str, known.compute_capability)),
         "multiprocessors": known.multiprocessors,
-        "memory": byte_count_as_text(known.memory_bytes),
+        "memory": byte_count_in_words(known.memory_bytes),
     }
 
 
-def format_info(info: dict[str, Any]) -> str:
+def machine_info_text(info: dict[str, Any]) -> str:
     """A screen of text, to be pasted into an issue."""
     lines = []
     for name, value in info.items():
@@ -108,7 +108,7 @@ def format_info(info: dict[str, Any]) -> str:
             value = ", ".join(f"{key} {text}" for key, text in value.items() if text is not None)
             value += f"; not here, only needed for a GPU: {', '.join(missing)} ({INSTALL})" if missing else ""
         elif name == "cache":
-            value = f"{value['folder'] or 'none'}: {value['entries']} entries, {byte_count_as_text(value['bytes'])}"
+            value = f"{value['folder'] or 'none'}: {value['entries']} entries, {byte_count_in_words(value['bytes'])}"
         elif name == "settings":
             value = ", ".join(f"{key}={text}" for key, text in value.items()) or "as they come"
         elif isinstance(value, dict):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.pytree import Tree
-from ..jit.specializations import CallInspection
+from ..jit.specializations import CompiledCall
 
 
-def pytree_leaf_names(tree: Tree, name: str) -> Iterator[str]:
+def names_of_tree_leaves(tree: Tree, name: str) -> Iterator[str]:
     """A name for each leaf of what `name` holds."""
     if tree.kind is None:
         yield name
@@ -20,33 +20,35 @@ def pytree_leaf_names(tree: Tree, name: str) -> Iterator[str]:
             part = f"[{tree.names[i]!r}]"
         else:
             part = f".{tree.names[i]}"
-        yield from pytree_leaf_names(child, name + part)
+        yield from names_of_tree_leaves(child, name + part)
 
 
-def argument_names(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
+def names_of_call_arguments(tree: Tree, parameters: tuple[str, ...]) -> list[str]:
     """A name for each leaf of a call's bound arguments."""
     positional, named = tree.children
     *plain, rest = parameters
     names = [*plain, *(f"{rest}[{i}]" for i in range(len(positional.children) - len(plain)))]
-    found = [n for name, child in zip(names, positional.children, strict=False) for n in pytree_leaf_names(child, name)]
+    found = [
+        n for name, child in zip(names, positional.children, strict=False) for n in names_of_tree_leaves(child, name)
+    ]
     keywords = zip(named.names, named.children, strict=True)
-    return found + [n for name, child in keywords for n in pytree_leaf_names(child, str(name))]
+    return found + [n for name, child in keywords for n in names_of_tree_leaves(child, str(name))]
 
 
-def input_names(inspection: CallInspection) -> list[str]:
+def names_of_program_inputs(inspection: CompiledCall) -> list[str]:
     """A name for each input of the program: arguments, then arrays that the function reads from outside."""
-    names, captured = argument_names(inspection.tree, inspection.parameters), inspection.captured
+    names, captured = names_of_call_arguments(inspection.tree, inspection.parameters), inspection.captured
     return [names[i] for i in captured.feeds] + [f"captured[{i}]" for i in range(len(captured.arrays))]
 
 
-def output_names(inspection: CallInspection) -> list[str]:
+def names_of_program_outputs(inspection: CompiledCall) -> list[str]:
     """A name for each output of the program: what is returned, then arguments that are assigned to."""
     captured = inspection.captured
     names = [""] * len(inspection.stages.program.outputs)
-    for name, (kind, place) in zip(pytree_leaf_names(captured.tree, "result"), captured.results, strict=False):
+    for name, (kind, place) in zip(names_of_tree_leaves(captured.tree, "result"), captured.results, strict=False):
         if kind == "array":
             names[place] = name.removeprefix("result") if name.startswith("result[") else name
-    arguments = argument_names(inspection.tree, inspection.parameters)
+    arguments = names_of_call_arguments(inspection.tree, inspection.parameters)
     for leaf, place in captured.assigned:
         names[place] = f"{arguments[leaf]} (assigned)"
     return names

@@ -11,7 +11,7 @@ from ...runtime.core.profile import HOST, Span
 from ...runtime.core.readable_text import shorten_printed_lines
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
-from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.timeline import predict_timeline
 from ..report.svg import MemoryBlock, TaskBar, html_details_element, schedule_svg, svg_as_image_element
 
@@ -22,14 +22,14 @@ def show_in_notebooks() -> None:
     formatter: Any = getattr(shell, "display_formatter", None)
     if formatter is not None:
         html = formatter.formatters["text/html"]
-        html.for_type(Plan, plan_html)
+        html.for_type(Plan, notebook_html_of_plan)
         for kind in (Program, Graph):
-            html.for_type(kind, value_html)
+            html.for_type(kind, notebook_html_of_value)
 
 
-def plan_html(plan: Plan) -> str:
+def notebook_html_of_plan(plan: Plan) -> str:
     """The predicted schedule and the memory as a picture. The plan's text is folded below it."""
-    times = predict_timeline(plan, machine_of_device(plan.program.target))
+    times = predict_timeline(plan, machine_model_of_device(plan.program.target))
     bars = [TaskBar(plan.tasks[i.task].name, i.stream, i.start, i.end) for i in times]
     blocks = []
     for number, offset in enumerate(plan.offsets):
@@ -47,7 +47,7 @@ def plan_html(plan: Plan) -> str:
     )
 
 
-def value_html(value: Program | Graph) -> str:
+def notebook_html_of_value(value: Program | Graph) -> str:
     """The text, folded below its first line."""
     text = repr(value)
     return html_details_element(text.partition("\n")[0], text)

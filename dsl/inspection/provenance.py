@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...compiler.graph.graph import Graph
-from ..core.errors import SourceLocation, paths_of_line, show_file, show_line
+from ..core.errors import SourceLocation, call_paths_of_user_line, show_file, show_user_line
 
 AROUND = 5  # lines shown before and after those that are used
 
@@ -36,7 +36,7 @@ class SourcePaths:
         """The paths of a node's line, which may name several."""
         known = self._known.get(id(line))
         if known is None:
-            found = [n for path in paths_of_line(line) if (n := self._number_of_source_path(path)) >= 0]
+            found = [n for path in call_paths_of_user_line(line) if (n := self._number_of_source_path(path)) >= 0]
             known = self._known[id(line)] = line, found
         return known[1]
 
@@ -69,12 +69,12 @@ class SourcePaths:
     def short(self, path: int) -> str:
         """`file.py:12` of the innermost line."""
         file, line, *_ = self.paths[path][-1]
-        return show_line(list(self._files)[file], line)
+        return show_user_line(list(self._files)[file], line)
 
     def files(self) -> list[dict[str, Any]]:
         """Each file's name, and those of its lines that stand near one that is used."""
         return [
-            {"name": _relative_file_name(name), "lines": list(self._source_lines_of_file(name, i))}
+            {"name": _relative_file_name_for_report(name), "lines": list(self._source_lines_of_file(name, i))}
             for name, i in self._files.items()
         ]
 
@@ -89,7 +89,7 @@ class SourcePaths:
                 yield [line, ""]
 
 
-def _relative_file_name(name: str) -> str:
+def _relative_file_name_for_report(name: str) -> str:
     """A file's name: relative to where the program runs if it is below that, else its last part alone."""
     try:
         relative = os.path.relpath(name)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from ...compiler.graph.graph import Graph, Node
-from ...compiler.pipeline import Stages
+from ...compiler.pipeline import PipelineStages
 from ...runtime.core.profile import Span
-from ...runtime.program.plan import Launch, Plan, Record, Wait, flops_of, least_bytes_of_task
+from ...runtime.program.plan import Launch, Plan, Record, Wait, flops_of_task, least_bytes_of_task
 from ...runtime.program.program import Kernel, Library, Task, control_flow_bodies
-from ...runtime.schedule.cost_model import MachineModel, machine_of_device
+from ...runtime.schedule.cost_model import MachineModel, machine_model_of_device
 from ...runtime.schedule.schedule import plan_memory_bound, predicted_microseconds
 from ...runtime.schedule.timeline import critical_path_of_timeline, predict_timeline
-from ..jit.specializations import CallInspection, describe_argument
+from ..jit.specializations import CompiledCall, describe_traced_argument
 from ..report.layered import layered_node_positions
 from ..report.remarks import remarks_about_report
-from ..report.text import text_shortened_to
+from ..report.text import text_shortened_for_report
 from .explanation import why_lines
-from .names import argument_names, input_names, output_names
+from .names import names_of_call_arguments, names_of_program_inputs, names_of_program_outputs
 from .provenance import SourcePaths
 
 VERSION = 1  # of the form of the data
@@ -30,7 +30,7 @@ MOST_LABEL = 60  # characters
 
 
 def report_data(
-    inspection: CallInspection,
+    inspection: CompiledCall,
     spans: Sequence[Span],
     made: dict[str, str],
     source: bool = True,
@@ -44,12 +44,12 @@ def report_data(
 
 
 class _ReportBuilder:
-    def __init__(self, inspection: CallInspection, provenance: SourcePaths, spans: Sequence[Span]) -> None:
+    def __init__(self, inspection: CompiledCall, provenance: SourcePaths, spans: Sequence[Span]) -> None:
         self.inspection, self.provenance, self.spans = inspection, provenance, spans
         self.plan = inspection.plan
         self.program = self.plan.program
-        self.machine: MachineModel = machine_of_device(inspection.device[0], inspection.gpu)
-        self.bodies = {plan_key(plan): stages for plan, stages in inspection.stages.bodies}
+        self.machine: MachineModel = machine_model_of_device(inspection.device[0], inspection.gpu)
+        self.bodies = {key_of_reported_plan(plan): stages for plan, stages in inspection.stages.bodies}
         self.kernels: dict[tuple[str, str], int] = {}
 
     def whole(self, made: dict[str, str]) -> dict[str, Any]:
@@ -95,8 +95,8 @@ class _ReportBuilder:
         return {"bandwidth": model.bandwidth, "flops": model.flops, "cores": self.machine.cores}
 
     def _report_arguments(self) -> list[dict[str, str]]:
-        names = argument_names(self.inspection.tree, self.inspection.parameters)
-        shown = (text_shortened_to(describe_argument(a), MOST_LABEL) for a in self.inspection.arguments)
+        names = names_of_call_arguments(self.inspection.tree, self.inspection.parameters)
+        shown = (text_shortened_for_report(describe_traced_argument(a), MOST_LABEL) for a in self.inspection.arguments)
         return [{"name": name, "type": text} for name, text in zip(names, shown, strict=True)]
 
     # tasks
@@ -122,38 +122,38 @@ class _ReportBuilder:
                 "measured": round(statistics.median(times[number]), 3) if number in times else None,
             }
             yield row
-            inner += [(number, _loop_iterations(task), body) for body in control_flow_bodies(task)]
+            inner += [(number, _loop_iterations_for_report(task), body) for body in control_flow_bodies(task)]
         count = len(self.plan.tasks)
         while inner:
             parent, turns, body = inner.pop(0)
-            stages = self.bodies.get(plan_key(body))
+            stages = self.bodies.get(key_of_reported_plan(body))
             for task in body.tasks:
-                inner += [(count, _loop_iterations(task), deeper) for deeper in control_flow_bodies(task)]
+                inner += [(count, _loop_iterations_for_report(task), deeper) for deeper in control_flow_bodies(task)]
                 yield self._report_task(task, stages) | {"parent": parent, "turns": turns}
                 count += 1
 
-    def _source_paths_of_task(self, task: Task, stages: Stages | None) -> list[int]:
+    def _source_paths_of_task(self, task: Task, stages: PipelineStages | None) -> list[int]:
         """The paths of what a task computes; of a loop or branch those of its bodies' tasks come first."""
         found = [
             path
             for body in control_flow_bodies(task)
             for inner in sorted(body.tasks, key=lambda inner: -inner.cost)
-            for path in self._source_paths_of_task(inner, self.bodies.get(plan_key(body)))
+            for path in self._source_paths_of_task(inner, self.bodies.get(key_of_reported_plan(body)))
         ]
         found += [] if stages is None else self.provenance.of_nodes(stages.prepared, task.nodes)
         return list(dict.fromkeys(found)) or self.provenance.of_line(task.line)
 
-    def _report_task(self, task: Task, stages: Stages | None) -> dict[str, Any]:
+    def _report_task(self, task: Task, stages: PipelineStages | None) -> dict[str, Any]:
         paths = self._source_paths_of_task(task, stages)
         kernel = task.kernel
         text = self.provenance.text(paths) or task.name
         found: dict[str, Any] = {
             "name": task.name,
-            "label": text_shortened_to(f"{kernel}: {text}" if control_flow_bodies(task) else text, MOST_LABEL),
+            "label": text_shortened_for_report(f"{kernel}: {text}" if control_flow_bodies(task) else text, MOST_LABEL),
             "kind": "kernel" if isinstance(kernel, Kernel) else "library" if isinstance(kernel, Library) else "control",
             "cost": task.cost,
             "bytes": least_bytes_of_task(task),
-            "flops": round(flops_of(task)),
+            "flops": round(flops_of_task(task)),
             "reads": sorted({r.buffer for r in task.reads}),
             "writes": sorted({w.buffer for w in task.writes}),
             "nodes": list(task.nodes),
@@ -180,8 +180,8 @@ class _ReportBuilder:
     # memory
 
     def _report_buffers(self) -> list[dict[str, Any]]:
-        names = dict(zip(self.program.inputs, input_names(self.inspection), strict=False))
-        for buffer, name in zip(self.program.outputs, output_names(self.inspection), strict=False):
+        names = dict(zip(self.program.inputs, names_of_program_inputs(self.inspection), strict=False))
+        for buffer, name in zip(self.program.outputs, names_of_program_outputs(self.inspection), strict=False):
             names.setdefault(buffer, name)
         return [
             {"name": names.get(i, ""), "kind": b.kind, "bytes": b.nbytes, "offset": self.plan.offsets[i]}
@@ -256,7 +256,7 @@ class _ReportBuilder:
             "numbers": shown,
             "ops": [graph.nodes[n].op for n in shown],
             "types": [str(graph.nodes[n].type) for n in shown],
-            "attrs": [_node_attributes(graph.nodes[n]) for n in shown],
+            "attrs": [_node_attributes_for_report(graph.nodes[n]) for n in shown],
             "above": above,
             "x": [x for x, _ in spots],
             "y": [y for _, y in spots],
@@ -265,12 +265,12 @@ class _ReportBuilder:
         }
 
 
-def plan_key(plan: Plan) -> tuple[Any, ...]:
+def key_of_reported_plan(plan: Plan) -> tuple[Any, ...]:
     """Equal for the plans of one body, whose tasks' lines may be others."""
     return (plan.program.name, tuple((t.name, t.nodes, t.arguments) for t in plan.tasks), plan.program.buffers)
 
 
-def _loop_iterations(task: Task) -> int | None:
+def _loop_iterations_for_report(task: Task) -> int | None:
     """How often a loop's body runs, if that is known."""
     return getattr(task.kernel, "count", 1)
 
@@ -286,11 +286,11 @@ def _step_description(step: Launch | Record | Wait) -> list[Any]:
     return [type(step).__name__.lower(), step.stream, number]
 
 
-def _node_attributes(node: Node) -> str:
+def _node_attributes_for_report(node: Node) -> str:
     """A node's attributes for people; a constant's number, and of a loop no more than what it is."""
     parts = []
     for key, value in node.attrs:
         if key == "value" and isinstance(value, bytes):
             value = np.frombuffer(value, node.type.dtype)[0]
-        parts.append(f"{key}={text_shortened_to(str(value), 40)}")
+        parts.append(f"{key}={text_shortened_for_report(str(value), 40)}")
     return " ".join(parts)

@@ -16,7 +16,7 @@ import numpy as np
 from ...runtime.core.profile import Span
 from ...runtime.core.readable_text import Text
 from ...runtime.program.plan import Plan, least_bytes_of_task
-from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.timeline import predict_timeline, tasks_in_issue_order
 from ..api.profile import profile
 from ..array.in_flight import waitall
@@ -27,7 +27,7 @@ from ..jit.kernel_graph import KernelGraph
 from ..jit.traced_function import SpecializationEvent
 from ..report.page import html_page_of_reports
 from ..report.report import Report
-from .explanation import explanation_summary, full_explanation, source_text, why_lines
+from .explanation import explained_source_text, explanation_summary, full_explanation, why_lines
 from .notebook import profile_html as profile_html
 from .notebook import show_in_notebooks as show_in_notebooks
 from .report_data import report_data
@@ -40,9 +40,9 @@ def explanation_text(graph: KernelGraph, args: tuple[Any, ...], options: dict[st
     return Text("\n".join((full_explanation if verbose else explanation_summary)(graph.inspect(args, options))))
 
 
-def kernel_source_text(plan: Plan) -> Text:
+def inspected_source_text(plan: Plan) -> Text:
     """The text of a plan's kernels; see `KernelGraph.source`."""
-    return Text(source_text(plan))
+    return Text(explained_source_text(plan))
 
 
 def why_text(name: str, log: Iterable[SpecializationEvent]) -> Text:
@@ -63,8 +63,8 @@ def report_of_call(
     spans: Sequence[Span] = ()
     if calls is None:
         calls = 0 if graph.changes_arguments(args, options) else CALLS
-    if calls and _are_all_leaves_values((args, options)):
-        spans = measured_spans(graph, args, options, calls)
+    if calls and _are_inspected_leaves_values((args, options)):
+        spans = measured_spans_for_report(graph, args, options, calls)
     inspection = graph.inspect(args, options)  # with the plan that is chosen by now
     made = Report(
         report_data(inspection, spans, versions_that_made_report(), source, graph.lines_of_devices(args, options))
@@ -103,7 +103,7 @@ def spans_with_predicted_times(
         own = [s for s in spans if s.task >= 0 and s.program == name]
         if own and {s.task for s in own} == set(range(len(plan.tasks))):
             first = min(own, key=lambda s: s.start)
-            for i in predict_timeline(plan, machine_of_device(inspection.device[0], inspection.gpu)):
+            for i in predict_timeline(plan, machine_model_of_device(inspection.device[0], inspection.gpu)):
                 task, times = plan.tasks[i.task], (first.start + i.start, first.start + i.end)
                 process = f"{inspection.device[0]}, as predicted"
                 every.append(
@@ -113,7 +113,9 @@ def spans_with_predicted_times(
     return every, waits
 
 
-def measured_spans(graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], calls: int) -> Sequence[Span]:
+def measured_spans_for_report(
+    graph: KernelGraph, args: tuple[Any, ...], options: dict[str, Any], calls: int
+) -> Sequence[Span]:
     """What a profile sees of some calls, after one that compiles."""
     graph(*args, **options)
     waitall()
@@ -134,7 +136,7 @@ def _page_path_among_arguments(
     return args, path
 
 
-def _are_all_leaves_values(given: Any) -> bool:
+def _are_inspected_leaves_values(given: Any) -> bool:
     leaves: list[Any] = []
     flatten(given, leaves)
     return not any(type(leaf) is Spec for leaf in leaves)

@@ -20,7 +20,7 @@ from ...runtime.program.plan import ENTRY
 from ..array.array import Array, from_numpy
 from ..array.devices import DeviceUnavailableError, open_device
 from ..array.in_flight import events_using_memory, track_memory
-from ..array.streams import library_streams, stream_of
+from ..array.streams import stream_of, streams_of_other_libraries
 from ..core.errors import ArgumentsError, DTypeError, ReadOnlyError
 from ..core.spec import strided_spec
 from . import dlpack
@@ -54,7 +54,7 @@ class ImportedMemory:
         return self.producer.streams()
 
 
-def memory_extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+def extent_of_shared_memory(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
     """The bytes before an array's first element, and those from there to its end. The former begin at its lowest
     one. strides: in bytes."""
     if 0 in shape:
@@ -78,7 +78,7 @@ class ExportedMemory:
     def add(self, handle: int) -> object:
         """A holder, which works on a stream (or UNKNOWN), and keeps that as long."""
         token = object()
-        own = [stream for stream in library_streams(self._device) if stream.handle == handle]
+        own = [stream for stream in streams_of_other_libraries(self._device) if stream.handle == handle]
         foreign = self._device.foreign_stream
         self._holders[token] = None if handle == UNKNOWN else own[0] if own else foreign(handle)
         return token
@@ -99,12 +99,12 @@ class ExportedMemory:
         return bool(self._holders or self._past)
 
     def streams(self) -> Sequence[Any]:
-        return [*self._streams_of_holders(self._holders.values()), *map(EventStream, self._past)]
+        return [*self._streams_of_holders(self._holders.values()), *map(SharedMemoryEventStream, self._past)]
 
     def _streams_of_holders(self, holders: Any) -> list[Any]:
         found = {stream.handle: stream for stream in holders if stream is not None}
         if None in holders:
-            found |= {stream.handle: stream for stream in library_streams(self._device)}
+            found |= {stream.handle: stream for stream in streams_of_other_libraries(self._device)}
         return list(found.values())
 
     def __del__(self) -> None:
@@ -115,7 +115,7 @@ class ExportedMemory:
             track_memory(tuple(events), (self.inner,))
 
 
-class EventStream:
+class SharedMemoryEventStream:
     """An event in a stream's place: something to come after."""
 
     capturing = False
@@ -138,7 +138,7 @@ SHARED = frozenset({ImportedMemory, ExportedMemory})
 
 
 class SharedArray(Array):
-    """A `kg.Array` whose memory others share. Calls take it the long way: see `as_call_leaf`."""
+    """A `kg.Array` whose memory others share. Calls take it the long way: see `shared_array_as_call_leaf`."""
 
     __slots__ = ()
 
@@ -156,7 +156,7 @@ class SharedArray(Array):
         return found
 
 
-def as_call_leaf(array: SharedArray) -> Array:
+def shared_array_as_call_leaf(array: SharedArray) -> Array:
     """The array as calls use it; one that nobody shares any more is an ordinary one from now on."""
     memory: Any = array._memory
     if type(memory) is ExportedMemory and not memory.is_held:
@@ -168,27 +168,27 @@ def as_call_leaf(array: SharedArray) -> Array:
 
 def copied_to(leaf: Array, device: Device) -> Array:
     """A leaf whose memory is shared, copied to another device."""
-    return from_numpy(is_shared_array(leaf).numpy(), device, own=True)
+    return from_numpy(is_array_with_shared_memory(leaf).numpy(), device, own=True)
 
 
-def is_shared_array(leaf: Array) -> SharedArray:
+def is_array_with_shared_memory(leaf: Array) -> SharedArray:
     return SharedArray(leaf._memory, leaf._spec, leaf._device, leaf._event)
 
 
 # borrowing
 
 
-def gpu_of(value: Any) -> int | None:
+def gpu_of_foreign_array(value: Any) -> int | None:
     """The number of the GPU whose memory somebody's array lies in; None for any other value."""
     if isinstance(value, (type, np.ndarray, np.generic, Array)):
         return None
     place = dlpack_device_of(value)
     if place is not None:
         return place[1] if place[0] == dlpack.CUDA else None
-    return 0 if isinstance(attribute_without_fallback(value, "__cuda_array_interface__"), dict) else None
+    return 0 if isinstance(attribute_of_foreign_value(value, "__cuda_array_interface__"), dict) else None
 
 
-def attribute_without_fallback(value: Any, name: str) -> Any:
+def attribute_of_foreign_value(value: Any, name: str) -> Any:
     """What a value has of a name itself, or by its class; None for what it but makes up for every name it is asked."""
     try:
         own = object.__getattribute__(value, "__dict__")
@@ -202,7 +202,7 @@ def attribute_without_fallback(value: Any, name: str) -> Any:
 def dlpack_device_of(value: Any) -> tuple[int, int] | None:
     """DLPack's kind and number of a device; None for what has no DLPack. PyTorch's own method takes 25 us.
     Raises ArgumentsError for what has no memory any more."""
-    method = attribute_without_fallback(value, "__dlpack_device__")
+    method = attribute_of_foreign_value(value, "__dlpack_device__")
     if not callable(method):
         return None
     try:
@@ -224,7 +224,7 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     try:
         device = open_device(("cuda", index))
     except DeviceUnavailableError:
-        raise another_device_error(value) from None
+        raise foreign_array_device_error(value) from None
     if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
         raise ArgumentsError(
             f"{library_type_name(value)} cannot be read: its negative bit is set; write x.resolve_neg()"
@@ -249,7 +249,7 @@ def import_array(value: Any, index: int, lasts: bool = False) -> SharedArray:
     except TypeError as error:
         raise DTypeError(f"{library_type_name(value)} cannot be read: {error}; convert it to float32, say") from None
     fixed = (stream or device.foreign_stream(LEGACY),)
-    low, high = memory_extent(tensor.shape, tensor.strides, tensor.dtype.itemsize)
+    low, high = extent_of_shared_memory(tensor.shape, tensor.strides, tensor.dtype.itemsize)
     producer = MemoryProducer(lambda: [stream_of(library, device)] if known and lasts else fixed)
     memory = ImportedMemory(tensor.address - low, low + high, low, (owner, value), tensor.readonly, producer)
     spec = strided_spec(ArrayType(tensor.shape, tensor.dtype), tensor.strides, tensor.address % 16 == 0)
@@ -286,14 +286,14 @@ def _read_cuda_array_interface(given: dict[str, Any]) -> tuple[dlpack.DLPackTens
     dtype = dtype_of(dtype)
     shape = tuple(map(int, given["shape"]))
     strides = given.get("strides")
-    steps = dlpack.contiguous_byte_strides(shape, dtype.itemsize) if strides is None else tuple(map(int, strides))
+    steps = dlpack.dlpack_byte_strides(shape, dtype.itemsize) if strides is None else tuple(map(int, strides))
     address, readonly = given["data"]
     return dlpack.DLPackTensor(int(address or 0), (2, 0), shape, steps, dtype, bool(readonly)), given.get(
         "stream"
     ) or LEGACY
 
 
-def another_device_error(value: Any) -> ArgumentsError:
+def foreign_array_device_error(value: Any) -> ArgumentsError:
     return ArgumentsError(
         f"{library_type_name(value)} lies in the memory of another device; copy it first: x.cpu(), np.asarray(x), "
         "x.copy_to_host() or kg.asarray(..., device=...)"
@@ -304,7 +304,7 @@ def library_type_name(value: Any) -> str:
     return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
 
 
-def check_writable(target: Array, others: Sequence[Any]) -> None:
+def check_shared_memory_writable(target: Array, others: Sequence[Any]) -> None:
     """Raises where a function may not assign to an array whose memory others share."""
     memory: Any = target._memory
     if memory.readonly:
@@ -320,7 +320,7 @@ def check_writable(target: Array, others: Sequence[Any]) -> None:
             raise ArgumentsError("the function assigns to an argument whose memory another shares; pass a copy")
 
 
-def write_back_to_owner(given: Any, leaf: Array, memory: Any) -> None:
+def write_back_to_memory_owner(given: Any, leaf: Array, memory: Any) -> None:
     """What a call assigned to a leaf, for the caller. memory: the leaf's before the call."""
     if type(memory) is ExportedMemory or isinstance(given, SharedArray):  # who holds the memory keeps the old values
         given._memory, given._event, given._host = leaf._memory, leaf._event, None
@@ -349,7 +349,7 @@ def export_array(array: Array, handle: int) -> tuple[ExportedMemory, object]:
     return memory, memory.add(handle)
 
 
-def pending_events_of_export(array: Array, memory: Any) -> list[Any]:
+def pending_events_of_exported_memory(array: Array, memory: Any) -> list[Any]:
     """The events that somebody who is to read and write the memory has to follow: its writer's and its readers'."""
     inner = getattr(memory, "inner", memory)
     own = [] if array._event is None else [array._event]
@@ -365,7 +365,7 @@ def dlpack_capsule(array: Array, stream: Any, versioned: bool) -> Any:
     memory, token = export_array(array, UNKNOWN if handle == NO_HANDSHAKE else handle)
     if handle != NO_HANDSHAKE:
         holder = array._device.foreign_stream(handle)
-        for event in pending_events_of_export(array, memory):
+        for event in pending_events_of_exported_memory(array, memory):
             holder.wait(event)
     spec = array._spec
     place = (dlpack.CUDA, array._device.index)
@@ -382,7 +382,7 @@ def cuda_array_interface(array: Array) -> dict[str, Any]:
         except BufferError as error:
             raise AttributeError(str(error)) from None
     side = array._device.handshake_stream  # type: ignore[attr-defined]
-    events = [event for event in pending_events_of_export(array, memory) if not event.query()]
+    events = [event for event in pending_events_of_exported_memory(array, memory) if not event.query()]
     for event in events:
         side.wait(event)
     return {

@@ -73,17 +73,17 @@ def read_capsule(capsule: Any) -> DLPackTensor:
     else:
         raise BufferError("its __dlpack__ gives no DLPack capsule that is still to be used")
     t = managed.tensor
-    dtype = _numpy_dtype_of_code(t.code, t.bits, t.lanes)
+    dtype = _numpy_dtype_of_dlpack(t.code, t.bits, t.lanes)
     shape = tuple(t.shape[i] for i in range(t.ndim))
     if t.strides:
         strides = tuple(t.strides[i] * dtype.itemsize for i in range(t.ndim))
     else:
-        strides = contiguous_byte_strides(shape, dtype.itemsize)
+        strides = dlpack_byte_strides(shape, dtype.itemsize)
     readonly = bool(kind is _DLManagedTensorVersionedStruct and managed.flags & READ_ONLY)
     return DLPackTensor((t.data or 0) + t.byte_offset, (t.device_type, t.device_id), shape, strides, dtype, readonly)
 
 
-def contiguous_byte_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def dlpack_byte_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """C-contiguous strides in bytes."""
     strides, step = [], itemsize
     for n in reversed(shape):
@@ -92,7 +92,7 @@ def contiguous_byte_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int,
     return tuple(reversed(strides))
 
 
-def _numpy_dtype_of_code(code: int, bits: int, lanes: int) -> np.dtype[Any]:
+def _numpy_dtype_of_dlpack(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     if lanes == 1 and (code, bits) == (_BFLOAT, 16):
         return dtype_of("bfloat16")
     kind = next((k for k, c in _CODES.items() if c == code), None)

@@ -16,7 +16,7 @@ from ...compiler.core.types import ArrayType, dtype_of
 from ..array.array import Array
 from ..array.devices import open_device
 from ..core.spec import Spec, strided_spec
-from .device_sharing import LEGACY, ImportedMemory, MemoryProducer, has_torch_storage, memory_extent
+from .device_sharing import LEGACY, ImportedMemory, MemoryProducer, extent_of_shared_memory, has_torch_storage
 from .host_import import bfloat16_from_foreign
 
 Leaf = np.ndarray[Any, Any] | Array
@@ -164,7 +164,7 @@ class _ImportLayouts(dict[tuple[Any, Any, Any, bool], tuple[Spec, int, bool]]):
     def __missing__(self, key: tuple[Any, Any, Any, bool]) -> tuple[Spec, int, bool]:
         dtype, shape = dtype_of(self._name_of(key[0])), tuple(key[1])
         strides = tuple(self._bytes_of(key[2], dtype.itemsize))
-        end = memory_extent(shape, strides, dtype.itemsize)[1]
+        end = extent_of_shared_memory(shape, strides, dtype.itemsize)[1]
         if len(self) >= REMEMBERED:
             self.clear()
         found = self[key] = strided_spec(ArrayType(shape, dtype), strides, key[3]), end, dtype.kind == "c"

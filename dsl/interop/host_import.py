@@ -13,10 +13,10 @@ import numpy as np
 
 from ..core.errors import ArgumentsError, DTypeError
 from .device_sharing import (
-    another_device_error,
-    attribute_without_fallback,
+    attribute_of_foreign_value,
     dlpack_device_of,
     export_refusal,
+    foreign_array_device_error,
     has_torch_storage,
     library_type_name,
 )
@@ -42,7 +42,7 @@ def is_foreign_array(value: Any) -> bool:
         return False
     if isinstance(value, (array.array, memoryview)):
         return True
-    return any(applies(attribute_without_fallback(value, name)) for name, applies in _ARRAY.items())
+    return any(applies(attribute_of_foreign_value(value, name)) for name, applies in _ARRAY.items())
 
 
 def foreign_as_numpy(value: Any) -> np.ndarray[Any, Any] | None:
@@ -51,17 +51,17 @@ def foreign_as_numpy(value: Any) -> np.ndarray[Any, Any] | None:
     DTypeError."""
     if not is_foreign_array(value):
         return None
-    if attribute_without_fallback(value, "__dlpack__") is not None:
+    if attribute_of_foreign_value(value, "__dlpack__") is not None:
         return _numpy_from_dlpack(value)
-    if attribute_without_fallback(value, "__cuda_array_interface__") is not None:
-        raise another_device_error(value)
+    if attribute_of_foreign_value(value, "__cuda_array_interface__") is not None:
+        raise foreign_array_device_error(value)
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{library_type_name(value)} cannot be read: {str(error).rstrip('.')}") from None
 
 
-def foreign_values(x: Any) -> Any:
+def foreign_array_as_numpy(x: Any) -> Any:
     """Another library's array as NumPy's, anything else as it is. Raises ArgumentsError, DTypeError."""
     found = None if isinstance(x, (np.ndarray, np.generic)) else foreign_as_numpy(x)
     return x if found is None else found
@@ -70,7 +70,7 @@ def foreign_values(x: Any) -> Any:
 def _numpy_from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     place = dlpack_device_of(value)
     if place is not None and place[0] not in ON_CPU:
-        raise another_device_error(value)
+        raise foreign_array_device_error(value)
     if getattr(value, "is_neg", bool)():  # PyTorch's, which DLPack cannot tell
         raise ArgumentsError(
             f"{library_type_name(value)} cannot be read: its negative bit is set; write x.resolve_neg()"

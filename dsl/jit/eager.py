@@ -12,7 +12,7 @@ import numpy as np
 from ...compiler.ops.table import OPS, UFUNC_PARTS
 from ...runtime.program.device import Device
 from ..array.array import Array, asarray
-from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kernelgraph_arrays, to_numpy_arrays
+from ..array.conversion import arrays_among_arguments, device_of_arguments, to_kg_arrays, to_numpy_arrays
 from ..array.devices import DeviceUnavailableError, device_named, name_of, open_device
 from ..core.context import context
 from ..core.errors import TraceError, UnsupportedError
@@ -31,9 +31,9 @@ CHANGING |= {ufunc.at for ufunc in UFUNC_PARTS}
 def run_eagerly(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """`function` of NumPy at once; the result on the arguments' device."""
     if function in CHANGING and args and isinstance(args[0], Array):
-        from ..array.mutation import call_in_place
+        from ..array.mutation import call_in_place_on_array
 
-        return call_in_place(function, args, options)
+        return call_in_place_on_array(function, args, options)
     name = options.pop("device", None)
     found = (
         None
@@ -49,21 +49,21 @@ def run_eagerly(function: Callable[..., Any], args: tuple[Any, ...], options: di
     ):
         try:
             result = _compile_for_eager_call(function, device, tuple(options))(*args, *options.values())
-            return _view_marked_as_part(*result) if _may_return_view(function) else result
+            return _eager_view_marked_as_part(*result) if _may_eager_function_return_view(function) else result
         except (UnsupportedError, TraceError):  # shapes that depend on data, functions without a kernel
             pass
-    place = place_of_out(function)
+    place = eager_place_of_out(function)
     if options.get("out") is not None or (place is not None and len(args) > place):
-        from ..array.mutation import fill_out_argument
+        from ..array.mutation import call_numpy_with_out_array
 
-        return fill_out_argument(function, args, options, place, device)
+        return call_numpy_with_out_array(function, args, options, place, device)
     values, named = to_numpy_arrays(args), {k: to_numpy_arrays(v) for k, v in options.items()}
     given = arrays_among_arguments((values, *named.values()))
-    return to_kernelgraph_arrays(function(*values, **named), device, given, (args, *options.values()))
+    return to_kg_arrays(function(*values, **named), device, given, (args, *options.values()))
 
 
 @cache
-def place_of_out(function: Callable[..., Any]) -> int | None:
+def eager_place_of_out(function: Callable[..., Any]) -> int | None:
     """The number of the argument `out` of a function of NumPy's (a ufunc's first); None where it has to be named."""
     if isinstance(function, np.ufunc):
         return function.nin
@@ -88,7 +88,7 @@ def _compile_for_eager_call(function: Callable[..., Any], device: Device, names:
         def call_with_named_arguments(*args: Any) -> Any:
             first = len(args) - len(names)
             result = function(*args[:first], **dict(zip(names, args[first:], strict=True)))
-            return (result, _mark_view_results(result, args)) if _may_return_view(function) else result
+            return (result, _mark_view_results(result, args)) if _may_eager_function_return_view(function) else result
 
         call_with_named_arguments.__name__ = getattr(function, "__name__", "operation")
         found = _COMPILED[key] = KernelGraph(call_with_named_arguments, device=name_of(device), untraceable="refuse")
@@ -98,7 +98,7 @@ def _compile_for_eager_call(function: Callable[..., Any], device: Device, names:
 _VIEWING = frozenset(name.rpartition(".")[2] for name in VIEWS.split())
 
 
-def _may_return_view(function: Callable[..., Any]) -> bool:
+def _may_eager_function_return_view(function: Callable[..., Any]) -> bool:
     return getattr(function, "__name__", "") in _VIEWING
 
 
@@ -108,7 +108,7 @@ def _mark_view_results(result: Any, args: tuple[Any, ...]) -> tuple[bool, ...]:
     return tuple(any(settled_root_of_view(x) is a for a in given) for x in arrays_among_arguments(result, Tracer))
 
 
-def _view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
+def _eager_view_marked_as_part(result: Any, views: tuple[bool, ...]) -> Any:
     """The result. What would be a view is marked as another array's part, which is not written to."""
     for x, is_view in zip(arrays_among_arguments(result, Array), views, strict=False):
         if is_view:
@@ -142,31 +142,31 @@ def bound_method(array: Array, name: str) -> Callable[..., Any]:
             f"'Array' object has no attribute {name!r}; write {'x.item()' if has else 'np.asarray(x)'}.{name}"
         )
 
-    def call_array_method(*args: Any, **options: Any) -> Any:
+    def call_eager_array_method(*args: Any, **options: Any) -> Any:
         if current_trace() is not None:
             return METHODS[name](to_traced_array(array), *args, **options)
-        return run_eagerly(_METHOD_CALLS.setdefault(name, _method_caller(name)), (array, *args), options)
+        return run_eagerly(_METHOD_CALLS.setdefault(name, _eager_method_caller(name)), (array, *args), options)
 
-    call_array_method.__name__ = name
-    return call_array_method
+    call_eager_array_method.__name__ = name
+    return call_eager_array_method
 
 
 _METHOD_CALLS: dict[str, Callable[..., Any]] = {}
 
 
-def _method_caller(name: str) -> Callable[..., Any]:
-    def call_method_by_name(x: Any, *args: Any, **options: Any) -> Any:
+def _eager_method_caller(name: str) -> Callable[..., Any]:
+    def call_eager_method_by_name(x: Any, *args: Any, **options: Any) -> Any:
         return getattr(x, name)(*args, **options)
 
-    call_method_by_name.__name__ = name
+    call_eager_method_by_name.__name__ = name
     if name in ("fill", "partition", "put", "sort"):
-        CHANGING.add(call_method_by_name)
+        CHANGING.add(call_eager_method_by_name)
     elif hasattr(np, name):  # which has the same arguments after the array
-        call_method_by_name.__wrapped__ = getattr(np, name)  # type: ignore[attr-defined]
-    return call_method_by_name
+        call_eager_method_by_name.__wrapped__ = getattr(np, name)  # type: ignore[attr-defined]
+    return call_eager_method_by_name
 
 
-def _install_array_operators() -> None:
+def _install_eager_array_operators() -> None:
     """Gives `kg.Array` the Python operators that the rows of the table answer."""
     named = {row.operator: row.numpy for row in OPS.values() if row.operator} | {"__divmod__": np.divmod}
     for python, ufunc in named.items():
@@ -194,7 +194,7 @@ def restore(values: np.ndarray[Any, Any], device: str) -> Array:
         return asarray(values)
 
 
-class _EagerOperations:
+class _EagerArrayOperations:
     """The `Operations` of `kg.Array`."""
 
     restore = staticmethod(restore)
@@ -205,7 +205,7 @@ class _EagerOperations:
         if current_trace() is not None:  # an array that the traced function brought along
             return to_traced_array(array)[key]  # type: ignore[no-any-return]
         host = array.numpy()
-        return to_kernelgraph_arrays(host[to_numpy_arrays(key)], array._device, (host,), (array,))  # type: ignore[no-any-return]
+        return to_kg_arrays(host[to_numpy_arrays(key)], array._device, (host,), (array,))  # type: ignore[no-any-return]
 
     def set_item(self, array: Array, key: Any, value: Any) -> None:
         from ..array.mutation import set_item
@@ -221,16 +221,16 @@ class _EagerOperations:
         return [name for name in METHODS if not name.startswith("_")]
 
     def traced(self, x: Any, dtype: Any, copy: bool | None) -> Array | None:
-        from ..functions.numpy_creation import traced_array
+        from ..functions.numpy_creation import traced_asarray
 
-        return traced_array(x, dtype, copy=copy) if is_traced(x) else None  # type: ignore[return-value]
+        return traced_asarray(x, dtype, copy=copy) if is_traced(x) else None  # type: ignore[return-value]
 
     def imported(self, x: Any) -> Any:
-        from ..interop.device_sharing import gpu_of, import_array
-        from ..interop.host_import import foreign_values
+        from ..interop.device_sharing import gpu_of_foreign_array, import_array
+        from ..interop.host_import import foreign_array_as_numpy
 
-        gpu = gpu_of(x)
-        return foreign_values(x) if gpu is None else import_array(x, gpu, lasts=True)
+        gpu = gpu_of_foreign_array(x)
+        return foreign_array_as_numpy(x) if gpu is None else import_array(x, gpu, lasts=True)
 
     def capsule(self, array: Array, stream: Any, versioned: bool) -> Any:
         from ..interop.device_sharing import dlpack_capsule
@@ -243,5 +243,5 @@ class _EagerOperations:
         return cuda_array_interface(array)
 
 
-_install_array_operators()
-Array.operations = _EagerOperations()
+_install_eager_array_operators()
+Array.operations = _EagerArrayOperations()

@@ -14,7 +14,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
 from ..core.errors import user_line
 from ..core.pytree import Tree, unflatten
-from ..trace.subgraph import Subgraph, extract_subgraph
+from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Segment:
         return (self.nodes, self.kept, mine.graph, mine.feeds) == (other.nodes, other.kept, theirs.graph, theirs.feeds)
 
 
-class ValueReader:
+class GraphBreakValueReader:
     """Answers a trace that asks for values. known: the nodes that earlier parts have left behind, and where."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class ValueReader:
 
     def read(self, trace: Trace, value: Value) -> Host:
         """The value of a node that arrays of the call decide."""
-        found = self.answer(trace, self._segment_before_value(trace, [value], None))
+        found = self.answer(trace, self._segment_before_graph_break(trace, [value], None))
         assert not isinstance(found, HostResult)
         trace.values[value.number] = found
         return found
@@ -102,7 +102,7 @@ class ValueReader:
     def call(self, trace: Trace, values: Sequence[Value], function: Python) -> Any:
         """What a Python function makes of the values of nodes; the arrays in it are traced. Only their types, and what
         else there is in it, decide how the trace goes on."""
-        made = self.answer(trace, self._segment_before_value(trace, values, function))
+        made = self.answer(trace, self._segment_before_graph_break(trace, values, function))
         assert isinstance(made, HostResult)
         leaves = []
         for x in made.leaves:
@@ -117,22 +117,22 @@ class ValueReader:
     def answer(self, trace: Trace, part: Segment) -> Answer:
         raise GraphBreak(part)
 
-    def _segment_before_value(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
+    def _segment_before_graph_break(self, trace: Trace, values: Sequence[Value], function: Python | None) -> Segment:
         """What gives the values, and all that lives on and is worth keeping."""
-        living = {_source_of_reshapes(trace, number) for number in trace.living_nodes()}
-        lasting = sorted(number for number in living if _is_worth_keeping(trace, self.known, number))
+        living = {_segment_source_of_reshapes(trace, number) for number in trace.living_nodes()}
+        lasting = sorted(number for number in living if _is_segment_value_worth_keeping(trace, self.known, number))
         places = {v.number: i for i, v in reversed([*enumerate(values)])}
         new = [n for n in lasting if n not in self.known and n not in places]
         places |= {n: i + len(values) for i, n in enumerate(new)}
         kept = [places[n] if n in places else -1 - self.known[n] for n in lasting]
         outputs = [*values, *map(trace.builder.at, new)]
-        watched = outputs_to_read(trace, outputs)
-        found = extract_subgraph(trace, outputs, self.known)
+        watched = outputs_to_read_at_break(trace, outputs)
+        found = extract_subgraph_of_trace(trace, outputs, self.known)
         self.known = {n: i for i, n in enumerate(lasting)}
         return Segment(found, user_line(), values, kept, function, watched)
 
 
-def outputs_to_read(trace: Trace, outputs: list[Value]) -> Watched:
+def outputs_to_read_at_break(trace: Trace, outputs: list[Value]) -> Watched:
     """What is to be looked at: it is added to the outputs, and no longer waits in the trace."""
     found = []
     for values, watcher in trace.watched:
@@ -142,7 +142,7 @@ def outputs_to_read(trace: Trace, outputs: list[Value]) -> Watched:
     return tuple(found)
 
 
-def _source_of_reshapes(trace: Trace, number: int) -> int:
+def _segment_source_of_reshapes(trace: Trace, number: int) -> int:
     """What a reshape is one of: another reshape of it, in a later part, is made of that."""
     nodes = trace.builder.nodes
     while nodes[number].op == "reshape":
@@ -150,7 +150,7 @@ def _source_of_reshapes(trace: Trace, number: int) -> int:
     return number
 
 
-def _is_worth_keeping(trace: Trace, known: dict[int, int], number: int) -> bool:
+def _is_segment_value_worth_keeping(trace: Trace, known: dict[int, int], number: int) -> bool:
     """Whether it is worth keeping: it is not made of numbers alone, nor is it a view of what is there anyway."""
     nodes = trace.builder.nodes
     while number not in known and nodes[number].op in _VIEWS:

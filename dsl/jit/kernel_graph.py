@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, 
 import numpy as np
 
 from ...compiler.graph.graph import Graph
-from ...runtime.core.errors import KernelGraphError, add_note_once
+from ...runtime.core.errors import KernelGraphError, add_note_to_error_once
 from ...runtime.core.settings import settings
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
-from ..array.conversion import to_kernelgraph_arrays, to_numpy_arrays
-from ..array.devices import gpu_at, name_of, open_device
+from ..array.conversion import to_kg_arrays, to_numpy_arrays
+from ..array.devices import gpu_properties_at, name_of, open_device
 from ..array.in_numpy import InNumPy, call_in_numpy
-from ..array.streams import caller_streams, within_stream_capture
+from ..array.streams import caller_streams, within_capture_of_user_stream
 from ..core.context import busy_threads, context
 from ..core.errors import (
     ArgumentsError,
@@ -38,30 +38,30 @@ from ..core.pytree import LEAF, Tree, flatten, unflatten
 from ..core.spec import Spec, address
 from ..environment.argument_properties import NeedCachedProperty, NeedOpenedArguments
 from ..environment.guards import GuardSet
-from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_owner
+from ..interop.device_sharing import LEGACY, SHARED, copied_to, write_back_to_memory_owner
 from ..interop.fast_import import import_arguments
-from ..state.reader import compile_nested_argument_reader
+from ..state.reader import compile_reader_of_nested_arguments
 from . import eager  # noqa: F401  # gives `Array` its operations
-from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken_by_fast_path
+from .launcher import NOT_TAKEN, FailedCall, Fast, Launcher, OnAnotherDevice, not_taken_by_fast_launcher
 from .methods import BoundKernelGraph, undecorated
 from .options import KernelGraphKeywords, checked_kernel_graph_options
-from .pickling import PicklableFunction
+from .pickling import PicklableDecoratedFunction
 from .segments import SegmentedCall
 from .signature import (
     LEAF_TYPES,
-    FunctionParameters,
-    add_nested_leaves,
+    DecoratedFunctionParameters,
+    add_nested_leaves_of_call,
     cache_key_of_leaf,
     check_function,
-    flatten_call_arguments,
+    flatten_arguments_of_call,
     is_number,
     open_arguments,
-    python_number_of_leaf,
+    python_number_of_call_leaf,
     quick_key,
-    to_leaf,
-    to_opened_leaf,
+    to_call_leaf,
+    to_opened_call_leaf,
 )
-from .specializations import ON_MESH, SEVERAL, CallInspection, CompiledProgram, Specializations, static_values_of_leaves
+from .specializations import ON_MESH, SEVERAL, CompiledCall, CompiledProgram, Specializations, static_values_of_leaves
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedArgument, TracedFunction
 
@@ -83,14 +83,14 @@ else:
 VIEW = "..inspection.views"  # what draws stands above this folder, and is loaded when somebody looks
 
 
-def _report_module() -> Any:
+def _report_module_of_decorator() -> Any:
     return import_module(VIEW, __package__)
 
 
-def _show_stages_in_notebook() -> None:
+def _show_decorator_stages_in_notebook() -> None:
     """A notebook, if one runs, is to show what stages give as pictures."""
     if "IPython" in sys.modules:
-        _report_module().show_in_notebooks()
+        _report_module_of_decorator().show_in_notebooks()
 
 
 SHOWN = 8  # lines of a plan over several devices
@@ -98,7 +98,7 @@ RECENT = 4  # kinds of opened arguments whose calls go the fast way
 SHAPES = 256  # of lists and tuples of arguments, kept for each function
 
 
-class KernelGraph(PicklableFunction, Generic[P, R]):
+class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     """A decorated function. Call it like the function; `graph`, `program`, `plan`, `source` and `explain` take the same
     arguments, or `kg.spec(shape, dtype)` for arrays, and show what becomes of a call.
 
@@ -113,7 +113,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         check_function(function)
         self._given: Mapping[str, Any] = dict(options)
         self._options = checked_kernel_graph_options(**options)
-        self._parameters = FunctionParameters(function, self._options.static)
+        self._parameters = DecoratedFunctionParameters(function, self._options.static)
         functools.update_wrapper(self, function)
         self._function = function
         if (code := getattr(function, "__code__", None)) is not None:
@@ -123,7 +123,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         self._arity = len(self._parameters.names) if self._parameters.positional else -1  # every argument has a place
         self._variadic = self._parameters.positional and self._parameters.variadic
         self._latest = Launcher(
-            not_taken_by_fast_path, "", GuardSet(())
+            not_taken_by_fast_launcher, "", GuardSet(())
         )  # of the calls that took the fast path, and its `fast`
         self._fast = self._latest.fast
         self._opens = False  # whether it changes what arguments hold, which then are opened
@@ -153,14 +153,14 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
             except InNumPy as found:
                 error = found.error
                 return call_in_numpy(self._function, args, options, self._versions.device, error)  # type: ignore[no-any-return]
-            return self._call_elsewhere(elsewhere, args, options)  # type: ignore[no-any-return]
+            return self._call_on_another_device(elsewhere, args, options)  # type: ignore[no-any-return]
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
         except KernelGraphError as error:
-            add_note_once(error, f"in a call of {self._name}, {user_line()}")
+            add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
             raise
 
-    def _call_elsewhere(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
         if self._options.place is None:
             return self._specialized_for_device((other.there.kind, other.there.index))(*args, **options)
@@ -258,7 +258,9 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
             elsewhere = any([type(leaf) is Array and leaf._device is not device for leaf in leaves])
             if entry.assigned or elsewhere or type(entry) is not Launcher:
                 return NOT_TAKEN
-        if (caller and within_stream_capture(self._versions.device, caller) is not None) or not entry.guards.hold():
+        if (
+            caller and within_capture_of_user_stream(self._versions.device, caller) is not None
+        ) or not entry.guards.hold():
             return NOT_TAKEN
         entry.used = True
         try:
@@ -277,7 +279,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         arrays of other libraries. None for others."""
         shape: list[Any] = []
         leaves: list[Any] = []
-        if not add_nested_leaves(args, shape, leaves):
+        if not add_nested_leaves_of_call(args, shape, leaves):
             return None
         found = import_arguments(leaves)
         if found is None:
@@ -293,7 +295,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         if tree is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            tree = self._shapes[shaped] = flatten_call_arguments(self._parameters, args, {}, self._is_method)[0]
+            tree = self._shapes[shaped] = flatten_arguments_of_call(self._parameters, args, {}, self._is_method)[0]
         return (tree, flat), *found, tree if found[0] is leaves else False
 
     def _call_with_opened_arguments(self, args: tuple[Any, ...], options: dict[str, Any], fast: Any) -> Any:
@@ -320,7 +322,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
             leaves = [copied_to(leaf, device) if i in shared and leaf._device is not device else leaf
                       for i, leaf in enumerate(leaves)]  # fmt: skip
             caller = caller_streams(device, leaves)
-            within = within_stream_capture(device, caller)
+            within = within_capture_of_user_stream(device, caller)
         if within is not None and self._opens:
             raise ArgumentsError(
                 f"{self._name} changes what its arguments hold, which a graph in the making does once and its replays "
@@ -336,7 +338,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
                 entry, result = self._launch_compiled_call(tree, leaves, caller, numbers, behind)
             if entry.assigned:
                 result = self._write_back_to_arguments(given, leaves, entry, result, shared)
-            if self._opens and not options and entry.fast is not not_taken_by_fast_path:
+            if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
                 self._install_fast_path(tree, entry, leaves)
             if type(result) is FailedCall:
                 raise result.error
@@ -356,8 +358,11 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
     def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""
         if entry.opened is None or entry.opened[0] is not entry.fast:
-            values = {i: python_number_of_leaf(leaves[i]) for i in entry.by_value}
-            entry.opened = entry.fast, compile_nested_argument_reader(tree, entry.fast, values, NOT_TAKEN, self._opens)
+            values = {i: python_number_of_call_leaf(leaves[i]) for i in entry.by_value}
+            entry.opened = (
+                entry.fast,
+                compile_reader_of_nested_arguments(tree, entry.fast, values, NOT_TAKEN, self._opens),
+            )
             if self._opens and entry.opened[1] is not None:
                 self._recent.appendleft(entry.opened[1])
         if entry.opened[1] is not None:
@@ -378,7 +383,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
             if isinstance(given[i], np.ndarray) and not np.may_share_memory(given[i], leaves[i]):
                 np.copyto(given[i], leaves[i])
             elif i in shared:
-                write_back_to_owner(given[i], leaves[i], shared[i])
+                write_back_to_memory_owner(given[i], leaves[i], shared[i])
         found: list[Any] = []
         tree = flatten(result, found, results=True)
         return unflatten(tree, [copied.get(id(x), x) for x in found])
@@ -392,12 +397,12 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         """The structure of the arguments, their leaves, those as given, and opened ones' holders."""
         if self._opens:
             tree, given, holders = open_arguments(self._parameters, args, options)
-            return tree, [to_opened_leaf(leaf) for leaf in given], given, holders
-        tree, given = flatten_call_arguments(self._parameters, args, options, self._is_method)
-        return tree, [leaf if type(leaf) in LEAF_TYPES else to_leaf(leaf) for leaf in given], given, []
+            return tree, [to_opened_call_leaf(leaf) for leaf in given], given, holders
+        tree, given = flatten_arguments_of_call(self._parameters, args, options, self._is_method)
+        return tree, [leaf if type(leaf) in LEAF_TYPES else to_call_leaf(leaf) for leaf in given], given, []
 
     def _leaves_as_given(self, args: tuple[Any, ...]) -> list[Any]:
-        return flatten_call_arguments(self._parameters, args, {}, self._is_method)[1]
+        return flatten_arguments_of_call(self._parameters, args, {}, self._is_method)[1]
 
     def _cache_key_of_leaves(self, tree: Tree, leaves: Sequence[Any]) -> Hashable:
         flat = tuple(part for leaf in leaves for part in cache_key_of_leaf(leaf))
@@ -423,7 +428,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         )
         out: list[Any] = []
         tree = flatten(result, out, results=True)
-        return unflatten(tree, [to_kernelgraph_arrays(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
+        return unflatten(tree, [to_kg_arrays(leaf, open_device(("cpu", 0)), (leaf,)) for leaf in out])
 
     # looking
 
@@ -456,18 +461,18 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def graph(self, *args: Any, **options: Any) -> Graph:
         """What a call computes: one node for each array, with its type and the line that made it."""
-        _show_stages_in_notebook()
+        _show_decorator_stages_in_notebook()
         return self._trace_for_inspection(args, options)[0].graph
 
     def program(self, *args: Any, **options: Any) -> Program:
         """The tasks of a call, after fusion: one for each launch. Of a function that is split, those of the first part;
         so do `graph`, `plan` and `source`."""
-        _show_stages_in_notebook()
+        _show_decorator_stages_in_notebook()
         return self._compiled_for(args, options).program
 
     def plan(self, *args: Any, **options: Any) -> Plan:
         """The tasks of a call on streams, their waits, and where their buffers lie."""
-        _show_stages_in_notebook()
+        _show_decorator_stages_in_notebook()
         return self._compiled_for(args, options).plan
 
     def device_plan(self, *args: Any, **options: Any) -> MultiDevicePlan:
@@ -478,13 +483,13 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def source(self, *args: Any, **options: Any) -> str:
         """The text of every kernel of a call, below the user's lines that it computes."""
-        text: str = _report_module().kernel_source_text(self.plan(*args, **options))
+        text: str = _report_module_of_decorator().inspected_source_text(self.plan(*args, **options))
         return text
 
     def explain(self, *args: Any, verbose: bool = False, **options: Any) -> str:
         """How a call was traced, fused and scheduled, and why: at most 15 lines, or, if `verbose`, everything."""
         try:
-            text: str = _report_module().explanation_text(self, args, options, verbose)
+            text: str = _report_module_of_decorator().explanation_text(self, args, options, verbose)
         except Refusal as error:
             if not error.needs_values or not self._versions.may_run_in_numpy:
                 raise
@@ -516,7 +521,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         `f.report(x, "page.html")`. calls: how many are made and measured, with these arguments: 3, but none where
         arguments are assigned to, or stand for arrays (`kg.spec`). source: whether the page shows the function's text.
         """
-        made: Report = _report_module().report_of_call(self, args, options, path, calls, source)
+        made: Report = _report_module_of_decorator().report_of_call(self, args, options, path, calls, source)
         return made
 
     def show(self, *args: Any, **options: Any) -> Report | None:
@@ -529,11 +534,11 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
         captured = self._trace_for_inspection(args, options)[0]
         return bool(captured.assigned) or captured.state is not None
 
-    def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CallInspection:
+    def inspect(self, args: tuple[Any, ...], options: dict[str, Any]) -> CompiledCall:
         """All that becomes of a call."""
         captured, arguments, leaves, tree = self._trace_of_call(args, options)
         versions = self._versions
-        layouts, gpu = versions.layouts(captured, leaves), gpu_at(versions.place)
+        layouts, gpu = versions.layouts(captured, leaves), gpu_properties_at(versions.place)
         segments: list[str] = []
         if captured.line:
             key = self._cache_key_of_leaves(*self._leaves_of_arguments(*self._parameters.bind(args, options)))
@@ -541,7 +546,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
             segments += (
                 entry.lines() if isinstance(entry, SegmentedCall) else [f"split at {captured.line}; not run yet"]
             )
-        return CallInspection(
+        return CompiledCall(
             self._name, str(self._parameters), (*self._parameters.names, self._parameters.rest), self._options,
             versions.place, gpu, tree, arguments, captured, layouts, versions.stages(captured, leaves),
             versions.compiled(captured, leaves), tuple(versions.log), tuple(segments),
@@ -549,7 +554,7 @@ class KernelGraph(PicklableFunction, Generic[P, R]):
 
     def why(self) -> str:
         """What was traced and compiled so far, and for whom. It says how long that took, and what was different."""
-        text: str = _report_module().why_text(self._name, self._versions.log)
+        text: str = _report_module_of_decorator().why_text(self._name, self._versions.log)
         return text
 
     def compile(self, *args: Any, **options: Any) -> KernelGraph:

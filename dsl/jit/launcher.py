@@ -21,30 +21,30 @@ from ...runtime.engine.direct_call import (
     STACK_ARENA_BYTES,
     DirectArgument,
     Words,
-    call_table_packers,
-    memory_words_of_object_aspect,
+    direct_call_table_packers,
+    watched_words_of_object_aspect,
 )
 from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary
-from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import schedule
 from ..array.array import Array, NumpyMemory
 from ..array.devices import name_of
 from ..array.in_flight import free_memory_in_flight, track_call, track_memory
-from ..array.streams import fork_from_streams, join_streams
-from ..core.host_scalars import Respecialise, lines_of
+from ..array.streams import fork_call_from_streams, join_call_to_streams
+from ..core.host_scalars import Respecialise, lines_of_host_scalars
 from ..core.pytree import LEAF, Tree, unflatten
 from ..core.spec import Spec, address, is_kernel_readable, kernel_readable_copy, native_byte_order, spec_of
 from ..environment.guards import Guard, GuardSet, guard_expressions
 from ..state.writes import objects_watched_by_guards, old_value_expression, source_lines_of_state_change
-from .signature import GENERICS, IdentityKey, StaticArgument, lowest_byte_offset
+from .signature import GENERICS, IdentityKey, StaticArgument, lowest_byte_offset_of_call_array
 from .traced_function import TracedFunction
 from .write_back import (
-    assign_to_callers_array,
+    call_array_overlaps_itself,
+    check_write_back_allowed,
     is_assignable_at_a_look,
-    may_assign,
-    overlaps_itself,
-    refuse_change_while_tracing,
+    refuse_write_back_while_tracing,
+    write_back_to_callers_array,
 )
 
 Run = Callable[..., Any]
@@ -53,7 +53,7 @@ Fast = Callable[..., Any]
 NOT_TAKEN: Any = object()
 
 
-def not_taken_by_fast_path(leaves: Sequence[Any], caller: int = 0) -> Any:
+def not_taken_by_fast_launcher(leaves: Sequence[Any], caller: int = 0) -> Any:
     """The fast path of what has none."""
     return NOT_TAKEN
 
@@ -69,7 +69,12 @@ class Launcher:
     __slots__ = ("assigned", "by_value", "fast", "guards", "opened", "run", "text", "used")
 
     def __init__(
-        self, run: Run, text: str, guards: GuardSet, assigned: tuple[int, ...] = (), fast: Fast = not_taken_by_fast_path
+        self,
+        run: Run,
+        text: str,
+        guards: GuardSet,
+        assigned: tuple[int, ...] = (),
+        fast: Fast = not_taken_by_fast_launcher,
     ) -> None:
         self.run = run
         self.fast = fast
@@ -113,7 +118,7 @@ def generate_launcher(
     writer = _LauncherWriter(captured, plan, device, leaves, arrays)
     text = "def run(leaves, places, caller=()):\n" + "".join(f"    {line}\n" for line in writer.lines())
     rows = captured.guards.rows
-    watched = {row: words for row in rows if writer.on_cpu and (words := _memory_words_of_guard(row))}
+    watched = {row: words for row in rows if writer.on_cpu and (words := _launcher_words_of_guard(row))}
     checks, guarded = guard_expressions([row for row in rows if row not in watched])
     start = None
     if directly is not None and writer.is_direct():
@@ -131,8 +136,8 @@ def generate_launcher(
         "allocate": device.allocate,
         "device": device,
         "execute": execute,
-        "fork": fork_from_streams,
-        "join": join_streams,
+        "fork": fork_call_from_streams,
+        "join": join_call_to_streams,
         "start": start,
         "NOT_TAKEN": NOT_TAKEN,
         "NumpyMemory": NumpyMemory,
@@ -140,27 +145,27 @@ def generate_launcher(
         "track": track_call,
         "track_memory": track_memory,
         "host": captured.host,
-        "settled": is_call_finished,
+        "settled": is_launched_call_finished,
         "over": [None],
-        "pack": call_table_packers(0, plan.program.scalars)[0],
+        "pack": direct_call_table_packers(0, plan.program.scalars)[0],
         "readable": kernel_readable_copy,
-        "ready": array_ready_on_device,
+        "ready": call_array_ready_on_device,
         "address": address,
         "asarray": np.asarray,
-        "assign": assign_to_callers_array,
-        "make_room": free_memory_in_flight,
+        "assign": write_back_to_callers_array,
+        "make_room_for_segments": free_memory_in_flight,
         "is_free": is_assignable_at_a_look,
-        "may_assign": may_assign,
-        "refuse_change": refuse_change_while_tracing,
+        "check_write_back_allowed": check_write_back_allowed,
+        "refuse_change": refuse_write_back_while_tracing,
         "ndarray": np.ndarray,
-        "upload": _array_uploader(device),
-        "too_large": partial(out_of_memory_error, plan, device),
+        "upload": _call_argument_uploader(device),
+        "too_large": partial(launcher_out_of_memory_error, plan, device),
         "unflatten": unflatten,
         **writer.constants,
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
-    return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken_by_fast_path))
+    return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken_by_fast_launcher))
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:
@@ -168,10 +173,10 @@ def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], 
     return device.host_memory and bool(captured.arrays or any(type(leaves[i]) is not Array for i in arrays))
 
 
-def _memory_words_of_guard(row: Guard) -> Words | None:
+def _launcher_words_of_guard(row: Guard) -> Words | None:
     """Words of memory that are there while the guard holds."""
     return (
-        None if row.native_aspect is None else memory_words_of_object_aspect(row.native_aspect, row.holder, row.value)
+        None if row.native_aspect is None else watched_words_of_object_aspect(row.native_aspect, row.holder, row.value)
     )
 
 
@@ -194,7 +199,7 @@ class _LauncherWriter:
         self.names: list[str] = []
         self.named: dict[str, Any] = {}
         if captured.text:
-            self.statements, self.names, self.named = lines_of(captured.host, captured.text)
+            self.statements, self.names, self.named = lines_of_host_scalars(captured.host, captured.text)
         self.numbers = [f"numbers[{i}]" for i in range(len(self.names))]
         self.state = captured.state
         self.holders = () if captured.state is None else captured.state.holders
@@ -212,7 +217,7 @@ class _LauncherWriter:
         program = self.plan.program
         for leaf, _ in self.captured.assigned:
             overlaps = ", True" if self._overlap_test_of_leaf(leaf) else ""
-            yield f"may_assign(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}{overlaps})"
+            yield f"check_write_back_allowed(leaves[{leaf}], {self._arrays_beside_assigned_leaf(leaf)}{overlaps})"
         if met := self._test_of_changed_holders():
             yield f"if {met}: refuse_change()"
         if self.uses_host:
@@ -230,7 +235,7 @@ class _LauncherWriter:
         if made:
             yield "except OutOfMemory as error:"
             yield f"    {' = '.join(made)} = None"  # what was had goes back, although the traceback lives on
-            yield "    if not make_room(): raise too_large(error) from None"
+            yield "    if not make_room_for_segments(): raise too_large(error) from None"
             yield "    return run(leaves, places, caller)"
         yield f"if caller: forked = fork(caller, after, {len(program.buffers)})"
         arena = "arena.address" if self.plan.arena_bytes else "0"  # which holds empty arrays
@@ -294,8 +299,8 @@ class _LauncherWriter:
         return " or ".join(f"id(leaves[{self.count + c.holder}]) in {watched}" for c in changes)
 
     def _overlap_test_of_leaf(self, leaf: int) -> bool:
-        """`overlaps_itself` of all leaves of the same key."""
-        return type(self.leaves[leaf]) is np.ndarray and overlaps_itself(self.leaves[leaf])
+        """`call_array_overlaps_itself` of all leaves of the same key."""
+        return type(self.leaves[leaf]) is np.ndarray and call_array_overlaps_itself(self.leaves[leaf])
 
     def _arrays_beside_assigned_leaf(self, leaf: int) -> str:
         """The arrays beside one that is assigned to."""
@@ -339,7 +344,7 @@ class _LauncherWriter:
         arrays = [*(self.leaves[leaf] for leaf in self.arrays), *self.captured.arrays]
         targets = {leaf for leaf, _ in self.captured.assigned}
         assigned = [leaf in targets for leaf in self.arrays] + [False] * len(self.captured.arrays)
-        found = [_buffer_from_array(*given) for given in zip(program.inputs, arrays, assigned, strict=True)]
+        found = [_launch_argument_from_array(*given) for given in zip(program.inputs, arrays, assigned, strict=True)]
         found += [DirectArgument(buffer) for buffer in program.outputs]
         return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
@@ -448,7 +453,7 @@ class _LauncherWriter:
                 yield f"a{leaf} = asarray(leaves[{leaf}])"
                 memories[buffer] = f"address(a{leaf})"
             elif self.on_cpu:
-                low = lowest_byte_offset(self.leaves[leaf].shape, self.leaves[leaf].strides)
+                low = lowest_byte_offset_of_call_array(self.leaves[leaf].shape, self.leaves[leaf].strides)
                 memories[buffer] = f"places[{self.places[leaf]}]" + (f" - {-low}" if low else "")
             else:
                 yield f"a{leaf} = upload(leaves[{leaf}], {buffer}, after)"
@@ -458,7 +463,7 @@ class _LauncherWriter:
             buffer = program.inputs[len(self.arrays) + number]
             name, direct = self.constant(array), is_kernel_readable(array)
             if self.on_cpu and direct:
-                low = lowest_byte_offset(array.shape, array.strides)
+                low = lowest_byte_offset_of_call_array(array.shape, array.strides)
                 memories[buffer] = f"address({name})" + (f" - {-low}" if low else "")
             elif self.on_cpu:
                 yield f"b{number} = readable({name})"
@@ -503,12 +508,12 @@ class _LauncherWriter:
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
 
 
-def _buffer_from_array(buffer: int, array: Any, assigned: bool) -> DirectArgument:
+def _launch_argument_from_array(buffer: int, array: Any, assigned: bool) -> DirectArgument:
     if type(array) is Array:  # C-contiguous, as its spec says
         return DirectArgument(buffer)
     if type(array) is not np.ndarray:
         return DirectArgument(buffer, array)
-    return DirectArgument(buffer, array, lowest_byte_offset(array.shape, array.strides), assigned)
+    return DirectArgument(buffer, array, lowest_byte_offset_of_call_array(array.shape, array.strides), assigned)
 
 
 _LEAF = re.compile(r"\bleaves\[(\d+)\]")
@@ -523,7 +528,9 @@ _RESULTS = {
 }
 
 
-def is_call_finished(events: Sequence[Event], arrays: Sequence[Array], wait: bool, last_finished: list[Any]) -> bool:
+def is_launched_call_finished(
+    events: Sequence[Event], arrays: Sequence[Array], wait: bool, last_finished: list[Any]
+) -> bool:
     """Whether the call is over: then the arrays need no events, but for those that failed, which raise when read.
 
     last_finished: the last events that went well; the CPU has one tuple of them for all calls that it does at once."""
@@ -555,7 +562,7 @@ class OnAnotherDevice(Exception):
         self.there, self.here = there, here
 
 
-def array_ready_on_device(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
+def call_array_ready_on_device(array: Array, device: Device, buffer: int, after: list[tuple[int, Event]]) -> Array:
     """The array on the device; if its values are on their way, the work on `buffer` has to wait for them. Raises
     OnAnotherDevice."""
     if array._device is not device:
@@ -571,16 +578,16 @@ def array_ready_on_device(array: Array, device: Device, buffer: int, after: list
     return array
 
 
-def _array_uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
+def _call_argument_uploader(device: Device) -> Callable[[Any, int, list[tuple[int, Event]]], Any]:
     """Copies a NumPy array to memory of the device, which `buffer` then is."""
 
-    def upload_array(given: Any, buffer: int, after: list[tuple[int, Event]]) -> Any:
+    def upload_call_argument(given: Any, buffer: int, after: list[tuple[int, Event]]) -> Any:
         array = np.asarray(given)
         memory = device.allocate(max(1, array.nbytes))
         after.append((buffer, device.upload(np.ascontiguousarray(array).reshape(array.shape), memory)))
         return memory
 
-    return upload_array
+    return upload_call_argument
 
 
 def layout_of_argument(leaf: Any, in_place: bool) -> MemoryLayout:
@@ -597,7 +604,7 @@ def layout_of_argument(leaf: Any, in_place: bool) -> MemoryLayout:
     return MemoryLayout(spec.strides, spec.aligned)
 
 
-def out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
+def launcher_out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory) -> OutOfMemory:
     """Names a call's peak, the memory mode, and what `memory="small"` would need."""
     mode = plan.report.memory if plan.report is not None else "balanced"
     peak, outputs = plan.peak_bytes, plan.peak_bytes - plan.arena_bytes
@@ -605,7 +612,7 @@ def out_of_memory_error(plan: Plan, device: Device, error: OutOfMemory) -> OutOf
         advice = "memory='small', the least there is, is in use; pass smaller arrays or free others"
     else:
         small = schedule(
-            plan.program, "auto", "small", machine=machine_of_device(device.kind, device.properties)
+            plan.program, "auto", "small", machine=machine_model_of_device(device.kind, device.properties)
         ).peak_bytes
         advice = f"memory='small' would need {small} bytes"
         if small >= peak:

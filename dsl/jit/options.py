@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, TypedDict, Unpack
 
 from ...runtime.core.frozen import dataclass
-from ...runtime.schedule.schedule import MODES, check_streams_option
-from ..array.devices import parse_device_name
+from ...runtime.schedule.schedule import MODES, check_schedule_streams_option
+from ..array.devices import device_place_of_name
 from ..core.errors import OptionError
 
 UNTRACEABLE = ("warn", "numpy", "split", "refuse")
@@ -58,7 +58,7 @@ def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Option
     memory, untraceable = given.get("memory", "balanced"), given.get("untraceable", "warn")
     static_argnames = given.get("static_argnames", ())
     try:
-        streams = check_streams_option(given.get("streams", "auto"))
+        streams = check_schedule_streams_option(given.get("streams", "auto"))
     except ValueError as error:
         raise OptionError(str(error)) from None
     if memory not in MODES:
@@ -80,7 +80,7 @@ def checked_kernel_graph_options(**given: Unpack[KernelGraphKeywords]) -> Option
 def _device_ids_of_option(given: Any) -> tuple[tuple[str, int], ...]:
     """One device, several of one kind, or none."""
     names = given if isinstance(given, (tuple, list)) else (given,)
-    places = tuple(place for name in names if (place := parse_device_name(name)) is not None)
+    places = tuple(place for name in names if (place := device_place_of_name(name)) is not None)
     if isinstance(given, (tuple, list)) and (len(places) < len(names) or not places):
         raise OptionError(f"device={given!r}: write the name of each device, as in device=('cuda:0', 'cuda:1')")
     if len({*places}) < len(places):

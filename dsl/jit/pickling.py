@@ -11,7 +11,7 @@ from typing import Any
 _owners: weakref.WeakKeyDictionary[FunctionType, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # by its mark
 
 
-class PicklableFunction:
+class PicklableDecoratedFunction:
     """A decorated function.
 
     pickle and cloudpickle both ask a function for its name, and look whether that leads back to the very function. So
@@ -31,13 +31,13 @@ class PicklableFunction:
         if type(function) is not FunctionType or protocol < 4:  # names with dots came with protocol 4
             return str(getattr(function, "__qualname__", self))
         if "_mark" not in vars(self):
-            self._mark = _function_by_name(_code_of_pickle_marks.__code__, function, "_mark", {})
-            self._copy = _function_by_name(function.__code__, function, "_copy", function.__globals__)
+            self._mark = _pickled_function_by_name(_code_of_pickled_function_marks.__code__, function, "_mark", {})
+            self._copy = _pickled_function_by_name(function.__code__, function, "_copy", function.__globals__)
             self._copy.__defaults__, self._copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
             self._copy.__doc__, self._copy.__annotations__ = function.__doc__, function.__annotations__
             self._copy.__dict__.update(function.__dict__)
             _owners[self._mark] = weakref.ref(self)
-        return _pickled_by_name, (type(self), self._mark), (self._copy, dict(options))
+        return _decorated_function_pickled_by_name, (type(self), self._mark), (self._copy, dict(options))
 
     def __setstate__(self, state: tuple[FunctionType, dict[str, Any]]) -> None:
         if not vars(self):
@@ -46,17 +46,17 @@ class PicklableFunction:
             self.__init__(function, **options)  # type: ignore[misc]
 
 
-def _code_of_pickle_marks() -> None:
+def _code_of_pickled_function_marks() -> None:
     """The code of marks."""
 
 
-def _function_by_name(code: Any, function: FunctionType, name: str, scope: dict[str, Any]) -> FunctionType:
+def _pickled_function_by_name(code: Any, function: FunctionType, name: str, scope: dict[str, Any]) -> FunctionType:
     made = FunctionType(code, scope, function.__name__, None, function.__closure__ if code.co_freevars else None)
     made.__module__, made.__qualname__ = function.__module__, f"{function.__qualname__}.{name}"
     return made
 
 
-def _pickled_by_name(kind: Any, mark: FunctionType) -> Any:
+def _decorated_function_pickled_by_name(kind: Any, mark: FunctionType) -> Any:
     """What was pickled, where its mark was found by its name; else a new one that is still to be filled in."""
     owner = next((found() for found in [_owners.get(mark)] if found), None)
     return kind.__new__(kind) if owner is None else owner

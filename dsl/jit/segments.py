@@ -27,7 +27,7 @@ from ..core.host_scalars import Respecialise
 from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, GuardSet
 from ..trace.trace import Trace, trace_in_progress
-from .graph_break import Answer, HostResult, Segment, ValueReader
+from .graph_break import Answer, GraphBreakValueReader, HostResult, Segment
 from .launcher import FailedCall, Launcher, failing_launcher
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedFunction
@@ -41,7 +41,7 @@ class ReplayMismatch(BaseException):
     """The function did not do again what it had done before."""
 
 
-class LiveTrace(ValueReader):
+class LiveSegmentTrace(GraphBreakValueReader):
     """Runs each part as soon as it is traced, behind those that `path` has recorded."""
 
     def __init__(
@@ -63,7 +63,7 @@ class LiveTrace(ValueReader):
             return self.run(part)
 
 
-class SegmentTrees:
+class GraphBreakSegmentTrees:
     """The trees of one function. bound: how many plans they may keep, but for those of the call in progress."""
 
     def __init__(self, bound: int) -> None:
@@ -74,18 +74,18 @@ class SegmentTrees:
     def add(self, entry: SegmentedCall) -> None:
         self._entries.add(entry)
 
-    def make_room(self, path: Sequence[Segment]) -> None:
+    def make_room_for_segments(self, path: Sequence[Segment]) -> None:
         """What was not used lately makes room, but for this call's parts so far."""
-        if self._used_share_of_room() < self._limit:
+        if self._used_share_of_segment_room() < self._limit:
             return
         before = 0
-        while self._used_share_of_room() >= 1 and before != (before := sum(e.parts for e in self._entries)):
+        while self._used_share_of_segment_room() >= 1 and before != (before := sum(e.parts for e in self._entries)):
             times = sorted(part.last for e in self._entries for part in e.tree())
             for entry in self._entries:
                 entry.thin(path, times[len(times) // 2])
-        self._limit = max(1, 2 * self._used_share_of_room())  # a call may be longer than what is kept
+        self._limit = max(1, 2 * self._used_share_of_segment_room())  # a call may be longer than what is kept
 
-    def _used_share_of_room(self) -> float:
+    def _used_share_of_segment_room(self) -> float:
         """Of the room that there is."""
         return max(sum(e.plans for e in self._entries) / self.bound, sum(e.parts for e in self._entries) / MANY_PARTS)
 
@@ -102,11 +102,11 @@ class SegmentedCall(Launcher):
         self,
         name: str,
         make: Make,
-        trace: Callable[[ValueReader], TracedFunction | frozenset[int]],
+        trace: Callable[[GraphBreakValueReader], TracedFunction | frozenset[int]],
         finish: Callable[[Trace, Segment], TracedFunction],
         lock: threading.RLock,
         guards: GuardSet,
-        trees: SegmentTrees,
+        trees: GraphBreakSegmentTrees,
     ) -> None:
         """make: what runs a part. trace: the function, traced with a reader. finish: a part that is complete. trees:
         all those of the function, this one from now on among them."""
@@ -133,7 +133,7 @@ class SegmentedCall(Launcher):
                 return found
             answer, kept = found
             path.append((part, answer))
-            part = part.children.get(_key_of_host_answer(answer))
+            part = part.children.get(_segment_key_of_host_answer(answer))
         with self._lock:
             return self._trace_next_segment(leaves, places, path, kept, caller)
 
@@ -152,7 +152,7 @@ class SegmentedCall(Launcher):
         lasting = [found[i] if i >= 0 else kept[-1 - i] for i in part.kept]
         answer: Answer = values[0]
         if part.function is not None:
-            answer, arrays = _python_result_on_device(part.function(values), found[0]._device)
+            answer, arrays = _segment_result_on_device(part.function(values), found[0]._device)
             lasting += arrays
         part.reads += 1
         part.seconds += time.perf_counter() - start
@@ -176,7 +176,7 @@ class SegmentedCall(Launcher):
             nonlocal last, held
             assert part.captured is not None
             self.watch(part.captured.guards.rows)
-            self._trees.make_room(passed)
+            self._trees.make_room_for_segments(passed)
             part.entry = self._launcher_of_segment(part.captured, [*leaves, *held])
             if error is not None:
                 part.entry = failing_launcher(part.entry, error)
@@ -190,7 +190,7 @@ class SegmentedCall(Launcher):
             return answer
 
         try:
-            final = self._trace(LiveTrace(self, path, run_new_segment))
+            final = self._trace(LiveSegmentTrace(self, path, run_new_segment))
         except ReplayMismatch:
             self._forget_segments()
             return self._trace_next_segment(leaves, places, [], [], caller)
@@ -233,7 +233,7 @@ class SegmentedCall(Launcher):
             self.root = part
             return
         above, answer = last
-        above.children[_key_of_host_answer(answer)] = part
+        above.children[_segment_key_of_host_answer(answer)] = part
         if len(above.children) > MANY_VALUES and above.line not in self._warned:
             self._warned.add(above.line)
             warn_user(
@@ -285,14 +285,14 @@ class SegmentedCall(Launcher):
         yield f"{len(parts)} parts so far, split at {len(found)} lines"
         for line, parts in found.items():
             reads, seconds = sum(p.reads for p in parts), sum(p.seconds for p in parts)
-            values = Counter(_text_of_host_answer(key) for p in parts for key in p.children)
+            values = Counter(_segment_text_of_host_answer(key) for p in parts for key in p.children)
             shown = ", ".join(f"{v} in {n}" for v, n in values.most_common(MANY_VALUES))
             more = ", ..." if len(values) > MANY_VALUES else ""
             mean = f"{seconds / reads * 1e6:.0f} us each" if reads else "not run"
             yield f"split at {line}: {parts[0].type} read in {len(parts)} parts ({shown}{more}); {reads} reads, {mean}"
 
 
-def _python_result_on_device(result: Any, device: Device) -> tuple[HostResult, list[Array]]:
+def _segment_result_on_device(result: Any, device: Device) -> tuple[HostResult, list[Array]]:
     """What a Python function gave, and the arrays in it on the device."""
     leaves: list[Any] = []
     tree = flatten(result, leaves)
@@ -305,13 +305,13 @@ def _python_result_on_device(result: Any, device: Device) -> tuple[HostResult, l
     return HostResult(tree, tuple(leaves)), arrays
 
 
-def _key_of_host_answer(answer: Answer) -> Hashable:
+def _segment_key_of_host_answer(answer: Answer) -> Hashable:
     if isinstance(answer, HostResult):
         return answer.key
     return answer.dtype.str, answer.shape, answer.tobytes()
 
 
-def _text_of_host_answer(key: Any) -> str:
+def _segment_text_of_host_answer(key: Any) -> str:
     if isinstance(key[0], Tree):
         return "(" + ", ".join(str(x) if type(x) is ArrayType else x[1] for x in key[1]) + ")"
     dtype, shape, data = key

@@ -11,22 +11,22 @@ import numpy as np
 from ...compiler.core.types import SHORT_NAMES, ArrayType, array_type_of, dtype_of
 from ..array.array import Array
 from ..core.errors import ArgumentsError, DTypeError, EscapedValueError, OptionError, TraceError
-from ..core.exact import ATOMS, exact_key
+from ..core.exact import ATOMS, exact_key_of_value
 from ..core.pytree import Tree, flatten
 from ..core.spec import (
     Spec,
     address,
+    array_subclass_spec_error,
     is_plain_array,
     kernel_readable_copy,
     native_byte_order,
-    refused_subclass_error,
     spec_of,
 )
 from ..environment.argument_properties import NeedOpenedArguments
-from ..interop.device_sharing import SharedArray, as_call_leaf, gpu_of, import_array
+from ..interop.device_sharing import SharedArray, gpu_of_foreign_array, import_array, shared_array_as_call_leaf
 from ..interop.fast_import import import_foreign_array, register_foreign_type
 from ..interop.host_import import BUFFERS, foreign_as_numpy, is_foreign_array
-from ..state.holders import OpenedKind, is_object_holder, open_argument_value
+from ..state.holders import OpenedKind, is_object_holder, open_holders_of_argument
 from ..trace.trace import current_trace
 from ..trace.tracer import TracedNumber, Tracer
 from .traced_function import TracedArgument
@@ -44,7 +44,7 @@ def check_function(function: Any) -> None:
         raise OptionError(f"{name} is a generator or async, and runs after its trace is over; return a list instead")
 
 
-class FunctionParameters:
+class DecoratedFunctionParameters:
     """A function's parameters, for fast binding."""
 
     def __init__(self, function: Callable[..., Any], static: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ class StaticArgument:
             self._exact: Hashable = (kind, value)
         else:
             hash((value.start, value.stop, value.step) if kind is slice else value)  # Python 3.11 hashes no slices
-            self._exact = exact_key(value)
+            self._exact = exact_key_of_value(value)
         self._hash = hash(self._exact)
 
     def __hash__(self) -> int:
@@ -161,8 +161,8 @@ def _is_array_or_hashable(leaf: Any) -> bool:
     )
 
 
-def flatten_call_arguments(
-    parameters: FunctionParameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
+def flatten_arguments_of_call(
+    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any], method: bool
 ) -> tuple[Tree, list[Any]]:
     """The structure of bound arguments and their leaves. method: the attributes of the first one are leaves too."""
     leaves: list[Any] = []
@@ -175,7 +175,7 @@ def flatten_call_arguments(
 
 
 def open_arguments(
-    parameters: FunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
+    parameters: DecoratedFunctionParameters, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Tree, list[Any], list[Any]]:
     """The structure of bound arguments with one place for each changeable list, dict and object; the leaves as they are
     given, and those holders."""
@@ -183,38 +183,38 @@ def open_arguments(
     holders: list[Any] = []
     seen: dict[int, Tree] = {}
 
-    def open_argument(name: str, value: Any) -> Tree:
+    def open_argument_of_call(name: str, value: Any) -> Tree:
         return (
             _argument_structure(name, value, parameters, given, False)
             if name in parameters.static
-            else open_argument_value(value, given, holders, seen)
+            else open_holders_of_argument(value, given, holders, seen)
         )
 
-    positional = tuple([open_argument(name, value) for name, value in _arguments_by_name(parameters, args)])
-    keywords = tuple([open_argument(name, value) for name, value in options.items()])
+    positional = tuple([open_argument_of_call(name, value) for name, value in _arguments_by_name(parameters, args)])
+    keywords = tuple([open_argument_of_call(name, value) for name, value in options.items()])
     children = Tree(tuple, (), positional), Tree(dict, tuple(options), keywords)
     return Tree(OpenedKind, (), children), given, holders
 
 
-def to_opened_leaf(value: Any) -> Any:
-    """`to_leaf`, of what an argument may hold: what is no array or number is told apart by identity."""
+def to_opened_call_leaf(value: Any) -> Any:
+    """`to_call_leaf`, of what an argument may hold: what is no array or number is told apart by identity."""
     if type(value) in LEAF_TYPES:
         return value
     if not _is_array_or_hashable(value):
         return StaticArgument(IdentityKey(value))
     try:
-        return to_leaf(value)
+        return to_call_leaf(value)
     except DTypeError:  # text, dates
         return StaticArgument(IdentityKey(value))
 
 
-def _arguments_by_name(parameters: FunctionParameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+def _arguments_by_name(parameters: DecoratedFunctionParameters, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
     names = (*parameters.names, *("",) * (len(args) - len(parameters.names)))
     return list(zip(names, args, strict=False))
 
 
 def _argument_structure(
-    name: str, value: Any, parameters: FunctionParameters, leaves: list[Any], objects: bool
+    name: str, value: Any, parameters: DecoratedFunctionParameters, leaves: list[Any], objects: bool
 ) -> Tree:
     if name not in parameters.static:
         start = len(leaves)
@@ -234,7 +234,7 @@ def _argument_structure(
     return Tree(None)
 
 
-def to_leaf(value: Any) -> Any:
+def to_call_leaf(value: Any) -> Any:
     """A leaf as calls use it: NumPy array, kg.Array, Spec, Python number or Static. Raises UserError."""
     kind = type(value)
     if kind in (Array, Spec, StaticArgument):
@@ -246,23 +246,23 @@ def to_leaf(value: Any) -> Any:
     if kind in GENERICS:
         return value
     if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_, np.void)):
-        array = _array_leaf(np.asarray(value), np.ndarray)  # raises for its dtype
+        array = _array_leaf_of_call(np.asarray(value), np.ndarray)  # raises for its dtype
         return array.astype(dtype_of(array.dtype))[
             ()
         ]  # of np.int64, which np.longlong is not though the dtypes are equal
     if isinstance(value, np.ndarray):
-        return _array_leaf(value, kind)
+        return _array_leaf_of_call(value, kind)
     if kind in (int, float, complex):
         return value
     if kind is SharedArray:
-        return as_call_leaf(value)
+        return shared_array_as_call_leaf(value)
     seen = import_foreign_array(value)
     if seen is not None:
-        return seen if isinstance(seen, Array) else _array_leaf(seen, np.ndarray)
+        return seen if isinstance(seen, Array) else _array_leaf_of_call(seen, np.ndarray)
     register_foreign_type(kind)
-    gpu = gpu_of(value)
+    gpu = gpu_of_foreign_array(value)
     if gpu is not None:
-        return as_call_leaf(import_array(value, gpu))
+        return shared_array_as_call_leaf(import_array(value, gpu))
     if isinstance(value, BUFFERS):
         raise ArgumentsError(
             f"an argument of type {kind.__name__} is a buffer, whose items and operators are not an array's; "
@@ -270,7 +270,7 @@ def to_leaf(value: Any) -> Any:
         )
     found = foreign_as_numpy(value)
     if found is not None:
-        return _array_leaf(found, np.ndarray)
+        return _array_leaf_of_call(found, np.ndarray)
     try:
         return StaticArgument(value)
     except (TypeError, ValueError):
@@ -282,10 +282,10 @@ def to_leaf(value: Any) -> Any:
         ) from None
 
 
-def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
+def _array_leaf_of_call(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]:
     if kind is not np.ndarray:
         if not is_plain_array(kind):
-            raise refused_subclass_error(kind)
+            raise array_subclass_spec_error(kind)
         value = value.view(np.ndarray)
     try:
         dtype_of(native_byte_order(value.dtype))
@@ -295,13 +295,13 @@ def _array_leaf(value: np.ndarray[Any, Any], kind: type) -> np.ndarray[Any, Any]
 
 
 GENERICS = frozenset(dtype.type for dtype in SHORT_NAMES)  # the types of NumPy's scalars
-LEAF_TYPES = frozenset({Array, Spec, StaticArgument, int, float, complex})  # what `to_leaf` gives back as it is
+LEAF_TYPES = frozenset({Array, Spec, StaticArgument, int, float, complex})  # what `to_call_leaf` gives back as it is
 
 
 def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] | None:
     """`cache_key_of_leaf` all leaves at once, and the addresses of the NumPy arrays.
 
-    None where a leaf needs `to_leaf` first."""
+    None where a leaf needs `to_call_leaf` first."""
     key: list[Any] = []
     for leaf in leaves:
         kind = type(leaf)
@@ -320,8 +320,8 @@ def quick_key(leaves: Sequence[Any], places: list[int]) -> tuple[Hashable, ...] 
     return tuple(key)
 
 
-def add_nested_leaves(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: int = 0) -> bool:
-    """Add the leaves in arguments, and what tells how they are nested; False for what `flatten_call_arguments` alone
+def add_nested_leaves_of_call(values: Iterable[Any], shape: list[Any], leaves: list[Any], depth: int = 0) -> bool:
+    """Add the leaves in arguments, and what tells how they are nested; False for what `flatten_arguments_of_call` alone
     knows."""
     for value in values:
         kind = type(value)
@@ -339,7 +339,7 @@ def add_nested_leaves(values: Iterable[Any], shape: list[Any], leaves: list[Any]
             leaves += inside
         else:
             shape.append(_NESTED)  # each of its items follows
-            if depth > _DEEP or not add_nested_leaves(inside, shape, leaves, depth + 1):
+            if depth > _DEEP or not add_nested_leaves_of_call(inside, shape, leaves, depth + 1):
                 return False
     return True
 
@@ -350,7 +350,7 @@ _DEEP = 8  # what contains itself is deeper
 
 
 def cache_key_of_leaf(leaf: Any) -> tuple[Hashable, ...]:
-    """The part of the key that a leaf (of `to_leaf`) stands for."""
+    """The part of the key that a leaf (of `to_call_leaf`) stands for."""
     kind = type(leaf)
     if kind is np.ndarray:
         return (leaf.dtype, leaf.shape, leaf.strides, address(leaf) & 15)
@@ -377,18 +377,20 @@ def argument_of(leaf: Any, known: bool) -> TracedArgument:
         return TracedArgument(None, leaf.value.value if type(leaf.value) is IdentityKey else leaf.value, leaf, True)
     if known and kind is np.ndarray:  # an array, though its value is known
         return TracedArgument(
-            _spec_of_array(leaf),
+            _spec_of_call_array(leaf),
             leaf.copy(),
-            (_spec_of_array(leaf), StaticArgument(python_number_of_leaf(leaf))),
+            (_spec_of_call_array(leaf), StaticArgument(python_number_of_call_leaf(leaf))),
             strides=(),
         )
     if known:
-        return TracedArgument(None, python_number_of_leaf(leaf), StaticArgument(python_number_of_leaf(leaf)), True)
+        return TracedArgument(
+            None, python_number_of_call_leaf(leaf), StaticArgument(python_number_of_call_leaf(leaf)), True
+        )
     if kind is np.ndarray:
-        spec = _spec_of_array(leaf)
+        spec = _spec_of_call_array(leaf)
         return TracedArgument(spec, leaf, (spec,)) if leaf.ndim == 0 else TracedArgument(spec, None, spec)
     if kind in GENERICS:
-        spec = _spec_of_array(leaf)
+        spec = _spec_of_call_array(leaf)
         return TracedArgument(spec, leaf, (spec, kind))
     if kind is Array:
         spec = leaf._spec if leaf._spec.aligned and leaf._spec.contiguous else spec_of(leaf._spec.type)
@@ -406,16 +408,16 @@ def byte_strides_of_leaf(leaf: Any) -> tuple[int, ...] | None:
     return tuple(0 if n == 1 else s for n, s in zip(leaf.shape, strides, strict=True))
 
 
-def python_number_of_leaf(leaf: Any) -> Any:
+def python_number_of_call_leaf(leaf: Any) -> Any:
     """The value of a leaf that is a number, NumPy scalar or 0-d array."""
     return leaf[()] if type(leaf) is np.ndarray else leaf
 
 
-def _spec_of_array(array: np.ndarray[Any, Any]) -> Spec:
+def _spec_of_call_array(array: np.ndarray[Any, Any]) -> Spec:
     return spec_of(array_type_of(array))
 
 
-def lowest_byte_offset(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def lowest_byte_offset_of_call_array(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Bytes from the first element to the lowest one; 0 or negative."""
     if 0 in shape:
         return 0

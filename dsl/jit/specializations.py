@@ -15,29 +15,35 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from ...compiler.graph.graph import Graph, GraphError, has_device_places
+from ...compiler.graph.graph import Graph, GraphError, graph_has_place_nodes
 from ...compiler.passes.materialize import MemoryLayout
-from ...compiler.pipeline import Stages, compile_stages
+from ...compiler.pipeline import PipelineStages, run_pipeline_stages
 from ...runtime.core.errors import OutOfMemory
 from ...runtime.core.frozen import dataclass
 from ...runtime.devices.registry import DEVICES
 from ...runtime.program.device import Device, Executable, GpuProperties
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
-from ...runtime.schedule.cost_model import machine_of_device
+from ...runtime.schedule.cost_model import machine_model_of_device
 from ...runtime.schedule.schedule import batch_matmul_tasks_where_faster, plan_by_cost_model
-from ...runtime.tune.trial import PlanTrial, open_plan_trial, verify_and_prepare_plan
-from ..array.devices import begin_opening_device, default_device_kind, gpu_at, open_device, target_of_kind
+from ...runtime.tune.trial import PlanTrial, open_plan_trial, prepare_plan_for_trial
+from ..array.devices import (
+    begin_opening_device,
+    default_device_kind,
+    gpu_properties_at,
+    kernel_target_of_device_kind,
+    open_device,
+)
 from ..array.in_numpy import InNumPy
 from ..core.errors import Refusal, locate_graph_error, user_line, warn_user
 from ..core.pytree import Tree
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.guards import GuardSet
-from .graph_break import ValueReader
+from .graph_break import GraphBreakValueReader
 from .launcher import Launcher, Run, call_waits, failing_launcher, generate_launcher, layout_of_argument
 from .options import Options
-from .segments import SegmentedCall, SegmentTrees
-from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_leaf
+from .segments import GraphBreakSegmentTrees, SegmentedCall
+from .signature import StaticArgument, argument_of, byte_strides_of_leaf, is_number, python_number_of_call_leaf
 from .trace_check import check_traces_are_same
 from .trace_function import UnfinishedFunction, trace_function, traced_function_of_segment
 from .traced_function import SpecializationEvent, TracedArgument, TracedFunction
@@ -52,9 +58,9 @@ class CompiledProgram:
     plan: Plan
     executable: Executable | None = None
     trial: PlanTrial | None = None
-    stages: Stages | None = None
+    stages: PipelineStages | None = None
 
-    def keep_stages(self, stages: Stages) -> None:
+    def keep_stages(self, stages: PipelineStages) -> None:
         global _latest
         before = None if _latest is None else _latest()
         if before is not None:
@@ -64,10 +70,10 @@ class CompiledProgram:
     def make_ready(self, device: Device, streams: str | int, memory: str) -> None:
         """Open the trial or, where there is nothing to choose, make the plan ready. Raises PlanError, CompileError."""
         if self.executable is None:
-            machine = machine_of_device(device.kind, device.properties)
+            machine = machine_model_of_device(device.kind, device.properties)
             self.trial = open_plan_trial(self.program, self.plan, streams, memory, machine, device)
             if self.trial is None:
-                self.executable = verify_and_prepare_plan(device, self.plan)
+                self.executable = prepare_plan_for_trial(device, self.plan)
             else:
                 self.adopt()
 
@@ -138,7 +144,7 @@ _latest: weakref.ref[CompiledProgram] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CallInspection:
+class CompiledCall:
     """All that became of a call, for people to look at. parameters: the names of the function's, that of the
     one with a star (or nothing) last; tree, arguments: of the call; device: its kind and number. stages: what the
     compiler makes of the trace. log: what `why` tells."""
@@ -153,7 +159,7 @@ class CallInspection:
     arguments: Sequence[TracedArgument]
     captured: TracedFunction
     layouts: Sequence[MemoryLayout]
-    stages: Stages
+    stages: PipelineStages
     compiled: CompiledProgram
     log: tuple[SpecializationEvent, ...]
     segments: tuple[str, ...]
@@ -190,7 +196,7 @@ class Specializations:
         self._changes: dict[str, int] = {}  # how often what a guard watches has changed
         self.lock = threading.RLock()
         self._values: dict[int, set[str]] = {}  # the values seen of each number whose value was needed
-        self._trees = SegmentTrees(MAX_SPECIALIZATIONS)
+        self._trees = GraphBreakSegmentTrees(MAX_SPECIALIZATIONS)
         self._place = options.place
         self._device: Device | None = None
 
@@ -273,7 +279,7 @@ class Specializations:
 
     def runs_on_several(self, captured: TracedFunction) -> bool:
         """Whether the options or the trace name several devices."""
-        return len(self.options.devices) > 1 or has_device_places(captured.graph)
+        return len(self.options.devices) > 1 or graph_has_place_nodes(captured.graph)
 
     def on_one_device(self, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
         """What runs a trace on the first device."""
@@ -314,7 +320,10 @@ class Specializations:
                     raise
                 remember_in_bounded_cache(self.traces, key, found)
                 if isinstance(found, TracedFunction):
-                    shown, took = tuple(map(describe_argument, arguments)), (time.perf_counter_ns() - began) / 1e3
+                    shown, took = (
+                        tuple(map(describe_traced_argument, arguments)),
+                        (time.perf_counter_ns() - began) / 1e3,
+                    )
                     self.note(
                         SpecializationEvent("traced", f"traced for ({', '.join(shown)})", user_line(), shown, took)
                     )
@@ -325,9 +334,14 @@ class Specializations:
             known |= found
 
     def _trace_for_arguments(self, tree: Tree, arguments: Sequence[TracedArgument]) -> TracedFunction | frozenset[int]:
-        reader = ValueReader() if self.options.untraceable == "split" else None
+        reader = GraphBreakValueReader() if self.options.untraceable == "split" else None
         return trace_function(
-            self.function, self.name, tree, arguments, reader, target_name=lambda: target_of_kind(self.kind)
+            self.function,
+            self.name,
+            tree,
+            arguments,
+            reader,
+            target_name=lambda: kernel_target_of_device_kind(self.kind),
         )
 
     def verify(self, tree: Tree, leaves: Sequence[Any]) -> None:
@@ -386,9 +400,9 @@ class Specializations:
         found = self.plans.get(key)
         if found is None:
             began = time.perf_counter_ns()
-            options, gpu = self.options, gpu_at(self.place)
-            machine, streams = machine_of_device(kind, gpu), options.streams
-            made: list[Stages] = []
+            options, gpu = self.options, gpu_properties_at(self.place)
+            machine, streams = machine_model_of_device(kind, gpu), options.streams
+            made: list[PipelineStages] = []
 
             def compile_and_plan() -> tuple[Program, Plan]:
                 stages = self._compile_stages(captured, layouts)
@@ -417,12 +431,14 @@ class Specializations:
             )
         return found
 
-    def _compile_stages(self, captured: TracedFunction, layouts: Sequence[MemoryLayout]) -> Stages:
-        target, options = target_of_kind(self.kind), self.options
+    def _compile_stages(self, captured: TracedFunction, layouts: Sequence[MemoryLayout]) -> PipelineStages:
+        target, options = kernel_target_of_device_kind(self.kind), self.options
         fastmath, tf32 = options.fastmath, options.tf32
-        return compile_stages(captured.graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu_at(self.place))
+        return run_pipeline_stages(
+            captured.graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu_properties_at(self.place)
+        )
 
-    def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> Stages:
+    def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> PipelineStages:
         """What the compiler makes of a trace. It is kept of the program looked at or compiled last."""
         compiled = self.compiled(captured, leaves)
         if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
@@ -472,10 +488,10 @@ def remember_in_bounded_cache(cache: dict[Hashable, Any], key: Hashable, value: 
 
 def static_values_of_leaves(leaves: Sequence[Any], which: Sequence[int]) -> tuple[StaticArgument, ...]:
     """The values of some leaves, as part of a key."""
-    return tuple(StaticArgument(python_number_of_leaf(leaves[i])) for i in which)
+    return tuple(StaticArgument(python_number_of_call_leaf(leaves[i])) for i in which)
 
 
-def describe_argument(argument: TracedArgument) -> str:
+def describe_traced_argument(argument: TracedArgument) -> str:
     """An argument as `explain` and `why` write it."""
     if argument.spec is not None:
         return str(argument.spec.type)

@@ -39,7 +39,10 @@ def differences_between_traces(first: TracedFunction, again: TracedFunction) -> 
     nodes = zip_longest(before.nodes, after.nodes)
     for (a, b), (old, new) in zip(nodes, lines, strict=True):
         if a != b:
-            yield f"computes {_text_of_graph_node(b)} where it computed {_text_of_graph_node(a)}", new or old
+            yield (
+                f"computes {_traced_node_text_for_check(b)} where it computed {_traced_node_text_for_check(a)}",
+                new or old,
+            )
     for x, y in zip(first.arrays, again.arrays, strict=False):
         if x is not y and (x.dtype != y.dtype or x.tobytes() != y.tobytes()):
             yield f"reads another {x.dtype} array of shape {x.shape}", ""
@@ -60,7 +63,7 @@ def _same_returned_object(a: Any, b: Any) -> bool:
     return told is object.__repr__ or callable(a) or repr(a) == repr(b)
 
 
-def _text_of_graph_node(node: Node | None) -> str:
+def _traced_node_text_for_check(node: Node | None) -> str:
     if node is None:
         return "nothing"
     if node.op == "const":

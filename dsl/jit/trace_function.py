@@ -16,7 +16,7 @@ from ...compiler.passes.unused_results import drop_unused_loop_results
 from ...compiler.reroll.joining import join_loop_iterations
 from ...compiler.reroll.reroll import LEAST_NODES, MANY_ITERATIONS, reroll_graph
 from ...compiler.reroll.rewrite import Rerolled
-from ...runtime.core.errors import add_note_once
+from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.gc_pause import paused_garbage_collection
 from ...runtime.core.settings import settings
 from ..core.errors import (
@@ -30,23 +30,23 @@ from ..core.errors import (
     is_numpy_error,
     line_of_traceback,
     locate_graph_error,
-    package_of,
+    package_that_raised_error,
     user_frames,
     user_line_reader,
 )
-from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_tree, unflatten
+from ..core.pytree import LEAF, Tree, flatten, rebuild_container, renamed_pytree, unflatten
 from ..environment.argument_properties import NeedCachedProperty
 from ..environment.environment import Environment, frozen_container_maker, guards_of_named_globals
 from ..environment.guards import GuardSet, contents_guard
-from ..environment.proxies import refuse_native_miss
-from ..environment.returned_objects import check_returned_container_classes
+from ..environment.proxies import refuse_miss_past_proxy
+from ..environment.returned_objects import check_classes_of_returned_containers
 from ..environment.value_kinds import environment_of
 from ..state.changes import StateChanges
 from ..state.holders import OpenedKind
 from ..state.opened_arguments import OpenedArguments
-from ..state.results import Place, ResultLocations
-from ..trace.memory_layout import ArgumentLayout
-from ..trace.subgraph import Subgraph, extract_subgraph
+from ..state.results import Place, ResultAndStateLocations
+from ..trace.memory_layout import ArgumentTracerLayout
+from ..trace.subgraph import Subgraph, extract_subgraph_of_trace
 from ..trace.trace import (
     LoopNotRecordable,
     NeedValue,
@@ -57,8 +57,8 @@ from ..trace.trace import (
     trace_in_progress,
 )
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .graph_break import GraphBreak, Segment, ValueReader, outputs_to_read
-from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers
+from .graph_break import GraphBreak, GraphBreakValueReader, Segment, outputs_to_read_at_break
+from .traced_function import TracedArgument, TracedFunction, Watched, no_host_numbers_of_call
 
 NUMBERS = (int, float, complex)
 
@@ -80,7 +80,7 @@ def trace_function(
     name: str,
     tree: Tree,
     arguments: Sequence[TracedArgument],
-    reader: ValueReader | None = None,
+    reader: GraphBreakValueReader | None = None,
     rewriting: bool = False,
     loops: RecordedLoops | None = None,
     target_name: Callable[[], str] = lambda: "cpu",
@@ -100,13 +100,13 @@ def trace_function(
     if loops is not None:
         loops.recorded.clear()
     world = trace.world = environment_of(trace)
-    _watch_length_of_trace(trace)
+    _watch_trace_length_of_call(trace)
     opened: OpenedArguments | None = None
     try:
         with (
             trace_in_progress(trace),
             paused_garbage_collection(),
-            contextlib.nullcontext() if world is None else world.restore_if_trace_fails(),
+            contextlib.nullcontext() if world is None else world.restore_outside_if_trace_fails(),
         ):
             leaves = [_tracer_for_argument(trace, i, a) for i, a in enumerate(arguments)]
             for i, a in enumerate(arguments):  # after the graph has its inputs: these may hold arrays
@@ -129,7 +129,7 @@ def trace_function(
             except Exception as error:
                 if trace.undecided:  # which NumPy has made an error of its own
                     raise UndecidedValue from None
-                _refuse_own_error(trace, world, error)
+                _refuse_own_error_in_tracing(trace, world, error)
                 raise
             if trace.needed:
                 raise NeedValue(trace.needed)  # which was swallowed
@@ -150,9 +150,9 @@ def trace_function(
     except UndecidedValue:
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except TraceTooLong as long:
-        from ..recorded_loops.record import record_loop, repeat_loop
+        from ..recorded_loops.record import record_loop, record_loop_as_routine
 
-        together, record = long.rolls and not long.repeated, repeat_loop if long.repeated else record_loop
+        together, record = long.rolls and not long.repeated, record_loop_as_routine if long.repeated else record_loop
         again = RecordedLoops(record, together, long.few, long.repeated)
         return trace_function(function, name, tree, arguments, reader, True, again, target_name)
     except LoopNotRecordable as error:
@@ -161,15 +161,15 @@ def trace_function(
         for site in loops.recorded if error.site is None else [error.site]:
             loops.unrolled[site] = error.reason
         if loops.whole and not loops.repeated:
-            from ..recorded_loops.record import repeat_loop
+            from ..recorded_loops.record import record_loop_as_routine
 
-            loops = RecordedLoops(repeat_loop, True, MANY_ITERATIONS, True)
+            loops = RecordedLoops(record_loop_as_routine, True, MANY_ITERATIONS, True)
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except GraphBreak as suspended:
         trace.check_refusals()
         return traced_function_of_segment(function, trace, suspended.part)
     except (GraphError, UserError) as error:
-        if _may_be_recorded(trace, reader, error):
+        if _may_retrace_with_recorded_loops(trace, reader, error):
             from ..recorded_loops.record import record_loop
 
             again = RecordedLoops(record_loop, False, 0)
@@ -179,18 +179,18 @@ def trace_function(
         if not is_numpy_error(error):
             if loops is not None and loops.unrolled:
                 reasons = [*dict.fromkeys(loops.unrolled.values())]
-                add_note_once(found, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
+                add_note_to_error_once(found, f"no loop around it is compiled as it stands: {'; '.join(reasons[:3])}")
             if isinstance(found, Refusal):
                 found.guards = GuardSet([] if world is None else [*world.guards.values()])
             raise found from None
-        _check_order_of_errors(trace, error)
+        _check_order_of_traced_errors(trace, error)
         raise (
             _error_after_argument_writes(trace, function, found, opened) if isinstance(found, _AS_NUMPY) else found
         ) from None
     except Exception as error:
-        _check_order_of_errors(trace, error)
-        if (package := package_of(error.__traceback__)) is not None:
-            add_note_once(
+        _check_order_of_traced_errors(trace, error)
+        if (package := package_that_raised_error(error.__traceback__)) is not None:
+            add_note_to_error_once(
                 error,
                 f"{package} may know no traced values; it gets their values in kg.host(f, reads, writes)",
             )
@@ -203,7 +203,7 @@ def trace_function(
         trace.refusals.clear()  # whose tracebacks hold the trace: arguments would live on until they are collected
 
 
-def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception) -> None:
+def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error: Exception) -> None:
     """Raises TraceError for a Python error about stand-ins for the user's objects and names alone."""
     line = line_of_traceback(error.__traceback__)
     if isinstance(error, UserError):  # which says it already
@@ -214,7 +214,7 @@ def _refuse_own_error(trace: Trace, world: Environment | None, error: Exception)
             line,
         ) from None
     if isinstance(error, AttributeError) and world is not None:
-        refuse_native_miss(world, error, line)
+        refuse_miss_past_proxy(world, error, line)
     if isinstance(error, TypeError) and str(error).startswith("__class__ assignment"):  # no stand-in's layout fits
         raise TraceError("a traced function cannot change the class of an object", line) from None
     unbound = {*str(error).split("'")} & trace.half_bound if isinstance(error, NameError) else None
@@ -234,7 +234,7 @@ def _are_all_arguments_leaves(tree: Tree) -> bool:
     return all(child == LEAF for part in tree.children for child in part.children)
 
 
-def _check_order_of_errors(trace: Trace, error: Exception) -> None:
+def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where a call may raise another error before this one."""
     if trace.raised is not None:
         raise UnsupportedError(
@@ -255,34 +255,34 @@ def _error_after_argument_writes(
         return UnfinishedFunction(error, _finish_trace(trace, function, None, opened))
 
 
-def _record_no_loop(*loop: Any) -> bool:
+def _record_no_loop_in_trace(*loop: Any) -> bool:
     return False
 
 
-def _may_be_recorded(trace: Trace, reader: ValueReader | None, error: Exception) -> bool:
+def _may_retrace_with_recorded_loops(trace: Trace, reader: GraphBreakValueReader | None, error: Exception) -> bool:
     """Whether what was refused in a loop may be followed once the loop is recorded: slices and masks that a value
     decides."""
     if trace.world is None or reader is not None or trace.loops_of is not None or trace.depth or is_numpy_error(error):
         return False
     if not isinstance(error, (TraceError, UnsupportedError)):
         return False
-    from ..recorded_loops.long_traces import runs_in_loop
+    from ..recorded_loops.long_traces import is_error_from_user_loop
 
-    return runs_in_loop(error.__traceback__)
+    return is_error_from_user_loop(error.__traceback__)
 
 
-def _watch_length_of_trace(trace: Trace) -> None:
+def _watch_trace_length_of_call(trace: Trace) -> None:
     """Sees to it that a trace that gets long is looked at: see `long_traces`."""
     if trace.world is None or trace.split is not None or not settings.roll:
         return
 
-    def check_length_of_trace() -> None:
-        from ..recorded_loops.long_traces import check_trace_length
+    def check_trace_length_of_call() -> None:
+        from ..recorded_loops.long_traces import check_loops_of_long_trace
 
-        check_trace_length(trace)
+        check_loops_of_long_trace(trace)
 
     first = trace.loops_of is None or (trace.loops_of.repeated and not trace.loops_of.whole)
-    trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, check_length_of_trace
+    trace.builder.limit, trace.builder.at_limit = LONG if first else LONGER, check_trace_length_of_call
 
 
 def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part: Segment) -> TracedFunction:
@@ -291,7 +291,7 @@ def traced_function_of_segment(function: Callable[..., Any], trace: Trace, part:
     count = len(part.cut.graph.outputs) - sum(len(which) for which, _ in part.watched)
     tree = Tree(tuple, (), (LEAF,) * count)
     results = [("array", i) for i in range(count)]
-    return _traced_function_of(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
+    return _traced_function_of_call(trace, function, part.cut, tree, results, [], (), part.line, part.watched)
 
 
 def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> Any:
@@ -308,14 +308,14 @@ def _tracer_for_argument(trace: Trace, leaf: int, argument: TracedArgument) -> A
             return Tracer(trace, value, SCALAR)
         if argument.strides:
             trace.strides[leaf] = argument.strides
-        return Tracer(trace, value, leaf, layout=ArgumentLayout(trace, leaf))
+        return Tracer(trace, value, leaf, layout=ArgumentTracerLayout(trace, leaf))
     return TracedNumber(trace, trace.host_code.argument(leaf), argument.value, frozenset([leaf]))
 
 
 def _finish_trace(
     trace: Trace, function: Callable[..., Any], result: Any, opened: OpenedArguments | None = None
 ) -> TracedFunction:
-    found = ResultLocations(trace)
+    found = ResultAndStateLocations(trace)
     state = None if opened is None else found.state(opened)
     stops = {} if opened is None or state is None else found.stops(opened, state)
     leaves: list[Any] = []
@@ -324,23 +324,23 @@ def _finish_trace(
     else:
         tree = flatten(result, leaves, results=True, stop=lambda value: id(value) in stops)
     if tree != LEAF:
-        check_returned_container_classes(tree)
-        tree = tree if trace.world is None else renamed_tree(tree, trace.world.original_value)
+        check_classes_of_returned_containers(tree)
+        tree = tree if trace.world is None else renamed_pytree(tree, trace.world.original_value)
     results = [stops[id(leaf)] if id(leaf) in stops else found.place(leaf) for leaf in leaves]
     outputs = found.outputs
     assigned = tuple((leaf, len(outputs) + i) for i, leaf in enumerate(sorted(trace.assigned)))
     outputs += [trace.assigned[leaf]._value for leaf, _ in assigned]
-    watched = outputs_to_read(trace, outputs) if trace.watched else ()
+    watched = outputs_to_read_at_break(trace, outputs) if trace.watched else ()
     if trace.split is not None:
-        whole = extract_subgraph(trace, outputs, trace.split.known, [*trace.arguments_at])
+        whole = extract_subgraph_of_trace(trace, outputs, trace.split.known, [*trace.arguments_at])
     else:
         graph = trace.builder.finish(outputs)
         feeds = tuple(trace.arguments_at.values())
         whole = Subgraph(graph, feeds, tuple(trace.captured), tuple(trace.scalars))
-    return _traced_function_of(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
+    return _traced_function_of_call(trace, function, whole, tree, results, found.numbers, assigned, "", watched, state)
 
 
-def _traced_function_of(
+def _traced_function_of_call(
     trace: Trace,
     function: Callable[..., Any],
     whole: Subgraph,
@@ -352,7 +352,7 @@ def _traced_function_of(
     watched: Watched = (),
     state: StateChanges | None = None,
 ) -> TracedFunction:
-    _check_no_loop_values_left(whole.graph)
+    _check_traced_function_loop_values(whole.graph)
     graph, why = whole.graph, tuple[str, ...]()
     if trace.loops_of is not None and trace.loops_of.repeated and trace.loops_of.recorded:
         graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
@@ -363,11 +363,11 @@ def _traced_function_of(
         raise trace.need_values(leaf for n in nodes for leaf in trace.number_sources[n][0])
     names = [name for name, _ in whole.scalars]
     checks = [*dict.fromkeys(trace.checks), *_type_and_size_checks_of_scalars(whole)]
-    found = _places_behind_graph_inputs(len(names), results)
+    found = _places_behind_traced_graph_inputs(len(names), results)
     if state is not None:
-        state = state.with_places(partial(_places_behind_graph_inputs, len(names)))
+        state = state.with_places(partial(_places_behind_traced_graph_inputs, len(names)))
     text = "" if trace.host is None else trace.host.text([*names, *numbers], checks)
-    host = no_host_numbers if trace.host is None else trace.host.function(text)
+    host = no_host_numbers_of_call if trace.host is None else trace.host.function(text)
     guards = [*guards_of_named_globals(function)] if trace.world is None else [*trace.world.guards.values()]
     guards += [contents_guard(trace.captured[i], values) for i, values in trace.looked_at.items()]
     return TracedFunction(
@@ -383,12 +383,12 @@ def _traced_function_of(
         text,
         line,
         watched,
-        (*why, *made.why, *_unrecorded_loops(trace)),
+        (*why, *made.why, *_unrecorded_loops_of_call(trace)),
         state,
     )
 
 
-def _unrecorded_loops(trace: Trace) -> tuple[str, ...]:
+def _unrecorded_loops_of_call(trace: Trace) -> tuple[str, ...]:
     """The loops that a long trace has turn by turn, and why."""
     loops = trace.loops_of
     found = {} if loops is None or (loops.repeated and not loops.whole) else loops.unrolled
@@ -398,12 +398,12 @@ def _unrecorded_loops(trace: Trace) -> tuple[str, ...]:
     )
 
 
-def _places_behind_graph_inputs(count: int, places: Sequence[Place]) -> tuple[Place, ...]:
+def _places_behind_traced_graph_inputs(count: int, places: Sequence[Place]) -> tuple[Place, ...]:
     """Where numbers are found that come behind those of the graph."""
     return tuple((kind, x + count if kind == "number" else x) for kind, x in places)
 
 
-def _check_no_loop_values_left(graph: Graph) -> None:
+def _check_traced_function_loop_values(graph: Graph) -> None:
     """Raises where a value of a loop's body is used outside of the body."""
     for number, node in enumerate(graph.nodes):
         if node.op == "placeholder":
@@ -421,28 +421,28 @@ def _type_and_size_checks_of_scalars(whole: Subgraph) -> list[str]:
         if not name.startswith("leaves["):
             found.append(f"type({name}) is {kind.__name__}")
         if kind is int:
-            low, high = _limits_of_number(graph, number)
+            low, high = _limits_of_call_number(graph, number)
             found.append(f"{low} <= {name} <= {high}")
     return found
 
 
-def _limits_of_number(graph: Graph, number: int) -> tuple[int, int]:
+def _limits_of_call_number(graph: Graph, number: int) -> tuple[int, int]:
     """The Python ints that fit all uses of a number. Bodies of loops and branches count too."""
-    low, high = _integers_of_dtype(graph.nodes[number].type.dtype)
+    low, high = _argument_integers_of_dtype(graph.nodes[number].type.dtype)
     for user in graph.users[number]:
         node = graph.nodes[user]
-        found = [_integers_of_dtype(node.type.dtype)] if node.op == "cast" else []
+        found = [_argument_integers_of_dtype(node.type.dtype)] if node.op == "cast" else []
         if node.op in ("loop", "branch"):
             for body in node.attr("control").bodies:
                 own = body.numbers[node.op == "loop" :]  # a loop's first is the turn's
                 given = node.args[len(node.args) - len(own) :]
-                found += [_limits_of_number(body, n) for n, arg in zip(own, given, strict=True) if arg == number]
+                found += [_limits_of_call_number(body, n) for n, arg in zip(own, given, strict=True) if arg == number]
         for bounds in found:
             low, high = max(low, bounds[0]), min(high, bounds[1])
     return low, high
 
 
-def _integers_of_dtype(dtype: np.dtype[Any]) -> tuple[int, int]:
+def _argument_integers_of_dtype(dtype: np.dtype[Any]) -> tuple[int, int]:
     """The Python ints that convert to `dtype` as NumPy converts them by way of int64."""
     kind = dtype_kind(dtype)
     if kind in "iu":

@@ -70,6 +70,6 @@ class TracedFunction:
     state: StateChanges | None = None
 
 
-def no_host_numbers(leaves: Sequence[Any]) -> tuple[Any, ...]:
+def no_host_numbers_of_call(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The `host` of a trace that does no arithmetic on the call's numbers."""
     return ()

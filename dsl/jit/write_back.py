@@ -9,19 +9,19 @@ import numpy as np
 
 from ..array.array import Array
 from ..core.errors import ArgumentsError, ReadOnlyError
-from ..interop.device_sharing import SHARED, check_writable
+from ..interop.device_sharing import SHARED, check_shared_memory_writable
 
 
-def may_assign(target: Any, others: Sequence[Any], overlaps: bool = False) -> None:
+def check_write_back_allowed(target: Any, others: Sequence[Any], overlaps: bool = False) -> None:
     """Raises where the function may not assign to an argument: read-only memory, or memory of another argument too.
 
-    overlaps: what `overlaps_itself` says of the target."""
+    overlaps: what `call_array_overlaps_itself` says of the target."""
     if type(target) is np.ndarray:
         if not target.flags.writeable:
             raise ReadOnlyError("the function assigns to an argument that is read-only; pass x.copy()")
         if overlaps:
             raise ReadOnlyError("the function assigns to an argument whose elements share memory; pass x.copy()")
-        shared = any(type(other) is np.ndarray and share_memory(target, other) for other in others)
+        shared = any(type(other) is np.ndarray and call_arrays_share_memory(target, other) for other in others)
     else:
         if target._part:
             raise ReadOnlyError(
@@ -30,12 +30,12 @@ def may_assign(target: Any, others: Sequence[Any], overlaps: bool = False) -> No
             )
         shared = any(other is target for other in others)
         if target._memory.__class__ in SHARED:
-            check_writable(target, others)
+            check_shared_memory_writable(target, others)
     if shared:
         raise ArgumentsError("the function assigns to an argument whose memory another argument shares; pass x.copy()")
 
 
-def refuse_change_while_tracing() -> None:
+def refuse_write_back_while_tracing() -> None:
     """Raises for a holder that the function changes, and reads by another name as well."""
     raise ArgumentsError(
         "the function changes an object, a dict or a list of its arguments that it also reads by another name (a "
@@ -48,7 +48,7 @@ def is_assignable_at_a_look(target: Array, others: Sequence[Any]) -> bool:
     return not (target._part or target._memory.__class__ in SHARED or any([other is target for other in others]))
 
 
-def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
+def call_array_overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
     """Whether two elements may share bytes: no order of the axes nests each within one step of the next."""
     reach = array.itemsize
     for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
@@ -58,7 +58,7 @@ def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
     return False
 
 
-def share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+def call_arrays_share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     """Whether two arrays have bytes in common; True too where that is hard to tell (`np.shares_memory`)."""
     if not np.may_share_memory(a, b):
         return False
@@ -68,7 +68,7 @@ def share_memory(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         return True
 
 
-def assign_to_callers_array(target: Any, new: Array) -> None:
+def write_back_to_callers_array(target: Any, new: Array) -> None:
     """The caller's array becomes what the function made of it; a failure is raised before anything is written."""
     if type(target) is np.ndarray:
         np.copyto(target, new.numpy())

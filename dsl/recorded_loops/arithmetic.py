@@ -12,28 +12,28 @@ import numpy as np
 from ...compiler.core.types import BOOL, INT64, DType
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.kernel.body_builder import KernelValue
-from ...compiler.ops.table import OPS, resolve_loop_dtypes
+from ...compiler.ops.table import OPS, resolve_op_row_dtypes
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable
-from .functions import record_numpy_call, record_ufunc_call, recorded_array_attribute
-from .gather import has_changing_step, key_has_index_arrays, record_gather, record_scatter
-from .items import section_of_key
-from .kinds import PLAIN, dtypes_or_types_of_kinds, joined_number_kinds, kinds_of, merged_kinds
+from .functions import record_numpy_call_in_loop, record_ufunc_call_in_loop, recorded_attribute_of_loop_array
+from .gather import has_changing_step, loop_key_has_index_arrays, record_gather_in_loop, record_scatter_in_loop
+from .items import loop_section_of_key
+from .kinds import PLAIN, dtypes_or_types_of_loop_kinds, joined_loop_number_kinds, loop_kinds_of, merged_loop_kinds
 from .linear import RULES, LinearExpression
 from .memory import LoopMemory
-from .values import ArraySection, FixedError, LazyElements, LoopArray, LoopNumber, LoopSymbol
+from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, LoopSymbol
 
 TWO_DTYPES = "an array has one dtype or another one, as values decide"
 
 
-class LoopArithmetic(LoopMemory):
+class RecordedLoopArithmetic(LoopMemory):
     """What NumPy does, as statements."""
 
     # arithmetic
 
     def kinds(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
         """What the arguments may be, as promotion takes it; first, what they are held as."""
-        return [*product(*(dtypes_or_types_of_kinds(kinds_of(x)) for x in args))]
+        return [*product(*(dtypes_or_types_of_loop_kinds(loop_kinds_of(x)) for x in args))]
 
     def loop_dtypes(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], tuple[Kind, ...]]:
         """What row `op` computes in, and all that its result may be."""
@@ -41,7 +41,7 @@ class LoopArithmetic(LoopMemory):
         for kinds in self.kinds(args):
             weak = all(isinstance(k, type) for k in kinds)
             try:
-                loop, result = resolve_loop_dtypes(
+                loop, result = resolve_op_row_dtypes(
                     OPS[op], tuple(WEAK_DTYPES[k] for k in kinds) if weak else kinds, dtype
                 )
             except TypeError as error:
@@ -50,7 +50,7 @@ class LoopArithmetic(LoopMemory):
                 self.check_dtype(d)
             loops.append([*loop])
             results.append((result, {"i": int, "f": float, "c": complex}.get(result.kind) if weak else None))
-        found = joined_number_kinds(results)
+        found = joined_loop_number_kinds(results)
         return loops[results.index(found[0])], found
 
     def dtype_of(self, op: str, args: Sequence[Any], dtype: Any = None) -> tuple[list[DType], DType]:
@@ -69,7 +69,7 @@ class LoopArithmetic(LoopMemory):
         loop, result = self.dtype_of(op, args, dtype)
         shape = self.common_shape([x.expression.shape for x in args if isinstance(x, LoopArray)])
         parts: list[Any] = []
-        leaves: list[ArraySection] = []
+        leaves: list[LoopArraySection] = []
         for x, to in zip(args, loop, strict=True):
             if isinstance(x, LoopArray):
                 wide = self.broadcast(x.expression, shape)
@@ -85,7 +85,7 @@ class LoopArithmetic(LoopMemory):
         def mapped_element(idx: Sequence[KernelValue]) -> KernelValue:
             return self.body.apply(row, [part(idx) for part in parts], result)
 
-        return LoopArray(self, LazyElements(shape, result, mapped_element, tuple(leaves)))
+        return LoopArray(self, LazyLoopElements(shape, result, mapped_element, tuple(leaves)))
 
     def light(self, x: Any) -> Any:
         """An operand whose elements may be computed more than once."""
@@ -140,7 +140,7 @@ class LoopArithmetic(LoopMemory):
             return
         if given.linear is not None and (given.linear.is_at_least(1) or (-given.linear).is_at_least(1)):
             return
-        self.fail_if(value.eq(0), self.zero(), FixedError(ZeroDivisionError, "division by zero"))
+        self.fail_if(value.eq(0), self.zero(), FixedLoopError(ZeroDivisionError, "division by zero"))
 
     def operate(self, op: str, args: Sequence[Any]) -> Any:
         """An operator of Python's."""
@@ -185,7 +185,7 @@ class LoopArithmetic(LoopMemory):
         if linear[0] is not None and linear[1] is not None:
             choose = self.greatest if op == "greater" else self.least
             return LoopNumber(self, None, int, choose(linear[0], linear[1]))
-        (dtype, weak), *others = merged_kinds(a, b)
+        (dtype, weak), *others = merged_loop_kinds(a, b)
         condition = self.truth(self.map(op, b, a))
         return LoopNumber(
             self, self.body.select(condition, *(self.element_value(x, dtype) for x in (b, a))), weak, None, others
@@ -218,19 +218,19 @@ class LoopArithmetic(LoopMemory):
         if array.section is None:
             self.materialize(array)
         assert array.section is not None
-        if key_has_index_arrays(key):
-            return record_gather(self, array.section, key)
-        found = section_of_key(self, array.section, key)
+        if loop_key_has_index_arrays(key):
+            return record_gather_in_loop(self, array.section, key)
+        found = loop_section_of_key(self, array.section, key)
         if found.shape:
             return self.array_of_section(found)
         return LoopNumber(self, self.load(found, []))
 
     def set_item(self, array: LoopArray, key: Any, value: Any) -> None:
         section = self.materialize(array)
-        if key_has_index_arrays(key) or has_changing_step(key):
-            record_scatter(self, section, key, value)
+        if loop_key_has_index_arrays(key) or has_changing_step(key):
+            record_scatter_in_loop(self, section, key, value)
             return
-        target = section_of_key(self, section, key)
+        target = loop_section_of_key(self, section, key)
         if isinstance(value, LoopArray) and value.section is not None and value.section.same_elements(target):
             return
         self.assign(target, value)
@@ -255,10 +255,10 @@ class LoopArithmetic(LoopMemory):
     # functions; see `functions`
 
     def call_function(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-        return record_numpy_call(self, function, args, options)
+        return record_numpy_call_in_loop(self, function, args, options)
 
     def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-        return record_ufunc_call(self, ufunc, method, inputs, options)
+        return record_ufunc_call_in_loop(self, ufunc, method, inputs, options)
 
     def method(self, x: LoopSymbol, name: str) -> Any:
-        return recorded_array_attribute(self, x, name)
+        return recorded_attribute_of_loop_array(self, x, name)

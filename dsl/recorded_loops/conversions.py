@@ -10,7 +10,7 @@ from ...compiler.graph.builder import WEAK_DTYPES
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .kinds import is_number
-from .values import FixedError, LoopArray, LoopNumber, LoopSymbol, Recorder
+from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, Recorder
 
 
 class LoopRange:
@@ -26,13 +26,13 @@ class LoopRange:
         raise LoopNotRecordable("len() of a range whose length differs from turn to turn")
 
 
-def record_builtin_call(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def record_builtin_call_in_loop(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """What one of the builtins gives; NotImplemented where Python itself knows."""
     row = CONVERSIONS.get(function) if isinstance(function, (type, BuiltinFunctionType)) else None
     return NotImplemented if row is None or options or not args else row(recorder, *args)
 
 
-def _record_range(recorder: Recorder, *args: Any) -> Any:
+def _record_range_in_loop(recorder: Recorder, *args: Any) -> Any:
     if not any(isinstance(x, LoopSymbol) for x in args):
         return NotImplemented
     start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
@@ -41,14 +41,14 @@ def _record_range(recorder: Recorder, *args: Any) -> Any:
     return LoopRange(start, stop, step)
 
 
-def _record_len(recorder: Recorder, x: Any) -> Any:
+def _record_len_in_loop(recorder: Recorder, x: Any) -> Any:
     if not isinstance(x, LoopArray):
         return NotImplemented
     return x.shape[0]
 
 
-def _number_conversion_recorder(kind: type) -> Callable[..., Any]:
-    def record_number_conversion(recorder: Recorder, x: Any) -> Any:
+def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
+    def record_number_conversion_in_loop(recorder: Recorder, x: Any) -> Any:
         if not isinstance(x, (LoopSymbol, Tracer)):
             return NotImplemented
         value = recorder.lift(x)
@@ -61,20 +61,20 @@ def _number_conversion_recorder(kind: type) -> Callable[..., Any]:
         if kind is int and value.dtype.kind == "f":
             whole = value.value
             recorder.fail_if(
-                whole.ne(whole), recorder.zero(), FixedError(ValueError, "cannot convert float NaN to integer")
+                whole.ne(whole), recorder.zero(), FixedLoopError(ValueError, "cannot convert float NaN to integer")
             )
             recorder.fail_if(
                 whole.abs().eq(float("inf")),
                 recorder.zero(),
-                FixedError(OverflowError, "cannot convert float infinity to integer"),
+                FixedLoopError(OverflowError, "cannot convert float infinity to integer"),
             )
         return LoopNumber(recorder, value.value.cast(WEAK_DTYPES[kind]), kind)
 
-    return record_number_conversion
+    return record_number_conversion_in_loop
 
 
-def _min_or_max_recorder(op: str) -> Callable[..., Any]:
-    def record_min_or_max(recorder: Recorder, *args: Any) -> Any:
+def _min_or_max_recorder_of_loop(op: str) -> Callable[..., Any]:
+    def record_min_or_max_in_loop(recorder: Recorder, *args: Any) -> Any:
         items = args if len(args) > 1 else args[0] if isinstance(args[0], (list, tuple)) else ()
         if not any(isinstance(x, (LoopSymbol, Tracer)) for x in items):
             return NotImplemented
@@ -85,16 +85,16 @@ def _min_or_max_recorder(op: str) -> Callable[..., Any]:
             best = recorder.better(op, best, item)
         return best
 
-    return record_min_or_max
+    return record_min_or_max_in_loop
 
 
 # Python's builtins that ask for a value
 CONVERSIONS: dict[Any, Callable[..., Any]] = {
-    range: _record_range,
-    len: _record_len,
-    int: _number_conversion_recorder(int),
-    float: _number_conversion_recorder(float),
-    bool: _number_conversion_recorder(bool),
-    max: _min_or_max_recorder("greater"),
-    min: _min_or_max_recorder("less"),
+    range: _record_range_in_loop,
+    len: _record_len_in_loop,
+    int: _number_conversion_recorder_of_loop(int),
+    float: _number_conversion_recorder_of_loop(float),
+    bool: _number_conversion_recorder_of_loop(bool),
+    max: _min_or_max_recorder_of_loop("greater"),
+    min: _min_or_max_recorder_of_loop("less"),
 }

@@ -13,22 +13,22 @@ from ...compiler.sequential.form import For, If
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .items import LoopIndexError, section_of_key, slice_start_step_and_length
+from .items import LoopIndexError, loop_section_of_key, slice_start_step_and_length
 from .linear import LinearExpression
-from .values import ArraySection, FixedError, LazyElements, LoopArray, LoopNumber, Recorder
+from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder
 
-WRONG_LENGTH = FixedError(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
+WRONG_LENGTH = FixedLoopError(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredLoopElements:
     """Which elements of a section arrays choose.
 
     base: the section, with an axis for each array; arrays: by that axis, of one shape, and whether it may be out of
     range. shape: of the result; at, count: which of its axes are the arrays'."""
 
-    base: ArraySection
-    arrays: tuple[tuple[int, LazyElements, bool], ...]
+    base: LoopArraySection
+    arrays: tuple[tuple[int, LazyLoopElements, bool], ...]
     shape: tuple[LinearExpression, ...]
     at: int
     count: int
@@ -37,7 +37,7 @@ class Gathered:
         return self.shape[self.at : self.at + self.count]
 
 
-def key_has_index_arrays(key: Any) -> bool:
+def loop_key_has_index_arrays(key: Any) -> bool:
     """Whether an array, or a list, is among the indices."""
     return any(map(_is_index_array, _items_of_key(key)))
 
@@ -57,16 +57,18 @@ def _items_of_key(key: Any) -> list[Any]:
     return list(key) if isinstance(key, tuple) else [key]
 
 
-def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopArray:
+def record_gather_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> LoopArray:
     """`section[key]` with arrays in the key: elements that are read when they are needed. Raises LoopNotRecordable."""
-    found = _parse_gather_key(recorder, section, key)
+    found = _parse_gather_key_in_loop(recorder, section, key)
     rank, base = len(found.shape), found.base
     own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
     others = [axis for axis in range(len(base.shape)) if axis not in own]
     places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
-    indices = [_indices_counted_from_zero(recorder, e, base.shape[axis], unsure) for axis, e, unsure in found.arrays]
+    indices = [
+        _loop_indices_counted_from_zero(recorder, e, base.shape[axis], unsure) for axis, e, unsure in found.arrays
+    ]
 
-    def gathered_element(idx: Sequence[KernelValue]) -> KernelValue:
+    def gathered_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
         mine = idx[found.at : found.at + found.count]
         value: KernelValue = recorder.load(
             base, [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(base.shape))]
@@ -74,7 +76,7 @@ def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopAr
         return value
 
     moved = {axis: rank + i for axis, i in own.items()} | places
-    leaf = ArraySection(
+    leaf = LoopArraySection(
         base.storage,
         tuple((start, step, moved[axis] if axis >= 0 else -1) for start, step, axis in base.subs),
         (*found.shape, *(base.shape[axis] for axis in own)),
@@ -83,50 +85,52 @@ def record_gather(recorder: Recorder, section: ArraySection, key: Any) -> LoopAr
     axes = [*range(found.at, found.at + found.count)]
     for _, e, _ in found.arrays:
         leaves += recorder.reindexed(e, found.shape, lambda idx: [idx[a] for a in axes], axes).leaves
-    return LoopArray(recorder, LazyElements(found.shape, base.storage.dtype, gathered_element, tuple(leaves)))
+    return LoopArray(
+        recorder, LazyLoopElements(found.shape, base.storage.dtype, gathered_element_in_loop, tuple(leaves))
+    )
 
 
-def record_scatter(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> None:
+def record_scatter_in_loop(recorder: Recorder, section: LoopArraySection, key: Any, value: Any) -> None:
     """`section[key] = value` with arrays in the key, or a step; of places that are the same the last value stays."""
     storage = section.storage
     if storage.frozen:
         raise LoopNotRecordable(storage.frozen)
     value = recorder.lift(value)
-    if not isinstance(value, LoopArray) and _record_masked_store(recorder, section, key, value):
+    if not isinstance(value, LoopArray) and _record_masked_store_in_loop(recorder, section, key, value):
         return
-    found = _parse_gather_key(recorder, section, key)
+    found = _parse_gather_key_in_loop(recorder, section, key)
     own = {axis: i for i, (axis, _, _) in enumerate(found.arrays)}
     others = [axis for axis in range(len(found.base.shape)) if axis not in own]
     places = {axis: i if i < found.at else i + found.count for i, axis in enumerate(others)}
     if any(leaf.storage is storage for _, e, _ in found.arrays for leaf in e.leaves):
         raise LoopNotRecordable("an array is assigned to at places that it holds itself")
     indices = [
-        _indices_counted_from_zero(recorder, e, found.base.shape[axis], unsure) for axis, e, unsure in found.arrays
+        _loop_indices_counted_from_zero(recorder, e, found.base.shape[axis], unsure) for axis, e, unsure in found.arrays
     ]
     if isinstance(value, LoopArray):
         if value.section is not None and value.section.storage is storage:
             value = recorder.copied(value)
         elif value.expression.heavy or any(leaf.storage is storage for leaf in value.expression.leaves):
             recorder.materialize(value)
-        scattered_scalar = _broadcast_assigned_elements(recorder, value.expression, found.shape)
+        scattered_scalar_in_loop = _broadcast_elements_assigned_in_loop(recorder, value.expression, found.shape)
     else:
         scalar = recorder.element_value(value, storage.dtype)
 
-        def scattered_scalar(idx: Sequence[KernelValue]) -> KernelValue:
+        def scattered_scalar_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
             return scalar  # type: ignore[no-any-return]
 
     recorder.settle_readers(storage)
 
-    def store_scattered_element(idx: Sequence[KernelValue]) -> None:
+    def store_scattered_element_in_loop(idx: Sequence[KernelValue]) -> None:
         mine = idx[found.at : found.at + found.count]
         where = [indices[own[a]](mine) if a in own else idx[places[a]] for a in range(len(found.base.shape))]
-        recorder._put(found.base, where, scattered_scalar(idx))
+        recorder._put(found.base, where, scattered_scalar_in_loop(idx))
 
-    record_nested_loops(recorder, found.shape, store_scattered_element)
+    record_nested_loops_over_axes(recorder, found.shape, store_scattered_element_in_loop)
     storage.written = True
 
 
-def _record_masked_store(recorder: Recorder, section: ArraySection, key: Any, value: Any) -> bool:
+def _record_masked_store_in_loop(recorder: Recorder, section: LoopArraySection, key: Any, value: Any) -> bool:
     """`section[mask] = number`, if it is that."""
     item = key[0] if isinstance(key, tuple) and len(key) == 1 else key
     mask = recorder.lift(item) if _is_index_array(item) else None
@@ -141,17 +145,17 @@ def _record_masked_store(recorder: Recorder, section: ArraySection, key: Any, va
     scalar = recorder.element_value(value, section.storage.dtype)
     recorder.settle_readers(section.storage, mask)
 
-    def store_where_mask_holds(idx: Sequence[KernelValue]) -> None:
+    def store_where_mask_holds_in_loop(idx: Sequence[KernelValue]) -> None:
         recorder._put(section, idx, recorder.body.select(element(idx), scalar, recorder.load(section, idx)))
 
-    recorder.each(section.shape, store_where_mask_holds, recorder._innermost_axis_of_target(section))
+    recorder.each(section.shape, store_where_mask_holds_in_loop, recorder._innermost_axis_of_target(section))
     section.storage.written = True
     if mask.section is None:  # what it was computed from is gone
         recorder.forget(mask)
     return True
 
 
-def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Gathered:
+def _parse_gather_key_in_loop(recorder: Recorder, section: LoopArraySection, key: Any) -> GatheredLoopElements:
     items = _items_of_key(key)
     arrays: dict[int, tuple[LoopArray, bool]] = {}  # which item -> the array, and whether it may be out of range
     parts: list[Any] = []
@@ -170,8 +174,8 @@ def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Ga
             arrays[len(parts)] = (recorder.light(array), True)
             parts.append(array)
             continue
-        _check_mask_shape(array, section, parts, items)
-        for index in record_indices_of_mask(recorder, array):
+        _check_mask_shape_in_loop(array, section, parts, items)
+        for index in record_indices_of_loop_mask(recorder, array):
             arrays[len(parts)] = (index, False)
             parts.append(index)
     taken = sum(p is not None and p is not Ellipsis for p in parts)
@@ -183,7 +187,7 @@ def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Ga
     parts[at : at + dots] = [slice(None)] * fill
     arrays = {i if i < at else i + fill - dots: a for i, a in arrays.items()}
     advanced = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
-    base = section_of_key(recorder, section, tuple(slice(None) if i in arrays else p for i, p in enumerate(parts)))
+    base = loop_section_of_key(recorder, section, tuple(slice(None) if i in arrays else p for i, p in enumerate(parts)))
     axes: dict[int, int] = {}  # of the base, for each part
     for i, p in enumerate(parts):
         if i in arrays or p is None or isinstance(p, slice):
@@ -196,13 +200,13 @@ def _parse_gather_key(recorder: Recorder, section: ArraySection, key: Any) -> Ga
         wide = recorder.broadcast(array.expression, shape)
         if unsure:
             axis = sum(p is not None for p in parts[:i])
-            _record_index_check(recorder, array.expression, base.shape[axes[i]], axis)
+            _record_index_check_in_loop(recorder, array.expression, base.shape[axes[i]], axis)
         chosen.append((axes[i], wide, unsure))
     rest = [n for axis, n in enumerate(base.shape) if axis not in {a for a, _, _ in chosen}]
-    return Gathered(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
+    return GatheredLoopElements(base, tuple(chosen), (*rest[:first], *shape, *rest[first:]), first, len(shape))
 
 
-def _indices_of_slice(recorder: Recorder, item: slice, section: ArraySection, items: Sequence[Any]) -> LoopArray:
+def _indices_of_slice(recorder: Recorder, item: slice, section: LoopArraySection, items: Sequence[Any]) -> LoopArray:
     """The places that a slice chooses, which is the only index that is no whole slice."""
     step = recorder.linear(item.step)
     if len(section.shape) != 1 or len(items) != 1 or not step.is_at_least(1):
@@ -210,10 +214,12 @@ def _indices_of_slice(recorder: Recorder, item: slice, section: ArraySection, it
     start, _, length = slice_start_step_and_length(recorder, slice(item.start, item.stop), section.shape[0])
     first, size = recorder.emit(start), recorder.emit(step)
     count = recorder.atom((recorder.emit(length) + size - 1).quot(size), (LinearExpression(0),), (length,))
-    return LoopArray(recorder, LazyElements((count,), INT64, lambda idx: first + idx[0] * size, ()))
+    return LoopArray(recorder, LazyLoopElements((count,), INT64, lambda idx: first + idx[0] * size, ()))
 
 
-def _check_mask_shape(mask: LoopArray, section: ArraySection, before: Sequence[Any], items: Sequence[Any]) -> None:
+def _check_mask_shape_in_loop(
+    mask: LoopArray, section: LoopArraySection, before: Sequence[Any], items: Sequence[Any]
+) -> None:
     if any(item is Ellipsis for item in items):
         raise LoopNotRecordable("a mask is an index beside an ellipsis")
     at = sum(p is not None for p in before)
@@ -221,44 +227,44 @@ def _check_mask_shape(mask: LoopArray, section: ArraySection, before: Sequence[A
         raise LoopNotRecordable("the shapes of a mask and of what it chooses from are not seen to be equal")
 
 
-def _record_index_check(recorder: Recorder, index: LazyElements, n: LinearExpression, axis: int) -> None:
+def _record_index_check_in_loop(recorder: Recorder, index: LazyLoopElements, n: LinearExpression, axis: int) -> None:
     """Raises NumPy's IndexError, when it runs, for the first index that is out of range."""
     length = recorder.emit(n)
 
-    def is_index_out_of_range(idx: Sequence[KernelValue]) -> KernelValue:
+    def is_index_outside_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
         i = index.element(idx).cast(INT64)
         wrong: KernelValue = i >= length if index.dtype.kind == "u" else (i >= length) | (i < -length)
         return wrong
 
-    any_wrong = LazyElements(index.shape, BOOL, is_index_out_of_range, index.leaves)
+    any_wrong = LazyLoopElements(index.shape, BOOL, is_index_outside_in_loop, index.leaves)
     found = recorder.call_function(np.any, (LoopArray(recorder, any_wrong),), {})
     with recorder.block() as scope:
         error = LoopIndexError(axis, n.known)
-        record_nested_loops(
+        record_nested_loops_over_axes(
             recorder,
             index.shape,
-            lambda idx: recorder.fail_if(is_index_out_of_range(idx), index.element(idx).cast(INT64), error),
+            lambda idx: recorder.fail_if(is_index_outside_in_loop(idx), index.element(idx).cast(INT64), error),
         )
     recorder.body.add(If(found.value.numbers[0], tuple(scope.statements), ()))
 
 
-def _indices_counted_from_zero(
-    recorder: Recorder, index: LazyElements, n: LinearExpression, unsure: bool
+def _loop_indices_counted_from_zero(
+    recorder: Recorder, index: LazyLoopElements, n: LinearExpression, unsure: bool
 ) -> Callable[[Sequence[KernelValue]], KernelValue]:
     """An index from 0 on. unsure: it may be negative."""
 
-    def index_counted_from_zero(idx: Sequence[KernelValue]) -> KernelValue:
+    def element_index_counted_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
         i = index.element(idx).cast(INT64)
         if index.dtype.kind == "u" or not unsure:
             return i
         wrapped: KernelValue = recorder.body.select(i < 0, i + recorder.emit(n), i)
         return wrapped
 
-    return index_counted_from_zero
+    return element_index_counted_in_loop
 
 
-def _broadcast_assigned_elements(
-    recorder: Recorder, value: LazyElements, shape: tuple[LinearExpression, ...]
+def _broadcast_elements_assigned_in_loop(
+    recorder: Recorder, value: LazyLoopElements, shape: tuple[LinearExpression, ...]
 ) -> Callable[[Sequence[KernelValue]], KernelValue]:
     """The elements of what is assigned; lengths that are not seen to be equal are compared when it runs."""
     if len(value.shape) > len(shape):
@@ -273,7 +279,7 @@ def _broadcast_assigned_elements(
         recorder.fail_if(own.ne(recorder.emit(wanted)) & own.ne(1), recorder.zero(), WRONG_LENGTH)
         single.append(own.eq(1))
 
-    def broadcast_element(idx: Sequence[KernelValue]) -> KernelValue:
+    def broadcast_element_in_loop(idx: Sequence[KernelValue]) -> KernelValue:
         places = []
         for i, flag in zip(idx[skip:], single, strict=True):
             zero = recorder.zero()
@@ -281,28 +287,28 @@ def _broadcast_assigned_elements(
         found: KernelValue = value.element(places)
         return found
 
-    return broadcast_element
+    return broadcast_element_in_loop
 
 
-def record_nested_loops(
+def record_nested_loops_over_axes(
     recorder: Recorder, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None]
 ) -> None:
     """`do` for every index of a shape, one after the other."""
 
-    def record_loop_over_axis(index: list[KernelValue]) -> None:
+    def record_nested_loop_over_axis(index: list[KernelValue]) -> None:
         if len(index) == len(shape):
             do(index)
             return
         n = shape[len(index)]
         with recorder.turns_of(LinearExpression(0), n, parallel=False) as (i, scope):
-            record_loop_over_axis([*index, i])
+            record_nested_loop_over_axis([*index, i])
         ends = recorder.emit(LinearExpression(0)).numbers[0], recorder.emit(n).numbers[0]
         recorder.body.add(For(i.numbers[0], *ends, tuple(scope.statements), False))
 
-    record_loop_over_axis([])
+    record_nested_loop_over_axis([])
 
 
-def record_indices_of_mask(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
+def record_indices_of_loop_mask(recorder: Recorder, mask: LoopArray) -> tuple[LoopArray, ...]:
     """Where a mask is True: the index along each axis, in arrays whose length is counted."""
     scope = recorder.body.scopes[-1]
     for known, within, found in recorder.masks:
@@ -321,14 +327,14 @@ def record_indices_of_mask(recorder: Recorder, mask: LoopArray) -> tuple[LoopArr
     body.set(counter, recorder.zero())
     whole = ((LinearExpression(0), 1, 0),)
 
-    def store_index_where_mask_holds(idx: list[KernelValue]) -> None:
+    def store_index_of_loop_mask(idx: list[KernelValue]) -> None:
         count = body.get(counter, INT64)
         for storage, i in zip(memory, idx, strict=True):  # the next one is written over it if this is False
-            recorder._put(ArraySection(storage, whole, (bound,)), [count], i)
+            recorder._put(LoopArraySection(storage, whole, (bound,)), [count], i)
         body.set(counter, count + expression.element(idx).cast(BOOL).cast(INT64))
 
-    record_nested_loops(recorder, shape, store_index_where_mask_holds)
+    record_nested_loops_over_axes(recorder, shape, store_index_of_loop_mask)
     count = recorder.atom(body.get(counter, INT64), (LinearExpression(0),), (bound,))
-    found = tuple(recorder.array_of_section(ArraySection(storage, whole, (count,))) for storage in memory)
+    found = tuple(recorder.array_of_section(LoopArraySection(storage, whole, (count,))) for storage in memory)
     recorder.masks.append((mask, scope, found))
     return found

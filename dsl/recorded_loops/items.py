@@ -9,7 +9,7 @@ from ...compiler.core.types import INT64
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from .linear import LinearExpression
-from .values import ArraySection, LoopArray, LoopNumber, Recorder, Sub
+from .values import LoopArray, LoopArraySection, LoopNumber, Recorder, Sub
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LoopIndexError:
         return IndexError(f"index {value} is out of bounds for axis {self.axis}{size}")
 
 
-def section_of_key(recorder: Recorder, section: ArraySection, key: Any) -> ArraySection:
+def loop_section_of_key(recorder: Recorder, section: LoopArraySection, key: Any) -> LoopArraySection:
     """`section[key]`. Raises LoopNotRecordable for what is no basic index; what is out of range raises when it runs."""
     items = list(key) if isinstance(key, tuple) else [key]
     rank = len(section.shape)
@@ -49,10 +49,10 @@ def section_of_key(recorder: Recorder, section: ArraySection, key: Any) -> Array
         elif not isinstance(item, LoopNumber) and (isinstance(item, (list, LoopArray)) or getattr(item, "shape", None)):
             raise LoopNotRecordable("an array is an index")
         else:
-            moves[axis] = (_index_counted_from_zero(recorder, recorder.linear(item), n, axis), 0, -1)
+            moves[axis] = (_loop_index_counted_from_zero(recorder, recorder.linear(item), n, axis), 0, -1)
         axis += 1
     subs = tuple(_compose_section_with_slice(sub, moves) for sub in section.subs)
-    return ArraySection(section.storage, subs, tuple(shape))
+    return LoopArraySection(section.storage, subs, tuple(shape))
 
 
 def _compose_section_with_slice(sub: Sub, moves: dict[int, tuple[LinearExpression, int, int]]) -> Sub:
@@ -63,7 +63,7 @@ def _compose_section_with_slice(sub: Sub, moves: dict[int, tuple[LinearExpressio
     return start + first * step, by * step, new
 
 
-def _index_counted_from_zero(
+def _loop_index_counted_from_zero(
     recorder: Recorder, i: LinearExpression, n: LinearExpression, axis: int
 ) -> LinearExpression:
     """An index from 0 on."""
@@ -91,11 +91,13 @@ def slice_start_step_and_length(
     if type(step) is not int or step == 0:
         raise LoopNotRecordable("the step of a slice differs from turn to turn")
     if step < 0:
-        return _backwards_slice(recorder, item, n, step)
+        return _backwards_slice_in_loop(recorder, item, n, step)
     start = (
-        LinearExpression(0) if item.start is None else _clamped_slice_bound(recorder, recorder.linear(item.start), n)
+        LinearExpression(0)
+        if item.start is None
+        else _clamped_slice_bound_in_loop(recorder, recorder.linear(item.start), n)
     )
-    stop = n if item.stop is None else _clamped_slice_bound(recorder, recorder.linear(item.stop), n)
+    stop = n if item.stop is None else _clamped_slice_bound_in_loop(recorder, recorder.linear(item.stop), n)
     length = recorder.greatest(stop - start, LinearExpression(0))
     if step == 1:
         return start, 1, length
@@ -110,7 +112,7 @@ def slice_start_step_and_length(
     )
 
 
-def _backwards_slice(
+def _backwards_slice_in_loop(
     recorder: Recorder, item: slice, n: LinearExpression, step: int
 ) -> tuple[LinearExpression, int, LinearExpression]:
     """With a negative step: from a place that is known to be within the axis."""
@@ -135,7 +137,7 @@ def _backwards_slice(
     return start, step, LinearExpression(-(-length.known // -step))
 
 
-def _clamped_slice_bound(recorder: Recorder, i: LinearExpression, n: LinearExpression) -> LinearExpression:
+def _clamped_slice_bound_in_loop(recorder: Recorder, i: LinearExpression, n: LinearExpression) -> LinearExpression:
     """The bound of a slice within 0..n, as NumPy clamps it."""
     found: LinearExpression
     if i.is_at_least(0):
@@ -150,7 +152,7 @@ def _clamped_slice_bound(recorder: Recorder, i: LinearExpression, n: LinearExpre
     return found
 
 
-def checked_axes(axis: Any, rank: int) -> tuple[int, ...]:
+def checked_axes_in_loop(axis: Any, rank: int) -> tuple[int, ...]:
     """An `axis` argument as numbers from 0 on."""
     if axis is None:
         return tuple(range(rank))

@@ -28,7 +28,7 @@ class LoopItems:
     start: LinearExpression = LinearExpression(0)
 
 
-def count_items(iterable: Any) -> int | None:
+def count_loop_items(iterable: Any) -> int | None:
     """How many items a loop outside of all recorded ones goes over; None of what is not followed."""
     if isinstance(iterable, range) or (is_array(iterable) and iterable.ndim):
         return len(iterable)
@@ -38,24 +38,24 @@ def count_items(iterable: Any) -> int | None:
     if function is np.ndindex:
         shape = _ndindex_extents(args)
         return prod(shape) if not options and all(type(n) is int and n >= 0 for n in shape) else None
-    if not _is_recordable_iterator(function, args, options):
+    if not _is_recordable_loop_iterator(function, args, options):
         return None
-    counts = [count_items(x) for x in _iterated_arguments(function, args)]
+    counts = [count_loop_items(x) for x in _iterated_arguments_of_recorded_loop(function, args)]
     return None if None in counts or not counts else min(n for n in counts if n is not None)
 
 
-def item_at(iterable: Any, turn: Any) -> Any:
+def loop_item_at(iterable: Any, turn: Any) -> Any:
     """What such a loop goes over at a turn, whose number may be a symbol."""
     if isinstance(iterable, range):
         return iterable.start + turn * iterable.step
     if not isinstance(iterable, DeferredIterator):
         return (iterable if isinstance(turn, int) and type(turn) is int else to_traced_array(iterable))[turn]
     if iterable.function is zip:
-        return tuple(item_at(part, turn) for part in iterable.args)
+        return tuple(loop_item_at(part, turn) for part in iterable.args)
     (part, *start) = iterable.args
     if iterable.function is enumerate:
-        return turn + [*start, *iterable.options.values(), 0][0], item_at(part, turn)
-    return item_at(part, len(part) - 1 - turn)
+        return turn + [*start, *iterable.options.values(), 0][0], loop_item_at(part, turn)
+    return loop_item_at(part, len(part) - 1 - turn)
 
 
 def is_array(x: Any) -> bool:
@@ -70,18 +70,18 @@ def axes_of_ndindex(iterable: Any) -> Sequence[Any]:
     return ()
 
 
-def loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopItems | None:
+def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopItems | None:
     """What a loop goes over, within a recorded one or as one; None of what is not followed."""
     if isinstance(iterable, (range, LoopRange)):
-        return _loop_items_of_range(recorder, iterable)
+        return _recorded_loop_items_of_range(recorder, iterable)
     if isinstance(iterable, LoopArray) or (is_array(iterable) and iterable.ndim):
         return _loop_items_of_array(recorder, recorder.lift(iterable))
     if not isinstance(iterable, DeferredIterator):
         return None
     function, args, options = iterable.function, iterable.args, iterable.options
-    if not _is_recordable_iterator(function, args, options):
+    if not _is_recordable_loop_iterator(function, args, options):
         return None
-    parts = [loop_items_of_iterable(recorder, x) for x in _iterated_arguments(function, args)]
+    parts = [recorded_loop_items_of_iterable(recorder, x) for x in _iterated_arguments_of_recorded_loop(function, args)]
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
@@ -101,7 +101,7 @@ def _ndindex_extents(args: Sequence[Any]) -> Sequence[Any]:
     return args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
 
 
-def _is_recordable_iterator(function: Any, args: Sequence[Any], options: dict[str, Any]) -> bool:
+def _is_recordable_loop_iterator(function: Any, args: Sequence[Any], options: dict[str, Any]) -> bool:
     if function is zip:  # a strict one may raise an error
         return all(name == "strict" and value is False for name, value in options.items())
     if function is enumerate:
@@ -109,11 +109,11 @@ def _is_recordable_iterator(function: Any, args: Sequence[Any], options: dict[st
     return function is reversed and len(args) == 1 and not options and not isinstance(args[0], DeferredIterator)
 
 
-def _iterated_arguments(function: Any, args: Sequence[Any]) -> Sequence[Any]:
+def _iterated_arguments_of_recorded_loop(function: Any, args: Sequence[Any]) -> Sequence[Any]:
     return args if function is zip else args[:1]
 
 
-def _loop_items_of_range(recorder: Recorder, given: range | LoopRange) -> LoopItems:
+def _recorded_loop_items_of_range(recorder: Recorder, given: range | LoopRange) -> LoopItems:
     start, stop, step = recorder.linear(given.start), recorder.linear(given.stop), given.step
     span, size = (stop - start, step) if step > 0 else (start - stop, -step)
     if size == 1:

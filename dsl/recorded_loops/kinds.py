@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiler.core.types import DType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
-from ..trace.number_kinds import FLOATS, WHOLE, Kind, has_two_dtypes, kinds_of_operand
+from ..trace.number_kinds import FLOATS, WHOLE, Kind, have_number_kinds_two_dtypes, number_kinds_of_operand
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .values import LoopArray, LoopNumber
@@ -26,16 +26,16 @@ def is_number(x: Any) -> bool:
     return isinstance(x, (np.bool_, np.number))
 
 
-def kinds_of(x: Any) -> tuple[Kind, ...]:
+def loop_kinds_of(x: Any) -> tuple[Kind, ...]:
     """All that it may be; the first is what it is held as."""
     if isinstance(x, LoopArray):
         return ((x.dtype, None),)
     if isinstance(x, Tracer):
-        return kinds_of_operand(x._held)
+        return number_kinds_of_operand(x._held)
     return ((x.dtype, x.weak), *x.others) if isinstance(x, LoopNumber) else (kind_of(x),)
 
 
-def dtypes_or_types_of_kinds(kinds: Iterable[Kind]) -> list[DType | WeakType]:
+def dtypes_or_types_of_loop_kinds(kinds: Iterable[Kind]) -> list[DType | WeakType]:
     """Kinds as promotion takes them: a dtype, or a Python type."""
     return [dtype if weak is None else weak for dtype, weak in kinds]
 
@@ -52,19 +52,19 @@ def kind_of(x: Any) -> Kind:
     return WEAK_DTYPES[type(x)], None if type(x) is bool else type(x)
 
 
-def joined_number_kinds(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+def joined_loop_number_kinds(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     """What a number is that may be of each of these kinds: first, what it is held as, of which the others are.
 
     Raises LoopNotRecordable where two dtypes are not one: what is computed from it would have another dtype, as values
     decide."""
     distinct = [*dict.fromkeys(kinds)]
-    if has_two_dtypes(distinct):
+    if have_number_kinds_two_dtypes(distinct):
         raise LoopNotRecordable("a number has one dtype or another one, as values decide")
     held = max(distinct, key=lambda k: (k[1] is None, (WHOLE + FLOATS).index(k[0].kind)))
     return held, *(k for k in distinct if k != held)
 
 
-def merged_kind(kinds: Sequence[Kind]) -> Kind:
+def merged_loop_kind(kinds: Sequence[Kind]) -> Kind:
     """One kind for values of two. Raises LoopNotRecordable where an array's dtype would change."""
     weak = [w for _, w in kinds]
     dtype = np.result_type(*(d if w is None else w(0) for d, w in kinds))
@@ -76,21 +76,21 @@ def merged_kind(kinds: Sequence[Kind]) -> Kind:
     return dtype, None
 
 
-def merged_kinds(a: Any, b: Any) -> tuple[Kind, ...]:
+def merged_loop_kinds(a: Any, b: Any) -> tuple[Kind, ...]:
     """All that a value is which is one of two numbers. Raises LoopNotRecordable where one of them would lose digits."""
-    held = merged_kind([kind_of(a), kind_of(b)])
+    held = merged_loop_kind([kind_of(a), kind_of(b)])
     for x in (a, b):
-        check_kind_keeps_digits(x, held)
-    return held, *(k for k in joined_number_kinds([*kinds_of(a), *kinds_of(b), held]) if k != held)
+        check_loop_kind_keeps_digits(x, held)
+    return held, *(k for k in joined_loop_number_kinds([*loop_kinds_of(a), *loop_kinds_of(b), held]) if k != held)
 
 
 def number_kinds_after_iteration(before: Sequence[Kind], after: Sequence[Kind]) -> tuple[Kind, ...]:
     """All that a name is that begins as `before` and is `after` behind a turn."""
-    held = _number_kind_after_iteration(before[0], after[0])
-    return held, *(k for k in joined_number_kinds([*before, *after, held]) if k != held)
+    held = _loop_number_kind_after_iteration(before[0], after[0])
+    return held, *(k for k in joined_loop_number_kinds([*before, *after, held]) if k != held)
 
 
-def _number_kind_after_iteration(before: Kind, after: Kind) -> Kind:
+def _loop_number_kind_after_iteration(before: Kind, after: Kind) -> Kind:
     (first, weak), (dtype, later) = before, after
     if weak is None:
         kept = np.result_type(first, later(0)) if later is not None else dtype
@@ -98,11 +98,11 @@ def _number_kind_after_iteration(before: Kind, after: Kind) -> Kind:
             raise LoopNotRecordable("a name begins as a number of one dtype, and is of another one after a turn")
         return first, None
     if later is not None:
-        return merged_kind([before, after])
+        return merged_loop_kind([before, after])
     return np.result_type(dtype, weak(0)), None
 
 
-def check_kind_keeps_digits(x: Any, kind: Kind) -> None:
+def check_loop_kind_keeps_digits(x: Any, kind: Kind) -> None:
     """Raises LoopNotRecordable where a Python number loses digits as `kind`. It stays one where values say so."""
     weak = kind_of(x)[1]
     if weak is None or kind[1] is not None or np.can_cast(WEAK_DTYPES[weak], kind[0]):

@@ -12,7 +12,7 @@ from ...runtime.core.frozen import dataclass
 _order = count()
 
 
-class IntegerAtom:
+class LoopIntegerAtom:
     """An int64 value of the routine: no less than each of `lows`, no more than each of `highs`, of earlier atoms."""
 
     __slots__ = ("highs", "lows", "order", "value")
@@ -28,7 +28,7 @@ class LinearExpression:
     """`constant + sum(factor * atom)`; atoms in the order in which they were made, none with the factor 0."""
 
     constant: int
-    terms: tuple[tuple[IntegerAtom, int], ...] = ()
+    terms: tuple[tuple[LoopIntegerAtom, int], ...] = ()
 
     def __add__(self, other: LinearExpression | int) -> LinearExpression:
         if isinstance(other, int):
@@ -62,7 +62,9 @@ class LinearExpression:
             return self.constant
         *rest, (atom, factor) = self.terms
         bounds = atom.lows if factor > 0 else atom.highs
-        found = (_least_of_linear_expression(LinearExpression(self.constant, tuple(rest)) + b * factor) for b in bounds)
+        found = (
+            _least_of_linear_loop_expression(LinearExpression(self.constant, tuple(rest)) + b * factor) for b in bounds
+        )
         return max((f for f in found if f is not None), default=None)
 
     @property
@@ -77,39 +79,39 @@ class LinearExpression:
         return least is not None and least >= 0
 
 
-def _least_of_linear_expression(x: LinearExpression) -> int | None:
+def _least_of_linear_loop_expression(x: LinearExpression) -> int | None:
     return x.least
 
 
-def _add_linear_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
+def _add_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
     return a + b
 
 
-def _subtract_linear_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
+def _subtract_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression:
     return a - b
 
 
-def _multiply_linear_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:
+def _multiply_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> LinearExpression | None:
     if a.known is not None:
         return b * a.known
     return a * b.known if b.known is not None else None
 
 
-def _linear_comparison(
+def _linear_loop_comparison(
     at_least: Callable[[LinearExpression, LinearExpression], bool],
     never: Callable[[LinearExpression, LinearExpression], bool],
 ) -> Any:
-    def compare_linear_expressions(a: LinearExpression, b: LinearExpression) -> bool | None:
+    def compare_linear_loop_expressions(a: LinearExpression, b: LinearExpression) -> bool | None:
         return True if at_least(a, b) else False if never(a, b) else None
 
-    return compare_linear_expressions
+    return compare_linear_loop_expressions
 
 
 def _is_linear_less(a: LinearExpression, b: LinearExpression) -> bool:
     return b.is_at_least(a + 1)
 
 
-def _is_linear_less_or_equal(a: LinearExpression, b: LinearExpression) -> bool:
+def _is_loop_expression_less_or_equal(a: LinearExpression, b: LinearExpression) -> bool:
     return b.is_at_least(a)
 
 
@@ -119,18 +121,18 @@ def _is_linear_different(a: LinearExpression, b: LinearExpression) -> bool:
 
 # rows on linear integers: another one, what is known of a comparison, or None
 RULES: dict[str, Callable[..., Any]] = {
-    "add": _add_linear_expressions,
-    "subtract": _subtract_linear_expressions,
-    "multiply": _multiply_linear_expressions,
+    "add": _add_linear_loop_expressions,
+    "subtract": _subtract_linear_loop_expressions,
+    "multiply": _multiply_linear_loop_expressions,
     "negative": lambda a: -a,
     "positive": lambda a: a,
     "absolute": lambda a: a if a.is_at_least(0) else -a if (-a).is_at_least(0) else None,
-    "less": _linear_comparison(_is_linear_less, lambda a, b: _is_linear_less_or_equal(b, a)),
-    "less_equal": _linear_comparison(_is_linear_less_or_equal, lambda a, b: _is_linear_less(b, a)),
-    "greater": _linear_comparison(lambda a, b: _is_linear_less(b, a), _is_linear_less_or_equal),
-    "greater_equal": _linear_comparison(lambda a, b: _is_linear_less_or_equal(b, a), _is_linear_less),
-    "equal": _linear_comparison(lambda a, b: (a - b).known == 0, _is_linear_different),
-    "not_equal": _linear_comparison(_is_linear_different, lambda a, b: (a - b).known == 0),
+    "less": _linear_loop_comparison(_is_linear_less, lambda a, b: _is_loop_expression_less_or_equal(b, a)),
+    "less_equal": _linear_loop_comparison(_is_loop_expression_less_or_equal, lambda a, b: _is_linear_less(b, a)),
+    "greater": _linear_loop_comparison(lambda a, b: _is_linear_less(b, a), _is_loop_expression_less_or_equal),
+    "greater_equal": _linear_loop_comparison(lambda a, b: _is_loop_expression_less_or_equal(b, a), _is_linear_less),
+    "equal": _linear_loop_comparison(lambda a, b: (a - b).known == 0, _is_linear_different),
+    "not_equal": _linear_loop_comparison(_is_linear_different, lambda a, b: (a - b).known == 0),
     "floor_divide": lambda a, b: LinearExpression(a.known // b.known) if a.known is not None and b.known else None,
     "remainder": lambda a, b: LinearExpression(a.known % b.known) if a.known is not None and b.known else None,
 }

@@ -10,7 +10,7 @@ from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
 from ..control_flow.loops import for_, while_
-from ..control_flow.source import SourceUnavailable, function_source
+from ..control_flow.source import SourceUnavailable, syntax_tree_of_function
 from ..core.errors import UnsupportedError
 from ..trace.trace import Trace, TraceTooLong
 
@@ -25,7 +25,7 @@ LONGEST = 16_384  # nodes of a trace that is not taken if its turns do not repea
 HOOKS = (for_.__code__, while_.__code__)
 
 
-def check_trace_length(trace: Trace) -> None:
+def check_loops_of_long_trace(trace: Trace) -> None:
     """To be called where a trace has become long. Raises TooMany where it may be shorter with its loops recorded, and
     UnsupportedError, at the loop's line, where it would compile for hours."""
     builder = trace.builder
@@ -37,34 +37,34 @@ def check_trace_length(trace: Trace) -> None:
         return
     repeated = trace.loops_of is not None and trace.loops_of.repeated
     if trace.loops_of is not None and not (repeated and not trace.loops_of.whole):
-        if not _can_trace_be_rerolled(trace):
+        if not _can_long_trace_be_rerolled(trace):
             if trace.loops_of.short and not trace.loops_of.recorded:  # those in one another have many turns together
                 raise TraceTooLong(False, 1)
             if len(builder.nodes) < LONGEST:
                 builder.limit = LONGEST
                 return
-            raise UnsupportedError(_text_of_too_long_trace(trace), needs_values=True)
+            raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
         return
     if trace.depth > trace.deriving or trace.loops:
         return
     loops = count_user_loops_around()
     nested = loops > 1
-    if loops and (_do_shapes_change_by_iteration(trace) or _is_trace_of_single_elements(trace)):
+    if loops and (_do_shapes_change_in_long_trace(trace) or _is_long_trace_of_elements(trace)):
         raise TraceTooLong(False)
     if len(builder.nodes) >= MANY and (
-        _is_trace_of_single_elements(trace) or not _count_rerolled_loops(trace, _graph_of_trace(trace))[0]
+        _is_long_trace_of_elements(trace) or not _count_rerolled_loops_of_trace(trace, _graph_of_trace(trace))[0]
     ):
         raise TraceTooLong(True)
     if len(builder.nodes) >= SURE:
-        rolls = _can_trace_be_rerolled(trace)
+        rolls = _can_long_trace_be_rerolled(trace)
         if not rolls or nested:
             raise TraceTooLong(rolls)
         enough = len(builder.nodes) >= (SURE if trace.target_name() == "cpu" else MANY)
-        if enough and not repeated and not trace.deriving and not _is_trace_of_single_elements(trace):
+        if enough and not repeated and not trace.deriving and not _is_long_trace_of_elements(trace):
             raise TraceTooLong(rolls, MANY_ITERATIONS, True)
 
 
-def _do_shapes_change_by_iteration(trace: Trace) -> bool:
+def _do_shapes_change_in_long_trace(trace: Trace) -> bool:
     """Whether many operations are none that there was before, whatever they are done to: their shapes change."""
     known: dict[tuple[str, tuple[int, ...]], int] = {}
     for number, node in enumerate(trace.builder.nodes):
@@ -73,18 +73,18 @@ def _do_shapes_change_by_iteration(trace: Trace) -> bool:
     return sum(number >= half for number in known.values()) * RAGGED >= half
 
 
-def _is_trace_of_single_elements(trace: Trace) -> bool:
+def _is_long_trace_of_elements(trace: Trace) -> bool:
     """Whether most is done to single elements."""
     nodes = [node for node in trace.builder.nodes if OPS[node.op].kind in ("map", "view", "reduce")]
     return sum(node.type.size == 1 for node in nodes) >= SINGLE * len(nodes)
 
 
-def _can_trace_be_rerolled(trace: Trace) -> bool:
+def _can_long_trace_be_rerolled(trace: Trace) -> bool:
     """Whether the traced turns are a few loops again, or may be with more."""
     graph = _graph_of_trace(trace)
     if len(graph.nodes) < MANY and is_mostly_repetition(graph):  # which takes a fraction of the time
         return True
-    loops, rolled = _count_rerolled_loops(trace, graph)
+    loops, rolled = _count_rerolled_loops_of_trace(trace, graph)
     return loops <= LOOPS and (rolled * ROLLED <= len(graph.nodes) or is_mostly_repetition(graph))
 
 
@@ -95,13 +95,13 @@ def _graph_of_trace(trace: Trace) -> Graph:
     return builder.finish([builder.at(n) for n in sorted(ends)])
 
 
-def _count_rerolled_loops(trace: Trace, graph: Graph) -> tuple[int, int]:
+def _count_rerolled_loops_of_trace(trace: Trace, graph: Graph) -> tuple[int, int]:
     """How many loops a graph is again, or more than LOOPS, and how many nodes it has then."""
     rolled = reroll_graph(graph, trace.target_name, LOOPS + 1).graph.nodes
     return sum(node.op == "loop" and node.attr("part") == 0 for node in rolled), len(rolled)
 
 
-def _text_of_too_long_trace(trace: Trace) -> str:
+def _text_of_too_long_loop(trace: Trace) -> str:
     found = [*dict.fromkeys(trace.loops_of.unrolled.values())] if trace.loops_of is not None else []
     why = f", since {'; '.join(found[:3])}" if found else ""
     return (
@@ -122,7 +122,7 @@ def count_user_loops_around() -> int:
     return count
 
 
-def runs_in_loop(trace: TracebackType | None) -> bool:
+def is_error_from_user_loop(trace: TracebackType | None) -> bool:
     """Whether an error comes from within a `for` or `while` of the user's."""
     while trace is not None:
         frame = trace.tb_frame
@@ -137,7 +137,7 @@ def runs_in_loop(trace: TracebackType | None) -> bool:
 def _count_loops_around_line(code: CodeType, line: int) -> int:
     """How many loops of a function are around a line of it; 0 where its source is not there."""
     try:
-        node = function_source(code).node
+        node = syntax_tree_of_function(code).node
     except SourceUnavailable:
         return 0
     loops = (n for n in ast.walk(node) if isinstance(n, (ast.For, ast.While)))

@@ -15,15 +15,23 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import RoutineBody, Scope
 from ...compiler.sequential.form import For
 from ..trace.operands import to_graph_operand
-from ..trace.trace import LoopNotRecordable, LoopSymbolBase, Trace
+from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .independence import Access
 from .kinds import PLAIN
-from .linear import IntegerAtom, LinearExpression
-from .outside import view_steps_of_tracer
-from .values import ArraySection, ArrayStorage, FixedError, LazyElements, LoopArray, LoopNumber, SpoiledVariable
+from .linear import LinearExpression, LoopIntegerAtom
+from .outside import loop_view_steps_of_tracer
+from .values import (
+    FixedLoopError,
+    LazyLoopElements,
+    LoopArray,
+    LoopArraySection,
+    LoopArrayStorage,
+    LoopNumber,
+    SpoiledLoopVariable,
+)
 
-NOT_BROADCAST = FixedError(ValueError, "operands could not be broadcast together")
+NOT_BROADCAST = FixedLoopError(ValueError, "operands could not be broadcast together")
 LARGE = 1 << 15  # elements of one step whose number does not change: more are left to parallel kernels
 
 
@@ -33,9 +41,9 @@ class LoopMemory:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.body = RoutineBody()
-        self.storages: list[ArrayStorage] = []
-        self.of_root: dict[int, ArrayStorage] = {}
-        self.of_view: dict[int, tuple[Tracer, ArrayStorage]] = {}
+        self.storages: list[LoopArrayStorage] = []
+        self.of_root: dict[int, LoopArrayStorage] = {}
+        self.of_view: dict[int, tuple[Tracer, LoopArrayStorage]] = {}
         self.numbers: dict[int, LoopNumber] = {}  # a traced scalar's node -> what it is
         self.variables: list[DType] = []
         self.checks: list[Callable[[int], Exception]] = []
@@ -45,7 +53,7 @@ class LoopMemory:
         self.touched: list[Access] = []
         self.step = 1.0  # independent turns around what is written, all together
         self.parallel = 0
-        self.atoms: dict[int, IntegerAtom] = {}
+        self.atoms: dict[int, LoopIntegerAtom] = {}
         self.broadcasts: set[tuple[LinearExpression, LinearExpression]] = set()  # lengths that are compared: to which
         self.masks: list[tuple[LoopArray, Scope, tuple[LoopArray, ...]]] = []  # and where each one is True
 
@@ -57,7 +65,7 @@ class LoopMemory:
             return x
         if type(x) in PLAIN:
             return x
-        if isinstance(x, SpoiledVariable):
+        if isinstance(x, SpoiledLoopVariable):
             x.refuse()
         if isinstance(x, np.generic) and not isinstance(x, Tracer):
             self.check_dtype(x.dtype)
@@ -83,7 +91,7 @@ class LoopMemory:
         """While the body runs: what would be a node of the trace was not followed."""
         builder = self.trace.builder
         before = builder.limit, builder.at_limit
-        builder.limit, builder.at_limit = -1, _refuse_graph_nodes
+        builder.limit, builder.at_limit = -1, _refuse_graph_nodes_in_loop
         self.trace.recorder = self
         try:
             yield
@@ -117,16 +125,16 @@ class LoopMemory:
             found = self.numbers[value.number] = LoopNumber(self, loaded, value.weak, None, value.others)
         return found
 
-    def _new_array_storage(self, value: Value, root: Any, key: Any = None) -> ArrayStorage:
+    def _new_array_storage(self, value: Value, root: Any, key: Any = None) -> LoopArrayStorage:
         self.check_dtype(value.dtype)
-        storage = ArrayStorage(len(self.storages), value.dtype, value.shape, root, Value(value.number, value.type))
+        storage = LoopArrayStorage(len(self.storages), value.dtype, value.shape, root, Value(value.number, value.type))
         self.storages.append(storage)
         self.of_root[id(root) if key is None else key] = storage
         return storage
 
     def section_of(self, x: Tracer) -> LoopArray:
         """An array of the trace: a section of the memory that it looks at, where that is simple."""
-        steps = view_steps_of_tracer(x)
+        steps = loop_view_steps_of_tracer(x)
         if steps is None:  # a copy, as it were: right as long as nothing is written to what it looks at
             found = self.of_view.get(id(x))
             if found is None:
@@ -140,7 +148,7 @@ class LoopMemory:
         storage = self.of_root.get(id(root))
         if storage is None:
             storage = self._new_array_storage(root._value, root)
-        section = ArraySection(storage, subs, tuple(map(LinearExpression, shape)))
+        section = LoopArraySection(storage, subs, tuple(map(LinearExpression, shape)))
         return self.array_of_section(section)
 
     def _freeze_root(self, x: Tracer) -> None:
@@ -155,12 +163,14 @@ class LoopMemory:
             raise LoopNotRecordable("an array is assigned to, and read through a view that is not followed")
         storage.frozen = "an array is assigned to, and read through a view that is not followed"
 
-    def _section_of_whole_storage(self, storage: ArrayStorage) -> LoopArray:
+    def _section_of_whole_storage(self, storage: LoopArrayStorage) -> LoopArray:
         subs = tuple((LinearExpression(0), 1, axis) for axis in range(len(storage.shape)))
-        return self.array_of_section(ArraySection(storage, subs, tuple(map(LinearExpression, storage.shape))))
+        return self.array_of_section(LoopArraySection(storage, subs, tuple(map(LinearExpression, storage.shape))))
 
-    def array_of_section(self, section: ArraySection) -> LoopArray:
-        expression = LazyElements(section.shape, section.storage.dtype, lambda idx: self.load(section, idx), (section,))
+    def array_of_section(self, section: LoopArraySection) -> LoopArray:
+        expression = LazyLoopElements(
+            section.shape, section.storage.dtype, lambda idx: self.load(section, idx), (section,)
+        )
         return LoopArray(self, expression, section)
 
     # integers
@@ -182,7 +192,7 @@ class LoopMemory:
         """An integer, as NumPy takes it for an index. Raises LoopNotRecordable for other things."""
         if type(x) in (bool, np.bool_):
             raise LoopNotRecordable("a bool is an index")
-        if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, LoopSymbolBase)):
+        if isinstance(x, (int, np.integer)) and not isinstance(x, (Tracer, TracedLoopSymbolBase)):
             return LinearExpression(int(x))
         x = self.lift(x)
         if type(x) is int:
@@ -208,7 +218,7 @@ class LoopMemory:
     ) -> LinearExpression:
         number = value.numbers[0]  # an equal value is the same atom: so equal lengths are seen to be equal
         if number not in self.atoms:
-            self.atoms[number] = IntegerAtom(value, lows, highs)
+            self.atoms[number] = LoopIntegerAtom(value, lows, highs)
         return LinearExpression(0, ((self.atoms[number], 1),))
 
     def least(self, a: LinearExpression, b: LinearExpression) -> LinearExpression:
@@ -243,11 +253,11 @@ class LoopMemory:
 
     # memory
 
-    def load(self, section: ArraySection, index: Sequence[KernelValue]) -> KernelValue:
+    def load(self, section: LoopArraySection, index: Sequence[KernelValue]) -> KernelValue:
         self.touched.append((section, False))
         return self.body.load_element(section.storage.number, section.storage.dtype, self.place(section, index))
 
-    def place(self, section: ArraySection, index: Sequence[KernelValue]) -> KernelValue:
+    def place(self, section: LoopArraySection, index: Sequence[KernelValue]) -> KernelValue:
         fixed, moving = LinearExpression(0), None
         for (start, step, axis), stride in zip(section.subs, section.storage.strides, strict=True):
             fixed = fixed + start * stride
@@ -260,7 +270,7 @@ class LoopMemory:
             return base
         return moving if fixed.known == 0 else base + moving
 
-    def temporary(self, shape: Sequence[LinearExpression], dtype: DType) -> ArraySection:
+    def temporary(self, shape: Sequence[LinearExpression], dtype: DType) -> LoopArraySection:
         """New memory for an array of this shape, whatever the turn."""
         self.check_dtype(dtype)
         lengths = []
@@ -269,10 +279,12 @@ class LoopMemory:
             if most is None:
                 raise LoopNotRecordable("an array is made whose length has no known bound")
             lengths.append(max(most, 0))
-        storage = ArrayStorage(len(self.storages), dtype, tuple(lengths))
+        storage = LoopArrayStorage(len(self.storages), dtype, tuple(lengths))
         storage.written = True
         self.storages.append(storage)
-        return ArraySection(storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), tuple(shape))
+        return LoopArraySection(
+            storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), tuple(shape)
+        )
 
     def each(
         self, shape: Sequence[LinearExpression], do: Callable[[list[KernelValue]], None], inner: int | None = None
@@ -333,7 +345,7 @@ class LoopMemory:
             numbers = index.numbers[0], first.numbers[0], last.numbers[0]
             self.body.add(For(*numbers, tuple(scope.statements), True))
 
-    def materialize(self, array: LoopArray) -> ArraySection:
+    def materialize(self, array: LoopArray) -> LoopArraySection:
         """The array in memory; from now on it is there."""
         if array.section is None:
             expression = array.expression
@@ -354,18 +366,18 @@ class LoopMemory:
         self.each(expression.shape, lambda idx: self._put(section, idx, expression.element(idx)))
         return self.array_of_section(section)
 
-    def _keep_array_in_section(self, array: LoopArray, section: ArraySection) -> None:
+    def _keep_array_in_section(self, array: LoopArray, section: LoopArraySection) -> None:
         array.section = section
         array.expression = self.array_of_section(section).expression
         self.alive.pop(id(array), None)
 
-    def _put(self, section: ArraySection, index: Sequence[KernelValue], value: KernelValue) -> None:
+    def _put(self, section: LoopArraySection, index: Sequence[KernelValue], value: KernelValue) -> None:
         place = self.place(section, index)
         self.touched.append((section, True))
         self.meets += 0 if self.parallel else self.weight
         self.body.store_element(section.storage.number, place, value.cast(section.storage.dtype))
 
-    def settle_readers(self, storage: ArrayStorage, but: LoopArray | None = None) -> None:
+    def settle_readers(self, storage: LoopArrayStorage, but: LoopArray | None = None) -> None:
         """To be called before a storage is written to: what is computed from it later is computed now."""
         for array in [*self.alive.values()]:
             if array is not but and any(leaf.storage is storage for leaf in array.expression.leaves):
@@ -387,7 +399,7 @@ class LoopMemory:
             if array.scope is scope:
                 self.forget(array)
 
-    def assign(self, target: ArraySection, value: Any) -> None:
+    def assign(self, target: LoopArraySection, value: Any) -> None:
         """`target[...] = value`, broadcast and converted."""
         storage = target.storage
         if storage.frozen:
@@ -424,10 +436,10 @@ class LoopMemory:
 
     def forget(self, array: LoopArray) -> None:
         """What an array was to be computed from has changed: nobody may ask for it."""
-        array.expression = LazyElements(array.expression.shape, array.dtype, overwritten_element, ())
+        array.expression = LazyLoopElements(array.expression.shape, array.dtype, overwritten_element_in_loop, ())
         self.alive.pop(id(array), None)
 
-    def _innermost_axis_of_target(self, target: ArraySection) -> int | None:
+    def _innermost_axis_of_target(self, target: LoopArraySection) -> int | None:
         """The axis along which the elements lie closest."""
         steps = {
             axis: abs(step * stride)
@@ -444,7 +456,7 @@ class LoopMemory:
             return self.body.const(x, dtype)
         return self.body.const(np.asarray(x).astype(dtype), dtype)
 
-    def broadcast(self, expression: LazyElements, shape: tuple[LinearExpression, ...]) -> LazyElements:
+    def broadcast(self, expression: LazyLoopElements, shape: tuple[LinearExpression, ...]) -> LazyLoopElements:
         """As NumPy's broadcast_to. Raises LoopNotRecordable where that is not proved to be right."""
         own = expression.shape
         if own == shape:
@@ -469,7 +481,7 @@ class LoopMemory:
         leaves = wide.leaves
         for axis in factors:  # element i may be element 0: none that stands where another array's element i does
             leaves = tuple(leaf.with_own_axis(axis, own[axis - skip]) for leaf in leaves)
-        return LazyElements(shape, wide.dtype, wide.element, leaves, wide.heavy)
+        return LazyLoopElements(shape, wide.dtype, wide.element, leaves, wide.heavy)
 
     def _factor(self, n: LinearExpression, target: LinearExpression) -> KernelValue:
         """What indices are multiplied by where an axis of `n` is broadcast: 0 if that is 1. Compared when it runs."""
@@ -506,35 +518,35 @@ class LoopMemory:
 
     def reindexed(
         self,
-        expression: LazyElements,
+        expression: LazyLoopElements,
         shape: tuple[LinearExpression, ...],
         index: Callable[[Sequence[KernelValue]], list[KernelValue]],
         axes: Sequence[int],
-    ) -> LazyElements:
+    ) -> LazyLoopElements:
         """axes[i]: the axis of the new one that axis i of the old one is; -1: its index is 0."""
         element = expression.element
         leaves = tuple(self._reindexed_section(leaf, axes, shape, len(expression.shape)) for leaf in expression.leaves)
-        return LazyElements(shape, expression.dtype, lambda idx: element(index(idx)), leaves, expression.heavy)
+        return LazyLoopElements(shape, expression.dtype, lambda idx: element(index(idx)), leaves, expression.heavy)
 
     def _reindexed_section(
-        self, leaf: ArraySection, axes: Sequence[int], shape: tuple[LinearExpression, ...], rank: int
-    ) -> ArraySection:
+        self, leaf: LoopArraySection, axes: Sequence[int], shape: tuple[LinearExpression, ...], rank: int
+    ) -> LoopArraySection:
         def new_axis_number(axis: int) -> int:
             if axis < 0:
                 return -1
             return axes[axis] if axis < rank else axis - rank + len(shape)
 
         subs = tuple((start, step, new_axis_number(axis)) for start, step, axis in leaf.subs)
-        return ArraySection(leaf.storage, subs, (*shape, *leaf.shape[rank:]))
+        return LoopArraySection(leaf.storage, subs, (*shape, *leaf.shape[rank:]))
 
     def array_from(self, x: Any) -> LoopArray:
         """A list of numbers as an array."""
         raise NotImplementedError
 
 
-def _refuse_graph_nodes() -> None:
+def _refuse_graph_nodes_in_loop() -> None:
     raise LoopNotRecordable("it does something that is not recorded")
 
 
-def overwritten_element(index: Sequence[KernelValue]) -> KernelValue:
+def overwritten_element_in_loop(index: Sequence[KernelValue]) -> KernelValue:
     raise LoopNotRecordable("an array is used after what it was computed from has changed, or outside of its loop")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..trace.aliasing import PermuteView, ReshapeView, SliceView
+from ..trace.aliasing import TracerPermuteView, TracerReshapeView, TracerSliceView
 from ..trace.tracer import Tracer
 from .linear import LinearExpression
 from .values import Sub
 
 
-def view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int, ...]] | None:
+def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int, ...]] | None:
     """The array that owns the memory of `x`, and how its axes map to it. For each axis: where it starts, steps and
     goes in `x`; and the shape of `x`.
 
@@ -21,17 +21,17 @@ def view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int,
     shape = root.shape
     subs: list[Sub] = [(LinearExpression(0), 1, axis) for axis in range(len(shape))]
     for step in reversed(chain):
-        if isinstance(step, SliceView):
+        if isinstance(step, TracerSliceView):
             subs = [
                 (start + step.starts[axis] * by, by * step.steps[axis], axis) if axis >= 0 else (start, by, axis)
                 for start, by, axis in subs
             ]
             shape = step.shape
-        elif isinstance(step, PermuteView):
+        elif isinstance(step, TracerPermuteView):
             places = [step.axes.index(axis) for axis in range(len(shape))]
             subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]
             shape = tuple(shape[axis] for axis in step.axes)
-        elif isinstance(step, ReshapeView) and [n for n in step.shape if n != 1] == [n for n in shape if n != 1]:
+        elif isinstance(step, TracerReshapeView) and [n for n in step.shape if n != 1] == [n for n in shape if n != 1]:
             long = iter([axis for axis, n in enumerate(step.shape) if n != 1])
             places = [-1 if n == 1 else next(long) for n in shape]
             subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]

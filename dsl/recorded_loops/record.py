@@ -19,16 +19,16 @@ from ...compiler.sequential.partials import NoDerivative
 from ...compiler.sequential.tangents import routine_with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
-from ..control_flow.effects import ReachableState, VariableSlot, changes_between_snapshots
-from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedLoop
+from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, changes_between_control_flow_snapshots
+from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
-from ..trace.aliasing import assign_array
+from ..trace.aliasing import assign_to_tracer
 from ..trace.trace import FEW, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .iterables import axes_of_ndindex, count_items, item_at
+from .iterables import axes_of_ndindex, count_loop_items, loop_item_at
 from .long_traces import count_user_loops_around
 from .recorder import CONSTANTS, LoopRecorder
-from .values import LoopNumber, SpoiledVariable
+from .values import LoopNumber, SpoiledLoopVariable
 
 MOST = 20000  # statements of one routine
 
@@ -39,7 +39,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
     if trace.loops_of is None:
         return False
-    count = count_items(iterable)
+    count = count_loop_items(iterable)
     if count is None:
         if length_hint(iterable) > FEW:
             trace.loops_of.unrolled.setdefault(body.__code__, "it goes over more than ranges and arrays")
@@ -52,33 +52,35 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     site = body.__code__
     trace.loops_of.recorded.append(site)
     recorder = LoopRecorder(trace, site)
-    state = ReachableState([body, *([stop] if stop else [])])
+    state = ReachableControlFlowState([body, *([stop] if stop else [])])
     try:
         before = state.take()
         with recorder.recording():
             recorder.run_for(iterable, body, stop)
-            changed = changes_between_snapshots(before, state.take())
+            changed = changes_between_control_flow_snapshots(before, state.take())
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
-        _place_loop_results(recorder, results)
+        _place_results_of_recorded_loop(recorder, results)
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
     recorder.body = EndedLoopValue(site)  # type: ignore[assignment]
     for slot, _, value in changed.values():
-        if isinstance(value, SpoiledVariable):
+        if isinstance(value, SpoiledLoopVariable):
             value.site = site
         elif not isinstance(value, LoopNumber) and type(value) not in CONSTANTS:
-            slot.put(SpoiledVariable(slot.name, site))
+            slot.put(SpoiledLoopVariable(slot.name, site))
     return True
 
 
-def repeat_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None) -> bool:
+def record_loop_as_routine(
+    trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: Callable[[], Any] | None
+) -> bool:
     """Whether the loop `for item in iterable: body(item)` is a node of the trace now, which has a body for all turns.
 
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
     loops, site = trace.loops_of, body.__code__
-    count = None if loops is None or stop is not None or site in loops.unrolled else count_items(iterable)
+    count = None if loops is None or stop is not None or site in loops.unrolled else count_loop_items(iterable)
     around = (
         count_user_loops_around() > 1
         or trace.depth
@@ -92,16 +94,16 @@ def repeat_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     loops.recorded.append(site)
     for first in range(PEELED + 1):
         try:
-            RepeatedLoop(
+            RepeatedBodyLoop(
                 trace,
                 (first, count - 1),
-                partial(item_at, iterable),
+                partial(loop_item_at, iterable),
                 body,
-                lambda name: SpoiledVariable(name, site),
+                lambda name: SpoiledLoopVariable(name, site),
             ).run()
             return True
         except FirstTurnDiffers:
-            body(item_at(iterable, first))
+            body(loop_item_at(iterable, first))
         except (LoopNotRecordable, Exception) as error:
             raise _refusal_of_loop(error, site) from error
     raise LoopNotRecordable("the types of what it carries from turn to turn do not settle", site)
@@ -132,7 +134,9 @@ class EndedLoopValue:
         raise LoopNotRecordable("a value of a turn is used outside of its loop", self._site)
 
 
-def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[VariableSlot]) -> list[tuple[VariableSlot, int, Any]]:
+def _end_values_in_memory(
+    recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]
+) -> list[tuple[ControlFlowSlot, int, Any]]:
     """Numbers that live on, in memory: the slot, the number of the array, and what it was."""
     found = []
     for slot in slots:
@@ -143,7 +147,9 @@ def _end_values_in_memory(recorder: LoopRecorder, slots: Sequence[VariableSlot])
     return found
 
 
-def _place_loop_results(recorder: LoopRecorder, results: Sequence[tuple[VariableSlot, int, Any]]) -> None:
+def _place_results_of_recorded_loop(
+    recorder: LoopRecorder, results: Sequence[tuple[ControlFlowSlot, int, Any]]
+) -> None:
     trace = recorder.trace
     ends = {number for _, number, _ in results}
     arrays = []
@@ -184,7 +190,7 @@ def _place_loop_results(recorder: LoopRecorder, results: Sequence[tuple[Variable
     outputs = {n: next(values) for n in kept if arrays[n].role in ("out", "inout")}
     for number, value in outputs.items():
         if number < len(recorder.storages) and arrays[number].role == "inout":
-            assign_array(recorder.storages[number].root, Tracer(trace, value))
+            assign_to_tracer(recorder.storages[number].root, Tracer(trace, value))
     for slot, number, was in results:
         value = outputs[number]
         slot.put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))

@@ -16,30 +16,30 @@ from ...compiler.sequential.form import For, If, While, blocks_in_routine_statem
 from ...runtime.core.frozen import dataclass
 from ..control_flow.effects import (
     UNSET,
-    ReachableState,
-    VariableSlot,
-    changes_between_snapshots,
+    ControlFlowSlot,
+    ReachableControlFlowState,
+    changes_between_control_flow_snapshots,
     restore_variables_of_snapshot,
 )
 from ..control_flow.rewrite import VALUE
 from ..core.errors import is_raised_by_user
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
-from .arithmetic import LoopArithmetic
-from .conversions import LoopRange, record_builtin_call
-from .independence import iterations_are_independent
-from .iterables import LoopItems, axes_of_ndindex, loop_items_of_iterable
+from .arithmetic import RecordedLoopArithmetic
+from .conversions import LoopRange, record_builtin_call_in_loop
+from .independence import recorded_iterations_are_independent
+from .iterables import LoopItems, axes_of_ndindex, recorded_loop_items_of_iterable
 from .kinds import (
     PLAIN,
-    check_kind_keeps_digits,
+    check_loop_kind_keeps_digits,
     is_number,
-    kinds_of,
-    merged_kinds,
+    loop_kinds_of,
+    merged_loop_kinds,
     number_kinds_after_iteration,
     zero_of_number_kind,
 )
-from .linear import IntegerAtom, LinearExpression
-from .values import FixedError, LoopArray, LoopNumber, LoopSymbol, SpoiledVariable
+from .linear import LinearExpression, LoopIntegerAtom
+from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, SpoiledLoopVariable
 
 UNROLLED = 4  # turns of an inner loop of known length that are written one after the other
 NARROW = 4  # a loop whose turns are apart may have so many times fewer than each has independent ones
@@ -50,7 +50,7 @@ CONSTANTS = (*PLAIN, str, type(None), bytes)
 Part = Callable[[], Any]
 
 
-class LoopRecorder(LoopArithmetic):
+class LoopRecorder(RecordedLoopArithmetic):
     """Writes one routine."""
 
     def __init__(self, trace: Trace, site: Any) -> None:
@@ -63,7 +63,7 @@ class LoopRecorder(LoopArithmetic):
 
     def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """What one of Python's builtins gives; NotImplemented where Python itself knows."""
-        return record_builtin_call(self, function, args, options)
+        return record_builtin_call_in_loop(self, function, args, options)
 
     # decisions
 
@@ -80,7 +80,7 @@ class LoopRecorder(LoopArithmetic):
             raise LoopNotRecordable("a try is around a decision")
         flag = self.truth(test)
         self.settle_all()
-        state = ReachableState([then, otherwise])
+        state = ReachableControlFlowState([then, otherwise])
         sides = []
         for part in (then, otherwise):
             before = state.take()
@@ -88,7 +88,7 @@ class LoopRecorder(LoopArithmetic):
                 given = self._branch_result_or_raise(part)
                 if isinstance(given, LoopArray) and given.section is None:
                     self.materialize(given)
-            sides.append((scope, given, changes_between_snapshots(before, state.take())))
+            sides.append((scope, given, changes_between_control_flow_snapshots(before, state.take())))
             restore_variables_of_snapshot(before)
         (first, a, one), (second, b, two) = sides
         if a is RAISED or b is RAISED:
@@ -112,7 +112,7 @@ class LoopRecorder(LoopArithmetic):
             said = all(type(x) is str for x in error.args) and len(error.args) < 2
             if not said or type(error) not in RAISABLE or not is_raised_by_user(error):
                 raise
-            self.fail_if(self.body.const(True, BOOL), self.zero(), FixedError(type(error), *error.args))
+            self.fail_if(self.body.const(True, BOOL), self.zero(), FixedLoopError(type(error), *error.args))
             return RAISED
 
     def _join_branch_that_raises(self, flag: KernelValue, sides: Sequence[tuple[Scope, Any, Any]]) -> Any:
@@ -132,7 +132,7 @@ class LoopRecorder(LoopArithmetic):
         """A value of a block, to be asked for after it."""
         if not isinstance(x, LoopNumber):
             return lambda: x
-        kinds = kinds_of(x)
+        kinds = loop_kinds_of(x)
         variable = self.variable(kinds[0][0])
         with self.body.block(scope):
             self.body.set(variable, self.element_value(x, kinds[0][0]))
@@ -145,8 +145,8 @@ class LoopRecorder(LoopArithmetic):
         if name.startswith(VALUE) and (a is UNSET or b is UNSET):
             a, b = (zero_of_number_kind(b) if a is UNSET else a), (zero_of_number_kind(a) if b is UNSET else b)
         if not (is_number(a) and is_number(b)):
-            return lambda: SpoiledVariable(name)
-        kinds = merged_kinds(a, b)
+            return lambda: SpoiledLoopVariable(name)
+        kinds = merged_loop_kinds(a, b)
         dtype = kinds[0][0]
         variable = self.variable(dtype)
         for x, scope in ((a, first), (b, second)):
@@ -174,7 +174,7 @@ class LoopRecorder(LoopArithmetic):
         if axes:  # which have many turns together, however short each is
             self._record_ndindex_loops((), axes, body, stop, self._unrolled_iteration_limit() if len(axes) == 1 else 1)
             return
-        items = loop_items_of_iterable(self, iterable)
+        items = recorded_loop_items_of_iterable(self, iterable)
         if items is None:
             self._unroll_loop(iterable, body, stop)
             return
@@ -209,11 +209,11 @@ class LoopRecorder(LoopArithmetic):
     ) -> None:
         low, high = items.start, items.start + items.count
 
-        def write_loop_over_items(loop: _LoopAttempt) -> bool:
+        def write_loop_over_items(loop: _LoopRecordingAttempt) -> bool:
             before, weight = (self.width, self.wide, self.meets, self.turns, len(self.touched)), self.weight
             self.width = 1.0
             with self.turns_of(low, high, parallel=False) as (i, scope):
-                turn = IntegerAtom(i, (low,), (high - 1,))
+                turn = LoopIntegerAtom(i, (low,), (high - 1,))
                 loop.enter()
                 body(items.at(LinearExpression(0, ((turn, 1),)) - low))
                 until = None if stop is None else self.truth(stop()).numbers[0]
@@ -221,7 +221,7 @@ class LoopRecorder(LoopArithmetic):
                     return False
             numbers = i.numbers[0], self.emit(low).numbers[0], self.emit(high).numbers[0]
             width, wide, meets, turns, touched = before
-            apart = until is None and iterations_are_independent(turn, self.touched[touched:])
+            apart = until is None and recorded_iterations_are_independent(turn, self.touched[touched:])
             if apart and (many := (high - low).greatest) is not None and many * NARROW >= self.width:
                 inner = [s for s in scope.statements if blocks_in_routine_statement(s)]
                 nested = len(inner) == 1 and isinstance(inner[0], For) and (inner[0].apart or inner[0].parallel)
@@ -256,7 +256,7 @@ class LoopRecorder(LoopArithmetic):
     def run_while(self, test: Part, body: Part, stop: Part | None) -> None:
         """`while test(): body()`, until `stop()`."""
 
-        def write_while_loop(loop: _LoopAttempt) -> bool:
+        def write_while_loop(loop: _LoopRecordingAttempt) -> bool:
             before, self.weight = self.weight, self.weight * 64
             self.turns += self.weight
             with self.block() as head:
@@ -276,7 +276,11 @@ class LoopRecorder(LoopArithmetic):
         self.settle(body, [test, body, *([stop] if stop else [])], write_while_loop, False)
 
     def settle(
-        self, key: Any, functions: Sequence[Callable[..., Any]], write: Callable[[_LoopAttempt], bool], ran: bool
+        self,
+        key: Any,
+        functions: Sequence[Callable[..., Any]],
+        write: Callable[[_LoopRecordingAttempt], bool],
+        ran: bool,
     ) -> None:
         """Writes a loop until it is known which variables it has. ran: it is known to run once or more."""
         if self.trace.handlers:
@@ -286,7 +290,7 @@ class LoopRecorder(LoopArithmetic):
             before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets
             checks, touched = len(self.checks), len(self.touched)
             with self.body.block() as attempt:
-                loop = _LoopAttempt(self, key.__code__, ReachableState(functions))
+                loop = _LoopRecordingAttempt(self, key.__code__, ReachableControlFlowState(functions))
                 done = write(loop)
             restore_variables_of_snapshot(loop.before)
             if done:
@@ -301,10 +305,10 @@ class LoopRecorder(LoopArithmetic):
 
 
 @dataclass(slots=True)
-class _CarriedName:
+class _RecordedLoopName:
     """A name whose numbers are a variable."""
 
-    slot: VariableSlot
+    slot: ControlFlowSlot
     before: Any
     kinds: tuple[Kind, ...]
     variable: int
@@ -316,10 +320,10 @@ class _CarriedName:
         return is_number(self.before) or self.slot.name.startswith(VALUE)
 
 
-class _LoopAttempt:
+class _LoopRecordingAttempt:
     """An attempt at a loop: its variables as far as they are known."""
 
-    def __init__(self, recorder: LoopRecorder, code: Any, state: ReachableState) -> None:
+    def __init__(self, recorder: LoopRecorder, code: Any, state: ReachableControlFlowState) -> None:
         self.recorder, self.state, self.before = recorder, state, state.take()
         self.known = recorder.known.setdefault(code, {})
         self.spoiled = recorder.spoiled.setdefault(code, set())
@@ -328,9 +332,9 @@ class _LoopAttempt:
             if slot.name in self.known and slot.name not in self.spoiled:
                 kinds = self.known[slot.name]
                 if is_number(value):
-                    kinds = number_kinds_after_iteration(kinds_of(value), kinds)
-                    check_kind_keeps_digits(value, kinds[0])
-                self.carried.append(_CarriedName(slot, value, kinds, recorder.variable(kinds[0][0])))
+                    kinds = number_kinds_after_iteration(loop_kinds_of(value), kinds)
+                    check_loop_kind_keeps_digits(value, kinds[0])
+                self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.variable(kinds[0][0])))
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
             recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
@@ -338,22 +342,22 @@ class _LoopAttempt:
     def enter(self) -> None:
         """At the start of a turn."""
         for c in self.carried:
-            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledVariable(c.slot.name))
-        self._spoil_loop_variables()
+            c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledLoopVariable(c.slot.name))
+        self._spoil_variables_of_recorded_loop()
 
-    def _spoil_loop_variables(self) -> None:
+    def _spoil_variables_of_recorded_loop(self) -> None:
         for slot, _ in self.before.values.values():
             if slot.name in self.spoiled:
-                slot.put(SpoiledVariable(slot.name))
+                slot.put(SpoiledLoopVariable(slot.name))
 
     def leave(self) -> bool:
         """At the end of a turn: whether all that changes was known to change."""
         mine = {c.slot.identity: c for c in self.carried}
         settled, ends = True, []
-        for key, (slot, old, value) in changes_between_snapshots(self.before, self.state.take()).items():
+        for key, (slot, old, value) in changes_between_control_flow_snapshots(self.before, self.state.take()).items():
             c = mine.get(key)
             if not is_number(value):
-                if c is not None and not c.starts and isinstance(value, SpoiledVariable):
+                if c is not None and not c.starts and isinstance(value, SpoiledLoopVariable):
                     continue  # it was not assigned
                 if slot.name not in self.spoiled:
                     self.spoiled.add(slot.name)
@@ -361,17 +365,17 @@ class _LoopAttempt:
             elif slot.name in self.spoiled:
                 continue
             elif c is None:
-                found = kinds_of(value)
+                found = loop_kinds_of(value)
                 if is_number(old):
-                    found = number_kinds_after_iteration(kinds_of(old), found)
-                    check_kind_keeps_digits(old, found[0])
+                    found = number_kinds_after_iteration(loop_kinds_of(old), found)
+                    check_loop_kind_keeps_digits(old, found[0])
                 self.known[slot.name] = found
                 settled = False
             else:
-                c.ends = kinds_of(value)
+                c.ends = loop_kinds_of(value)
                 kinds = number_kinds_after_iteration(c.kinds, c.ends)
                 if c.starts:
-                    check_kind_keeps_digits(c.before, kinds[0])
+                    check_loop_kind_keeps_digits(c.before, kinds[0])
                 settled &= {*kinds} == {*c.kinds} and kinds[0] == c.kinds[0]
                 self.known[slot.name] = kinds
                 ends.append((c, value))
@@ -386,5 +390,5 @@ class _LoopAttempt:
         for c in self.carried:
             known = c.starts or ran
             kinds = (c.kinds[0], *(k for k in c.ends if k != c.kinds[0])) if ran and c.ends else c.kinds
-            c.slot.put(self.recorder.read(c.variable, kinds) if known else SpoiledVariable(c.slot.name))
-        self._spoil_loop_variables()
+            c.slot.put(self.recorder.read(c.variable, kinds) if known else SpoiledLoopVariable(c.slot.name))
+        self._spoil_variables_of_recorded_loop()

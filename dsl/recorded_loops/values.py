@@ -12,7 +12,7 @@ from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass
 from ..trace.number_kinds import Kind
-from ..trace.trace import LoopNotRecordable, LoopSymbolBase
+from ..trace.trace import LoopNotRecordable, TracedLoopSymbolBase
 from ..trace.tracer import is_asked_by_traced_code
 from .linear import LinearExpression
 
@@ -21,7 +21,7 @@ Element = Callable[[Sequence[KernelValue]], KernelValue]
 
 
 @dataclass(frozen=True)
-class FixedError:
+class FixedLoopError:
     """Makes an error that is the same whatever the value."""
 
     kind: type[Exception]
@@ -31,7 +31,7 @@ class FixedError:
         return self.kind(self.text) if self.text else self.kind()
 
 
-class ArrayStorage:
+class LoopArrayStorage:
     """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
 
     def __init__(self, number: int, dtype: DType, shape: tuple[int, ...], root: Any = None, value: Any = None) -> None:
@@ -51,33 +51,33 @@ Sub = tuple[
 
 
 @dataclass(frozen=True)
-class ArraySection:
+class LoopArraySection:
     """A part of an array in memory. Index i of it is index `start + i[axis] * step` of each axis; axis -1: start."""
 
-    storage: ArrayStorage
+    storage: LoopArrayStorage
     subs: tuple[Sub, ...]
     shape: tuple[LinearExpression, ...]
 
-    def same_elements(self, other: ArraySection) -> bool:
+    def same_elements(self, other: LoopArraySection) -> bool:
         """Whether element i of both is one element, for every i."""
         return self.storage is other.storage and self.subs == other.subs
 
-    def is_apart_from(self, other: ArraySection) -> bool:
+    def is_apart_from(self, other: LoopArraySection) -> bool:
         """Whether they are proved to have no element in common."""
         for (a, s, i), (b, t, j) in zip(self.subs, other.subs, strict=True):
-            first, last = _least_and_greatest_index(a, s, self.shape[i] if i >= 0 else None)
-            low, high = _least_and_greatest_index(b, t, other.shape[j] if j >= 0 else None)
+            first, last = _least_and_greatest_loop_index(a, s, self.shape[i] if i >= 0 else None)
+            low, high = _least_and_greatest_loop_index(b, t, other.shape[j] if j >= 0 else None)
             if low.is_at_least(last + 1) or first.is_at_least(high + 1):
                 return True
         return False
 
-    def with_own_axis(self, axis: int, extent: LinearExpression) -> ArraySection:
+    def with_own_axis(self, axis: int, extent: LinearExpression) -> LoopArraySection:
         """The same elements, those along a section's axis along a further one of this extent."""
         subs = tuple((start, step, len(self.shape) if at == axis else at) for start, step, at in self.subs)
-        return ArraySection(self.storage, subs, (*self.shape, extent))
+        return LoopArraySection(self.storage, subs, (*self.shape, extent))
 
 
-def _least_and_greatest_index(
+def _least_and_greatest_loop_index(
     start: LinearExpression, step: int, extent: LinearExpression | None
 ) -> tuple[LinearExpression, LinearExpression]:
     """The least and the greatest index, of an extent of 1 or more."""
@@ -88,19 +88,19 @@ def _least_and_greatest_index(
 
 
 @dataclass(frozen=True)
-class LazyElements:
+class LazyLoopElements:
     """Elements that are computed when they are needed. leaves: what they read, in the coordinates of its indices, of
     which those of a reduction are the last. heavy: an element is a reduction."""
 
     shape: tuple[LinearExpression, ...]
     dtype: DType
     element: Element
-    leaves: tuple[ArraySection, ...]
+    leaves: tuple[LoopArraySection, ...]
     heavy: bool = False
-    columns: Callable[[ArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
+    columns: Callable[[LoopArraySection], None] | None = None  # writes all elements to a section of zeros, row by row
 
 
-class LoopSymbol(LoopSymbolBase):
+class LoopSymbol(TracedLoopSymbolBase):
     """What numbers and arrays have in common: operators and NumPy's protocols."""
 
     __slots__ = ("_recorder",)
@@ -229,7 +229,9 @@ class LoopArray(LoopSymbol):
 
     __slots__ = ("__weakref__", "expression", "scope", "section")
 
-    def __init__(self, recorder: Recorder, expression: LazyElements, section: ArraySection | None = None) -> None:
+    def __init__(
+        self, recorder: Recorder, expression: LazyLoopElements, section: LoopArraySection | None = None
+    ) -> None:
         self._recorder, self.expression, self.section = recorder, expression, section
         self.scope = recorder.body.scopes[-1]
         if section is None:
@@ -278,7 +280,7 @@ class LoopArray(LoopSymbol):
         return np.ndarray
 
 
-class SpoiledVariable(LoopSymbolBase):
+class SpoiledLoopVariable(TracedLoopSymbolBase):
     """What a name stands for whose value depends on how often a loop ran. So where an if's side decides it: nobody may
     ask."""
 
@@ -296,7 +298,7 @@ class SpoiledVariable(LoopSymbolBase):
     __int__ = __float__ = __index__ = __array__ = __array_ufunc__ = __array_function__ = refuse
 
 
-def _binary_operator_of_symbol(row: str, reflected: bool) -> Callable[..., Any]:
+def _binary_operator_of_loop_symbol(row: str, reflected: bool) -> Callable[..., Any]:
     def record_binary_operator(self: LoopSymbol, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented:
             return NotImplemented
@@ -305,11 +307,11 @@ def _binary_operator_of_symbol(row: str, reflected: bool) -> Callable[..., Any]:
     return record_binary_operator
 
 
-def _inplace_operator_of_symbol(row: str) -> Callable[..., Any]:
-    def record_inplace_operator(self: LoopSymbol, other: Any) -> Any:
+def _inplace_operator_of_loop_symbol(row: str) -> Callable[..., Any]:
+    def record_inplace_operator_in_loop(self: LoopSymbol, other: Any) -> Any:
         return self._recorder.update_in_place(self, row, other)
 
-    return record_inplace_operator
+    return record_inplace_operator_in_loop
 
 
 def _install_symbol_operators() -> None:
@@ -319,17 +321,17 @@ def _install_symbol_operators() -> None:
         stem = op.operator.strip("_")
         if op.arity == 1:
             setattr(LoopSymbol, op.operator, lambda self, row=op.name: self._recorder.operate(row, (self,)))
-            setattr(SpoiledVariable, op.operator, SpoiledVariable.refuse)
+            setattr(SpoiledLoopVariable, op.operator, SpoiledLoopVariable.refuse)
             continue
-        setattr(LoopSymbol, op.operator, _binary_operator_of_symbol(op.name, False))
-        setattr(SpoiledVariable, op.operator, SpoiledVariable.refuse)
+        setattr(LoopSymbol, op.operator, _binary_operator_of_loop_symbol(op.name, False))
+        setattr(SpoiledLoopVariable, op.operator, SpoiledLoopVariable.refuse)
         if hasattr(int, f"__r{stem}__"):
-            setattr(LoopSymbol, f"__r{stem}__", _binary_operator_of_symbol(op.name, True))
-            setattr(SpoiledVariable, f"__r{stem}__", SpoiledVariable.refuse)
-            setattr(LoopArray, f"__i{stem}__", _inplace_operator_of_symbol(op.name))
-            setattr(SpoiledVariable, f"__i{stem}__", SpoiledVariable.refuse)
+            setattr(LoopSymbol, f"__r{stem}__", _binary_operator_of_loop_symbol(op.name, True))
+            setattr(SpoiledLoopVariable, f"__r{stem}__", SpoiledLoopVariable.refuse)
+            setattr(LoopArray, f"__i{stem}__", _inplace_operator_of_loop_symbol(op.name))
+            setattr(SpoiledLoopVariable, f"__i{stem}__", SpoiledLoopVariable.refuse)
     for name in ("__matmul__", "__rmatmul__"):
-        setattr(SpoiledVariable, name, SpoiledVariable.refuse)
+        setattr(SpoiledLoopVariable, name, SpoiledLoopVariable.refuse)
 
 
 _install_symbol_operators()

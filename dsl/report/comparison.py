@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from .page import html_page_of_reports
-from .remarks import task_microseconds
+from .remarks import reported_task_microseconds
 from .report import Report
 from .svg import html_details_element
-from .text import byte_count_as_text, duration_as_text, text_shortened_to
+from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
 
 SHOWN = 10  # lines of the user's that the text names
 
@@ -44,7 +44,7 @@ class Comparison:
         moved = [row for row in data["lines"] if row["times"][0] != row["times"][1]][:SHOWN]
         for row in moved:
             rows.append(
-                [f"{row['where']}  {text_shortened_to(row['text'], 50)}", *map(_duration_or_dash, row["times"])]
+                [f"{row['where']}  {text_shortened_for_report(row['text'], 50)}", *map(_duration_or_dash, row["times"])]
             )
         widths = [max(len(row[k]) for row in rows) for k in range(3)]
         lines = ["  ".join([row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in (1, 2))]) for row in rows]
@@ -67,13 +67,13 @@ def compare(first: Report | str | Path, second: Report | str | Path, path: Any =
     >>> [name for name, a, b in kg.compare(one, two).data["facts"] if a != b]
     ['arguments', 'predicted']
     """
-    found = Comparison(_loaded_report(first), _loaded_report(second))
+    found = Comparison(_loaded_report_to_compare(first), _loaded_report_to_compare(second))
     if path is not None:
         found.save(path)
     return found
 
 
-def _loaded_report(given: Report | str | Path) -> Report:
+def _loaded_report_to_compare(given: Report | str | Path) -> Report:
     return given if isinstance(given, Report) else Report(json.loads(Path(given).read_text(encoding="utf-8")))
 
 
@@ -81,7 +81,9 @@ def compared_report_data(first: dict[str, Any], second: dict[str, Any]) -> dict[
     """The facts, the lines and the tasks of two reports' data, joined; what differs most comes first."""
     both = first, second
     measured = all("measured" in data for data in both)
-    time: Callable[[dict[str, Any]], float] = task_microseconds if measured else lambda task: float(task["cost"])
+    time: Callable[[dict[str, Any]], float] = (
+        reported_task_microseconds if measured else lambda task: float(task["cost"])
+    )
     names = [data["function"]["name"] for data in both]
     return {
         "comparison": True,
@@ -89,8 +91,12 @@ def compared_report_data(first: dict[str, Any], second: dict[str, Any]) -> dict[
         "names": [f"{data['function']['name']} on {data['device']['name']}" for data in both],
         "basis": "measured" if measured else "predicted",
         "facts": [[name, *values] for name, *values in zip(FACTS, *map(_facts_of_report, both), strict=True)],
-        "lines": _join_two_reports(*({key: row for key, row in _lines_of_report(data, time)} for data in both)),
-        "tasks": _join_two_reports(*({key: row for key, row in _tasks_of_report(data, time)} for data in both)),
+        "lines": _join_two_reports(
+            *({key: row for key, row in _compared_lines_of_report(data, time)} for data in both)
+        ),
+        "tasks": _join_two_reports(
+            *({key: row for key, row in _compared_tasks_of_report(data, time)} for data in both)
+        ),
         "cuts": _fusion_cuts(both),
     }
 
@@ -106,8 +112,8 @@ def _facts_of_report(data: dict[str, Any]) -> tuple[Any, ...]:
     times = (
         duration_as_text(data["predicted"]),
         measured,
-        byte_count_as_text(memory["arena"]),
-        byte_count_as_text(memory["bound"]),
+        byte_count_in_words(memory["arena"]),
+        byte_count_in_words(memory["bound"]),
     )
     return data["device"]["name"], arguments, data["nodes"], tasks, plan["streams"], plan["waits"], *times
 
@@ -115,7 +121,7 @@ def _facts_of_report(data: dict[str, Any]) -> tuple[Any, ...]:
 Row = tuple[tuple[str, str, int], dict[str, Any]]  # what it is joined by, and its numbers
 
 
-def _lines_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+def _compared_lines_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
     """The innermost lines that tasks come from; of a task of several each has its share of the time."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for number, task in enumerate(data["tasks"]):
@@ -134,7 +140,7 @@ def _lines_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], floa
         yield (name, text, counts[name, text]), {**row, "where": f"{name}:{line}", "text": text}
 
 
-def _tasks_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
+def _compared_tasks_of_report(data: dict[str, Any], time: Callable[[dict[str, Any]], float]) -> Iterator[Row]:
     counts: dict[tuple[str, str], int] = {}
     for number, task in enumerate(data["tasks"]):
         if "parent" not in task:

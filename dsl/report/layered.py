@@ -38,12 +38,12 @@ def layered_node_positions(above: Sequence[Sequence[int]]) -> list[tuple[float, 
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
-            _settle_row(row, x, above if down else below)
+            _settle_row_of_drawing(row, x, above if down else below)
     left = min(x, default=0.0)
     return [(round(at - left, 2), row) for at, row in zip(x, layer, strict=True)]
 
 
-def _settle_row(row: Sequence[int], x: list[float], neighbours: Sequence[Sequence[int]]) -> None:
+def _settle_row_of_drawing(row: Sequence[int], x: list[float], neighbours: Sequence[Sequence[int]]) -> None:
     """Move the nodes of a row towards the middle of their neighbours. Their order is that of where they would like to
     be."""
     wished = {n: sum(x[m] for m in neighbours[n]) / len(neighbours[n]) if neighbours[n] else x[n] for n in row}

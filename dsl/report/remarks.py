@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .text import byte_count_as_text, duration_as_text, text_shortened_to
+from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
 
 MOST = 5
 TINY = 20.0  # microseconds, below which launching is what takes the time
@@ -26,24 +26,24 @@ def remarks_about_report(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"text": text, "tasks": about} for _, text, about in kept[:MOST]]
 
 
-def task_microseconds(task: dict[str, Any]) -> float:
+def reported_task_microseconds(task: dict[str, Any]) -> float:
     """Microseconds as measured, else as predicted."""
     return float(task["cost"] if task["measured"] is None else task["measured"])
 
 
-def _user_line_of_path(data: dict[str, Any], path: int) -> str:
+def _user_line_for_remark(data: dict[str, Any], path: int) -> str:
     file, line, *_ = data["paths"][path][-1]
     return f"{data['files'][file]['name'].rpartition('/')[2]}:{line}"
 
 
 def _remark_on_heaviest_task(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """One task takes most of the time."""
-    total = sum(map(task_microseconds, tasks))
-    top = max(range(len(tasks)), key=lambda i: task_microseconds(tasks[i]))
-    share = task_microseconds(tasks[top]) / total if total else 0.0
+    total = sum(map(reported_task_microseconds, tasks))
+    top = max(range(len(tasks)), key=lambda i: reported_task_microseconds(tasks[i]))
+    share = reported_task_microseconds(tasks[top]) / total if total else 0.0
     if len(tasks) > 2 and share > 0.3:
-        where = f" ({_user_line_of_path(data, tasks[top]['paths'][0])})" if tasks[top]["paths"] else ""
-        took = duration_as_text(task_microseconds(tasks[top]))
+        where = f" ({_user_line_for_remark(data, tasks[top]['paths'][0])})" if tasks[top]["paths"] else ""
+        took = duration_as_text(reported_task_microseconds(tasks[top]))
         yield (
             share,
             f"t{top}{where} takes {share:.0%} of all tasks' time, {took}",
@@ -53,7 +53,7 @@ def _remark_on_heaviest_task(data: dict[str, Any], tasks: list[dict[str, Any]]) 
 
 def _remark_on_line_of_many_tasks(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """One line becomes many small kernels."""
-    total = sum(map(task_microseconds, tasks))
+    total = sum(map(reported_task_microseconds, tasks))
     lines: dict[tuple[int, int], set[int]] = {}
     for number, task in enumerate(tasks):
         inner = {tuple(data["paths"][path][-1][:2]) for path in task["paths"]}
@@ -61,7 +61,7 @@ def _remark_on_line_of_many_tasks(data: dict[str, Any], tasks: list[dict[str, An
             lines.setdefault(inner.pop(), set()).add(number)
     for (file, line), about in lines.items():
         if len(about) >= 8 and 0.2 * len(tasks) < len(about) < len(tasks):  # all of them would say nothing
-            share = sum(task_microseconds(tasks[i]) for i in about) / total if total else 0.0
+            share = sum(reported_task_microseconds(tasks[i]) for i in about) / total if total else 0.0
             name = data["files"][file]["name"].rpartition("/")[2]
             yield (
                 0.2 + len(about) / len(tasks) / 2,
@@ -73,19 +73,19 @@ def _remark_on_line_of_many_tasks(data: dict[str, Any], tasks: list[dict[str, An
 def _remarks_on_wrong_predictions(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """Tasks that matter take far longer, or less, than predicted."""
     known = [i for i, task in enumerate(tasks) if task["measured"] is not None and task["cost"] > 0]
-    total = sum(task_microseconds(tasks[i]) for i in known)
+    total = sum(reported_task_microseconds(tasks[i]) for i in known)
     heavy = [
         i
-        for i in sorted(known, key=lambda i: -task_microseconds(tasks[i]))
-        if task_microseconds(tasks[i]) > max(0.04 * total, TINY)
+        for i in sorted(known, key=lambda i: -reported_task_microseconds(tasks[i]))
+        if reported_task_microseconds(tasks[i]) > max(0.04 * total, TINY)
     ]
-    ratio = {i: task_microseconds(tasks[i]) / tasks[i]["cost"] for i in heavy}
+    ratio = {i: reported_task_microseconds(tasks[i]) / tasks[i]["cost"] for i in heavy}
     slow, fast = [i for i in heavy if ratio[i] > 3], [i for i in heavy if ratio[i] < 1 / 3]
     for about, words in ((slow, "times as long as predicted"), (fast, "times less than predicted")):
         if about:
             most = max(max(ratio[i], 1 / ratio[i]) for i in about)
             names = ", ".join(f"t{i}" for i in about[:4]) + (", ..." if len(about) > 4 else "")
-            share = sum(task_microseconds(tasks[i]) for i in about) / total
+            share = sum(reported_task_microseconds(tasks[i]) for i in about) / total
             yield 0.5 * share, f"{names} took up to {most:.1f} {words}, {share:.0%} of the time in all", about
 
 
@@ -127,7 +127,7 @@ def _remarks_on_promotion_to_wide_dtypes(data: dict[str, Any], tasks: list[dict[
         return
     for i, kind in enumerate(drawn["types"]):
         if kind.startswith("float64[") and not kind.startswith("float64[]") and drawn["paths"][i]:
-            at = _user_line_of_path(data, drawn["paths"][i][0])
+            at = _user_line_for_remark(data, drawn["paths"][i][0])
             yield 0.6, f"{at} computes in float64 ({kind}), though the arguments are narrower: twice the bytes", []
             return
 
@@ -136,27 +136,27 @@ def _remark_on_arena_above_bound(data: dict[str, Any], tasks: list[dict[str, Any
     memory = data["memory"]
     if memory["bound"] and memory["arena"] > 1.05 * memory["bound"]:
         ratio = memory["arena"] / memory["bound"] - 1
-        yield 0.2, f"the arena is {ratio:.0%} above the least possible, {byte_count_as_text(memory['bound'])}", []
+        yield 0.2, f"the arena is {ratio:.0%} above the least possible, {byte_count_in_words(memory['bound'])}", []
 
 
 def _remarks_on_tasks_far_from_limit(data: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Remark]:
     """A kernel that matters is far from what memory and arithmetic allow."""
-    total = sum(map(task_microseconds, tasks))
-    for i in sorted(range(len(tasks)), key=lambda i: -task_microseconds(tasks[i]))[:5]:
+    total = sum(map(reported_task_microseconds, tasks))
+    for i in sorted(range(len(tasks)), key=lambda i: -reported_task_microseconds(tasks[i]))[:5]:
         task = tasks[i]
         if (
             task["kind"] != "kernel"
             or task["measured"] is None
-            or task_microseconds(task) < 0.1 * total
-            or task_microseconds(task) < TINY
+            or reported_task_microseconds(task) < 0.1 * total
+            or reported_task_microseconds(task) < TINY
         ):
             continue
         least = max(task["bytes"] / data["device"]["bandwidth"], task["flops"] / data["device"]["flops"])
-        if least < 0.15 * task_microseconds(task):
-            share = least / task_microseconds(task)
-            name = text_shortened_to(task["label"], 40)
+        if least < 0.15 * reported_task_microseconds(task):
+            share = least / reported_task_microseconds(task)
+            name = text_shortened_for_report(task["label"], 40)
             yield (
-                0.4 * task_microseconds(task) / total,
+                0.4 * reported_task_microseconds(task) / total,
                 f"t{i} ({name}) runs at {share:.0%} of what the device allows",
                 [i],
             )

@@ -13,7 +13,7 @@ from typing import Any
 
 from .page import html_page_of_reports
 from .svg import MemoryBlock, TaskBar, html_details_element, schedule_svg, svg_as_image_element
-from .text import byte_count_as_text, count_as_text, duration_as_text
+from .text import byte_count_in_words, count_in_words, duration_as_text
 
 LARGEST_FRAME = 4 << 20  # bytes of a page that is put into a notebook
 
@@ -67,10 +67,10 @@ class Report:
             times += f", measured {duration_as_text(data['measured'])}"
         lines = [
             f"{data['function']['name']}({arguments}) on {data['device']['name']}",
-            f"{count_as_text(data['nodes'], 'node')}, {count_as_text(tasks, 'task')} on "
-            f"{count_as_text(data['plan']['streams'], 'stream')}; {times}",
-            f"arena {byte_count_as_text(memory['arena'])}, "
-            f"of which {byte_count_as_text(memory['bound'])} are the least possible",
+            f"{count_in_words(data['nodes'], 'node')}, {count_in_words(tasks, 'task')} on "
+            f"{count_in_words(data['plan']['streams'], 'stream')}; {times}",
+            f"arena {byte_count_in_words(memory['arena'])}, "
+            f"of which {byte_count_in_words(memory['bound'])} are the least possible",
         ]
         return "\n".join([*lines, *(f"- {remark['text']}" for remark in data["remarks"])])
 

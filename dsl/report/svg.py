@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from .text import byte_count_as_text, duration_as_text, text_shortened_to
+from .text import byte_count_in_words, duration_as_text, text_shortened_for_report
 
 WIDTH, LEFT, ROW, MEMORY = 860, 70, 18, 90
 MOST_HEIGHT = 20 * ROW  # of all streams: rows of more are lower, and have no text
@@ -58,7 +58,7 @@ def schedule_svg(bars: Sequence[TaskBar], blocks: Sequence[MemoryBlock] = ()) ->
         y = bar.stream * row + row / 9
         shapes.append(_svg_rectangle_path(x, y, w, row * 7 / 9))
         if w > 40 and row == ROW:
-            text = escape(text_shortened_to(bar.name, int(w / 7)))
+            text = escape(text_shortened_for_report(bar.name, int(w / 7)))
             names.append(f'<text x="{x + 3:.1f}" y="{y + 11:.0f}" fill="#fff">{text}</text>')
     parts += [f'<path fill="#3b74c4" d="{"".join(shapes)}"/>', *names[:MOST_NAMES]]
     parts.append(f'<text x="{LEFT}" y="{below:.0f}" fill="#68707a">0</text>')
@@ -68,7 +68,7 @@ def schedule_svg(bars: Sequence[TaskBar], blocks: Sequence[MemoryBlock] = ()) ->
     arena = max((block.offset + block.nbytes for block in blocks), default=0)
     if arena:
         top = below + 10
-        parts.append(f'<text x="4" y="{top + 10:.0f}" fill="#68707a">{byte_count_as_text(arena)}</text>')
+        parts.append(f'<text x="4" y="{top + 10:.0f}" fill="#68707a">{byte_count_in_words(arena)}</text>')
         colours: list[list[str]] = [[] for _ in FILLS]
         for i, block in enumerate(sorted(blocks, key=lambda b: -b.nbytes)[:MOST_BARS]):
             x, w = LEFT + block.start * across, max(0.5, (block.end - block.start) * across)

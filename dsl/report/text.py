@@ -15,7 +15,7 @@ def duration_as_text(microseconds: float) -> str:
     return f"{microseconds:.3g} us"
 
 
-def byte_count_as_text(nbytes: float) -> str:
+def byte_count_in_words(nbytes: float) -> str:
     """`512 B`, `1.5 KiB`, `20 MiB`: three digits.
 
     >>> size(512), size(1536), size(20 << 20)
@@ -27,15 +27,15 @@ def byte_count_as_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def count_as_text(number: int, what: str) -> str:
+def count_in_words(number: int, what: str) -> str:
     """`1 task`, `2 tasks`.
 
-    >>> count_as_text(1, "stream"), count_as_text(3, "stream")
+    >>> count_in_words(1, "stream"), count_in_words(3, "stream")
     ('1 stream', '3 streams')
     """
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def text_shortened_to(text: str, most: int) -> str:
+def text_shortened_for_report(text: str, most: int) -> str:
     """The text, or so much of it that it fits with an ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -111,7 +111,7 @@ def slot_value(member: MemberDescriptorType, value: Any) -> Any:
         return ABSENT
 
 
-def open_argument_value(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
+def open_holders_of_argument(value: Any, leaves: list[Any], holders: list[Any], known: dict[int, Tree]) -> Tree:
     """The structure of `value`; its leaves and holders are appended, each once.
 
     known: for the identity of each holder and array what stands where it is met again."""
@@ -119,7 +119,9 @@ def open_argument_value(value: Any, leaves: list[Any], holders: list[Any], known
     if (place := known.get(id(value))) is not None:
         return place
     if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Tree(kind, (), tuple([open_argument_value(v, leaves, holders, known) for v in tuple.__iter__(value)]))
+        return Tree(
+            kind, (), tuple([open_holders_of_argument(v, leaves, holders, known) for v in tuple.__iter__(value)])
+        )
     if kind is np.ndarray or kind is Array:
         known[id(value)] = Tree(SameLeaf, (len(leaves),))
         leaves.append(value)
@@ -131,10 +133,10 @@ def open_argument_value(value: Any, leaves: list[Any], holders: list[Any], known
     known[id(value)] = Tree(SameHolder, (len(holders),))
     holders.append(value)
     names, values = held
-    return Tree(kind, names, tuple([open_argument_value(v, leaves, holders, known) for v in values]))
+    return Tree(kind, names, tuple([open_holders_of_argument(v, leaves, holders, known) for v in values]))
 
 
-def rebuild_opened_argument(
+def rebuild_holders_of_argument(
     tree: Tree,
     leaves: Iterator[Any],
     blank: Callable[[type], Any],
@@ -144,7 +146,7 @@ def rebuild_opened_argument(
 ) -> Any:
     """The structure with these leaves. blank: makes an empty holder of a kind. lift: what stands for a class or key.
 
-    given, holders: get the leaves and the holders, in the order of `open_argument_value`."""
+    given, holders: get the leaves and the holders, in the order of `open_holders_of_argument`."""
     kind = tree.kind
     if kind is None:
         given.append(next(leaves))
@@ -154,17 +156,17 @@ def rebuild_opened_argument(
     if kind is SameLeaf:
         return given[tree.names[0]]  # type: ignore[call-overload]
     if issubclass(kind, tuple):
-        parts = [rebuild_opened_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
+        parts = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
         return tuple(parts) if kind is tuple else tuple.__new__(lift(kind), parts)
     found = blank(kind)
     holders.append(found)
     names = [*map(lift, tree.names)]  # keys may be objects of the user's
-    values = [rebuild_opened_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
-    fill_empty_holder(kind, found, names, values)
+    values = [rebuild_holders_of_argument(child, leaves, blank, lift, given, holders) for child in tree.children]
+    fill_empty_state_holder(kind, found, names, values)
     return found
 
 
-def fill_empty_holder(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
+def fill_empty_state_holder(kind: type, holder: Any, names: Sequence[Hashable], values: Sequence[Any]) -> None:
     """Puts names and values into an empty holder, past methods of its class."""
     if kind is list:
         holder.extend(values)

@@ -13,7 +13,7 @@ from ..core.pytree import Tree
 from ..environment.environment import Environment
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
-from .holders import names_and_attributes_of_object, rebuild_opened_argument
+from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
 
 Held = tuple[tuple[Hashable, ...], list[Any]]
 
@@ -32,7 +32,7 @@ class HolderDifference:
 
 class OpenedArguments:
     """holders: what stands for each list, dict and object among the arguments, in the order of
-    `open_argument_value`."""
+    `open_holders_of_argument`."""
 
     def __init__(self, world: Environment, tree: Tree, leaves: Sequence[Any]) -> None:
         """leaves: what stands for those of the tree."""
@@ -42,7 +42,7 @@ class OpenedArguments:
         given: list[Any] = []
         positional, named = (
             [
-                rebuild_opened_argument(child, rest, self._make_empty_holder, world.proxy_of, given, self.holders)
+                rebuild_holders_of_argument(child, rest, self._make_empty_holder, world.proxy_of, given, self.holders)
                 for child in part.children
             ]
             for part in tree.children
@@ -85,13 +85,13 @@ class OpenedArguments:
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
         values = [*self.args, *self.options.values(), *(v for x in self.holders for v in contents_of_holder(x)[1])]
-        return (id(root_of_view(v)) for v in _values_and_tuple_items(values) if isinstance(v, Tracer))
+        return (id(root_of_view(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one at any depth. Those that hold an array that was
         assigned to count too."""
         found = {*changed}
-        inside = [[*_values_and_tuple_items(contents_of_holder(x)[1])] for x in self.holders]
+        inside = [[*_holder_values_and_tuple_items(contents_of_holder(x)[1])] for x in self.holders]
         while True:
             more = {
                 i
@@ -127,11 +127,11 @@ def _holder_difference(number: int, is_list: bool, before: Held, now: Held) -> H
     return HolderDifference(number, False, removed, put)
 
 
-def _values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
+def _holder_values_and_tuple_items(values: Sequence[Any]) -> Iterator[Any]:
     """The values, and what is in tuples among them."""
     for value in values:
         if isinstance(value, tuple):
-            yield from _values_and_tuple_items(tuple(value))
+            yield from _holder_values_and_tuple_items(tuple(value))
         else:
             yield value
 

@@ -19,7 +19,7 @@ class _UnreadableStructure(Exception):
     """The structure has something that takes more than a look."""
 
 
-class _ReaderWriter:
+class _NestedArgumentReaderWriter:
     """Writes the lines that read one structure."""
 
     def __init__(self, opens: bool) -> None:
@@ -45,31 +45,31 @@ class _ReaderWriter:
         if kind is None:
             self.leaves.append(value)
         elif kind is SameLeaf:
-            yield _not_taken_line(f"{value} is {self.leaves[_leaf_number_of_tree(tree)]}")
+            yield _reader_line_not_taken(f"{value} is {self.leaves[_leaf_number_of_nested_argument(tree)]}")
         elif kind is SameHolder:
-            yield _not_taken_line(f"{value} is {self.holders[_leaf_number_of_tree(tree)][0]}")
+            yield _reader_line_not_taken(f"{value} is {self.holders[_leaf_number_of_nested_argument(tree)][0]}")
         else:
-            yield _not_taken_line(f"type({value}) is {self.constant(kind)}")
+            yield _reader_line_not_taken(f"type({value}) is {self.constant(kind)}")
             if self.opens and not issubclass(kind, tuple):
                 self.holders.append((value, kind))
-            yield from self._lines_that_read_container(tree, kind, value)
+            yield from self._lines_that_read_argument_container(tree, kind, value)
 
     def apart(self) -> Iterator[str]:
         """Lines that look whether no holder is at two places that it was not at."""
         for kind in dict.fromkeys(kind for _, kind in self.holders):
             same = [h for h, other in self.holders if other is kind]
             if len(same) > 1:
-                yield _not_taken_line(f"len({{*map(id, ({', '.join(same)}))}}) == {len(same)}")
+                yield _reader_line_not_taken(f"len({{*map(id, ({', '.join(same)}))}}) == {len(same)}")
 
-    def _lines_that_read_container(self, tree: Tree, kind: type, value: str) -> Iterator[str]:
+    def _lines_that_read_argument_container(self, tree: Tree, kind: type, value: str) -> Iterator[str]:
         names = [self.name() for _ in tree.children]
         unpacked = f"({''.join(f'{n}, ' for n in names)})"
         if kind is list or issubclass(kind, tuple):
-            yield _not_taken_line(f"len({value}) == {len(names)}")
+            yield _reader_line_not_taken(f"len({value}) == {len(names)}")
             if names:
                 yield f"{unpacked} = {value}"
         elif issubclass(kind, dict):
-            yield from self._lines_that_read_dict(tree.names, unpacked, value)
+            yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
             slots = [n for n in tree.names if n in slots_of(kind)]
             if len(slots) != len(slots_of(kind)):
@@ -79,35 +79,35 @@ class _ReaderWriter:
             if kind.__dictoffset__:
                 rest = f"({''.join(f'{n}, ' for n in names[len(slots) :])})"
                 yield f"{value}d = {value}.__dict__"
-                yield from self._lines_that_read_dict(tree.names[len(slots) :], rest, f"{value}d")
+                yield from self._lines_that_read_argument_dict(tree.names[len(slots) :], rest, f"{value}d")
         for child, name in zip(tree.children, names, strict=True):
             yield from self.read(child, name)
 
-    def _lines_that_read_dict(self, names: Sequence[Hashable], unpacked: str, value: str) -> Iterator[str]:
+    def _lines_that_read_argument_dict(self, names: Sequence[Hashable], unpacked: str, value: str) -> Iterator[str]:
         """Lines that look whether a dict has these names, in this order, and read it."""
         if not all(type(name) is str for name in names):
             raise _UnreadableStructure
         if names:
-            yield _not_taken_line(f"[*{value}] == {self.constant([*names])}")
+            yield _reader_line_not_taken(f"[*{value}] == {self.constant([*names])}")
             yield f"{unpacked} = {value}.values()"
         else:
-            yield _not_taken_line(f"not {value}")
+            yield _reader_line_not_taken(f"not {value}")
 
 
-def compile_nested_argument_reader(
+def compile_reader_of_nested_arguments(
     tree: Tree, inner: Fast, values: Mapping[int, Any], not_taken: Any, opens: bool = True
 ) -> Fast | None:
     """What takes the arguments of one structure and gives `inner(leaves and holders, caller)`.
 
     values: of the leaves whose values are part of the key. not_taken: what is given for other arguments. opens: whether
     the arguments are opened; else there are no holders among what is given. None where more than a look is needed."""
-    reader = _ReaderWriter(opens)
+    reader = _NestedArgumentReaderWriter(opens)
     positional, named = tree.children
     if named.names:
         return None
     try:
         names = [reader.name() for _ in positional.children]
-        lines = [_not_taken_line(f"len(args) == {len(names)}")]
+        lines = [_reader_line_not_taken(f"len(args) == {len(names)}")]
         lines += [f"({''.join(f'{n}, ' for n in names)}) = args"] if names else []
         for child, name in zip(positional.children, names, strict=True):
             lines += reader.read(child, name)
@@ -115,7 +115,7 @@ def compile_nested_argument_reader(
         for leaf, value in values.items():
             if type(value) is not int:
                 raise _UnreadableStructure
-            lines.append(_not_taken_line(f"{reader.leaves[leaf]} == {value}"))
+            lines.append(_reader_line_not_taken(f"{reader.leaves[leaf]} == {value}"))
     except _UnreadableStructure:
         return None
     given = [*reader.leaves, *(h for h, _ in reader.holders)]
@@ -128,11 +128,11 @@ def compile_nested_argument_reader(
     return found
 
 
-def _leaf_number_of_tree(tree: Tree) -> int:
+def _leaf_number_of_nested_argument(tree: Tree) -> int:
     number = tree.names[0]
     assert isinstance(number, int)
     return number
 
 
-def _not_taken_line(test: str) -> str:
+def _reader_line_not_taken(test: str) -> str:
     return f"if not ({test}): return NOT_TAKEN"

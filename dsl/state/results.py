@@ -10,12 +10,12 @@ import numpy as np
 from ...compiler.graph.graph import Value
 from ..array.array import Array
 from ..core.errors import TraceError
-from ..core.pytree import LEAF, Tree, flatten, renamed_tree
-from ..environment.returned_objects import returned_object
-from ..trace.aliasing import root_of_view, settle_reshapes, shares_memory, unwrap_contiguous_view
+from ..core.pytree import LEAF, Tree, flatten, renamed_pytree
+from ..environment.returned_objects import returned_user_object
+from ..trace.aliasing import root_of_view, settle_reshapes_of_tracers, shares_memory, unwrap_contiguous_view
 from ..trace.dispatch import SPECIAL
 from ..trace.operands import to_traced_array
-from ..trace.trace import LoopSymbolBase, Trace
+from ..trace.trace import Trace, TracedLoopSymbolBase
 from ..trace.tracer import CAPTURED, SCALAR, TracedNumber, Tracer
 from .changes import HolderChange, Places, StateChanges
 from .opened_arguments import OpenedArguments
@@ -23,7 +23,7 @@ from .opened_arguments import OpenedArguments
 Place = tuple[str, Any]
 
 
-class ResultLocations:
+class ResultAndStateLocations:
     """outputs: the values that the graph gives; numbers: the host's names of those that it gives."""
 
     def __init__(self, trace: Trace) -> None:
@@ -44,12 +44,12 @@ class ResultLocations:
     def place(self, leaf: Any) -> Place:
         """Where a call finds a leaf of what the function returns."""
         trace = self._trace
-        if isinstance(leaf, LoopSymbolBase):
+        if isinstance(leaf, TracedLoopSymbolBase):
             leaf.refuse()
         if id(leaf) in self._arrays:
             return "array", self._arrays[id(leaf)][1]
         if type(leaf) is TracedNumber:
-            return self._location_of_number(leaf)
+            return self._location_of_result_number(leaf)
         if (
             isinstance(leaf, Tracer)
             and leaf._owner in trace.assigned
@@ -57,14 +57,14 @@ class ResultLocations:
         ):
             return "argument", own._owner
         if isinstance(leaf, (Tracer, np.ndarray, np.generic, Array)):
-            return self._location_of_output(leaf)
-        return returned_object(trace, leaf)
+            return self._location_of_result_output(leaf)
+        return returned_user_object(trace, leaf)
 
-    def _location_of_number(self, number: TracedNumber) -> Place:
+    def _location_of_result_number(self, number: TracedNumber) -> Place:
         self.numbers.append(number._name)
         return "number", len(self.numbers) - 1
 
-    def _location_of_output(self, array: Any) -> Place:
+    def _location_of_result_output(self, array: Any) -> Place:
         self.outputs.append(to_traced_array(array)._value)
         return "array", len(self.outputs) - 1
 
@@ -85,9 +85,9 @@ class ResultLocations:
                 if difference.whole and id(value) in before:
                     put.append((name, LEAF, (("old", before[id(value)]),)))
                 else:
-                    put.append((name, *self._locations_in_stored_value(value, opened, label)))
+                    put.append((name, *self._locations_of_value_in_state(value, opened, label)))
             found.append(HolderChange(difference.holder, difference.whole, difference.removed, tuple(put)))
-        self._check_stored_arrays_not_aliased(opened)
+        self._check_state_arrays_not_aliased(opened)
         return StateChanges(
             self._trace.leaves - len(opened.kinds) - 1,
             opened.kinds,
@@ -104,7 +104,7 @@ class ResultLocations:
         found: dict[int, Place] = {id(opened.holders[i]): ("holder", i) for i in touched}
         return found | {number: ("made", place) for number, (_, place) in self._made.items()}
 
-    def _locations_in_stored_value(
+    def _locations_of_value_in_state(
         self, value: Any, opened: OpenedArguments, label: str
     ) -> tuple[Tree, tuple[Place, ...]]:
         """A value that is put into a holder."""
@@ -118,21 +118,21 @@ class ResultLocations:
             return LEAF, (("static", own),)
         parts: list[Any] = []
         tree = flatten(value, parts, results=True, stop=_is_container_with_identity)
-        tree = tree if world is None else renamed_tree(tree, world.original_value)
+        tree = tree if world is None else renamed_pytree(tree, world.original_value)
         if tree == LEAF:
-            place = self._location_of_stored_leaf(value, label)
+            place = self._location_of_leaf_in_state(value, label)
             if place[0] != "fresh":
                 return LEAF, (place,)
             found: tuple[Tree, tuple[Place, ...]] = (LEAF, (place,))
         else:
             if id(value) in self._making:
                 raise TraceError(
-                    f"what is assigned to {label} holds itself; return it instead", self._user_line_of_array()
+                    f"what is assigned to {label} holds itself; return it instead", self._user_line_that_stores_array()
                 )
             self._making.add(id(value))
             places: list[Place] = []
             for part in parts:
-                inner, its = self._locations_in_stored_value(part, opened, label)
+                inner, its = self._locations_of_value_in_state(part, opened, label)
                 assert inner == LEAF
                 places += its
             found = (tree, tuple(places))
@@ -140,27 +140,27 @@ class ResultLocations:
         self._made[id(value)] = (value, len(self.made) - 1)
         return LEAF, (("made", len(self.made) - 1),)
 
-    def _location_of_stored_leaf(self, leaf: Any, label: str) -> Place:
+    def _location_of_leaf_in_state(self, leaf: Any, label: str) -> Place:
         leaf = to_traced_array(leaf) if type(leaf) in SPECIAL else leaf
-        if isinstance(leaf, LoopSymbolBase):
+        if isinstance(leaf, TracedLoopSymbolBase):
             leaf.refuse()
         if type(leaf) is TracedNumber:
-            return self._location_of_number(leaf)
+            return self._location_of_result_number(leaf)
         if isinstance(leaf, Tracer):
-            return self._location_of_stored_array(leaf, label)
+            return self._location_of_array_in_state(leaf, label)
         if isinstance(leaf, (np.ndarray, np.generic, Array)):
             real = leaf if self._trace.world is None else self._trace.world.original_value(leaf)
             return ("fresh" if real is leaf and type(leaf) is np.ndarray else "static"), real
-        return returned_object(self._trace, leaf, f"{label} becomes", self._user_line_of_array())
+        return returned_user_object(self._trace, leaf, f"{label} becomes", self._user_line_that_stores_array())
 
-    def _location_of_stored_array(self, array: Tracer, label: str) -> Place:
+    def _location_of_array_in_state(self, array: Tracer, label: str) -> Place:
         """Where an array that is stored is found: an argument itself, or an output that nobody else has."""
         trace = self._trace
         known = self._arrays.get(id(array))
         if known is not None:
             return "array", known[1]
         if array._owner != SCALAR and array._parent is not None:
-            settle_reshapes(array)
+            settle_reshapes_of_tracers(array)
             array = unwrap_contiguous_view(array)
             if id(array) in self._arrays:
                 return "array", self._arrays[id(array)][1]
@@ -179,24 +179,24 @@ class ResultLocations:
                 raise TraceError(
                     f"{label} becomes a view of {what}, which NumPy would let share its memory with that in later "
                     "calls; write .copy() behind what is assigned",
-                    self._user_line_of_array(array),
+                    self._user_line_that_stores_array(array),
                 )
-        place = self._location_of_output(array)
+        place = self._location_of_result_output(array)
         self._arrays[id(array)] = (array, place[1])
         if array._owner == SCALAR:
             self.scalars.add(place[1])
         elif trace.possible_aliases(root):
             self.shared.add(place[1])
-            self._linked.append((root, label, self._user_line_of_array(array)))
+            self._linked.append((root, label, self._user_line_that_stores_array(array)))
         return place
 
-    def _user_line_of_array(self, array: Tracer | None = None) -> str | None:
+    def _user_line_that_stores_array(self, array: Tracer | None = None) -> str | None:
         """The user's line that assigns what is stored, or that has made an array."""
         world = self._trace.world
         found = "" if world is None else world.line_of_assignment(self._name)
         return found or (None if array is None else self._trace.builder.lines[array._held.number]) or None
 
-    def _check_stored_arrays_not_aliased(self, opened: OpenedArguments) -> None:
+    def _check_state_arrays_not_aliased(self, opened: OpenedArguments) -> None:
         """Raises TraceError where what is stored may be another array of the arguments. A value decides that."""
         if not self._linked:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from ..core.object_state import builtin_container_base, container_contents
+from ..core.object_state import builtin_container_base_of_class, contents_of_container_object
 from ..environment.guards import GuardSet
 from .changes import HolderChange
 from .holders import slots_of
@@ -35,25 +35,25 @@ def source_lines_of_state_change(change: HolderChange, kind: type, holder: str, 
         if name in slots:
             yield f"{constant(slots[str(name)].__delete__)}({holder})"
         else:
-            yield f"del {items}[{_dict_key_expression(name, constant)}]"
+            yield f"del {items}[{_holder_key_expression(name, constant)}]"
     for (name, *_), value in zip(change.put, values, strict=True):
         if name in slots:
             yield f"{constant(slots[str(name)].__set__)}({holder}, {value})"
         else:
-            yield f"{items}[{_dict_key_expression(name, constant)}] = {value}"
+            yield f"{items}[{_holder_key_expression(name, constant)}] = {value}"
 
 
 def old_value_expression(kind: type, holder: str, name: Hashable, constant: Constant) -> str:
     """An expression for what a holder holds."""
     if kind is list or issubclass(kind, dict):
-        return f"{holder}[{_dict_key_expression(name, constant)}]"
+        return f"{holder}[{_holder_key_expression(name, constant)}]"
     slots = slots_of(kind)
     if name in slots:
         return f"{constant(slots[str(name)].__get__)}({holder})"
-    return f"{holder}.__dict__[{_dict_key_expression(name, constant)}]"
+    return f"{holder}.__dict__[{_holder_key_expression(name, constant)}]"
 
 
-def _dict_key_expression(name: Hashable, constant: Constant) -> str:
+def _holder_key_expression(name: Hashable, constant: Constant) -> str:
     return repr(name) if type(name) in (str, int) else constant(name)
 
 
@@ -65,6 +65,6 @@ def objects_watched_by_guards(guards: GuardSet) -> frozenset[int]:
         value = todo.pop()
         if id(value) not in found:
             found.add(id(value))
-            base = builtin_container_base(type(value))
-            todo += [] if base is None else container_contents(base, value)
+            base = builtin_container_base_of_class(type(value))
+            todo += [] if base is None else contents_of_container_object(base, value)
     return frozenset(found | {id(row.holder) for row in guards.rows})

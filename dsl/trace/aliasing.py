@@ -19,16 +19,16 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .dispatch import ATTRIBUTES, SPECIAL
-from .items import AS_ARRAY, CAST, ITEM, Way, convert_for_element
+from .items import AS_ARRAY, CAST, ITEM, Way, convert_operand_for_element
 from .memory_layout import (
-    LayoutOfView,
     MemoryLayout,
     StandIn,
-    UfuncResultLayout,
-    UnknownLayout,
-    dense_stand_in,
-    has_one_dense_layout,
-    resolve_memory_layout,
+    UfuncResultTracerLayout,
+    UnknownTracerLayout,
+    ViewTracerLayout,
+    dense_stand_in_of_tracer,
+    has_one_dense_tracer_layout,
+    resolve_layout_of_tracer,
 )
 from .operands import to_traced_shape
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
@@ -43,7 +43,7 @@ WITHOUT_AXES: dict[str, Any] = {
 }
 
 
-class ViewStep(Protocol):
+class TracerViewStep(Protocol):
     """One way to look at an array."""
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
@@ -60,7 +60,7 @@ class ViewStep(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SliceView:
+class TracerSliceView:
     """Element i is element `starts + i * steps`."""
 
     starts: tuple[int, ...]
@@ -82,7 +82,7 @@ class SliceView:
 
 
 @dataclass(frozen=True, slots=True)
-class PermuteView:
+class TracerPermuteView:
     """Axis i is axis `axes[i]`."""
 
     axes: tuple[int, ...]
@@ -100,7 +100,7 @@ class PermuteView:
 
 
 @dataclass(frozen=True, slots=True)
-class ReshapeView:
+class TracerReshapeView:
     """The same elements in C order. NumPy makes a view where it can, for certain where axes of length 1 come and go.
 
     through: it is known to be a view. flat: it is `x.flat`, of which elements are assigned, and parts are copies."""
@@ -134,7 +134,7 @@ class ReshapeView:
 
 
 @dataclass(frozen=True, slots=True)
-class ContiguousView:
+class TracerContiguousView:
     """The array itself where its memory is dense in an order, else a dense copy. The order is `C` or `F`.
 
     through: it is known to be the array itself."""
@@ -156,7 +156,7 @@ class ContiguousView:
 
 
 @dataclass(frozen=True, slots=True)
-class BroadcastView:
+class TracerBroadcastView:
     """NumPy's broadcast_to, which is read-only."""
 
     shape: tuple[int, ...]
@@ -175,7 +175,7 @@ class BroadcastView:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOnlyView:
+class TracerReadOnlyView:
     """The same array, not to be assigned to."""
 
     what: str
@@ -194,7 +194,7 @@ class ReadOnlyView:
 
 
 @dataclass(frozen=True, slots=True)
-class DiagonalView:
+class TracerDiagonalView:
     """Elements (..., i, i + offset), by a flat view. It has one step per row and column. Read-only, but where `einsum`
     gives it."""
 
@@ -226,7 +226,7 @@ class DiagonalView:
 
 
 @dataclass(frozen=True, slots=True)
-class ComplexPartView:
+class TracerComplexPartView:
     """The real or the imaginary parts of complex numbers."""
 
     name: str  # `real` or `imag`
@@ -256,11 +256,14 @@ def assign_part_of_array(builder: GraphBuilder, base: Value, part: Part) -> Valu
     return value if all_ else builder.update(base, value, starts, steps)
 
 
-def view_of_tracer(x: Tracer, *steps: ViewStep) -> Tracer:
+def view_of_tracer(x: Tracer, *steps: TracerViewStep) -> Tracer:
     """An array that shares memory with `x`, where NumPy's does."""
     root = root_of_view(x)
     if root._owner == SCALAR:  # NumPy makes an array of its own from a scalar, or leaves the scalar
-        if all(isinstance(step, (PermuteView, ReshapeView)) and not getattr(step, "shape", ()) for step in steps):
+        if all(
+            isinstance(step, (TracerPermuteView, TracerReshapeView)) and not getattr(step, "shape", ())
+            for step in steps
+        ):
             return x
         x = root = Tracer(x._trace, x._value)
     for step in steps:
@@ -280,13 +283,13 @@ def root_of_view(x: Tracer) -> Tracer:
 def settled_root_of_view(x: Tracer) -> Tracer:
     """The array whose memory NumPy's array would look at; itself where that is not known."""
     try:
-        settle_reshapes(x)
+        settle_reshapes_of_tracers(x)
     except TraceError:
         return x
     return root_of_view(x)
 
 
-def memory_layout_of(x: Tracer) -> MemoryLayout | None:
+def memory_layout_of_tracer(x: Tracer) -> MemoryLayout | None:
     """How it lies in memory; None where that is not known."""
     if x._parent is None:
         return x._layout
@@ -296,22 +299,22 @@ def memory_layout_of(x: Tracer) -> MemoryLayout | None:
         x = x._parent
     layout = x._layout
     for step, parent in reversed(steps):
-        layout = LayoutOfView(step, (layout, parent._held.type))
+        layout = ViewTracerLayout(step, (layout, parent._held.type))
     return layout
 
 
-def ufunc_result_layout(operands: Iterable[Any]) -> MemoryLayout | None:
+def tracer_layout_of_ufunc_result(operands: Iterable[Any]) -> MemoryLayout | None:
     """That of a ufunc's result; None where an operand is no array whose layout is known."""
     arrays = [x for x in operands if isinstance(x, Tracer) and x._held.type.shape]
-    return UfuncResultLayout(*((memory_layout_of(x), x._held.type) for x in arrays)) if arrays else None
+    return UfuncResultTracerLayout(*((memory_layout_of_tracer(x), x._held.type) for x in arrays)) if arrays else None
 
 
-def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
+def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") -> Tracer:
     """`target[...] = result`, of the same shape, for all that share the memory. Returns target.
 
     Raises TraceError, ReadOnlyError, ShapeError, DTypeError."""
     if type(target) in SPECIAL:
-        assign_array(SPECIAL[type(target)][3](target), result, casting)
+        assign_to_tracer(SPECIAL[type(target)][3](target), result, casting)
         return target  # type: ignore[no-any-return]
     if not isinstance(target, Tracer):
         raise TraceError(
@@ -331,7 +334,7 @@ def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tra
     builder = trace.builder
     _check_view_writable(target)
     value = builder.cast(result._value, target.dtype)
-    settle_reshapes(target)
+    settle_reshapes_of_tracers(target)
     if value.number == target._value.number or not result.size:
         _note_argument_written(target)
         return target
@@ -352,7 +355,7 @@ def assign_array(target: Any, result: Tracer, casting: str = "same_kind") -> Tra
         step: Any = root._step
         part = step.part_of_base(builder, root._parent._value, part)
         root = root._parent
-    settle_reshapes(*_living_views_of_array(root))
+    settle_reshapes_of_tracers(*_living_views_of_array(root))
     trace.note_array_write(root)
     root._held = assign_part_of_array(builder, root._held, part)
     if isinstance(root._owner, int):
@@ -385,7 +388,7 @@ def _living_views_of_array(root: Tracer) -> list[Tracer]:
     return seen
 
 
-def settle_reshapes(*views: Tracer) -> None:
+def settle_reshapes_of_tracers(*views: Tracer) -> None:
     """Decide, as NumPy does, which of the reshapes that these look through are views; the others get memory of their
     own. Raises TraceError where NumPy's layout is not known."""
     for x in views:
@@ -394,14 +397,14 @@ def settle_reshapes(*views: Tracer) -> None:
             chain.append(chain[-1]._parent)
         for at in reversed(chain):
             if _is_undecided_reshape(at):
-                _decide_view_or_copy(at)
+                _decide_tracer_view_or_copy(at)
 
 
 def shares_memory(x: Tracer, y: Tracer) -> bool:
     """Whether two views that are known to be of one array have common elements."""
     type = root_of_view(x)._held.type
-    base = dense_stand_in(type, range(len(type.shape)))
-    first, second = _numpy_view_through_steps(base, x), _numpy_view_through_steps(base, y)
+    base = dense_stand_in_of_tracer(type, range(len(type.shape)))
+    first, second = _numpy_view_through_tracer_steps(base, x), _numpy_view_through_tracer_steps(base, y)
     if first is None or second is None:
         return True
     try:
@@ -410,24 +413,24 @@ def shares_memory(x: Tracer, y: Tracer) -> bool:
         return True
 
 
-def _numpy_view_through_steps(base: StandIn, x: Tracer) -> StandIn | None:
+def _numpy_view_through_tracer_steps(base: StandIn, x: Tracer) -> StandIn | None:
     """What NumPy's array would look at, of what stands for its root."""
     if x._parent is None:
         return base
-    above = _numpy_view_through_steps(base, x._parent)
+    above = _numpy_view_through_tracer_steps(base, x._parent)
     return None if above is None else x._step.numpy_view(above)  # type: ignore[union-attr]
 
 
 def _is_undecided_reshape(x: Tracer) -> bool:
     step, parent = x._step, x._parent
-    maybe = parent is not None and isinstance(step, (ReshapeView, ContiguousView)) and not step.through
+    maybe = parent is not None and isinstance(step, (TracerReshapeView, TracerContiguousView)) and not step.through
     return maybe and not step.is_view_of(parent._held.type)  # type: ignore[union-attr]
 
 
-def _decide_view_or_copy(x: Tracer) -> None:
+def _decide_tracer_view_or_copy(x: Tracer) -> None:
     step, parent = x._step, x._parent
-    assert parent is not None and isinstance(step, (ReshapeView, ContiguousView))
-    if step.numpy_view(_numpy_stand_in(parent)) is None:
+    assert parent is not None and isinstance(step, (TracerReshapeView, TracerContiguousView))
+    if step.numpy_view(_numpy_stand_in_of_tracer(parent)) is None:
         _give_view_own_memory(x)
     else:
         x._step = replace(step, through=True)
@@ -435,18 +438,18 @@ def _decide_view_or_copy(x: Tracer) -> None:
 
 def flat_view_of_tracer(x: Tracer) -> Tracer:
     """`x.flat`, which looks at x however that lies in memory."""
-    return view_of_tracer(x, ReshapeView((x.size,), True, True))
+    return view_of_tracer(x, TracerReshapeView((x.size,), True, True))
 
 
-def reshape_in_place(x: Tracer, shape: Any) -> None:
+def reshape_tracer_in_place(x: Tracer, shape: Any) -> None:
     """`x.shape = shape`, for all who have x. Raises TraceError, ShapeError where NumPy would have to copy."""
     lengths = x._trace.builder.reshape(x._value, to_traced_shape(shape)).shape
     if lengths == x.shape:
         return
     if x._owner == SCALAR or (x._parent is None and x._owner is not None):
         raise TraceError("the shape of an argument cannot be assigned, it is the caller's; write x = x.reshape(...)")
-    _check_made_in_this_branch(x)
-    if ReshapeView(lengths).numpy_view(_numpy_stand_in(x)) is None:
+    _check_tracer_made_in_branch(x)
+    if TracerReshapeView(lengths).numpy_view(_numpy_stand_in_of_tracer(x)) is None:
         raise ShapeError("incompatible shape for in-place modification: NumPy would copy; write x = x.reshape(...)")
     root = root_of_view(x)
     old = Tracer(x._trace, x._held, x._owner, x._parent, x._step, x._layout)
@@ -458,13 +461,13 @@ def reshape_in_place(x: Tracer, shape: Any) -> None:
         old._views, x._views = [*x._views, weakref.ref(x)], []
     else:
         root._views.append(weakref.ref(old))
-    x._parent, x._step, x._layout = old, ReshapeView(lengths, True), None
+    x._parent, x._step, x._layout = old, TracerReshapeView(lengths, True), None
     x._held, x._base = x._step.apply(x._trace.builder, old._value), old._value.number
 
 
-def _numpy_stand_in(x: Tracer) -> StandIn:
+def _numpy_stand_in_of_tracer(x: Tracer) -> StandIn:
     """How x lies in memory. Raises TraceError where that is not known."""
-    found = resolve_memory_layout(memory_layout_of(x), x._held.type)
+    found = resolve_layout_of_tracer(memory_layout_of_tracer(x), x._held.type)
     if found is None:
         raise TraceError(
             "assigning to an array and to a reshape of it is not supported where the order of its memory is not known, "
@@ -476,8 +479,8 @@ def _numpy_stand_in(x: Tracer) -> StandIn:
 
 def unwrap_contiguous_view(x: Tracer) -> Tracer:
     """What it is another name of, where it is one: np.ascontiguousarray(x) may be x."""
-    while isinstance(x._step, ContiguousView):
-        settle_reshapes(x)
+    while isinstance(x._step, TracerContiguousView):
+        settle_reshapes_of_tracers(x)
         if x._parent is None:
             break
         x = x._parent
@@ -486,10 +489,10 @@ def unwrap_contiguous_view(x: Tracer) -> Tracer:
 
 def _give_view_own_memory(x: Tracer) -> None:
     """Give a view, and all that look at it, memory of its own."""
-    _check_made_in_this_branch(x)
+    _check_tracer_made_in_branch(x)
     root = root_of_view(x)
     below = [v for v in _living_views_of_array(root) if v is not x and _is_view_of_tracer(v, x)]
-    x._held, x._layout = x._value, memory_layout_of(x)
+    x._held, x._layout = x._value, memory_layout_of_tracer(x)
     x._parent, x._step, x._owner = None, None, None
     for v in below:
         v._owner = None
@@ -499,7 +502,7 @@ def _give_view_own_memory(x: Tracer) -> None:
     x._trace.register_array_owner(x)
 
 
-def _check_made_in_this_branch(x: Tracer) -> None:
+def _check_tracer_made_in_branch(x: Tracer) -> None:
     """Raises TraceError where a traced decision's side changes what an earlier array looks at."""
     journal = x._trace.journal
     if journal is not None and id(root_of_view(x)) not in journal.made:
@@ -516,10 +519,10 @@ def _is_view_of_tracer(x: Tracer, base: Tracer) -> bool:
     return at is base
 
 
-def store_elements(target: Tracer, value: Any, way: Way | None = None) -> None:
+def store_elements_in_tracer(target: Tracer, value: Any, way: Way | None = None) -> None:
     """`target[...] = value` as assignment to elements does it: broadcast, and converted to target's dtype."""
     converted = converted_for_assignment(
-        value, target, way or (AS_ARRAY if target.ndim and _is_part_of_flat(target) else ITEM)
+        value, target, way or (AS_ARRAY if target.ndim and _is_part_of_flat_tracer(target) else ITEM)
     )
     shape = converted.shape
     while len(shape) > target.ndim and shape[0] == 1:
@@ -527,7 +530,7 @@ def store_elements(target: Tracer, value: Any, way: Way | None = None) -> None:
     builder = target._trace.builder
     check_shape_fits_part(target, shape, target.shape)
     wide = builder.broadcast(builder.reshape(converted, shape), target.shape)
-    assign_array(target, Tracer(target._trace, wide))
+    assign_to_tracer(target, Tracer(target._trace, wide))
 
 
 def check_shape_fits_part(x: Tracer, shape: tuple[int, ...], part: tuple[int, ...]) -> None:
@@ -536,7 +539,7 @@ def check_shape_fits_part(x: Tracer, shape: tuple[int, ...], part: tuple[int, ..
         raise ShapeError(f"a value of shape {shape} cannot be assigned to a part of shape {part}")
 
 
-def _is_part_of_flat(x: Tracer) -> bool:
+def _is_part_of_flat_tracer(x: Tracer) -> bool:
     """Whether it is a part of `x.flat`."""
     at: Tracer | None = x
     while at is not None and not getattr(at._step, "flat", False):
@@ -546,25 +549,27 @@ def _is_part_of_flat(x: Tracer) -> bool:
 
 def converted_for_assignment(value: Any, target: Tracer, way: Way) -> Value:
     """The value converted to target's dtype, as NumPy converts what is assigned. Raises where a number does not fit."""
-    return convert_for_element(target._trace, value, target.dtype, way)
+    return convert_operand_for_element(target._trace, value, target.dtype, way)
 
 
 ATTRIBUTES.update(
-    flat=flat_view_of_tracer, shape=reshape_in_place, part=lambda half, value: store_elements(half, value, CAST)
+    flat=flat_view_of_tracer,
+    shape=reshape_tracer_in_place,
+    part=lambda half, value: store_elements_in_tracer(half, value, CAST),
 )
 
 
-def unknown_layout(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+def unknown_layout_of_tracers(arrays: Sequence[Tracer]) -> MemoryLayout | None:
     """Results that are parts of one array."""
-    return UnknownLayout()
+    return UnknownTracerLayout()
 
 
-def results_as_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def traced_results_as_copies(key: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """The result of a function that gives copies, in memory of its own; what was given as `out` stays."""
     if type(result) is Tracer:
-        return _result_as_copy(key, result, args, options)
+        return _traced_result_as_copy(key, result, args, options)
     if isinstance(result, (tuple, list)) and any(type(r) is Tracer for r in result):
-        found = [_result_as_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
+        found = [_traced_result_as_copy(key, r, args, options) if type(r) is Tracer else r for r in result]
         return result._make(found) if hasattr(result, "_make") else type(result)(found)
     return result
 
@@ -576,10 +581,10 @@ def results_as_views_or_copies(key: str, result: Any, args: Sequence[Any], optio
         and result.shape
         and any(type(a) is Tracer and _is_view_of_tracer(result, a) for a in args)
     )
-    return result if views else results_as_copies(key, result, args, options)
+    return result if views else traced_results_as_copies(key, result, args, options)
 
 
-def _result_as_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
+def _traced_result_as_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str, Any]) -> Tracer:
     if any(x is a for a in (*args[1:], *options.values())):
         return x
     if not x.shape and key in WITHOUT_AXES:
@@ -587,7 +592,7 @@ def _result_as_copy(key: str, x: Tracer, args: Sequence[Any], options: dict[str,
     if x._owner == SCALAR:
         return x
     order = COPY_ORDERS[key]
-    simple = order is None or (has_one_dense_layout(x._held.type) and order is not unknown_layout)
+    simple = order is None or (has_one_dense_tracer_layout(x._held.type) and order is not unknown_layout_of_tracers)
     layout = None if simple or order is None else order([*_traced_array_arguments((*args, *options.values()))])
     if x._parent is None and x._owner is None and not any(x is a for a in args):
         x._layout = layout

@@ -57,7 +57,7 @@ def concrete_value(trace: Trace, value: Value) -> Array | None:
     return np.array(values[value.number])
 
 
-def constant_value(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
+def constant_value_of_traced_node(trace: Trace, value: Value, numbers: bool = False) -> Array | None:
     """The value of a node that is known, or that nothing of a call decides; None for others.
 
     numbers: its numbers may, and raise NeedValue."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiler.ops.table import UFUNC_PARTS
 from ..core.errors import TraceError, UnsupportedError, nearest_name_hint
-from .trace import current_loop_recorder
+from .trace import loop_recorder_of_trace
 
 Implementation = Callable[..., Any]
 F = TypeVar("F", bound=Implementation)
@@ -49,7 +49,7 @@ class NumpyProtocols:
     _settable: frozenset[str] = frozenset()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        recorder = current_loop_recorder()
+        recorder = loop_recorder_of_trace()
         if recorder is not None:
             return recorder.call_ufunc(ufunc, method, inputs, options)
         for x in (*inputs, *options.get("out", ())):
@@ -61,7 +61,7 @@ class NumpyProtocols:
                 f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
             )
         result = handler(ufunc, *inputs, **options)
-        return result if method == "__call__" else apply_view_rule(method, result, inputs, options)
+        return result if method == "__call__" else apply_view_rule_of_numpy(method, result, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return call_function(function, args, options)
@@ -74,7 +74,7 @@ class NumpyProtocols:
 
 def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Our implementation of a NumPy function. Raises UnsupportedError, naming the nearest supported one."""
-    recorder = current_loop_recorder()
+    recorder = loop_recorder_of_trace()
     if recorder is not None:
         return recorder.call_function(function, args, options)
     implementation = FUNCTIONS.get(function)
@@ -87,22 +87,22 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
             f"{name} cannot be traced: {REFUSED[function]}", needs_values=function in DEPENDS_ON_DATA
         )
     if implementation is None:
-        near = nearest_name_hint(name, supported_numpy_names())
+        near = nearest_name_hint(name, numpy_names_in_dispatch_tables())
         raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
-    check_options(implementation, name, options)
+    check_options_of_numpy_call(implementation, name, options)
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
             return SPECIAL[type(x)][1](function, args, options)
-    return apply_view_rule(name[3:], implementation(*args, **options), args, options)
+    return apply_view_rule_of_numpy(name[3:], implementation(*args, **options), args, options)
 
 
-def apply_view_rule(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+def apply_view_rule_of_numpy(name: str, result: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """What a function or method of NumPy's gives, as a copy where NumPy makes one."""
     check = GIVES.get(name)
     return result if check is None else check(name, result, args, options)
 
 
-def check_options(implementation: Implementation, name: str, options: Iterable[str]) -> None:
+def check_options_of_numpy_call(implementation: Implementation, name: str, options: Iterable[str]) -> None:
     """Raises UnsupportedError for a keyword that the implementation does not have."""
     code = getattr(implementation, "__code__", None)
     if code is None or code.co_flags & 0x08:
@@ -120,7 +120,7 @@ def public_numpy_name(function: Any) -> str:
     return f"{module.replace('numpy', 'np', 1)}.{getattr(function, '__name__', function)}"
 
 
-def supported_numpy_names() -> list[str]:
+def numpy_names_in_dispatch_tables() -> list[str]:
     """Of functions, ufuncs and methods, as they are called in NumPy."""
     named = {f"np.{name}" for name in (*METHODS, *(u.__name__ for u in UFUNC_PARTS)) if hasattr(np, name)}
     return sorted({public_numpy_name(f) for f in FUNCTIONS} | named)

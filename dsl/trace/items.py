@@ -27,14 +27,14 @@ from ...compiler.core.types import BOOL, dtype_kind
 from ...compiler.graph.graph import Value
 from ..core.errors import ConversionError, numpy_error_as_ours
 from ..core.spec import checked_dtype
-from .concrete_values import constant_value
+from .concrete_values import constant_value_of_traced_node
 from .dispatch import TO_ARRAY
 from .operands import is_traced, to_graph_operand, to_traced_array
 from .trace import Trace
 from .tracer import SCALAR, TracedNumber, Tracer
 
 
-def _convert_as_item(value: Any, dtype: np.dtype[Any]) -> Any:
+def _convert_operand_as_item(value: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(value, (list, tuple)):
         return np.array(value, dtype)
     found = np.empty((), dtype)
@@ -42,15 +42,15 @@ def _convert_as_item(value: Any, dtype: np.dtype[Any]) -> Any:
     return found
 
 
-def _convert_as_array(value: Any, dtype: np.dtype[Any]) -> Any:
+def _convert_operand_as_array(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.array(value, dtype)
 
 
-def _convert_by_cast(value: Any, dtype: np.dtype[Any]) -> Any:
+def _convert_operand_by_cast(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.asarray(value).astype(dtype)
 
 
-def _convert_as_copyto(value: Any, dtype: np.dtype[Any]) -> Any:
+def _convert_operand_as_copyto(value: Any, dtype: np.dtype[Any]) -> Any:
     found = np.empty(np.shape(value), dtype)
     np.copyto(found, value, casting="unsafe")
     return found
@@ -58,33 +58,38 @@ def _convert_as_copyto(value: Any, dtype: np.dtype[Any]) -> Any:
 
 _KNOWN = (int, float, complex, np.number, np.bool_, list, tuple)
 Way = Callable[[Any, np.dtype[Any]], Any]
-ITEM, AS_ARRAY, COPYTO, CAST = _convert_as_item, _convert_as_array, _convert_as_copyto, _convert_by_cast
+ITEM, AS_ARRAY, COPYTO, CAST = (
+    _convert_operand_as_item,
+    _convert_operand_as_array,
+    _convert_operand_as_copyto,
+    _convert_operand_by_cast,
+)
 
 
-def convert_for_element(trace: Trace, value: Any, dtype: np.dtype[Any], way: Way = ITEM) -> Value:
+def convert_operand_for_element(trace: Trace, value: Any, dtype: np.dtype[Any], way: Way = ITEM) -> Value:
     """The value as that way of assignment converts it for an array of `dtype`.
 
     Raises ConversionError, NumberError, DTypeError where NumPy refuses it."""
     builder, kind = trace.builder, type(value)
     if way is CAST and (kind is TracedNumber or (kind is int and dtype != BOOL)):
-        value = to_traced_array(wrap_integer_to_dtype(value, dtype))
+        value = to_traced_array(wrap_integer_operand_to_dtype(value, dtype))
     elif kind is TracedNumber:
         _check_float_fits_integer(trace, value, dtype, way)
     elif isinstance(value, Tracer):
         if way is ITEM and value._owner == SCALAR:
-            return _convert_numpy_scalar(trace, value, dtype)
+            return _convert_traced_numpy_scalar(trace, value, dtype)
     elif isinstance(value, (list, tuple)) and is_traced(value):
         value = TO_ARRAY[list](value, dtype if way in (ITEM, AS_ARRAY) else None)
     elif isinstance(value, _KNOWN) and (kind is not int or dtype == BOOL):
         if isinstance(value, np.generic):
             checked_dtype(value.dtype)
-        array = convert_known_value(value, dtype, way)
+        array = convert_known_operand(value, dtype, way)
         return trace.capture_constant(array) if array.ndim else builder.const(array[()])
     found = to_graph_operand(value)
     return builder.cast(found if isinstance(found, Value) else builder.value(found, dtype), dtype)
 
 
-def convert_known_value(value: Any, dtype: np.dtype[Any], way: Way = AS_ARRAY) -> Any:
+def convert_known_operand(value: Any, dtype: np.dtype[Any], way: Way = AS_ARRAY) -> Any:
     """What that way of assignment makes of a known value, with errors of ours."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -102,33 +107,33 @@ def _check_float_fits_integer(trace: Trace, number: TracedNumber, dtype: np.dtyp
     """A float of the call that goes to integers must fit at every call; of those that do not, the value is known."""
     if type(number._number) is not float or dtype_kind(dtype) not in "iu" or way is COPYTO:
         return
-    low, high = _integer_range_ends(dtype)
+    low, high = _range_ends_of_operand_integers(dtype)
     if not low < number._number < high:
         raise number._need_number_value()
     trace.checks.append(f"{low} < {number._name} < {high}")
 
 
-def _convert_numpy_scalar(trace: Trace, scalar: Tracer, dtype: np.dtype[Any]) -> Value:
+def _convert_traced_numpy_scalar(trace: Trace, scalar: Tracer, dtype: np.dtype[Any]) -> Value:
     """A NumPy scalar as an item: signed integers check those of the call and those that are known."""
     value = scalar._value
     if dtype.kind == "i" and not np.can_cast(scalar.dtype, dtype):
         name = trace.host_scalar_name(value.number)
         if name is not None:
-            low, high = _integer_range_ends(dtype)
+            low, high = _range_ends_of_operand_integers(dtype)
             trace.checks.append(f"{low} < {name}.real < {high}")
-        elif (known := trace.values.get(value.number, constant_value(trace, value))) is not None:
-            return trace.builder.const(convert_known_value(known[()], dtype, ITEM)[()])
+        elif (known := trace.values.get(value.number, constant_value_of_traced_node(trace, value))) is not None:
+            return trace.builder.const(convert_known_operand(known[()], dtype, ITEM)[()])
     return trace.builder.cast(value, dtype)
 
 
-def _integer_range_ends(dtype: np.dtype[Any]) -> tuple[int, int]:
+def _range_ends_of_operand_integers(dtype: np.dtype[Any]) -> tuple[int, int]:
     """What lies just below and above an integer type's range."""
     info = np.iinfo(dtype)
     return int(info.min) - 1, int(info.max) + 1
 
 
-def wrap_integer_to_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
+def wrap_integer_operand_to_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
     """A Python int among arrays of `dtype` where NumPy makes an array of it first: modulo the integers' range."""
     if type(value) is not int or dtype == BOOL or dtype_kind(dtype) not in "iu":
         return value
-    return convert_known_value(value, np.dtype(np.int64 if value < 1 << 63 else np.uint64)).astype(dtype)[()]
+    return convert_known_operand(value, np.dtype(np.int64 if value < 1 << 63 else np.uint64)).astype(dtype)[()]

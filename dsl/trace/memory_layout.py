@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 class MemoryLayout(Protocol):
     """What knows how an array lies in memory, or finds out."""
 
-    def source_layouts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
         """The layouts that it depends on."""
         ...
 
@@ -30,7 +30,7 @@ class MemoryLayout(Protocol):
         ...
 
 
-class KnownLayout:
+class KnownTracerLayout:
     """The strides, in bytes."""
 
     __slots__ = ("strides",)
@@ -38,14 +38,14 @@ class KnownLayout:
     def __init__(self, strides: Shape) -> None:
         self.strides = strides
 
-    def source_layouts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
         return ()
 
     def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
-        return unreadable_array(type, self.strides)
+        return unreadable_stand_in(type, self.strides)
 
 
-class DenseLayout:
+class DenseTracerLayout:
     """Dense, in C's or Fortran's order."""
 
     __slots__ = ("order",)
@@ -53,30 +53,30 @@ class DenseLayout:
     def __init__(self, order: str) -> None:
         self.order = order
 
-    def source_layouts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
         return ()
 
     def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         axes = range(len(type.shape))
-        return dense_stand_in(type, axes if self.order == "C" else axes[::-1])
+        return dense_stand_in_of_tracer(type, axes if self.order == "C" else axes[::-1])
 
 
-class UnknownLayout:
+class UnknownTracerLayout:
     """Not dense for certain, of one axis too."""
 
     __slots__ = ()
 
-    def source_layouts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
         return ()
 
     def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         return None
 
 
-C, F = DenseLayout("C"), DenseLayout("F")
+C, F = DenseTracerLayout("C"), DenseTracerLayout("F")
 
 
-class ArgumentLayout:
+class ArgumentTracerLayout:
     """That of an argument of the call, which then becomes part of the key."""
 
     __slots__ = ("leaf", "trace")
@@ -84,17 +84,17 @@ class ArgumentLayout:
     def __init__(self, trace: Any, leaf: int) -> None:
         self.trace, self.leaf = trace, leaf
 
-    def source_layouts(self) -> Sequence[_TypedLayout]:
+    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
         return ()
 
     def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         strides = self.trace.strides.get(self.leaf) if type.shape else ()
         if strides is None:
             raise self.trace.need_values([self.leaf])
-        return unreadable_array(type, strides)
+        return unreadable_stand_in(type, strides)
 
 
-class DerivedLayout:
+class DerivedTracerLayout:
     """That of what is made of other arrays."""
 
     __slots__ = ("_from",)
@@ -102,8 +102,8 @@ class DerivedLayout:
     def __init__(self, *arrays: tuple[MemoryLayout | None, ArrayType]) -> None:
         self._from = arrays
 
-    def source_layouts(self) -> Sequence[_TypedLayout]:
-        return [_TypedLayout(layout, type) for layout, type in self._from]
+    def source_layouts(self) -> Sequence[_TypedTracerLayout]:
+        return [_TypedTracerLayout(layout, type) for layout, type in self._from]
 
     def stand_in_for(self, type: ArrayType, parts: Sequence[StandIn | None]) -> StandIn | None:
         known = [p for p in parts if p is not None]
@@ -113,7 +113,7 @@ class DerivedLayout:
         raise NotImplementedError
 
 
-class _TypedLayout:
+class _TypedTracerLayout:
     """A layout of an array of a known type."""
 
     __slots__ = ("layout", "type")
@@ -122,20 +122,22 @@ class _TypedLayout:
         self.layout, self.type = layout, type
 
 
-class UfuncResultLayout(DerivedLayout):
+class UfuncResultTracerLayout(DerivedTracerLayout):
     """That of a ufunc's result: dense, its axes in the order that they have in the operands (NumPy's order K)."""
 
     __slots__ = ()
 
     def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
-        small: list[Any] = [*map(_shrunk_stand_in, parts), None]
+        small: list[Any] = [*map(_shrunk_stand_in_of_tracer, parts), None]
         flags: Any = [["readonly"]] * len(parts) + [["writeonly", "allocate"]]
         dtypes = [None] * len(parts) + [np.dtype(np.int8)]
         found: StandIn = np.nditer(small, ["zerosize_ok"], flags, dtypes).operands[-1]
-        return dense_stand_in(type, _axes_by_stride(found)) if found.ndim == len(type.shape) else None
+        return (
+            dense_stand_in_of_tracer(type, _stand_in_axes_by_stride(found)) if found.ndim == len(type.shape) else None
+        )
 
 
-class CommonOrderLayout(DerivedLayout):
+class CommonOrderTracerLayout(DerivedTracerLayout):
     """C's order, where all operands lie so; else it is not known."""
 
     __slots__ = ()
@@ -144,17 +146,19 @@ class CommonOrderLayout(DerivedLayout):
         return C.stand_in_for(type, ()) if all(p.flags.c_contiguous for p in parts) else None
 
 
-class CopyLayout(DerivedLayout):
+class CopyTracerLayout(DerivedTracerLayout):
     """That of a copy in NumPy's order K."""
 
     __slots__ = ()
 
     def stand_in_from(self, type: ArrayType, parts: Sequence[StandIn]) -> StandIn | None:
-        found = np.empty_like(_shrunk_stand_in(parts[0]), np.int8)
-        return dense_stand_in(type, _axes_by_stride(found)) if found.ndim == len(type.shape) else None
+        found = np.empty_like(_shrunk_stand_in_of_tracer(parts[0]), np.int8)
+        return (
+            dense_stand_in_of_tracer(type, _stand_in_axes_by_stride(found)) if found.ndim == len(type.shape) else None
+        )
 
 
-class LayoutOfView(DerivedLayout):
+class ViewTracerLayout(DerivedTracerLayout):
     """That of a view."""
 
     __slots__ = ("step",)
@@ -170,59 +174,63 @@ class LayoutOfView(DerivedLayout):
         return (F if getattr(self.step, "order", "C") == "F" else C).stand_in_for(type, ())  # the copy that NumPy makes
 
 
-def resolve_memory_layout(layout: MemoryLayout | None, type: ArrayType) -> StandIn | None:
+def resolve_layout_of_tracer(layout: MemoryLayout | None, type: ArrayType) -> StandIn | None:
     """What stands for an array of a type; None where NumPy's layout is not known. May raise NeedValue."""
     found: dict[Any, StandIn | None] = {}
-    top = _TypedLayout(layout, type)
-    todo = [(top, list(_parts_of_typed_layout(top)))]
+    top = _TypedTracerLayout(layout, type)
+    todo = [(top, list(_parts_of_typed_tracer_layout(top)))]
     while todo:  # not by recursion: a long loop makes a long chain
         at, parts = todo[-1]
-        open_ = [p for p in parts if _key_of_typed_layout(p) not in found]
+        open_ = [p for p in parts if _key_of_typed_tracer_layout(p) not in found]
         if open_:
-            todo += [(p, list(_parts_of_typed_layout(p))) for p in open_]
+            todo += [(p, list(_parts_of_typed_tracer_layout(p))) for p in open_]
             continue
         todo.pop()
-        found[_key_of_typed_layout(at)] = _stand_in_of_typed_layout(at, [found[_key_of_typed_layout(p)] for p in parts])
-    return found[_key_of_typed_layout(top)]
+        found[_key_of_typed_tracer_layout(at)] = _stand_in_of_tracer_layout(
+            at, [found[_key_of_typed_tracer_layout(p)] for p in parts]
+        )
+    return found[_key_of_typed_tracer_layout(top)]
 
 
-def _key_of_typed_layout(x: _TypedLayout) -> Any:
+def _key_of_typed_tracer_layout(x: _TypedTracerLayout) -> Any:
     return id(x.layout), x.type
 
 
-def _parts_of_typed_layout(x: _TypedLayout) -> Sequence[Any]:
+def _parts_of_typed_tracer_layout(x: _TypedTracerLayout) -> Sequence[Any]:
     return () if x.layout is None else x.layout.source_layouts()
 
 
-def _stand_in_of_typed_layout(x: _TypedLayout, parts: Sequence[StandIn | None]) -> StandIn | None:
+def _stand_in_of_tracer_layout(x: _TypedTracerLayout, parts: Sequence[StandIn | None]) -> StandIn | None:
     if x.layout is None:
-        return dense_stand_in(x.type, range(len(x.type.shape))) if has_one_dense_layout(x.type) else None
+        return (
+            dense_stand_in_of_tracer(x.type, range(len(x.type.shape))) if has_one_dense_tracer_layout(x.type) else None
+        )
     return x.layout.stand_in_for(x.type, parts)
 
 
-def has_one_dense_layout(type: ArrayType) -> bool:
+def has_one_dense_tracer_layout(type: ArrayType) -> bool:
     """Whether a dense array of the type can lie in one way only."""
     return not type.size or sum(n != 1 for n in type.shape) < 2
 
 
-def unreadable_array(type: ArrayType, strides: Shape) -> StandIn:
+def unreadable_stand_in(type: ArrayType, strides: Shape) -> StandIn:
     """What nobody may read."""
     return as_strided(np.empty((), type.dtype), type.shape, strides)
 
 
-def dense_stand_in(type: ArrayType, axes: Sequence[int]) -> StandIn:
+def dense_stand_in_of_tracer(type: ArrayType, axes: Sequence[int]) -> StandIn:
     """Dense memory in which these axes come from the outermost to the innermost."""
     strides, step = [0] * len(type.shape), type.dtype.itemsize
     for axis in reversed(axes):
         strides[axis] = step
         step *= max(type.shape[axis], 1)
-    return unreadable_array(type, tuple(strides))
+    return unreadable_stand_in(type, tuple(strides))
 
 
-def _shrunk_stand_in(x: StandIn) -> StandIn:
+def _shrunk_stand_in_of_tracer(x: StandIn) -> StandIn:
     """The same order of axes in less memory."""
     return as_strided(x, tuple(min(n, 2) for n in x.shape), x.strides)
 
 
-def _axes_by_stride(x: StandIn) -> list[int]:
+def _stand_in_axes_by_stride(x: StandIn) -> list[int]:
     return sorted(range(x.ndim), key=lambda axis: -x.strides[axis])

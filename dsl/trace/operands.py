@@ -12,11 +12,11 @@ from ...compiler.graph.graph import Value
 from ..core import spec
 from ..core.errors import AxisError, DTypeError, ShapeError, TraceError
 from ..core.spec import (
+    array_subclass_spec_error,
     checked_dtype,
     describe_value,
     is_plain_array,
     native_byte_order,
-    refused_subclass_error,
     to_index,
 )
 from .dispatch import SPECIAL, TO_ARRAY
@@ -73,22 +73,22 @@ def to_graph_operand(x: Any) -> Value | Scalar | np.generic:
         return SPECIAL[type(x)][3](x)._value  # type: ignore[no-any-return]
     if holds_traced_array(x):
         return to_traced_array(x)._value
-    array = to_host_array(x)
+    array = host_array_of_operand(x)
     return trace_of_operands().capture_array(array)
 
 
 _WEAK = frozenset({bool, int, float, complex})  # Python's own numbers, which take the dtype of what they meet
 
 
-def to_host_array(x: Any) -> np.ndarray[Any, Any]:
+def host_array_of_operand(x: Any) -> np.ndarray[Any, Any]:
     """Anything array-like and not traced as a NumPy array of a supported dtype. Any byte order will do."""
     if isinstance(x, str) or x is None or isinstance(x, (dict, set, bytes)) or callable(x):
         raise DTypeError(f"{describe_value(x)} is no array of numbers; pass numbers or arrays")
     if isinstance(x, np.ndarray) and not is_plain_array(type(x)):
-        raise refused_subclass_error(type(x))
-    from ..interop.host_import import foreign_values
+        raise array_subclass_spec_error(type(x))
+    from ..interop.host_import import foreign_array_as_numpy
 
-    array = np.asarray(foreign_values(x))
+    array = np.asarray(foreign_array_as_numpy(x))
     checked_dtype(native_byte_order(array.dtype))
     return array
 
@@ -135,7 +135,7 @@ def traced_length(trace: Trace, n: int) -> TracedNumber:
 Axes = int | Sequence[int] | None
 
 
-def to_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+def to_axis_of_operand(axis: Any, ndim: int, name: str = "axis") -> int:
     """A number in [0, ndim). Raises AxisError, DTypeError."""
     number = to_index(axis, name)
     if not -ndim <= number < ndim:
@@ -143,34 +143,34 @@ def to_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     return number % ndim
 
 
-def to_axis_number(axis: Any, name: str = "axis") -> int:
+def to_axis_number_of_operand(axis: Any, name: str = "axis") -> int:
     """An int, in range or not. Raises DTypeError, for a bool too: NumPy's reductions do not take it."""
     if type(axis) is bool:
         raise DTypeError(f"{name}: an integer is required, not {axis}; write int({axis})")
     return to_index(axis, name)
 
 
-def to_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
+def to_axes_of_operand(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     """Distinct numbers in [0, ndim), in the given order; None means all. Raises AxisError, ShapeError."""
     if axis is None:
         return tuple(range(ndim))
     entries = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(to_axis(a, ndim, name) for a in entries)
+    axes = tuple(to_axis_of_operand(a, ndim, name) for a in entries)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} {axis} names an axis twice")
     return axes
 
 
-def to_native_axis(axis: Any, ndim: int) -> int:
-    """`to_axis` of what NumPy does in C: it takes no True and False, and an array of no axis has one."""
-    return to_axis(axes_without_booleans(axis), max(ndim, 1))
+def to_native_axis_of_operand(axis: Any, ndim: int) -> int:
+    """`to_axis_of_operand` of what NumPy does in C: it takes no True and False, and an array of no axis has one."""
+    return to_axis_of_operand(axes_without_booleans(axis), max(ndim, 1))
 
 
 def axes_without_booleans(axis: Any) -> Any:
     """The axes of what NumPy does in C, which takes no True and False. Raises DTypeError."""
     for entry in axis if isinstance(axis, (tuple, list)) else (axis,):
         if type(entry) is bool:
-            to_axis_number(entry)
+            to_axis_number_of_operand(entry)
     return axis
 
 

@@ -25,7 +25,7 @@ class Subgraph:
     scalars: tuple[tuple[str, type], ...]
 
 
-def extract_subgraph(
+def extract_subgraph_of_trace(
     trace: Trace, outputs: Sequence[Value], known: Mapping[int, int], always: Sequence[int] = ()
 ) -> Subgraph:
     """The graph of `outputs`. known: nodes that are there, and their places among what was kept. always: inputs that it
@@ -51,7 +51,7 @@ def extract_subgraph(
     count = {n: i for i, n in enumerate(numbers)}
     new = {old: i for i, old in enumerate(order)}
 
-    def node_of_subgraph(old: int) -> Node:
+    def node_of_trace_subgraph(old: int) -> Node:
         node = nodes[old]
         if old in place:
             return Node("input", (), node.type, (("index", place[old]),))
@@ -60,7 +60,7 @@ def extract_subgraph(
         return Node(node.op, tuple(new[a] for a in node.args), node.type, node.attrs)
 
     graph = Graph(
-        tuple(map(node_of_subgraph, order)),
+        tuple(map(node_of_trace_subgraph, order)),
         tuple(new[n] for n in place),
         tuple(new[n] for n in numbers),
         tuple(new[o.number] for o in outputs),

@@ -18,7 +18,7 @@ from ..core.host_scalars import HostScalarCode
 from ..core.spec import native_byte_order
 
 
-class EnvironmentLike(Protocol):
+class TraceEnvironmentProtocol(Protocol):
     """What lies outside of the function, as it sees it: see `environment`. guards: what was read of that."""
 
     guards: dict[Any, Any]
@@ -38,7 +38,7 @@ class EnvironmentLike(Protocol):
     def line_of_assignment(self, name: str) -> str: ...
 
 
-class ReaderLike(Protocol):
+class TraceReaderProtocol(Protocol):
     """What answers where array values decide: see `graph_break`. known: nodes that earlier parts have, and where."""
 
     known: dict[int, int]
@@ -100,7 +100,7 @@ class RecordedLoops:
         self.unrolled: dict[Any, str] = {}
 
 
-class LoopSymbolBase:
+class TracedLoopSymbolBase:
     """What the body of a loop that is traced once computes with: see `turns`."""
 
     __slots__ = ()
@@ -121,7 +121,7 @@ class Trace:
         self.depth = 0  # how many bodies of loops and branches are being traced, one in another
         self.deriving = 0  # how many functions that are differentiated are being traced, one in another
         self.needed: set[int] = set()  # also those whose NeedValue was swallowed
-        self.world: EnvironmentLike | None = None
+        self.world: TraceEnvironmentProtocol | None = None
         self.captured: list[np.ndarray[Any, Any]] = []
         self.captured_at: dict[int, int] = {}  # the node -> which of the captured
         self.constants: set[int] = set()  # those of the captured that nobody else has
@@ -139,7 +139,7 @@ class Trace:
         # values to look at when they are there, and what is to be done with them
         self.watched: list[tuple[tuple[Value, ...], Callable[[Sequence[Any]], None]]] = []
         self.refusals: list[Refusal] = []
-        self.split: ReaderLike | None = None
+        self.split: TraceReaderProtocol | None = None
         self.rewriting = False  # whether functions run with their control flow rewritten
         self.undecided = False  # whether a value was asked for that a rewritten function decides on
         self.journal: Any = None  # what notes which arrays are written to, while a side of a decision is traced
@@ -314,7 +314,7 @@ def current_trace() -> Trace | None:
     return found
 
 
-def current_loop_recorder() -> Any:
+def loop_recorder_of_trace() -> Any:
     """What writes down the loop whose body runs in this thread, if one does."""
     found: Trace | None = context.trace
     return None if found is None else found.recorder

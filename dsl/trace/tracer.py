@@ -21,8 +21,15 @@ from ..core.errors import (
     UnsupportedError,
     nearest_name_hint,
 )
-from .concrete_values import concrete_value, constant_value
-from .dispatch import ATTRIBUTES, METHODS, Implementation, NumpyProtocols, apply_view_rule, check_options
+from .concrete_values import concrete_value, constant_value_of_traced_node
+from .dispatch import (
+    ATTRIBUTES,
+    METHODS,
+    Implementation,
+    NumpyProtocols,
+    apply_view_rule_of_numpy,
+    check_options_of_numpy_call,
+)
 from .memory_layout import MemoryLayout
 from .trace import Trace, UndecidedValue
 
@@ -30,7 +37,7 @@ SCALAR = "scalar"  # the owner of what NumPy makes a scalar of: it never changes
 CAPTURED = "captured"  # the owner of arrays that are no arguments
 
 
-class ViewStepLike(Protocol):
+class TracerViewStepProtocol(Protocol):
     """One way to look at an array: see `aliasing`."""
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value: ...
@@ -47,7 +54,7 @@ class Tracer(NumpyProtocols):
     _layout: MemoryLayout | None
     _owner: int | str | None
     _parent: Tracer | None
-    _step: ViewStepLike | None
+    _step: TracerViewStepProtocol | None
     _base: int
     _views: list[weakref.ref[Tracer]]
 
@@ -57,7 +64,7 @@ class Tracer(NumpyProtocols):
         value: Value,
         owner: int | str | None = None,
         parent: Tracer | None = None,
-        step: ViewStepLike | None = None,
+        step: TracerViewStepProtocol | None = None,
         layout: MemoryLayout | None = None,
     ) -> None:
         """owner: whose memory it is in: None for its own, the leaf of an argument, SCALAR or CAPTURED.
@@ -176,7 +183,7 @@ class Tracer(NumpyProtocols):
         if self._trace.recorder is not None:
             self._trace.recorder.lift(self)[key] = value
             return
-        if self._trace.turn is not None and self._trace.turn.store_at_turn(self, key, value):
+        if self._trace.turn is not None and self._trace.turn.store_at_body_turn(self, key, value):
             return
         METHODS["__setitem__"](self, key, value)
 
@@ -287,16 +294,16 @@ class Tracer(NumpyProtocols):
 
     def __str__(self) -> str:
         if is_asked_by_traced_code():
-            return str(array_with_numpy_text(self))
-        found = constant_value(check_trace_alive(self), self._value, numbers=not self.shape)
+            return str(numpy_text_array_of_tracer(self))
+        found = constant_value_of_traced_node(check_trace_alive(self), self._value, numbers=not self.shape)
         return self._text_of_shape() if found is None else str(found[()])
 
     def __format__(self, spec: str) -> str:
-        return format(array_with_numpy_text(self), spec) if spec or is_asked_by_traced_code() else str(self)
+        return format(numpy_text_array_of_tracer(self), spec) if spec or is_asked_by_traced_code() else str(self)
 
     def __repr__(self) -> str:
         if is_asked_by_traced_code():
-            return repr(array_with_numpy_text(self))
+            return repr(numpy_text_array_of_tracer(self))
         return self._text_of_shape()
 
     def _text_of_shape(self) -> str:
@@ -324,9 +331,9 @@ class _BoundNumpyMethod:
         self._implementation, self._self, self._name = implementation, self_, name
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        check_options(self._implementation, f".{self._name}()", options)
+        check_options_of_numpy_call(self._implementation, f".{self._name}()", options)
         result = self._implementation(self._self, *args, **options)
-        return apply_view_rule(self._name, result, (self._self, *args), options)
+        return apply_view_rule_of_numpy(self._name, result, (self._self, *args), options)
 
 
 class TracedNumber(NumpyProtocols):
@@ -424,7 +431,7 @@ class TracedNumber(NumpyProtocols):
         return f"<traced {type(self._number).__name__}>"
 
 
-def array_with_numpy_text(x: Tracer) -> Any:
+def numpy_text_array_of_tracer(x: Tracer) -> Any:
     """The array or scalar that NumPy makes a text of."""
     found = x._known_scalar("has no text", "write kg.debug.print(x), or return it and format the result")
     return found if x.__class__ is np.ndarray else found[()]

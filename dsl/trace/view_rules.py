@@ -1,6 +1,6 @@
 """Which of NumPy's functions give views, which copies, and in which order of memory: one row for each.
 
-A copy becomes an array of its own, however its values come about (`results_as_copies` in `aliasing.py`);
+A copy becomes an array of its own, however its values come about (`traced_results_as_copies` in `aliasing.py`);
 a row that is checked against NumPy says how it lies in memory, on which depends whether its reshape is a view.
 """
 
@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from .aliasing import (
     COPY_ORDERS,
     Order,
-    memory_layout_of,
-    results_as_copies,
+    memory_layout_of_tracer,
     results_as_views_or_copies,
-    ufunc_result_layout,
-    unknown_layout,
+    traced_results_as_copies,
+    tracer_layout_of_ufunc_result,
+    unknown_layout_of_tracers,
 )
 from .dispatch import GIVES
-from .memory_layout import C, CommonOrderLayout, CopyLayout, MemoryLayout
+from .memory_layout import C, CommonOrderTracerLayout, CopyTracerLayout, MemoryLayout
 from .tracer import Tracer
 
 
-def _layout_like_first(arrays: Sequence[Tracer]) -> MemoryLayout | None:
-    return CopyLayout((memory_layout_of(arrays[0]), arrays[0]._held.type)) if arrays else C
+def _tracer_layout_like_first(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+    return CopyTracerLayout((memory_layout_of_tracer(arrays[0]), arrays[0]._held.type)) if arrays else C
 
 
-def _layout_common_to_arrays(arrays: Sequence[Tracer]) -> MemoryLayout | None:
-    return CommonOrderLayout(*((memory_layout_of(x), x._held.type) for x in arrays))
+def _tracer_layout_common_to_arrays(arrays: Sequence[Tracer]) -> MemoryLayout | None:
+    return CommonOrderTracerLayout(*((memory_layout_of_tracer(x), x._held.type) for x in arrays))
 
 
 # views, arrays of other names, or views where NumPy can: these say so themselves, as do functions that take order=
@@ -47,10 +47,10 @@ COPIES: dict[Order | None, str] = {
         polyadd polyder polyfit polyint polysub vander tile repeat
         fft.fftfreq fft.rfftfreq
     """,
-    ufunc_result_layout: "where clip round around isclose sinc angle fix isposinf isneginf isreal iscomplex",
-    _layout_like_first: "sort partition fft.fftshift fft.ifftshift",
-    unknown_layout: "unravel_index nonzero",
-    _layout_common_to_arrays: """
+    tracer_layout_of_ufunc_result: "where clip round around isclose sinc angle fix isposinf isneginf isreal iscomplex",
+    _tracer_layout_like_first: "sort partition fft.fftshift fft.ifftshift",
+    unknown_layout_of_tracers: "unravel_index nonzero",
+    _tracer_layout_common_to_arrays: """
         all any amax amin max min sum prod mean std var ptp count_nonzero average median percentile quantile
         nanargmax nanargmin nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
         cumprod cumsum cumulative_prod cumulative_sum nancumprod nancumsum trapezoid trace linalg.trace
@@ -79,5 +79,5 @@ OTHERS = """
 COPY_ORDERS.update({name: order for order, names in COPIES.items() for name in names.split()})
 
 
-GIVES.update(dict.fromkeys(COPY_ORDERS, results_as_copies))
+GIVES.update(dict.fromkeys(COPY_ORDERS, traced_results_as_copies))
 GIVES["einsum"] = results_as_views_or_copies

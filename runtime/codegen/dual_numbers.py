@@ -5,7 +5,7 @@ Walther, Evaluating Derivatives, 2008, chapter 3). The same Python function, giv
 both: numba infers the types of what depends on them, loops, branches and helper functions included. The parts of a dual
 number may be dual numbers themselves, of another tag: that is the second order.
 
-`lift` and `partial` are what `differentiate_user_function` writes calls of; they have a meaning in compiled
+`lift` and `partial` are what `derivatives_of_user_function` writes calls of; they have a meaning in compiled
 code alone.
 """
 
@@ -110,15 +110,21 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Partial, ...]]] = {
     "radians": (math.radians, (lambda x, r: math.pi / 180,)),
     "pow": (
         operator.pow,
-        (lambda x, y, r: _partial_of_power_by_base(x, y), lambda x, y, r: _partial_of_power_by_exponent(x, r)),
+        (lambda x, y, r: _dual_partial_of_power_base(x, y), lambda x, y, r: _dual_partial_of_power_exponent(x, r)),
     ),
     "min": (
         min,
-        (lambda x, y, r: _partial_of_min_or_max(x, y, "le"), lambda x, y, r: _partial_of_min_or_max(x, y, "gt")),
+        (
+            lambda x, y, r: _dual_partial_of_min_or_max(x, y, "le"),
+            lambda x, y, r: _dual_partial_of_min_or_max(x, y, "gt"),
+        ),
     ),
     "max": (
         max,
-        (lambda x, y, r: _partial_of_min_or_max(x, y, "ge"), lambda x, y, r: _partial_of_min_or_max(x, y, "lt")),
+        (
+            lambda x, y, r: _dual_partial_of_min_or_max(x, y, "ge"),
+            lambda x, y, r: _dual_partial_of_min_or_max(x, y, "lt"),
+        ),
     ),
     "select": (lambda c, x, y: x if c else y, (lambda c, x, y, r: 0.0,)),
     "sign": (lambda x: (x > 0) * 1.0 - (x < 0) * 1.0, ()),
@@ -163,20 +169,20 @@ def _dual_sign_of(x: DualJet) -> Any:
     return x.code.apply("copysign", 1.0, x)
 
 
-def _partial_of_power_by_base(x: DualJet, y: Any) -> Any:
+def _dual_partial_of_power_base(x: DualJet, y: Any) -> Any:
     """y x^(y-1), and 0 for y = 0 whatever x is."""
     less = x.code.apply("sub", y, 1.0)
     none = x.code.apply("eq", y, 0.0)
     return y * x.code.select(none, 1.0, x.of("pow", x.code.select(none, 1.0, less)))
 
 
-def _partial_of_power_by_exponent(x: DualJet, r: DualJet) -> Any:
+def _dual_partial_of_power_exponent(x: DualJet, r: DualJet) -> Any:
     """r log x, and 0 for x = 0, where all powers near are 0."""
     zero = x.of("eq", 0.0)
     return r * x.code.select(zero, 1.0, x).of("log")
 
 
-def _partial_of_min_or_max(x: DualJet, y: Any, relation: str) -> Any:
+def _dual_partial_of_min_or_max(x: DualJet, y: Any, relation: str) -> Any:
     return x.code.select(x.code.apply(relation, x, y), x.code.constant(1.0, x.type), 0.0)
 
 
@@ -273,7 +279,8 @@ class DualNumberEmitter:
             if jet.tag == tag:
                 factor = partials[place](*lower, value)
                 total = [
-                    _add_partials(old, _scale_partial(factor, part)) for old, part in zip(total, jet.parts, strict=True)
+                    _add_dual_partials(old, _scale_dual_partial(factor, part))
+                    for old, part in zip(total, jet.parts, strict=True)
                 ]
         return self.make_dual_number(value, total, tag)
 
@@ -317,13 +324,13 @@ class DualNumberEmitter:
         )
 
 
-def _scale_partial(factor: Any, part: DualJet) -> Any:
+def _scale_dual_partial(factor: Any, part: DualJet) -> Any:
     if not isinstance(factor, DualJet) and factor in (0.0, 1.0, -1.0):
         return 0.0 if factor == 0 else part if factor == 1 else -part
     return part * factor
 
 
-def _add_partials(a: Any, b: Any) -> Any:
+def _add_dual_partials(a: Any, b: Any) -> Any:
     if not isinstance(a, DualJet) and a == 0.0:
         return b
     return a if not isinstance(b, DualJet) and b == 0.0 else a + b
@@ -392,7 +399,7 @@ def register_dual_number_type(api: Any) -> None:
     for name, (function, _) in FUNCTIONS.items():
         for each in (*(() if name in ("select", "sign") else (function,)), *SAME.get(name, ())):
             _register_dual_number_function(api, each, name)
-    _register_lift_and_partial(api)
+    _register_dual_number_functions(api)
 
 
 # what is computed of jets, and of the values of arguments that are literals
@@ -411,11 +418,11 @@ def _register_dual_number_function(api: Any, function: Any, name: str) -> None:
         kinds = (api.Dual, *plain)
         threes = [(a, b, c) for a in kinds for b in kinds for c in kinds if api.Dual in (a, b, c)]
         _register_numba_overload_on_duals(
-            api, function, lambda code, jets: _min_or_max_of_three(code, name, jets), threes
+            api, function, lambda code, jets: _dual_min_or_max_of_three(code, name, jets), threes
         )
 
 
-def _min_or_max_of_three(code: DualNumberEmitter, name: str, jets: Sequence[DualJet]) -> DualJet:
+def _dual_min_or_max_of_three(code: DualNumberEmitter, name: str, jets: Sequence[DualJet]) -> DualJet:
     x, y, z = jets
     return code.apply(name, code.apply(name, x, y), z)
 
@@ -442,7 +449,7 @@ def _register_numba_overload_on_duals(
         prefer_literal = bool(seed)
 
         def generic(self, given: Any, named: Any) -> Any:
-            if named or not any(_types_fit_dual_pattern(given, pattern) for pattern in patterns):
+            if named or not any(_numba_types_fit_dual_pattern(given, pattern) for pattern in patterns):
                 return None
             code = DualNumberEmitter(api, self.context)
             return api.signature(
@@ -459,11 +466,11 @@ def _register_numba_overload_on_duals(
         api.lower_builtin(function, *pattern)(lower_dual_function)
 
 
-def _types_fit_dual_pattern(given: Sequence[Any], pattern: Sequence[Any]) -> bool:
+def _numba_types_fit_dual_pattern(given: Sequence[Any], pattern: Sequence[Any]) -> bool:
     return len(given) == len(pattern) and all(isinstance(t, kind) for t, kind in zip(given, pattern, strict=True))
 
 
-def _register_lift_and_partial(api: Any) -> None:
+def _register_dual_number_functions(api: Any) -> None:
     """`lift` and `partial`."""
 
     def lift_to_dual_number(code: DualNumberEmitter, given: Sequence[Any]) -> DualJet:

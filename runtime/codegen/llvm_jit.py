@@ -85,20 +85,20 @@ def _import_and_initialize_llvmlite() -> Any:
 
 
 @cache
-def _llvm_target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
+def _llvm_jit_target(cpu_name: str, cpu_features: str) -> tuple[Any, str, str]:
     """LLVM's target and the CPU's name and features: this CPU's, then the changes asked for."""
     llvm = _import_and_initialize_llvmlite()
     features = "" if cpu_name else llvm.get_host_cpu_features().flatten()
     chosen = ",".join(part for part in (features, cpu_features) if part)
     if cpu_name or cpu_features:
-        words = _why_llvm_refuses_cpu(cpu_name or llvm.get_host_cpu_name(), chosen)
+        words = _why_llvm_jit_refuses_cpu(cpu_name or llvm.get_host_cpu_name(), chosen)
         if words:
             raise CompileError(f"KERNELGRAPH_CPU_NAME={cpu_name!r}, KERNELGRAPH_CPU_FEATURES={cpu_features!r}: {words}")
     return llvm.Target.from_triple(llvm.get_process_triple()), cpu_name or llvm.get_host_cpu_name(), chosen
 
 
 @cache
-def _why_llvm_refuses_cpu(cpu: str, features: str) -> str:
+def _why_llvm_jit_refuses_cpu(cpu: str, features: str) -> str:
     """What LLVM says against a CPU, or nothing. It ends the process over some: so another process asks."""
     import subprocess
 
@@ -119,7 +119,7 @@ machine.emit_object(llvm.parse_assembly("define void @f() { ret void }"))
 
 
 def _create_llvm_target_machine() -> Any:
-    target, cpu, features = _llvm_target(settings.cpu_name, settings.cpu_features)
+    target, cpu, features = _llvm_jit_target(settings.cpu_name, settings.cpu_features)
     return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
 
 
@@ -306,7 +306,7 @@ def _cpu_features_under_settings(cpu_name: str, cpu_features: str) -> frozenset[
     return frozenset(flags)
 
 
-def cpu_vector_register_bytes() -> int:
+def jit_vector_register_bytes() -> int:
     """The width of a vector register."""
     have = llvm_cpu_features()
     return 64 if "avx512f" in have else 32 if "avx2" in have else 16

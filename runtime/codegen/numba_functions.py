@@ -23,7 +23,7 @@ from ..program.user_function import (
     UserFunction,
     UserFunctionSource,
     float_constant_dtype_of_user_function,
-    rebuild_python_function,
+    rebuild_user_function_in_python,
 )
 from . import dual_numbers, llvm_jit
 from .numba_errors import ScalarFunctionError, explain_numba_error, missing_c_symbols_message
@@ -39,12 +39,12 @@ def infer_user_function_dtypes(source: UserFunctionSource, arguments: tuple[str,
     return _cached_user_function(source, arguments)[0]
 
 
-def link_user_functions(text: str, functions: tuple[UserFunction, ...]) -> str:
+def link_numba_user_functions(text: str, functions: tuple[UserFunction, ...]) -> str:
     """A kernel's LLVM IR with the functions that it declares, to be inlined."""
     return llvm_jit.link_llvm_ir(text, [(f.symbol, _cached_user_function(f.source, f.arguments)[1]) for f in functions])
 
 
-def user_functions_identity(text: str, functions: tuple[UserFunction, ...]) -> str:
+def machine_code_identity_of_functions(text: str, functions: tuple[UserFunction, ...]) -> str:
     """What decides the machine code of a kernel."""
     return "\n".join([text, *(f"; {_user_function_cache_key(f.source, f.arguments)}" for f in functions)])
 
@@ -94,7 +94,9 @@ def _compile_user_function_with_numba(function: UserFunction) -> tuple[UserFunct
     helpers = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
     if function.order:
         register_dual_numbers_with_numba()
-    plain = rebuild_python_function(function.source, float_constant_dtype_of_user_function(function.arguments), helpers)
+    plain = rebuild_user_function_in_python(
+        function.source, float_constant_dtype_of_user_function(function.arguments), helpers
+    )
     flags = core.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
@@ -141,7 +143,9 @@ def compile_user_function_for_python(function: UserFunction) -> Any:
     register_dual_numbers_with_numba()
     helpers = import_module("numba").njit(error_model="numpy")
     return helpers(
-        rebuild_python_function(function.source, float_constant_dtype_of_user_function(function.arguments), helpers)
+        rebuild_user_function_in_python(
+            function.source, float_constant_dtype_of_user_function(function.arguments), helpers
+        )
     )
 
 
@@ -162,13 +166,13 @@ def _add_kernel_entry_to_llvm_ir(function: UserFunction, made: Any, context: Any
     types, convention = made.signature.args, context.call_conv
     library = context.codegen().create_library(function.symbol)
     module = library.create_ir_module(function.symbol)
-    parameters = [p for a in function.arguments for p in _llvm_types_of_dtype(a, ir)]
-    outputs = [p for r in function.results for p in _llvm_types_of_dtype(r, ir)]
+    parameters = [p for a in function.arguments for p in _numba_llvm_types_of_dtype(a, ir)]
+    outputs = [p for r in function.results for p in _numba_llvm_types_of_dtype(r, ir)]
     signature = ir.FunctionType(ir.VoidType(), [*parameters, *(ir.PointerType(p) for p in outputs)])
     entry = ir.Function(module, signature, function.symbol)
     b = ir.IRBuilder(entry.append_basic_block())
     given = list(entry.args[: len(parameters)])
-    values = [_take_llvm_entry_argument(context, b, t, given) for t in types]
+    values = [_take_numba_entry_argument(context, b, t, given) for t in types]
     callee = ir.Function(
         module, convention.get_function_type(made.signature.return_type, types), made.fndesc.llvm_func_name
     )
@@ -189,7 +193,7 @@ def _add_kernel_entry_to_llvm_ir(function: UserFunction, made: Any, context: Any
     return _strip_shared_llvm_declarations(library.get_llvm_str())
 
 
-def _llvm_types_of_dtype(dtype: str, ir: Any) -> list[Any]:
+def _numba_llvm_types_of_dtype(dtype: str, ir: Any) -> list[Any]:
     """The LLVM types of a value: of its two parts if it is complex."""
     d = np.dtype(dtype)
     if d.kind == "c":
@@ -197,7 +201,7 @@ def _llvm_types_of_dtype(dtype: str, ir: Any) -> list[Any]:
     return [{4: ir.FloatType, 8: ir.DoubleType}[d.itemsize]() if d.kind == "f" else ir.IntType(8 * d.itemsize)]
 
 
-def _take_llvm_entry_argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
+def _take_numba_entry_argument(context: Any, b: Any, t: Any, given: list[Any]) -> Any:
     """The next argument's value, taken off the front."""
     first = given.pop(0)
     if hasattr(t, "underlying_float"):

@@ -35,7 +35,7 @@ class WordInstruction:
         raise TypeError(f"{self.ir!r} exists in native code alone")
 
 
-def _c_function_instruction(name: str, parameters: str) -> WordInstruction:
+def _c_function_word_instruction(name: str, parameters: str) -> WordInstruction:
     """A C function that returns int; parameters: p for a pointer, l for a 64-bit and i for a 32-bit integer."""
     kinds = {"p": "ptr", "l": "i64", "i": "i32"}
     types = [kinds[p] for p in parameters]
@@ -66,26 +66,26 @@ copy = WordInstruction(
 launch = WordInstruction("call void {p0}(ptr {p1}, i64 {2}, i64 {3})")  # a kernel: its slots, begin, end
 relax = WordInstruction('call void asm sideeffect "{relax}", "~{{memory}}"()')  # tells the core that this is a spin
 
-mutex_init = _c_function_instruction("pthread_mutex_init", "pp")
-mutex_lock = _c_function_instruction("pthread_mutex_lock", "p")
-mutex_unlock = _c_function_instruction("pthread_mutex_unlock", "p")
-cond_init = _c_function_instruction("pthread_cond_init", "pp")
-cond_wait = _c_function_instruction("pthread_cond_wait", "pp")
-cond_timedwait = _c_function_instruction("pthread_cond_timedwait", "ppp")
-cond_signal = _c_function_instruction("pthread_cond_signal", "p")
-cond_broadcast = _c_function_instruction("pthread_cond_broadcast", "p")
-clock_gettime = _c_function_instruction("clock_gettime", "ip")
-sched_yield = _c_function_instruction("sched_yield", "")
+mutex_init = _c_function_word_instruction("pthread_mutex_init", "pp")
+mutex_lock = _c_function_word_instruction("pthread_mutex_lock", "p")
+mutex_unlock = _c_function_word_instruction("pthread_mutex_unlock", "p")
+cond_init = _c_function_word_instruction("pthread_cond_init", "pp")
+cond_wait = _c_function_word_instruction("pthread_cond_wait", "pp")
+cond_timedwait = _c_function_word_instruction("pthread_cond_timedwait", "ppp")
+cond_signal = _c_function_word_instruction("pthread_cond_signal", "p")
+cond_broadcast = _c_function_word_instruction("pthread_cond_broadcast", "p")
+clock_gettime = _c_function_word_instruction("clock_gettime", "ip")
+sched_yield = _c_function_word_instruction("sched_yield", "")
 pthread_self = WordInstruction("{r} = call i64 @pthread_self()", "declare i64 @pthread_self()")
-has_gil = _c_function_instruction("PyGILState_Check", "")
-take_gil = _c_function_instruction("PyGILState_Ensure", "")
-give_gil = _c_function_instruction("PyGILState_Release", "i")
+has_gil = _c_function_word_instruction("PyGILState_Check", "")
+take_gil = _c_function_word_instruction("PyGILState_Ensure", "")
+give_gil = _c_function_word_instruction("PyGILState_Release", "i")
 leave_gil = WordInstruction("{r} = call i64 @PyEval_SaveThread()", "declare i64 @PyEval_SaveThread()")
-enter_gil = _c_function_instruction("PyEval_RestoreThread", "p")
-handle_signals = _c_function_instruction("PyErr_CheckSignals", "")
-set_error = _c_function_instruction("PyErr_SetNone", "p")
-fetch_error = _c_function_instruction("PyErr_Fetch", "ppp")
-restore_error = _c_function_instruction("PyErr_Restore", "ppp")
+enter_gil = _c_function_word_instruction("PyEval_RestoreThread", "p")
+handle_signals = _c_function_word_instruction("PyErr_CheckSignals", "")
+set_error = _c_function_word_instruction("PyErr_SetNone", "p")
+fetch_error = _c_function_word_instruction("PyErr_Fetch", "ppp")
+restore_error = _c_function_word_instruction("PyErr_Restore", "ppp")
 
 RELAX = {"x86_64": "pause", "AMD64": "pause", "aarch64": "isb", "arm64": "isb"}
 
@@ -98,31 +98,31 @@ _COMPARE: dict[type, str] = {
 }  # fmt: skip
 
 
-def module_source_text(module: ModuleType) -> str:
-    """The text that `translate_words_to_llvm` reads, to key a cache with.
+def word_module_source_text(module: ModuleType) -> str:
+    """The text that `translate_word_language_to_llvm` reads, to key a cache with.
 
     Raises OSError where the source is not at hand.
     """
     return inspect.getsource(module)
 
 
-def translate_words_to_llvm(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
+def translate_word_language_to_llvm(modules: Sequence[ModuleType], entries: Collection[str], machine: str) -> str:
     """The IR text of the functions of the modules, which may call each other. Only `entries` are seen from outside.
 
     machine: `platform.machine()`. Raises SyntaxError for what is outside the grammar above.
     """
-    parsed = [(module, node) for module in modules for node in ast.parse(module_source_text(module)).body]
+    parsed = [(module, node) for module in modules for node in ast.parse(word_module_source_text(module)).body]
     functions = [(module, node) for module, node in parsed if isinstance(node, ast.FunctionDef)]
     names = {node.name for _, node in functions}
     texts, declared = [], set()
     for module, node in functions:
-        writer = _LlvmFunctionWriter(vars(module), names, RELAX.get(machine, ""))
+        writer = _WordLanguageWriter(vars(module), names, RELAX.get(machine, ""))
         texts.append(writer.llvm_of_function(node, "" if node.name in entries else "internal "))
         declared |= writer.declared
     return "\n\n".join(["\n".join(sorted(declared)), *texts]) + "\n"
 
 
-class _LlvmFunctionWriter:
+class _WordLanguageWriter:
     """Writes one function: variables are stack slots (LLVM makes registers of them), every block ends in a jump."""
 
     def __init__(self, scope: dict[str, object], functions: set[str], relax: str) -> None:

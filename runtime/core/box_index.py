@@ -41,13 +41,13 @@ class BoxIndex(Generic[T]):
         """What is known for the box; if nothing is, the value, from now on."""
         if box in self.boxes:
             return self.boxes[box]
-        scale, cell = _place_of_box(box)
+        scale, cell = _grid_cell_of_box(box)
         self.boxes[box] = self.grids.setdefault(scale, {}).setdefault(cell, {})[box] = value
         return value
 
     def remove(self, box: Box) -> None:
         del self.boxes[box]
-        scale, cell = _place_of_box(box)
+        scale, cell = _grid_cell_of_box(box)
         grid = self.grids[scale]
         del grid[cell][box]
         if not grid[cell]:
@@ -75,7 +75,7 @@ class BoxIndex(Generic[T]):
                 yield from grid.values()
 
 
-def _place_of_box(box: Box) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _grid_cell_of_box(box: Box) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The grid and the cell of a box: powers of two of the cells' lengths, and where along each axis it begins."""
     scale = tuple([(high - low).bit_length() for low, high in box])
     return scale, tuple([low >> s for s, (low, _) in zip(scale, box, strict=True)])

@@ -43,7 +43,7 @@ class RankError(KernelGraphError):
         self.ranks = ranks
 
 
-def add_note_once(error: BaseException, text: str) -> None:
+def add_note_to_error_once(error: BaseException, text: str) -> None:
     """Add a line to what the error prints, once."""
     if text not in getattr(error, "__notes__", ()):
         error.add_note(text)

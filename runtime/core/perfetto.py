@@ -16,12 +16,12 @@ Waits = Mapping[str, Mapping[int, Iterable[int]]]  # program -> task -> the task
 APART = 1000  # between the numbers of two processes
 
 
-def chrome_trace(spans: Sequence[Span], waits: Waits | None = None) -> dict[str, Any]:
+def chrome_trace_of_profile(spans: Sequence[Span], waits: Waits | None = None) -> dict[str, Any]:
     """The trace. waits: an arrow is drawn from each task to what waits for it.
 
     Spans of one track that overlap without nesting, which the format cannot show, are put on tracks beside it.
 
-    >>> chrome_trace([Span("kernel", "exp", 0.0, 2.0, "cpu", "stream 0")])["traceEvents"][-3]["name"]
+    >>> chrome_trace_of_profile([Span("kernel", "exp", 0.0, 2.0, "cpu", "stream 0")])["traceEvents"][-3]["name"]
     'exp'
     """
     placed: list[tuple[Span, str]] = []
@@ -32,13 +32,16 @@ def chrome_trace(spans: Sequence[Span], waits: Waits | None = None) -> dict[str,
             lane += 1
             track = f"{span.track} ({lane})"
         placed.append((span, track))
-    numbers, names = _trace_track_numbers(placed)
-    events = [_trace_slice_event(span, *numbers[span.process, track]) for span, track in placed]
-    flows = _trace_flow_events(placed, numbers, waits or {})
-    return {"traceEvents": [*names, *events, *flows, *_trace_counter_events(spans, numbers)], "displayTimeUnit": "ms"}
+    numbers, names = _profile_trace_track_numbers(placed)
+    events = [_profile_trace_slice_event(span, *numbers[span.process, track]) for span, track in placed]
+    flows = _profile_trace_flow_events(placed, numbers, waits or {})
+    return {
+        "traceEvents": [*names, *events, *flows, *_profile_trace_counter_events(spans, numbers)],
+        "displayTimeUnit": "ms",
+    }
 
 
-def _trace_track_numbers(
+def _profile_trace_track_numbers(
     placed: Sequence[tuple[Span, str]],
 ) -> tuple[dict[tuple[str, str], tuple[int, int]], list[dict[str, Any]]]:
     """The process and thread number of each track, devices before the host and streams by number; and their names."""
@@ -49,19 +52,19 @@ def _trace_track_numbers(
     names = []
     for place, process in enumerate(sorted(tracks, key=lambda p: (p == HOST, p)), 1):
         pid = APART * place
-        names.append(_trace_metadata_event("process_name", pid, 0, process))
-        for i, track in enumerate(sorted(tracks[process], key=_natural_order_of_track_names), 1):
+        names.append(_profile_trace_metadata_event("process_name", pid, 0, process))
+        for i, track in enumerate(sorted(tracks[process], key=_natural_order_of_profile_tracks), 1):
             numbers[process, track] = pid, pid + i
-            names.append(_trace_metadata_event("thread_name", pid, pid + i, track))
+            names.append(_profile_trace_metadata_event("thread_name", pid, pid + i, track))
     return numbers, names
 
 
-def _natural_order_of_track_names(text: str) -> list[tuple[int, str]]:
+def _natural_order_of_profile_tracks(text: str) -> list[tuple[int, str]]:
     """Numbers within a name by their size: stream 10 comes after stream 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def _trace_slice_event(span: Span, pid: int, tid: int) -> dict[str, Any]:
+def _profile_trace_slice_event(span: Span, pid: int, tid: int) -> dict[str, Any]:
     details = {"line": span.line, "program": span.program, "bytes": span.nbytes}
     numbers = {"run": span.run, "task": span.task, "event": span.event}
     args = {k: v for k, v in details.items() if v} | {k: v for k, v in numbers.items() if v >= 0}
@@ -71,7 +74,7 @@ def _trace_slice_event(span: Span, pid: int, tid: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _trace_flow_events(
+def _profile_trace_flow_events(
     placed: Sequence[tuple[Span, str]], numbers: Mapping[tuple[str, str], tuple[int, int]], waits: Waits
 ) -> Iterable[dict[str, Any]]:
     """Two events for each arrow: where it leaves one slice, and where it comes to another."""
@@ -91,7 +94,7 @@ def _trace_flow_events(
                 yield event | {"ts": round(at, 3)} | ({"bp": "e"} if phase == "f" else {})
 
 
-def _trace_counter_events(
+def _profile_trace_counter_events(
     spans: Sequence[Span], numbers: Mapping[tuple[str, str], tuple[int, int]]
 ) -> Iterable[dict[str, Any]]:
     """How many tasks of each device run at a time."""
@@ -118,5 +121,5 @@ def _span_nests_in_trace_track(ends: list[float], span: Span) -> bool:
     return True
 
 
-def _trace_metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _profile_trace_metadata_event(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import CompileError, DeviceLost, KernelGraphError, LaunchError, OutOfMemory
 from ..core.frozen import dataclass, field
 from ..interpret.control_flow import RunIteration, run_control_flow
-from ..interpret.serial import PlanPoisonTracker, error_with_task_location, poisoned_buffers
+from ..interpret.serial import SerialPoisonTracker, poisoned_buffers_of_plan, serial_error_with_task_location
 from ..program.device import Device, Event, Executable
 from ..program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
 from ..program.program import Constant, Int, Kernel, Pointer, Scalar, Task, control_flow_bodies
@@ -305,7 +305,7 @@ class FakeExecutable(Executable):
         after: Sequence[tuple[int, Event]],
     ) -> tuple[Event, ...]:
         device, plan = self.device, self.plan
-        poison = PlanPoisonTracker(plan, poisoned_buffers(plan, after))
+        poison = SerialPoisonTracker(plan, poisoned_buffers_of_plan(plan, after))
         for place, step in enumerate(plan.steps):
             match step:
                 case Launch(stream, number):
@@ -319,7 +319,7 @@ class FakeExecutable(Executable):
                     try:
                         self._log_launch(stream, task, bodies, addresses, scalars)
                     except BaseException as error:
-                        poison.fail(number, error_with_task_location(error, task, plan.program.name))
+                        poison.fail(number, serial_error_with_task_location(error, task, plan.program.name))
                 case Record(stream, number):
                     device.log.append(("record", stream, number))
                 case Wait(stream, number):

@@ -11,18 +11,18 @@ import numpy as np
 from ..program.device import Device, Event
 from ..program.multi_device import Collective, MultiDevicePlan
 from ..program.world import JOINS, Host, World
-from .communicator import CONTENT_BYTES, Agreement, RankCommunicator, join_contents
+from .communicator import CONTENT_BYTES, Agreement, EngineCommunicator, join_contents_of_ranks
 
 
-def collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
+def rank_collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
     """What ranks must agree on before they run a plan: each of its collectives, with the user's line."""
     return [f"{s.meaning} of {plan.name}{f' at {s.line}' if s.line else ''}" for s in plan.collectives]
 
 
-class CollectiveCall:
+class EngineCollectiveCall:
     """A collective on a device: where that has memory of its own, by way of the host."""
 
-    def __init__(self, step: Collective, device: Device, communicator: RankCommunicator) -> None:
+    def __init__(self, step: Collective, device: Device, communicator: EngineCommunicator) -> None:
         self.step, self._device, self._communicator = step, device, communicator
         self._dtype = np.dtype(step.dtype)
         self._written = [step.written_count(i, communicator.world.size) for i in range(len(step.writes))]
@@ -42,10 +42,12 @@ class CollectiveCall:
         step, device, dtype = self.step, self._device, self._dtype
         if device.host_memory:
             given = [
-                _collective_array_at_address(m.address, n, dtype) for m, n in zip(sources, step.counts, strict=True)
+                _engine_collective_array_at_address(m.address, n, dtype)
+                for m, n in zip(sources, step.counts, strict=True)
             ]
             results = [
-                _collective_array_at_address(m.address, n, dtype) for m, n in zip(targets, self._written, strict=True)
+                _engine_collective_array_at_address(m.address, n, dtype)
+                for m, n in zip(targets, self._written, strict=True)
             ]
         else:
             given = [np.empty(n, dtype) for n in step.counts]
@@ -65,9 +67,9 @@ class CollectiveCall:
             fits = self.fits_agreement
             contents = self._communicator.exchange(agreement, source if fits else None)
             if fits:
-                join_contents(JOINS[self.step.how], contents, target)
+                join_contents_of_ranks(JOINS[self.step.how], contents, target)
                 return
-        call_collective_of_world(self._communicator.world, self.step, source, target)
+        call_collective_from_engine(self._communicator.world, self.step, source, target)
 
     def _call_on_joined_arrays(
         self, given: Sequence[Host], results: Sequence[Host], agreement: Agreement | None
@@ -81,7 +83,7 @@ class CollectiveCall:
             start += array.size
 
 
-def call_collective_of_world(world: World, step: Collective, source: Host, target: Host) -> None:
+def call_collective_from_engine(world: World, step: Collective, source: Host, target: Host) -> None:
     """source, target: with one axis."""
     if step.op == "all_reduce":
         world.all_reduce(source, target, step.how)
@@ -99,7 +101,7 @@ def call_collective_of_world(world: World, step: Collective, source: Host, targe
         world.broadcast(target, step.root)
 
 
-def _collective_array_at_address(address: int, count: int, dtype: np.dtype[Any]) -> Host:
+def _engine_collective_array_at_address(address: int, count: int, dtype: np.dtype[Any]) -> Host:
     """The caller keeps the memory alive."""
     if not count:
         return np.empty(0, dtype)

@@ -46,20 +46,22 @@ class Agreement:
     doing: str
 
 
-def agreement_on(lines: Iterable[str], doing: str) -> Agreement:
+def rank_agreement_on_collectives(lines: Iterable[str], doing: str) -> Agreement:
     """The agreement on some collectives, in words."""
     lines = tuple(lines)
     return Agreement(lines, hashlib.blake2b("\n".join(lines).encode(), digest_size=DIGEST_BYTES).digest(), doing)
 
 
 @functools.lru_cache(maxsize=512)
-def agreement_on_one(name: str, dtype: np.dtype[np.generic] | None = None, shape: tuple[int, ...] = ()) -> Agreement:
+def rank_agreement_on_collective(
+    name: str, dtype: np.dtype[np.generic] | None = None, shape: tuple[int, ...] = ()
+) -> Agreement:
     """The agreement on one collective. dtype, shape: of the array that it takes, if it takes one."""
     doing = name if dtype is None else f"{name} of {dtype}{list(shape)}"
-    return agreement_on((doing,), doing)
+    return rank_agreement_on_collectives((doing,), doing)
 
 
-class AgreementMessage:
+class RankAgreementMessage:
     """Memory of the message in which ranks agree: of each a digest, and room for a small array. It is used again."""
 
     def __init__(self, ranks: int) -> None:
@@ -87,7 +89,7 @@ class AgreementMessage:
         return found
 
 
-class RankCommunicator:
+class EngineCommunicator:
     """What does the collectives of a world. failure: why it does none any more."""
 
     def __init__(self, world: World) -> None:
@@ -98,7 +100,7 @@ class RankCommunicator:
         self._jobs: deque[Job] = deque()
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # wakes the thread of jobs; False: no more come
         self._naps = False  # whether that thread wakes by itself
-        self._message = AgreementMessage(world.size)
+        self._message = RankAgreementMessage(world.size)
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # of whoever does jobs
         self._thread: threading.Thread | None = None
@@ -221,10 +223,10 @@ class RankCommunicator:
         texts = np.empty((world.size, TEXT_BYTES), np.uint8)
         world.all_gather(text, texts)
         told = [bytes(t).rstrip(b"\0").decode(errors="replace").split("\n") for t in texts]
-        raise PlanError(text_of_first_differing_collective(told, world.rank))
+        raise PlanError(text_of_differing_rank_collective(told, world.rank))
 
 
-def join_contents(join: np.ufunc, contents: Host, result: Host) -> None:
+def join_contents_of_ranks(join: np.ufunc, contents: Host, result: Host) -> None:
     """Join ranks' arrays, a row each, in their order: the same bits on each. result: with one axis."""
     if len(contents) == 1:
         result[...] = contents[0]
@@ -234,7 +236,7 @@ def join_contents(join: np.ufunc, contents: Host, result: Host) -> None:
         join(result, array, out=result)
 
 
-def text_of_first_differing_collective(texts: Sequence[Sequence[str]], rank: int) -> str:
+def text_of_differing_rank_collective(texts: Sequence[Sequence[str]], rank: int) -> str:
     """Where ranks' collectives first differ: this rank's and another's line. texts: of each rank, a line a
     collective."""
     for number, lines in enumerate(zip_longest(*texts, fillvalue="no more")):

@@ -35,7 +35,7 @@ from ..codegen.word_language import (
 )
 from ..core.frozen import dataclass
 from ..core.host_pool import HostMemoryPool
-from ..interpret.serial import scalar_argument_bits
+from ..interpret.serial import serial_scalar_argument_bits
 from .encode_plan import PlanLayout
 from .engine import EngineFunctions, native_engine_functions
 from .words import records as e
@@ -43,7 +43,7 @@ from .words import records as e
 Words = Sequence[tuple[int, int]]  # addresses, and what is there
 
 
-def memory_words_of_object_aspect(aspect: str, holder: Any, value: Any) -> Words | None:
+def watched_words_of_object_aspect(aspect: str, holder: Any, value: Any) -> Words | None:
     """Words that are there for as long as an aspect of an object is this value. None: there are no such words.
 
     aspect: a key of `ASPECTS`. What the addresses point to lives as long as the holder and the value."""
@@ -51,33 +51,33 @@ def memory_words_of_object_aspect(aspect: str, holder: Any, value: Any) -> Words
     return found if found and all(read_memory_word(address) == word for address, word in found) else None
 
 
-def _function_code_words(holder: Any, value: Any) -> Words | None:
-    at = _function_code_offset() if type(holder) is FunctionType else None
+def _watched_words_of_function_code(holder: Any, value: Any) -> Words | None:
+    at = _watched_function_code_offset() if type(holder) is FunctionType else None
     return None if at is None else [(id(holder) + at, id(value))]
 
 
 def _function_defaults_words(holder: Any, value: Any) -> Words | None:
-    at = _function_defaults_offset() if type(holder) is FunctionType else None
+    at = _watched_function_defaults_offset() if type(holder) is FunctionType else None
     return None if at is None else [(id(holder) + at, 0 if value is None else id(value))]
 
 
 def _function_keyword_defaults_words(holder: Any, value: Any) -> Words | None:
     """Where there are none: a dict may change."""
-    at = _function_keyword_defaults_offset() if type(holder) is FunctionType and value is None else None
+    at = _watched_keyword_defaults_offset() if type(holder) is FunctionType and value is None else None
     return None if at is None else [(id(holder) + at, 0)]
 
 
 def _object_type_words(holder: Any, value: Any) -> Words | None:
-    there = _object_attribute_words(holder, "__class__", object) and _object_type_word_is_present()
+    there = _is_watched_object_attribute(holder, "__class__", object) and _object_type_word_is_present()
     return [(id(holder) + TYPE_AT, id(value))] if there else None
 
 
-def _class_version_words(holder: Any, value: Any) -> Words | None:
-    at = _class_version_offset() if _object_attribute_words(holder, "__mro__", type) else None
+def _watched_class_version_words(holder: Any, value: Any) -> Words | None:
+    at = _class_version_offset() if _is_watched_object_attribute(holder, "__mro__", type) else None
     return None if at is None else [(id(holder) + at, id(value))]
 
 
-def _dict_size_words(holder: Any, value: Any) -> Words | None:
+def _watched_dict_size_words(holder: Any, value: Any) -> Words | None:
     """Of a dict, or of the one behind a class's `__dict__`."""
     place, at, behind = id(holder), _dict_size_offset(), _class_dict_offset()
     if type(holder) is MappingProxyType and behind is not None:
@@ -94,22 +94,22 @@ def _empty_function_dict_words(holder: Any, value: Any) -> Words | None:
 
 
 ASPECTS: dict[str, Callable[[Any, Any], Words | None]] = {
-    "code": _function_code_words,
+    "code": _watched_words_of_function_code,
     "defaults": _function_defaults_words,
     "keyword defaults": _function_keyword_defaults_words,
     "type": _object_type_words,
-    "classes": _class_version_words,
-    "size": _dict_size_words,
+    "classes": _watched_class_version_words,
+    "size": _watched_dict_size_words,
     "bare": _empty_function_dict_words,
 }
 
 
-def _object_attribute_words(holder: Any, name: str, kind: type) -> bool:
+def _is_watched_object_attribute(holder: Any, name: str, kind: type) -> bool:
     """Whether an attribute is what `kind` says: no other class of the object's has one of this name."""
     return not any(name in vars(base) for base in type(holder).__mro__ if base is not kind)
 
 
-def _find_offset_of_object_word(holder: Any, read: Callable[[], int], change: Callable[[], object]) -> int | None:
+def _find_offset_of_watched_word(holder: Any, read: Callable[[], int], change: Callable[[], object]) -> int | None:
     """The only place, after its head, where an object has the word that `read` gives, before and after a change."""
     before = read()
     places = [i for i in range(HEAD, type(holder).__basicsize__, 8) if read_memory_word(id(holder) + i) == before]
@@ -119,14 +119,14 @@ def _find_offset_of_object_word(holder: Any, read: Callable[[], int], change: Ca
 
 
 @cache
-def _function_code_offset() -> int | None:
+def _watched_function_code_offset() -> int | None:
     def sample_function() -> int:
         return 0
 
     def other_function() -> int:
         return 1
 
-    return _find_offset_of_object_word(
+    return _find_offset_of_watched_word(
         sample_function,
         lambda: id(sample_function.__code__),
         lambda: setattr(sample_function, "__code__", other_function.__code__),
@@ -134,11 +134,11 @@ def _function_code_offset() -> int | None:
 
 
 @cache
-def _function_defaults_offset() -> int | None:
+def _watched_function_defaults_offset() -> int | None:
     def sample_function(n: int = 1) -> int:
         return n
 
-    return _find_offset_of_object_word(
+    return _find_offset_of_watched_word(
         sample_function,
         lambda: id(sample_function.__defaults__),
         lambda: setattr(sample_function, "__defaults__", (2, 3)),
@@ -146,11 +146,11 @@ def _function_defaults_offset() -> int | None:
 
 
 @cache
-def _function_keyword_defaults_offset() -> int | None:
+def _watched_keyword_defaults_offset() -> int | None:
     def sample_function(*, n: int = 1) -> int:
         return n
 
-    return _find_offset_of_object_word(
+    return _find_offset_of_watched_word(
         sample_function,
         lambda: id(sample_function.__kwdefaults__),
         lambda: setattr(sample_function, "__kwdefaults__", {"n": 2}),
@@ -162,7 +162,7 @@ def _function_dict_offset() -> int | None:
     def sample_function() -> int:
         return 0
 
-    return _find_offset_of_object_word(
+    return _find_offset_of_watched_word(
         sample_function, lambda: id(sample_function.__dict__), lambda: setattr(sample_function, "__dict__", {"a": 1})
     )
 
@@ -180,7 +180,7 @@ def _object_type_word_is_present() -> bool:
 def _class_version_offset() -> int | None:
     first, second = (type(name, (), {}) for name in ("First", "Second"))
     sample = type("Sample", (first,), {})
-    return _find_offset_of_object_word(
+    return _find_offset_of_watched_word(
         sample, lambda: id(sample.__mro__), lambda: setattr(sample, "__bases__", (second,))
     )
 
@@ -188,7 +188,7 @@ def _class_version_offset() -> int | None:
 @cache
 def _dict_size_offset() -> int | None:
     sample = dict.fromkeys(range(1057))
-    return _find_offset_of_object_word(sample, lambda: len(sample), lambda: sample.update(dict.fromkeys(range(2057))))
+    return _find_offset_of_watched_word(sample, lambda: len(sample), lambda: sample.update(dict.fromkeys(range(2057))))
 
 
 @cache
@@ -210,12 +210,12 @@ _FORMATS = {
 Direct = Callable[..., bool]
 
 
-def call_table_packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+def direct_call_table_packers(heads: int, scalars: Sequence[str]) -> tuple[Callable[..., bytes], Callable[..., bytes]]:
     """Two functions from addresses and scalars to a call's table. One is fast and choosy, one takes any number."""
     words = Struct(f"={heads + len(scalars)}Q").pack
 
     def convert_and_pack_call_table(*values: Any) -> bytes:
-        bits = (scalar_argument_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
+        bits = (serial_scalar_argument_bits(v, s) for v, s in zip(values[heads:], scalars, strict=True))
         return words(*values[:heads], *bits)
 
     if all(s in _FORMATS for s in scalars):
@@ -237,7 +237,7 @@ class DirectArgument:
     assigned: bool = False
 
 
-def make_direct_call(
+def make_engine_direct_call(
     layout: PlanLayout,
     taken: Sequence[DirectArgument],
     keep: Any = None,
@@ -248,7 +248,7 @@ def make_direct_call(
     """f(*arguments): if each is like the one in `taken`, the plan runs here and now, and the answer is True; else it is
     False. None where objects are not as expected. keep: what has to live as long. watched: words of memory, and what
     has to be there too. scalars: the dtypes of those of the plan; they come last, in one argument of
-    `call_table_packers`. stack_bytes: of the arena, where that is not taken."""
+    `direct_call_table_packers`. stack_bytes: of the arena, where that is not taken."""
     found = native_engine_functions()
     usual = found is not None and direct_call_self_test()
     if found is None or not usual or not all(_holds_its_value(t.like) for t in taken if isinstance(t.like, np.generic)):
@@ -266,22 +266,22 @@ def _holds_its_value(scalar: np.generic) -> bool:
 def direct_call_self_test() -> bool:
     """The self-test: whether objects lie in memory as `words.records` says."""
     found = native_engine_functions()
-    if found is None or not word_language.machine_code_can_read_bytes_objects() or not _pool_block_layout_as_expected():
+    if found is None or not word_language.machine_code_can_read_bytes_objects() or not _direct_call_reads_pool_blocks():
         return False
     base = np.arange(24, dtype=np.float32)
     samples: list[np.ndarray[Any, Any]]
     fixed = np.zeros(5)
     fixed.flags.writeable = False
     samples = [base, fixed, base.reshape(4, 6)[1:, ::-2], np.zeros(()), np.zeros((0, 3), np.int8), base[1:]]
-    return all(_numpy_array_layout_as_expected(s) for s in samples) and _direct_call_tells_samples_apart(found, samples)
+    return all(_direct_call_reads_numpy_arrays(s) for s in samples) and _direct_call_tells_samples_apart(found, samples)
 
 
-def _pool_block_layout_as_expected() -> bool:
+def _direct_call_reads_pool_blocks() -> bool:
     block = HostMemoryPool().allocate(64)
     return read_memory_word(id(block) + DATA_AT) == int(block.address)
 
 
-def _numpy_array_layout_as_expected(array: np.ndarray[Any, Any]) -> bool:
+def _direct_call_reads_numpy_arrays(array: np.ndarray[Any, Any]) -> bool:
     at, n = id(array), array.ndim
     if read_memory_word(at + TYPE_AT) != id(np.ndarray) or read_memory_word(at + NDIM_AT) & e.LOW_HALF != n:
         return False

@@ -12,10 +12,10 @@ from itertools import chain, groupby
 from typing import Any, Protocol
 
 from ..core.frozen import dataclass, replace
-from ..interpret.serial import error_sources_of_plan
+from ..interpret.serial import serial_error_sources_of_plan
 from ..program.plan import Branch, Launch, Loop, Plan, Record, Wait, control_flow_arguments
 from ..program.program import Constant, Int, Kernel, Library, Pointer, Task, control_flow_bodies
-from .engine import EngineFunctions, allocate_aligned_words, engine_thread_count
+from .engine import EngineFunctions, allocate_aligned_words, native_engine_thread_count
 from .words import records as e
 from .words.loops import BY_ADDRESS, BY_FLAG, BY_NUMBER
 
@@ -55,7 +55,7 @@ class PlanLayout:
     keep: tuple[Any, ...]
 
 
-def split_launch_into_chunks(task: Task, cores: int) -> tuple[int, int]:
+def split_engine_launch_into_chunks(task: Task, cores: int) -> tuple[int, int]:
     """Units in a chunk, and the number of chunks. A chunk is a multiple of the task's grain; it is one if sharing does
     not pay."""
     grains = -(-task.units // max(1, task.grain))
@@ -82,7 +82,7 @@ def encode_plan(
     keep_sources, task_sources, event_sources = _encode_error_sources(plan, places.poison)
 
     def encode_launch(task: int, first: int) -> list[int]:
-        size, chunks = split_launch_into_chunks(plan.tasks[task], cores)
+        size, chunks = split_engine_launch_into_chunks(plan.tasks[task], cores)
         units, long = plan.tasks[task].units, _task_may_take_long(plan.tasks[task])
         return _words_of_one_step(e.LAUNCH, functions[task], first, units, size, chunks, task_sources[task], long)
 
@@ -112,7 +112,7 @@ def encode_plan(
             stretches.append((record, tasks))
             keep_stretches.append(owners)
     needs, keep_needs = {}, []
-    for event, clock in _stream_clocks_at_completions(plan, places.streams).items():
+    for event, clock in _encoded_clocks_at_completions(plan, places.streams).items():
         last = [steps_address + last_step[s, n] if n else 0 for s, n in zip(places.streams, clock, strict=True)]
         owner, needs[places.events[event]] = write_native_words(last)
         keep_needs.append(owner)
@@ -219,7 +219,7 @@ def _encode_step_words(
     words: list[int] = []
     first: list[int] = []
     last: dict[tuple[int, int], int] = {}
-    last_launch = _last_launch_of_streams(plan)
+    last_launch = _encoded_last_launch_of_streams(plan)
     for stream in places.streams:
         first.append(8 * len(words))
         mine = [(i, s) for i, s in enumerate(plan.steps) if s.stream == stream]
@@ -238,7 +238,7 @@ def _encode_step_words(
     return words, first, last
 
 
-def _last_launch_of_streams(plan: Plan) -> dict[int, Launch]:
+def _encoded_last_launch_of_streams(plan: Plan) -> dict[int, Launch]:
     return {s.stream: s for s in plan.steps if isinstance(s, Launch)}
 
 
@@ -258,7 +258,7 @@ def _encode_run_image(plan: Plan, places: _RunOffsets, first_steps: Sequence[int
     """first_steps: the addresses of the streams' first steps."""
     image = [0] * (places.nbytes // 8)
     image[e.STREAM_COUNT // 8] = len(places.streams)
-    image[e.LAUNCHING // 8] = len(_last_launch_of_streams(plan))
+    image[e.LAUNCHING // 8] = len(_encoded_last_launch_of_streams(plan))
     for i, stream in enumerate(places.streams):
         at = (e.RUN_BYTES + i * e.STREAM_BYTES) // 8
         image[at + e.FIRST_STEP // 8] = first_steps[i]
@@ -281,9 +281,9 @@ def _buffers_gated_by_task(plan: Plan) -> dict[int, list[int]]:
 
 
 def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[int], dict[int, int]]:
-    """What owns the lists of `error_sources_of_plan`; the address of each task's, after its own place; that of
+    """What owns the lists of `serial_error_sources_of_plan`; the address of each task's, after its own place; that of
     each completion event's, for all its outputs."""
-    found, first = error_sources_of_plan(plan), len(plan.program.buffers)
+    found, first = serial_error_sources_of_plan(plan), len(plan.program.buffers)
     words: list[int] = []
     tasks: list[int] = []
     events: dict[int, int] = {}
@@ -298,7 +298,7 @@ def _encode_error_sources(plan: Plan, poison: Sequence[int]) -> tuple[Any, list[
     return owner, [address + place for place in tasks], {event: address + place for event, place in events.items()}
 
 
-def _stream_clocks_at_completions(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
+def _encoded_clocks_at_completions(plan: Plan, streams: Sequence[int]) -> dict[int, list[int]]:
     """For each completion event that is recorded: how many steps of each stream come before it."""
     clocks = {s: [0] * len(streams) for s in streams}
     at = {s: i for i, s in enumerate(streams)}
@@ -367,7 +367,7 @@ def encode_nested_plan(
         tasks.append(task)
     changed = tuple(tasks) != plan.program.tasks
     laid = replace(plan, program=replace(plan.program, tasks=tuple(tasks)), report=None) if changed else plan
-    return encode_plan(laid, functions, engine_thread_count(), owner.address, keep, timed)
+    return encode_plan(laid, functions, native_engine_thread_count(), owner.address, keep, timed)
 
 
 def encode_control_task(
@@ -435,7 +435,9 @@ def _encode_words_of_body(
     last = [workspace] if layout.uses_arena else []
     places = write_native_words([8 * p for row in rows for p in (*(row[b] for b in layout.order), *last)])
     moving = write_native_words([*(moves.get(b, 0) for b in layout.order), *(0 for _ in last)])
-    helpers = max(chain((split_launch_into_chunks(task, engine_thread_count())[1] - 1 for task in plan.tasks), [0]))
+    helpers = max(
+        chain((split_engine_launch_into_chunks(task, native_engine_thread_count())[1] - 1 for task in plan.tasks), [0])
+    )
     columns = len(layout.order) + len(last)
     numbers = len(plan.program.scalars)
     words = [
@@ -445,6 +447,6 @@ def _encode_words_of_body(
         places[1],
         moving[1],
         owner.address,
-        min(helpers, engine_thread_count() - 1),
+        min(helpers, native_engine_thread_count() - 1),
     ]
     return (places, moving, layout), words

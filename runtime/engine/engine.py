@@ -51,21 +51,21 @@ from .words.records import (
 HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0: the time is over
 TEXTS = (native_queues, native_poison, signals, native_streams, native_calls, native_loops)
 ENTRIES = (
-    "set_up_engine",
+    "set_up_native_engine",
     "submit_native_run",
     "wait_for_native_event",
-    "take_stream_for_python",
-    "finish_step_of_python",
-    "wake_python_thread",
-    "stop_engine_threads",
-    "run_plan_inline",
-    "run_plan_inline_from_python",
-    "direct_call_from_python",
-    "run_worker_thread",
-    "run_reserve_thread",
+    "take_native_stream_for_python",
+    "finish_native_step_of_python",
+    "wake_python_from_native_thread",
+    "stop_native_threads",
+    "run_native_plan_inline",
+    "run_native_plan_from_python",
+    "native_direct_call_from_python",
+    "run_native_worker_thread",
+    "run_native_reserve_thread",
     "run_native_loop",
     "run_native_branch",
-    "record_event",
+    "record_native_event",
 )
 _WORD = ctypes.c_uint64
 EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
@@ -89,13 +89,13 @@ class RunOnEngine(Protocol):
     def wait(self, goal: int, needs: int) -> None: ...
 
 
-def engine_thread_count() -> int:
+def native_engine_thread_count() -> int:
     """The threads that work on plans, the caller's included. The setting, or one for each core that we may use."""
-    return settings.threads or _cores_allowed_by_cgroup_and_affinity()
+    return settings.threads or _engine_cores_allowed_by_system()
 
 
 @cache
-def _cores_allowed_by_cgroup_and_affinity() -> int:
+def _engine_cores_allowed_by_system() -> int:
     """By this process' affinity and its container's quota (Linux, control groups version 2)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
@@ -117,26 +117,26 @@ class EngineFunctions:
     """The engine's functions, as ctypes calls. `inline` keeps the interpreter lock: it is over in microseconds."""
 
     def __init__(self) -> None:
-        sources = [word_language.module_source_text(m) for m in (word_language, native_records, *TEXTS)]
+        sources = [word_language.word_module_source_text(m) for m in (word_language, native_records, *TEXTS)]
         self.code = code = llvm_jit.compile_llvm_ir_lazily(
             sha256_digest("engine", *sources, *ENTRIES, word_language.HEAD),
-            lambda: word_language.translate_words_to_llvm(TEXTS, ENTRIES, platform.machine()),
+            lambda: word_language.translate_word_language_to_llvm(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )
         word, text = _WORD, ctypes.c_char_p
-        self.setup = code.function("set_up_engine", None, word)
+        self.setup = code.function("set_up_native_engine", None, word)
         self.submit = code.function("submit_native_run", None, word, word, word, word, text, word, gil=True)
         self.wait = code.function("wait_for_native_event", word, *[word] * 8)
-        self.next_for_python = code.function("take_stream_for_python", word, word, word, word, word)
-        self.done_by_python = code.function("finish_step_of_python", None, word, word, word)
-        self.nudge = code.function("wake_python_thread", None, word)
-        self.stop = code.function("stop_engine_threads", None, word)
-        self.record_event = code.function("record_event", None, *[word] * 4, gil=True)
-        self.inline_unlocked = code.function("run_plan_inline", word, word, text)
-        self.inline = code.function("run_plan_inline_from_python", None, word, text, gil=True)
-        self.worker = code.functions["run_worker_thread"]
-        self.reserve = code.functions["run_reserve_thread"]
-        self.direct = code.functions["direct_call_from_python"]
+        self.next_for_python = code.function("take_native_stream_for_python", word, word, word, word, word)
+        self.done_by_python = code.function("finish_native_step_of_python", None, word, word, word)
+        self.nudge = code.function("wake_python_from_native_thread", None, word)
+        self.stop = code.function("stop_native_threads", None, word)
+        self.record_native_event = code.function("record_native_event", None, *[word] * 4, gil=True)
+        self.inline_unlocked = code.function("run_native_plan_inline", word, word, text)
+        self.inline = code.function("run_native_plan_from_python", None, word, text, gil=True)
+        self.worker = code.functions["run_native_worker_thread"]
+        self.reserve = code.functions["run_native_reserve_thread"]
+        self.direct = code.functions["native_direct_call_from_python"]
         self.run_loop = code.functions["run_native_loop"]
         self.run_branch = code.functions["run_native_branch"]
 
@@ -186,10 +186,10 @@ class NativeEngine:
         if not self._threads and not self.stopped:
             with self._starting:
                 if not self._threads and not self.stopped:
-                    wanted = max(1, engine_thread_count() - 1)
+                    wanted = max(1, native_engine_thread_count() - 1)
                     started = (self._start_native_thread(self.native.worker) for _ in range(wanted))
                     self._threads = list(itertools.takewhile(bool, started))
-                    if engine_thread_count() > 1:
+                    if native_engine_thread_count() > 1:
                         self._reserve = self._start_native_thread(self.native.reserve)
                     self.stopped = not self._threads
         return not self.stopped
@@ -201,7 +201,7 @@ class NativeEngine:
                 if not self._python:
                     threads = [
                         threading.Thread(target=self._serve_python_steps, daemon=True)
-                        for _ in range(engine_thread_count())
+                        for _ in range(native_engine_thread_count())
                     ]
                     for number, thread in enumerate(threads):
                         thread.name = f"kernelgraph {number}"

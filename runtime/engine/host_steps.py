@@ -17,9 +17,9 @@ from ..interpret.serial import (
     KERNEL,
     Addresses,
     Call,
-    error_with_task_location,
     numpy_call_of_library_task,
     serial_call_of_kernel_task,
+    serial_error_with_task_location,
 )
 from ..program.program import Pointer, Task
 from .deferred_interrupt import (
@@ -34,25 +34,25 @@ from .engine import allocate_aligned_words, engine_of_process, native_engine_fun
 from .words import records as e
 
 
-def make_control_flow_call(task: Task, function: Function, program: str, by_steps: Call) -> Call:
+def make_engine_control_flow_call(task: Task, function: Function, program: str, by_steps: Call) -> Call:
     """What runs a loop or branch task, given the addresses of its program's buffers and the call's scalars.
 
     function: the address of a kernel. program: whose task it is, for errors. by_steps: runs it from Python, which it is
     where there is nothing native, or every step is to run by itself."""
-    made: list[_HostControlFlowCall] = []  # at the first call
+    made: list[_EngineControlFlowCall] = []  # at the first call
 
     def run_control_flow_task(addresses: Addresses, scalars: Any) -> None:
         if settings.engine == "sync" or native_engine_functions() is None:
             by_steps(addresses, scalars)
             return
         if not made:
-            made.append(_HostControlFlowCall(task, function, program))
+            made.append(_EngineControlFlowCall(task, function, program))
         made[0].run(addresses, scalars)
 
     return run_control_flow_task
 
 
-class _HostControlFlowCall:
+class _EngineControlFlowCall:
     """`native_engine_functions`, `address`: what `encode_plan` asks of an engine. This has no threads; its word STOP
     ends loops."""
 
@@ -109,7 +109,7 @@ class _HostControlFlowCall:
                 if interrupt_is_pending():
                     raise KeyboardInterrupt
             except BaseException as raised:
-                self._failed = error_with_task_location(raised, task, self.program)
+                self._failed = serial_error_with_task_location(raised, task, self.program)
                 self._words[e.STOP // 8] = 1
 
         return do_python_step

@@ -15,8 +15,8 @@ from ..core.settings import settings
 from ..program.device import Device, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
-from .collective_calls import CollectiveCall, collective_lines_of_plan
-from .communicator import SMALL_BYTES, Agreement, RankCommunicator, agreement_on
+from .collective_calls import EngineCollectiveCall, rank_collective_lines_of_plan
+from .communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
 
 Prepare = Callable[[Device, Plan], Executable]
 Events = list[Event | None]
@@ -43,11 +43,11 @@ class PreparedPart:
         for v, event in zip(self.writes, found, strict=True):
             events[v] = event
             if settings.engine == "sync":
-                _wait_for_event_quietly(event)
+                _wait_for_engine_event_quietly(event)
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCopy:
+class PreparedDeviceCopy:
     """A copy of value `read` on device `source` to value `write` on device `target`."""
 
     source: Device
@@ -62,11 +62,11 @@ class PreparedCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCollective:
+class PreparedDeviceCollective:
     """A collective of this rank and all others."""
 
-    call: CollectiveCall
-    communicator: RankCommunicator
+    call: EngineCollectiveCall
+    communicator: EngineCommunicator
     doing: str
 
     def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> Event | None:
@@ -81,7 +81,7 @@ class PreparedCollective:
         for v in step.writes:
             events[v] = event
         if settings.engine == "sync":
-            _wait_for_event_quietly(event)
+            _wait_for_engine_event_quietly(event)
         return event if agreement is not None else agreed  # type: ignore[return-value]
 
 
@@ -94,7 +94,7 @@ class MultiDeviceExecutable:
         devices: Sequence[Device],
         plan: MultiDevicePlan,
         prepare: Prepare,
-        communicator: RankCommunicator | None = None,
+        communicator: EngineCommunicator | None = None,
     ) -> None:
         self.plan = plan
         self._devices = devices
@@ -102,7 +102,9 @@ class MultiDeviceExecutable:
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
         self._collectives = bool(plan.collectives)
-        self._agreement = agreement_on(collective_lines_of_plan(plan), f"the collectives of {plan.name}")
+        self._agreement = rank_agreement_on_collectives(
+            rank_collective_lines_of_plan(plan), f"the collectives of {plan.name}"
+        )
         self._steps = [
             self._prepare_copy(step)
             if isinstance(step, CopyValue)
@@ -111,14 +113,16 @@ class MultiDeviceExecutable:
             else self._prepare_collective(step)
             for step in plan.steps
         ]
-        first = next((step for step in self._steps if isinstance(step, PreparedCollective)), None)
+        first = next((step for step in self._steps if isinstance(step, PreparedDeviceCollective)), None)
         self._agrees_with_collective = first is not None and (first is self._steps[0] or first.call.fits_agreement)
 
-    def _prepare_collective(self, step: Collective) -> PreparedCollective:
+    def _prepare_collective(self, step: Collective) -> PreparedDeviceCollective:
         assert self._communicator is not None
         device = self._devices[self.plan.values[step.reads[0]].device]
         doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
-        return PreparedCollective(CollectiveCall(step, device, self._communicator), self._communicator, doing)
+        return PreparedDeviceCollective(
+            EngineCollectiveCall(step, device, self._communicator), self._communicator, doing
+        )
 
     def _agree_with_ranks_on_plan(self) -> Event | Agreement | None:
         """All ranks are about to run this plan. The first time nothing starts before they have said so; later they say
@@ -134,10 +138,10 @@ class MultiDeviceExecutable:
             self._agreed = True
         return agreed
 
-    def _prepare_copy(self, step: CopyValue) -> PreparedCopy:
+    def _prepare_copy(self, step: CopyValue) -> PreparedDeviceCopy:
         source, target = self.plan.values[step.source], self.plan.values[step.target]
         devices = self._devices[source.device], self._devices[target.device]
-        return PreparedCopy(*devices, step.source, step.target, target.nbytes)
+        return PreparedDeviceCopy(*devices, step.source, step.target, target.nbytes)
 
     def _prepare_part(self, step: RunPart, prepare: Prepare) -> PreparedPart:
         device, part = self._devices[step.device], self.plan.parts[step.part]
@@ -163,19 +167,19 @@ class MultiDeviceExecutable:
         agreed = self._agree_with_ranks_on_plan()
         try:
             for step, arena in zip(self._steps, arenas, strict=True):
-                if isinstance(step, PreparedCollective):
+                if isinstance(step, PreparedDeviceCollective):
                     agreed = step.start_after(agreed, memories, events)
                 else:
                     step.start(memories, arena, scalars, events)
         except BaseException:  # what has started uses the memory
             for event in events:
                 if event is not None:
-                    _wait_for_event_quietly(event)
+                    _wait_for_engine_event_quietly(event)
             raise
         return events, [arena for arena in arenas if arena is not None]
 
 
-def _wait_for_event_quietly(event: Event) -> None:
+def _wait_for_engine_event_quietly(event: Event) -> None:
     """Wait; what failed raises where it is read."""
     if not event.query():
         error_of_event(event)

@@ -12,7 +12,7 @@ from typing import Any
 from ..program.device import Event
 from . import unread_errors
 from .engine import NativeEngine, allocate_aligned_words, engine_of_process
-from .run import FailedEvent, NativeRun, RunEvent
+from .run import EngineFailedEvent, EngineRunEvent, NativeRun
 from .words import records as e
 
 _EVENT = e.RUN_BYTES  # where the event lies in the record
@@ -31,11 +31,11 @@ class _Record:
 Help = Callable[[Event], None]  # does what an event waits for, if whoever is to do it has not begun
 
 
-def _wait_for_event_alone(event: Event) -> None:
+def _wait_for_engine_event_alone(event: Event) -> None:
     """Whoever waits for it does nothing else."""
 
 
-class _PromiseEvent(RunEvent):
+class _PromiseEvent(EngineRunEvent):
     """The event of a promise: who waits for it helps."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class EnginePromise:
 
     __slots__ = ("_engine", "_run", "event", "help")
 
-    def __init__(self, engine: NativeEngine, help: Help = _wait_for_event_alone) -> None:
+    def __init__(self, engine: NativeEngine, help: Help = _wait_for_engine_event_alone) -> None:
         free = engine.free_promises
         self._engine, self.help = engine, help
         record: Any = free.pop() if free else _Record()
@@ -69,31 +69,31 @@ class EnginePromise:
         run, engine, cause = self._run, self._engine, 0
         if error is not None:
             cause = next(engine.causes)
-            run.failures[cause] = make_failed_event(error, unread)
+            run.failures[cause] = make_engine_failed_event(error, unread)
         run.record.words[e.RUN_FAILED // 8] = cause
         address, number = run.record.address, run.number
-        engine.native.record_event(engine.address, address + _EVENT, number, cause)
-        engine.native.record_event(engine.address, address + e.RUN_EVENT, number, 0)
+        engine.native.record_native_event(engine.address, address + _EVENT, number, cause)
+        engine.native.record_native_event(engine.address, address + e.RUN_EVENT, number, 0)
         run.record.words[e.RELEASED // 8] = number
         run.owner = None  # type: ignore[assignment]  # so that no circle keeps its record
         engine.runs.pop(number, None)
 
 
-def make_failed_event(error: BaseException, unread: bool) -> FailedEvent:
-    return FailedEvent(error, unread_errors.keep_unread_error(error) if unread else 0)
+def make_engine_failed_event(error: BaseException, unread: bool) -> EngineFailedEvent:
+    return EngineFailedEvent(error, unread_errors.keep_unread_error(error) if unread else 0)
 
 
 class PythonPromise:
     """The same where there is no native engine; its event is one of Python's."""
 
-    def __init__(self, help: Help = _wait_for_event_alone) -> None:
+    def __init__(self, help: Help = _wait_for_engine_event_alone) -> None:
         self.event, self.help = self, help
-        self.failure: FailedEvent | None = None
+        self.failure: EngineFailedEvent | None = None
         self._done = threading.Event()
 
     def complete(self, error: BaseException | None = None, unread: bool = True) -> None:
         if error is not None:
-            self.failure = make_failed_event(error, unread)
+            self.failure = make_engine_failed_event(error, unread)
         self._done.set()
 
     def query(self) -> bool:
@@ -109,7 +109,7 @@ class PythonPromise:
             self.failure.raise_error()
 
 
-def make_promise(help: Help = _wait_for_event_alone) -> EnginePromise | PythonPromise:
+def make_promise(help: Help = _wait_for_engine_event_alone) -> EnginePromise | PythonPromise:
     """help: see `EnginePromise`."""
     engine = engine_of_process()
     return PythonPromise(help) if engine is None or not engine.start() else EnginePromise(engine, help)

@@ -30,7 +30,7 @@ class RunOwner(Protocol):
         ...
 
 
-class FailedEvent:
+class EngineFailedEvent:
     """An exception that is raised again at every wait. Each time it is from where it was raised first.
 
     number: that of an error that is printed at exit, if nobody has seen it by then."""
@@ -48,7 +48,7 @@ class FailedEvent:
         unread_errors.put_back_unread_error(self.number, self._text)
 
     def raise_error(self) -> None:
-        self._text = unread_errors.forget_read_error(self.number)
+        self._text = unread_errors.forget_read_engine_error(self.number)
         raise self.error.with_traceback(self.traceback)
 
 
@@ -79,8 +79,8 @@ class NativeRun:
         self.record = record
         self.owner = owner
         self.number = next(engine.numbers)
-        self.after: tuple[RunEvent, ...] = ()
-        self.failures: dict[int, FailedEvent] = {}
+        self.after: tuple[EngineRunEvent, ...] = ()
+        self.failures: dict[int, EngineFailedEvent] = {}
         self.addresses: Sequence[int] = ()
         self.scalars: Sequence[Any] = ()
         self.lost = False
@@ -103,7 +103,7 @@ class NativeRun:
             for place in layout.poison:
                 words[place // 8] = 0
         self._write_gates_of_buffers(layout, after)
-        _settle_finished_runs(engine)
+        _settle_finished_engine_runs(engine)
         engine.runs[self.number] = self
         address = self.record.address
         engine.native.submit(engine.address, layout.plan, address, address + layout.arguments, table, self.number)
@@ -113,10 +113,10 @@ class NativeRun:
         poisoned one."""
         gated: dict[int, list[int]] = {}
         poisons: list[int] = []
-        waited: list[RunEvent] = []
+        waited: list[EngineRunEvent] = []
         for buffer, event in after:
             gates = layout.gates.get(buffer, ())
-            if isinstance(event, RunEvent) and event.run.engine is self.engine:
+            if isinstance(event, EngineRunEvent) and event.run.engine is self.engine:
                 if not gates or (event.query() and event.failure is None):
                     continue
                 waited.append(event)
@@ -160,14 +160,14 @@ class NativeRun:
             return e.ENDED_EARLY
         except BaseException as error:
             cause = next(self.engine.causes)
-            self.failures[cause] = FailedEvent(error, unread_errors.keep_unread_error(error))
+            self.failures[cause] = EngineFailedEvent(error, unread_errors.keep_unread_error(error))
             return cause
         return 0
 
-    def failure(self, cause: int) -> FailedEvent:
+    def failure(self, cause: int) -> EngineFailedEvent:
         """The error with a number, of this run or of one that it waited for."""
         if cause == e.ENDED_EARLY:
-            return FailedEvent(KernelGraphError(_ENDED_EARLY))
+            return EngineFailedEvent(KernelGraphError(_ENDED_EARLY))
         seen, left = set(), [self]
         while left:
             run = left.pop()
@@ -175,7 +175,7 @@ class NativeRun:
                 return run.failures[cause]
             seen.add(run.number)
             left += [event.run for event in run.after if event.run.number not in seen]
-        return FailedEvent(KernelGraphError("the work before this failed"))
+        return EngineFailedEvent(KernelGraphError("the work before this failed"))
 
     def settle(self) -> None:
         """The run is over. Errors that came from others are taken over, and those are let go."""
@@ -222,9 +222,9 @@ class NativeRun:
         if self.engine.stopped:
             raise KernelGraphError("the engine has stopped: the interpreter is exiting")
 
-    def _pending_events(self) -> list[RunEvent]:
+    def _pending_events(self) -> list[EngineRunEvent]:
         """The events that this run still waits for, and those that they wait for: oldest first."""
-        found: dict[tuple[int, int], RunEvent] = {}
+        found: dict[tuple[int, int], EngineRunEvent] = {}
         left = list(self.after)
         while left:
             event = left.pop()
@@ -235,7 +235,7 @@ class NativeRun:
         return [found[key] for key in sorted(found)]
 
 
-class RunEvent:
+class EngineRunEvent:
     """An event of a run. place: its offset in the run's record. needs: which steps it takes, natively; 0: all."""
 
     __slots__ = ("needs", "place", "run")
@@ -253,7 +253,7 @@ class RunEvent:
         return self.run.record.words[self.place // 8] >= self.run.number
 
     @property
-    def failure(self) -> FailedEvent | None:
+    def failure(self) -> EngineFailedEvent | None:
         """What poisons the event, once it has happened."""
         cause = self.run.record.words[(self.place + e.POISON) // 8]
         return self.run.failure(cause) if cause else None
@@ -274,7 +274,7 @@ class RunEvent:
             self.run.wait(self.run.record.address + e.RUN_EVENT, 0)
 
 
-class RunTiming:
+class EngineRunTiming:
     """How long a run takes, from `start` (of the monotonic clock, in ns; 0: its first launch) to its end."""
 
     __slots__ = ("run", "start")
@@ -296,7 +296,7 @@ class RunTiming:
         return (words[e.ENDED // 8] - (self.start or began)) / 1e3
 
 
-class DoneTiming:
+class EngineDoneTiming:
     """What is known already: microseconds, or nan."""
 
     __slots__ = ("microseconds",)
@@ -308,13 +308,13 @@ class DoneTiming:
         return self.microseconds
 
 
-def _failure_poisoning_event(event: Any) -> FailedEvent | None:
+def _failure_poisoning_event(event: Any) -> EngineFailedEvent | None:
     error = error_of_event(event)
     number = getattr(getattr(event, "failure", None), "number", 0)
-    return None if error is None else FailedEvent(error, number)
+    return None if error is None else EngineFailedEvent(error, number)
 
 
-def _settle_finished_runs(engine: NativeEngine) -> None:
+def _settle_finished_engine_runs(engine: NativeEngine) -> None:
     """Let go of the runs that are over, oldest first (a run settles after those that it waited for)."""
     runs = engine.runs
     while runs:
@@ -333,4 +333,4 @@ def wait_for_all_runs(engine: NativeEngine) -> None:
     for run in list(engine.runs.values()):
         if not run.released and not run.lost:
             run.wait(run.record.address + e.RUN_EVENT, 0)
-    _settle_finished_runs(engine)
+    _settle_finished_engine_runs(engine)

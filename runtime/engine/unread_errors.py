@@ -14,7 +14,7 @@ _texts: dict[int, str] = {}
 
 
 def keep_unread_error(error: BaseException) -> int:
-    """Remember an error that a call in flight has raised; its number is for `forget_read_error`."""
+    """Remember an error that a call in flight has raised; its number is for `forget_read_engine_error`."""
     number = next(_numbers)
     if len(_texts) < MOST:
         where = "; ".join(getattr(error, "__notes__", ())[-1:])
@@ -23,7 +23,7 @@ def keep_unread_error(error: BaseException) -> int:
     return number
 
 
-def forget_read_error(number: int) -> str:
+def forget_read_engine_error(number: int) -> str:
     """Somebody sees the error; what `put_back_unread_error` takes."""
     return _texts.pop(number, "")
 
@@ -44,7 +44,7 @@ def mark_error_read(error: Any) -> None:
     """Somebody sees an error, which may be one of `carry_unread_error`."""
     number, _ = getattr(error, "_unread", (0, ""))
     if number:
-        error._unread = number, forget_read_error(number)
+        error._unread = number, forget_read_engine_error(number)
 
 
 def mark_error_unread(error: Any) -> None:

@@ -31,7 +31,7 @@ class LoopDevice(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LoopAddresses:
+class InterpretedLoopAddresses:
     """Where a call of a loop has what: its addresses by the number of an iteration. count: the iterations (FOREVER for
     a flag)."""
 
@@ -54,7 +54,7 @@ class LoopAddresses:
         outs = [*(self.carried[p] for p in loop.rotation.fresh[row]), *at[inputs:]]
         if flags:
             ins[0], outs[0] = flags + number - first, flags + number - first + 1
-        return loop_body_buffer_addresses(loop.body, ins, outs, self.workspace)
+        return interpreted_loop_body_addresses(loop.body, ins, outs, self.workspace)
 
     def flag_address(self, number: int) -> int:
         """Where the flag of an iteration is."""
@@ -86,9 +86,9 @@ def task_argument_value(argument: Argument, addresses: Sequence[int], scalars: S
     return argument.value if isinstance(argument, Int) else argument.number
 
 
-def bind_loop_addresses(
+def bind_interpreted_loop_addresses(
     task: Task, addresses: Sequence[int], scalars: Sequence[Any], integer: Callable[[int], int] | None = None
-) -> LoopAddresses:
+) -> InterpretedLoopAddresses:
     """integer: what is in memory at an address, for a count that is there. Without it the count is as good as unknown:
     FOREVER."""
     loop = task.kernel
@@ -103,7 +103,7 @@ def bind_loop_addresses(
         (found,) = loop_argument_values([given.count])
         count = integer(found) if isinstance(given.count, Pointer) else int(found)
     names = tuple(range(len(pool))) if count == FOREVER else loop.rotation.names[loop.rotation.at(max(0, count))]
-    return LoopAddresses(
+    return InterpretedLoopAddresses(
         loop,
         count,
         [*loop_argument_values(given.initial), *(pool[name] for name in names)],
@@ -119,11 +119,11 @@ def run_control_flow(
 ) -> None:
     """Run a loop or branch task. iterations: one for each body. addresses: of every buffer of the task's program."""
     if isinstance(task.kernel, Branch):
-        flag, *bodies = bind_branch_addresses(task, addresses, scalars)
+        flag, *bodies = bind_interpreted_branch_addresses(task, addresses, scalars)
         which = 0 if hands.boolean(flag) else 1
         iterations[which](*bodies[which])
         return
-    places = bind_loop_addresses(task, addresses, scalars, hands.integer)
+    places = bind_interpreted_loop_addresses(task, addresses, scalars, hands.integer)
     loop, rotation, count, number = places.loop, places.loop.rotation, places.count, 0
     while number < count:
         if loop.flag and not hands.boolean(places.flag_address(number)):
@@ -140,7 +140,7 @@ def run_control_flow(
         hands.copy(*row)
 
 
-def bind_branch_addresses(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
+def bind_interpreted_branch_addresses(task: Task, addresses: Sequence[int], scalars: Sequence[Any]) -> tuple[Any, ...]:
     """Of a branch task: where its flag is, then for each body its addresses and its numbers."""
     branch = task.kernel
     assert isinstance(branch, Branch)
@@ -150,10 +150,15 @@ def bind_branch_addresses(task: Task, addresses: Sequence[int], scalars: Sequenc
     workspace = values[1 + inputs + outputs] if any(b.arena_bytes for b in branch.bodies) else None
     ins, outs = values[1 : 1 + inputs], values[1 + inputs : 1 + inputs + outputs]
     numbers = values[len(values) - len(program.scalars) :]
-    return (values[0], *((loop_body_buffer_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies))
+    return (
+        values[0],
+        *((interpreted_loop_body_addresses(body, ins, outs, workspace), numbers) for body in branch.bodies),
+    )
 
 
-def loop_body_buffer_addresses(body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None) -> list[int]:
+def interpreted_loop_body_addresses(
+    body: Plan, ins: Sequence[int], outs: Sequence[int], workspace: int | None
+) -> list[int]:
     """The address of every buffer of a body."""
     program = body.program
     found = [0 if offset is None else (workspace or 0) + offset for offset in body.offsets]

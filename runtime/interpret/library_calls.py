@@ -19,7 +19,7 @@ View = np.ndarray[Any, Any]
 HostFunction = Callable[[Sequence[View], Sequence[View], Mapping[str, Any]], None]
 
 
-def _numpy_gelu_rounded_once(x: View) -> View:
+def _numpy_library_gelu(x: View) -> View:
     """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) (Hendrycks and Gimpel, 2016), rounded once."""
     wide = x.astype(np.float64)
     return np.asarray(0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))).astype(x.dtype)
@@ -27,7 +27,7 @@ def _numpy_gelu_rounded_once(x: View) -> View:
 
 ACTIVATIONS: dict[str, Callable[[View], View]] = {
     "relu": lambda x: np.maximum(x, x.dtype.type(0)),  # NaN stays NaN
-    "gelu": _numpy_gelu_rounded_once,
+    "gelu": _numpy_library_gelu,
 }
 
 

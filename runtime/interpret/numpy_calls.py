@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program.custom_calls import invoke_user_callback
+from ..program.custom_calls import invoke_custom_call_callback
 from .topk import numpy_topk
 
 View = np.ndarray[Any, Any]
@@ -32,7 +32,7 @@ _NUMPY = """
 """
 
 
-def _numpy_function_of_name(name: str) -> Host:
+def _numpy_host_call_of_name(name: str) -> Host:
     function: Any = reduce(getattr, name.split("."), np)
 
     def call_numpy_function(*arrays: View, named: tuple[str, ...] = (), **options: Any) -> Any:
@@ -43,7 +43,7 @@ def _numpy_function_of_name(name: str) -> Host:
     return call_numpy_function
 
 
-def _numpy_reduction_without_kernel(a: View, op: str, axes: tuple[int, ...]) -> View:
+def _numpy_host_reduction(a: View, op: str, axes: tuple[int, ...]) -> View:
     """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
     kept = [i for i in range(a.ndim) if i not in axes]
     flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
@@ -67,7 +67,7 @@ def _numpy_ufunc_at(a: View, *operands: View, ufunc: str, key: tuple[Any, ...]) 
     """`a` after `ufunc.at(a, key, ...)`."""
     result = a.copy()
     rest = list(operands)
-    getattr(np, ufunc).at(result, _rebuild_numpy_index_key(key, rest), *rest)
+    getattr(np, ufunc).at(result, _index_key_of_numpy_host_call(key, rest), *rest)
     return result
 
 
@@ -78,14 +78,14 @@ def _numpy_combine_at(a: View, indices: View, values: View, ufunc: str) -> View:
     return result
 
 
-def _numpy_last_occurrences(indices: View, length: int) -> View:
+def _numpy_host_last_occurrences(indices: View, length: int) -> View:
     """For each number below `length` where it comes last among the indices, -1 where it does not."""
     found = np.full(length, -1)
     found[indices] = np.arange(len(indices))
     return found
 
 
-def _rebuild_numpy_index_key(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
+def _index_key_of_numpy_host_call(key: tuple[Any, ...], arrays: list[View]) -> tuple[Any, ...]:
     """A key of `x[...]` whose arrays stand where the key says ARRAY; they are taken off the front of the list."""
     return tuple(arrays.pop(0) if entry == ARRAY else slice(*entry) if type(entry) is tuple else entry for entry in key)
 
@@ -97,11 +97,11 @@ def _numpy_setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
     """`a` after `a[key] = value`; the value is the last of the arrays."""
     result = a.copy()
     *rest, value = arrays
-    result[_rebuild_numpy_index_key(key, rest)] = value
+    result[_index_key_of_numpy_host_call(key, rest)] = value
     return result
 
 
-def _numpy_choose(a: View, *choices: View, mode: Any) -> Any:
+def _numpy_host_choose(a: View, *choices: View, mode: Any) -> Any:
     return np.choose(a, list(choices), mode=mode)
 
 
@@ -208,13 +208,13 @@ def _numpy_put(a: View, indices: View, values: View, mode: Any) -> View:
     return result
 
 
-def _numpy_place(a: View, mask: View, values: View) -> View:
+def _numpy_host_place(a: View, mask: View, values: View) -> View:
     result = a.copy()
     np.place(result, mask, values)
     return result
 
 
-def _numpy_cumulative_function(name: str) -> Host:
+def _numpy_cumulative_host_call(name: str) -> Host:
     """np.cumsum or np.cumprod; written into memory that is there, which saves an array and its page faults."""
     function: Any = getattr(np, name)
 
@@ -233,26 +233,26 @@ def _numpy_sort_into(a: View, into: dict[int, View] | None = None, **options: An
     return into[0]
 
 
-HOST: dict[str, Host] = {name: _numpy_function_of_name(name) for name in _NUMPY.split()} | {
-    "cumsum": _numpy_cumulative_function("cumsum"),
-    "cumprod": _numpy_cumulative_function("cumprod"),
+HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY.split()} | {
+    "cumsum": _numpy_cumulative_host_call("cumsum"),
+    "cumprod": _numpy_cumulative_host_call("cumprod"),
     "sort": _numpy_sort_into,
-    "reduce": _numpy_reduction_without_kernel,
+    "reduce": _numpy_host_reduction,
     "ufunc_reduce": _numpy_ufunc_reduce,
     "accumulate": _numpy_ufunc_accumulate,
     "reduceat": _numpy_ufunc_reduceat,
     "at": _numpy_ufunc_at,
     "combine_at": _numpy_combine_at,
-    "last_places": _numpy_last_occurrences,
+    "last_places": _numpy_host_last_occurrences,
     "setitem": _numpy_setitem_copy,
-    "choose": _numpy_choose,
+    "choose": _numpy_host_choose,
     "kth": _numpy_kth_values,
     "linalg.lu": _numpy_lu,
     "linalg.eigh_rows": _numpy_eigh_rows,
     "linalg.svd_whole": _numpy_svd_whole,
-    "linalg.qr_factors": _numpy_function_of_name("linalg.qr"),
+    "linalg.qr_factors": _numpy_host_call_of_name("linalg.qr"),
     "linalg.qr_upper": _numpy_qr_upper,
-    "linalg.cholesky_factor": _numpy_function_of_name("linalg.cholesky"),
+    "linalg.cholesky_factor": _numpy_host_call_of_name("linalg.cholesky"),
     "partition": _numpy_partition,
     "argpartition": _numpy_argpartition,
     "lexsort": _numpy_lexsort,
@@ -262,9 +262,9 @@ HOST: dict[str, Host] = {name: _numpy_function_of_name(name) for name in _NUMPY.
     "histogramdd": _numpy_histogramdd,
     "put_along_axis": _numpy_put_along_axis,
     "put": _numpy_put,
-    "place": _numpy_place,
+    "place": _numpy_host_place,
     "nonempty": _numpy_require_nonempty_reduction,
-    "callback": invoke_user_callback,
+    "callback": invoke_custom_call_callback,
     "topk": numpy_topk,
     "view": _numpy_view_as_dtype,
 }

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..core import deferred_fork
-from ..core.errors import CompileError, DeviceLost, add_note_once
+from ..core.errors import CompileError, DeviceLost, add_note_to_error_once
 from ..core.frozen import dataclass
 from ..program.plan import ENTRY, Launch, Plan
-from ..program.program import Kernel, Library, Pointer, Scalar, Task, task_dependences
+from ..program.program import Kernel, Library, Pointer, Scalar, Task, task_dependences_of_program
 from .control_flow import RunIteration, run_control_flow
 from .library_calls import LIBRARY, numpy_region_viewer
 
@@ -32,12 +32,12 @@ class ErrorSources:
     outputs: tuple[tuple[int, ...], ...]
 
 
-def error_sources_of_plan(plan: Plan) -> ErrorSources:
+def serial_error_sources_of_plan(plan: Plan) -> ErrorSources:
     """Which errors poison which tasks and outputs of a plan.
 
     A task that leads to no output poisons all outputs, so that no failure goes unseen."""
     program = plan.program
-    first, before = len(program.buffers), task_dependences(program, anti=False)
+    first, before = len(program.buffers), task_dependences_of_program(program, anti=False)
     writers = {o: [t for t, task in enumerate(program.tasks) if o in {w.buffer for w in task.writes}]
                for o in program.outputs}  # fmt: skip
     leads = {t for found in writers.values() for t in found}
@@ -52,7 +52,7 @@ def error_sources_of_plan(plan: Plan) -> ErrorSources:
     return ErrorSources(tasks, tuple((o, *(first + t for t in (*writers[o], *astray))) for o in program.outputs))
 
 
-def poisoned_buffers(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
+def poisoned_buffers_of_plan(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, BaseException]:
     """The error of each buffer that something known to have failed should have written. error: of an event."""
     bad: dict[int, BaseException] = {}
     for buffer, event in after:
@@ -62,7 +62,7 @@ def poisoned_buffers(plan: Plan, after: Iterable[tuple[int, Any]]) -> dict[int, 
     return bad
 
 
-class PlanPoisonTracker:
+class SerialPoisonTracker:
     """The errors of one call so far. True if there are any. bad: the errors of poisoned arguments, by buffer."""
 
     def __init__(self, plan: Plan, bad: Mapping[int, BaseException] | None = None) -> None:
@@ -98,7 +98,7 @@ class PlanPoisonTracker:
 
     def _error_sources(self) -> ErrorSources:
         if self._sources is None:
-            self._sources = error_sources_of_plan(self._plan)
+            self._sources = serial_error_sources_of_plan(self._plan)
         return self._sources
 
 
@@ -131,7 +131,7 @@ def numpy_call_of_library_task(task: Task) -> HostCall:
     return call_library_task
 
 
-def scalar_argument_bits(value: Any, dtype: str) -> int:
+def serial_scalar_argument_bits(value: Any, dtype: str) -> int:
     """The bits of a number as `dtype`, in the low bytes of a slot. The conversion is NumPy's."""
     with np.errstate(all="ignore"):
         raw = np.asarray(value).astype(dtype).tobytes()
@@ -140,7 +140,7 @@ def scalar_argument_bits(value: Any, dtype: str) -> int:
     return int.from_bytes(raw, "little")
 
 
-class HostLoopDevice:
+class SerialLoopDevice:
     """What loops do with memory that the host can read."""
 
     def integer(self, address: int) -> int:
@@ -168,7 +168,7 @@ def _serial_call_of_task(task: Task, function: Callable[[Kernel], int]) -> Call:
         call = numpy_call_of_library_task(task)
         return lambda addresses, scalars: call(addresses)
     iterations = [_serial_call_of_loop_body(body, serial_calls_of_tasks(body, function)) for body in task.kernel.bodies]
-    return lambda addresses, scalars: run_control_flow(task, iterations, HostLoopDevice(), addresses, scalars)
+    return lambda addresses, scalars: run_control_flow(task, iterations, SerialLoopDevice(), addresses, scalars)
 
 
 def _serial_call_of_loop_body(body: Plan, calls: Sequence[Call]) -> RunIteration:
@@ -179,7 +179,7 @@ def _serial_call_of_loop_body(body: Plan, calls: Sequence[Call]) -> RunIteration
             try:
                 calls[number](addresses, numbers)
             except Exception as error:
-                raise error_with_task_location(error, body.tasks[number], body.program.name) from None
+                raise serial_error_with_task_location(error, body.tasks[number], body.program.name) from None
 
     return run_body_iteration
 
@@ -194,7 +194,7 @@ def serial_call_of_kernel_task(task: Task, function: Any) -> Call:
             if isinstance(argument, Pointer):
                 slots[i] = addresses[argument.buffer] + argument.offset
             elif isinstance(argument, Scalar):
-                slots[i] = scalar_argument_bits(scalars[argument.index], argument.dtype)
+                slots[i] = serial_scalar_argument_bits(scalars[argument.index], argument.dtype)
             else:
                 slots[i] = argument.word
         function(slots, 0, task.units)
@@ -213,18 +213,18 @@ def run_plan_serially(
 
     poisoned: errors that buffers bring along; a task that touches such a buffer is not run.
     """
-    poison = PlanPoisonTracker(plan, poisoned)
+    poison = SerialPoisonTracker(plan, poisoned)
     for step in plan.steps:
         if not isinstance(step, Launch) or (poison and poison.is_poisoned(step.task)):
             continue
         try:
             calls[step.task](addresses, scalars)
         except Exception as error:
-            poison.fail(step.task, error_with_task_location(error, plan.tasks[step.task], plan.program.name))
+            poison.fail(step.task, serial_error_with_task_location(error, plan.tasks[step.task], plan.program.name))
     return poison.output_errors()
 
 
-def error_with_task_location(error: BaseException, task: Task, program: str) -> BaseException:
+def serial_error_with_task_location(error: BaseException, task: Task, program: str) -> BaseException:
     """The error with the task, the program and the user's line in its text."""
-    add_note_once(error, f"in task {task.name} of {program}" + (f", {task.line}" if task.line else ""))
+    add_note_to_error_once(error, f"in task {task.name} of {program}" + (f", {task.line}" if task.line else ""))
     return error

@@ -17,7 +17,7 @@ def numpy_topk(a: View, k: int, axis: int, largest: bool) -> View:
     if k > x.shape[-1] * SELECT or x.dtype.kind not in "biuf":
         places = _numpy_topk_order(x, largest)[..., :k]
     else:
-        places = _numpy_topk_places(x, k, largest) if k and x.size else np.empty((*x.shape[:-1], k), np.intp)
+        places = _numpy_host_topk_places(x, k, largest) if k and x.size else np.empty((*x.shape[:-1], k), np.intp)
         order = _numpy_topk_order(np.take_along_axis(x, places, -1), largest)
         places = np.take_along_axis(places, order, -1)
     return np.moveaxis(places, -1, axis)
@@ -30,7 +30,7 @@ def _numpy_topk_order(x: View, largest: bool) -> View:
     return turned  # twice, so that equal values keep their order
 
 
-def _numpy_topk_places(x: View, k: int, largest: bool) -> View:
+def _numpy_host_topk_places(x: View, k: int, largest: bool) -> View:
     """The places of the first k, from the lowest on: what lies beyond the k-th value, then the first of its equals."""
     last = x.shape[-1] - k if largest else k - 1
     limit = np.partition(x, last, -1)[..., last, None]

@@ -56,7 +56,7 @@ class CustomKernel:
         return f"{self.name}{list(self.grid)}{list(self.block)}"
 
 
-def invoke_user_callback(
+def invoke_custom_call_callback(
     *arrays: View, callback: Callback, reads: int, writes: Sequence[NewArray], into: Mapping[int, View] = EMPTY
 ) -> tuple[View, ...]:
     """What the callback has written. The first `reads` arrays are for it to read; the others are initial values.

@@ -24,7 +24,7 @@ def members_of_bitmask(mask: int) -> list[int]:
     return members
 
 
-def bitmask_of(members: Collection[int]) -> int:
+def bitmask_of_members(members: Collection[int]) -> int:
     mask = 0
     for member in members:
         mask |= 1 << member
@@ -42,7 +42,7 @@ def transposed_bitmasks(masks: Sequence[int], columns: Sequence[int]) -> list[in
     return [int.from_bytes(column.tobytes(), "little") for column in np.concatenate(parts).T] if parts else []
 
 
-def transitive_task_predecessors(preds: Sequence[Collection[int]]) -> list[int]:
+def transitive_predecessors_in_dag(preds: Sequence[Collection[int]]) -> list[int]:
     """For each task all that must come before it."""
     above: list[int] = []
     for sources in preds:
@@ -53,7 +53,7 @@ def transitive_task_predecessors(preds: Sequence[Collection[int]]) -> list[int]:
     return above
 
 
-def transitive_reduction_of_tasks(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
+def transitive_reduction_of_dag(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[list[int]]:
     """The transitive reduction: each task's predecessors that no other predecessor implies. `above`: its ancestors."""
     reduced: list[list[int]] = []
     for sources in preds:
@@ -66,7 +66,7 @@ def transitive_reduction_of_tasks(preds: Sequence[Collection[int]], above: Seque
     return reduced
 
 
-def critical_path_ranks_of_tasks(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
+def critical_path_ranks_of_dag(preds: Sequence[Collection[int]], costs: Sequence[float]) -> list[float]:
     """For each task the cost of the longest path from its start to an exit."""
     rank = [0.0] * len(preds)
     for v in range(len(preds) - 1, -1, -1):
@@ -77,11 +77,11 @@ def critical_path_ranks_of_tasks(preds: Sequence[Collection[int]], costs: Sequen
     return rank
 
 
-def depth_first_order(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[int]:
+def depth_first_order_of_dag(preds: Sequence[Collection[int]], above: Sequence[int]) -> list[int]:
     """An order that finishes what it has begun: before each task what it needs, the largest part first."""
     order: list[int] = []
     begun, done = [False] * len(preds), [False] * len(preds)
-    used = bitmask_of({p for sources in preds for p in sources})
+    used = bitmask_of_members({p for sources in preds for p in sources})
     for exit_task in (v for v in range(len(preds)) if not used >> v & 1):
         stack = [exit_task]
         while stack:
@@ -97,7 +97,7 @@ def depth_first_order(preds: Sequence[Collection[int]], above: Sequence[int]) ->
     return order
 
 
-def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]:
+def maximum_matching_of_bitmasks(adjacent: Sequence[int], order: Sequence[int]) -> list[int]:
     """A maximum matching of a bipartite graph; -1 for left vertices without a partner.
 
     adjacent[u]: the set of right vertices beside left vertex `u`. Left vertices are augmented in `order`, and one that
@@ -131,7 +131,7 @@ def maximum_matching(adjacent: Sequence[int], order: Sequence[int]) -> list[int]
     return partner
 
 
-def max_task_parallelism(above: Sequence[int]) -> int:
+def max_parallelism_of_dag(above: Sequence[int]) -> int:
     """The most tasks that no order connects. A path cover of the closure finds them (Dilworth, 1950)."""
-    partner = maximum_matching(above, range(len(above)))
+    partner = maximum_matching_of_bitmasks(above, range(len(above)))
     return sum(p < 0 for p in partner)

@@ -160,7 +160,7 @@ def plan_boundary(plan: Plan) -> PlanBoundary:
     return PlanBoundary(tuple(roots), tuple(sorted(exits)))
 
 
-def plan_happens_before(plan: Plan) -> list[int]:
+def happens_before_relation_of_plan(plan: Plan) -> list[int]:
     """For each task, as bits, the tasks that are done when it is. It is one of them; the plan's steps alone decide."""
     before = [0] * len(plan.tasks)
     known = [0] * plan.streams
@@ -210,7 +210,7 @@ class Loop:
 
     @property
     def rotation(self) -> LoopRotation:
-        return find_loop_rotation(self.follows, self.sizes, self.flag)
+        return loop_rotation_of_plan(self.follows, self.sizes, self.flag)
 
     def __str__(self) -> str:
         return "while" if self.flag else f"loop of {'a number of' if self.count is None else self.count} turns"
@@ -246,7 +246,7 @@ class LoopRotation:
 
 
 @lru_cache(1024)
-def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> LoopRotation:
+def loop_rotation_of_plan(follows: tuple[int, ...], sizes: tuple[int, ...], flag: bool) -> LoopRotation:
     """The rotation of a loop, by trying it until a state comes back. flag: nothing is known of the last iteration.
 
     Raises ValueError where two values take over the same one."""
@@ -274,11 +274,11 @@ def find_loop_rotation(follows: tuple[int, ...], sizes: tuple[int, ...], flag: b
         following = tuple(next(new) if source == FRESH else held[source] for source in follows)
         free = left + [place for i, place in enumerate(held) if i not in follows and place >= count]
         held = following
-    names = tuple(_name_loop_pool_buffers(row, owners, sizes, count, flag) for row in every)
+    names = tuple(_pool_buffers_of_planned_loop(row, owners, sizes, count, flag) for row in every)
     return LoopRotation(seen[state], tuple(every), tuple(fresh), names)
 
 
-def _name_loop_pool_buffers(
+def _pool_buffers_of_planned_loop(
     held: Sequence[int], owners: Sequence[int], sizes: Sequence[int], count: int, flag: bool
 ) -> tuple[int, ...]:
     """For each place of the pool its buffer: number i is where result i goes, if the place holds it in the end."""
@@ -311,7 +311,7 @@ class ControlFlowArguments:
     numbers: tuple[Argument, ...]
 
 
-def loop_pool_sizes(loop: Loop) -> tuple[int, ...]:
+def pool_sizes_of_planned_loop(loop: Loop) -> tuple[int, ...]:
     """The bytes of each buffer of the pool. Unless the loop has a flag, the first are those of the results."""
     sizes = loop.sizes
     return (*sizes, *(size for size, source in zip(sizes, loop.follows, strict=True) if source == FRESH))
@@ -361,19 +361,17 @@ def least_bytes_of_task(task: Task) -> int:
     and the last one touched."""
     if isinstance(task.kernel, (Kernel, Library)):
         return union_bytes_of_regions(task.reads) + union_bytes_of_regions(task.writes)
-    return sum(
-        count * sum(map(least_bytes_of_task, tasks)) for count, tasks in _runs_of_control_flow_bodies(task.kernel)
-    )
+    return sum(count * sum(map(least_bytes_of_task, tasks)) for count, tasks in _body_runs_of_control_task(task.kernel))
 
 
-def flops_of(task: Task) -> float:
+def flops_of_task(task: Task) -> float:
     """The floating-point operations of a task, as the cost model counts them. Of a loop those of all its iterations."""
     if isinstance(task.kernel, (Kernel, Library)):
         return task.flops
-    return sum(count * sum(map(flops_of, tasks)) for count, tasks in _runs_of_control_flow_bodies(task.kernel))
+    return sum(count * sum(map(flops_of_task, tasks)) for count, tasks in _body_runs_of_control_task(task.kernel))
 
 
-def _runs_of_control_flow_bodies(control: Loop | Branch) -> Iterator[tuple[int, tuple[Task, ...]]]:
+def _body_runs_of_control_task(control: Loop | Branch) -> Iterator[tuple[int, tuple[Task, ...]]]:
     """How often each body runs, as far as that is known, else once; of a branch the first body alone."""
     count = control.count if isinstance(control, Loop) else 1
     yield (1 if count in (None, FOREVER) else count or 0), control.bodies[0].tasks

@@ -163,7 +163,7 @@ class Task:
         return f"{self.name}: {_format_task_regions(self.writes)} <- {_format_task_regions(self.reads)}"
 
 
-def packed_members(task: Task) -> tuple[Task, ...]:
+def packed_member_tasks(task: Task) -> tuple[Task, ...]:
     """The tasks that a packed or batched task does side by side, in order. Any other task is its own only member.
 
     Each has an equal part of the arguments, reads and writes: the first the first part, and so on.
@@ -180,9 +180,9 @@ def packed_members(task: Task) -> tuple[Task, ...]:
     x, y, z = task.grid
     shape: dict[str, Any] = {"units": task.units // n, "grid": (x // n, y, z)} if isinstance(kernel, Kernel) else {}
     parts = zip(
-        _split_among_members(task.arguments, n),
-        _split_among_members(task.reads, n),
-        _split_among_members(task.writes, n),
+        _split_among_packed_tasks(task.arguments, n),
+        _split_among_packed_tasks(task.reads, n),
+        _split_among_packed_tasks(task.writes, n),
         strict=True,
     )
     return tuple(replace(task, kernel=own, arguments=a, reads=r, writes=w, **shape) for a, r, w in parts)
@@ -193,7 +193,7 @@ def control_flow_bodies(task: Task) -> tuple[Plan, ...]:
     return () if isinstance(task.kernel, (Kernel, Library)) else task.kernel.bodies
 
 
-def _split_among_members(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
+def _split_among_packed_tasks(values: tuple[Any, ...], n: int) -> list[tuple[Any, ...]]:
     each = len(values) // n
     return [values[i * each : (i + 1) * each] for i in range(n)]
 
@@ -239,10 +239,10 @@ class Program:
         return shorten_printed_lines(self.lines())
 
 
-def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
+def task_dependences_of_program(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
     """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
     anti: False leaves out those that write over what the earlier one only reads."""
-    touched: dict[int, _BufferAccesses] = {}
+    touched: dict[int, _ProgramBufferAccesses] = {}
     result: list[frozenset[int]] = []
     for number, task in enumerate(program.tasks):
         found: set[int] = set()
@@ -254,13 +254,13 @@ def task_dependences(program: Program, anti: bool = True) -> tuple[frozenset[int
                         found.add(other)
         for region, writes, span in accesses:
             if region.buffer not in touched:
-                touched[region.buffer] = _BufferAccesses()
+                touched[region.buffer] = _ProgramBufferAccesses()
             touched[region.buffer].add(number, region, writes, span)
         result.append(frozenset(found))
     return tuple(result)
 
 
-class _BufferAccesses:
+class _ProgramBufferAccesses:
     """Who reads and writes a buffer, found by place."""
 
     FEW = 64  # that are looked at one by one
@@ -342,10 +342,10 @@ def union_bytes_of_regions(regions: Iterable[Region]) -> int:
             buffers.setdefault(region.buffer, []).append(
                 (low, high, _distinct_elements_of_region(region) * region.itemsize)
             )
-    return sum(map(_bytes_covered_by_parts, buffers.values()))
+    return sum(map(_bytes_covered_by_regions, buffers.values()))
 
 
-def _bytes_covered_by_parts(parts: list[tuple[int, int, int]]) -> int:
+def _bytes_covered_by_regions(parts: list[tuple[int, int, int]]) -> int:
     """Of (low, high, bytes): for each run of parts that touch each other, the bytes, at most those between its ends."""
     total = size = 0
     low = high = min(parts)[0]

@@ -1,6 +1,6 @@
 """A user's scalar Python function as plain data: its code and what it captured. Hashable, picklable, diffable.
 
-`rebuild_python_function` makes the Python function again, in this process or another.
+`rebuild_user_function_in_python` makes the Python function again, in this process or another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Make = Callable[[FunctionType], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ImportableName:
+class ImportableFunctionName:
     """A module, or something that is found in one by its name."""
 
     module: str
@@ -38,7 +38,7 @@ class ImportableName:
 @dataclass(frozen=True, slots=True)
 class UserFunctionSource:
     """A function's code (marshalled) and what its global names and cells stand for: numbers, tuples of numbers,
-    `ImportableName` things and the `UserFunctionSource` of other functions. Equal digests mean equal functions,
+    `ImportableFunctionName` things and the `UserFunctionSource` of other functions. Equal digests mean equal functions,
     wherever they are written."""
 
     name: str
@@ -55,9 +55,9 @@ class UserFunctionSource:
     @classmethod
     def from_code(cls, code: CodeType, captured: dict[str, Any], defaults: tuple[Any, ...] = ()) -> UserFunctionSource:
         items = tuple(sorted(captured.items()))
-        shown = [(name, _format_captured_value(value)) for name, value in items]
+        shown = [(name, _format_captured_function_value(value)) for name, value in items]
         known = sha256_digest(
-            sys.version_info[:2], _identity_of_code_object(code), shown, _format_captured_value(defaults)
+            sys.version_info[:2], _identity_of_function_code(code), shown, _format_captured_function_value(defaults)
         )
         name = "".join(c for c in code.co_name if c.isascii() and (c.isalnum() or c == "_")) or "function"
         return cls(name, marshal.dumps(code), items, defaults, known)
@@ -78,12 +78,12 @@ class UserFunction:
     @property
     def loops(self) -> bool:
         """Whether it, or a function that it calls, has a loop."""
-        return _user_source_has_loops(self.source)
+        return _user_function_source_has_loops(self.source)
 
     @property
     def order(self) -> int:
         """How many times it was differentiated."""
-        return _derivative_order_of_source(self.source)
+        return _derivative_order_of_function_source(self.source)
 
     @property
     def symbol(self) -> str:
@@ -99,7 +99,7 @@ DUAL_NUMBERS = f"{_CODEGEN}.dual_numbers"
 
 
 @cache
-def differentiate_user_function(function: UserFunction, places: tuple[int, ...]) -> UserFunction:
+def derivatives_of_user_function(function: UserFunction, places: tuple[int, ...]) -> UserFunction:
     """The partial derivatives of each real result in turn by the real arguments in these places.
 
     It is a function like any other, which calls the given one with dual numbers; see `runtime/codegen/dual_numbers`."""
@@ -115,16 +115,16 @@ def differentiate_user_function(function: UserFunction, places: tuple[int, ...])
         f" return ({', '.join(parts)},)",
     ]
     (code,) = (c for c in compile("\n".join(lines), function.source.file, "exec").co_consts if isinstance(c, CodeType))
-    captured: dict[str, Any] = {name: ImportableName(DUAL_NUMBERS, name) for name in ("lift", "partial")}
+    captured: dict[str, Any] = {name: ImportableFunctionName(DUAL_NUMBERS, name) for name in ("lift", "partial")}
     source = UserFunctionSource.from_code(code, {**captured, "function": function.source})
     return UserFunction(source, function.arguments, tuple(d.name for _, d in kinds for _ in range(n)), True)
 
 
 @cache
-def _derivative_order_of_source(source: UserFunctionSource) -> int:
+def _derivative_order_of_function_source(source: UserFunctionSource) -> int:
     captured = dict(source.captured)
-    lifts = captured.get("lift") == ImportableName(DUAL_NUMBERS, "lift")
-    return 1 + _derivative_order_of_source(captured["function"]) if lifts else 0
+    lifts = captured.get("lift") == ImportableFunctionName(DUAL_NUMBERS, "lift")
+    return 1 + _derivative_order_of_function_source(captured["function"]) if lifts else 0
 
 
 def float_constant_dtype_of_user_function(arguments: tuple[str, ...]) -> type[np.float32] | type[np.float64]:
@@ -134,35 +134,39 @@ def float_constant_dtype_of_user_function(arguments: tuple[str, ...]) -> type[np
     return np.float32 if narrow else np.float64
 
 
-def rebuild_python_function(
+def rebuild_user_function_in_python(
     source: UserFunctionSource, real: type, make: Make = lambda function: function
 ) -> FunctionType:
     """The function, with its float constants of type `real`, float32 or float64. These are its own and captured ones.
 
     make: what is to be done with the functions that it calls, such as to compile them."""
-    code = narrow_float_constants_of_code(marshal.loads(source.code), real)
+    code = narrow_constants_of_function_code(marshal.loads(source.code), real)
     scope: dict[str, Any] = {"__builtins__": builtins, "__name__": "kernelgraph.user"}
-    scope.update({name: _rebuild_captured_value(value, real, make) for name, value in source.captured})
+    scope.update({name: _rebuild_captured_function_value(value, real, make) for name, value in source.captured})
     cells = tuple(CellType(scope.pop(name)) for name in code.co_freevars)
-    return FunctionType(code, scope, source.name, _narrow_float_constant(source.defaults, real) or None, cells or None)
+    return FunctionType(
+        code, scope, source.name, _narrow_function_constant(source.defaults, real) or None, cells or None
+    )
 
 
-def _rebuild_captured_value(value: Any, real: type, make: Make) -> Any:
+def _rebuild_captured_function_value(value: Any, real: type, make: Make) -> Any:
     if isinstance(value, UserFunctionSource):
-        return make(rebuild_python_function(value, real, make))
-    return value.import_object() if isinstance(value, ImportableName) else _narrow_float_constant(value, real)
+        return make(rebuild_user_function_in_python(value, real, make))
+    return (
+        value.import_object() if isinstance(value, ImportableFunctionName) else _narrow_function_constant(value, real)
+    )
 
 
-def narrow_float_constants_of_code(code: CodeType, real: type) -> CodeType:
-    return code.replace(co_consts=tuple(_narrow_float_constant(c, real) for c in code.co_consts))
+def narrow_constants_of_function_code(code: CodeType, real: type) -> CodeType:
+    return code.replace(co_consts=tuple(_narrow_function_constant(c, real) for c in code.co_consts))
 
 
-def _narrow_float_constant(value: Any, real: type) -> Any:
+def _narrow_function_constant(value: Any, real: type) -> Any:
     """A float becomes the nearest float32 where that is asked for; a Python float stands for float64."""
     if type(value) is tuple:
-        return tuple(_narrow_float_constant(v, real) for v in value)
+        return tuple(_narrow_function_constant(v, real) for v in value)
     if isinstance(value, CodeType):
-        return narrow_float_constants_of_code(value, real)
+        return narrow_constants_of_function_code(value, real)
     if real is np.float64:
         return value
     with np.errstate(over="ignore"):
@@ -170,33 +174,35 @@ def _narrow_float_constant(value: Any, real: type) -> Any:
 
 
 @cache
-def _user_source_has_loops(source: UserFunctionSource) -> bool:
-    jumps = (dis.opname[op] for code in nested_code_objects(marshal.loads(source.code)) for op in code.co_code[::2])
+def _user_function_source_has_loops(source: UserFunctionSource) -> bool:
+    jumps = (
+        dis.opname[op] for code in nested_code_of_user_function(marshal.loads(source.code)) for op in code.co_code[::2]
+    )
     return any("BACKWARD" in name for name in jumps) or any(
-        _user_source_has_loops(value) for _, value in source.captured if isinstance(value, UserFunctionSource)
+        _user_function_source_has_loops(value) for _, value in source.captured if isinstance(value, UserFunctionSource)
     )
 
 
-def nested_code_objects(code: CodeType) -> Iterator[CodeType]:
+def nested_code_of_user_function(code: CodeType) -> Iterator[CodeType]:
     """A code object and those within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from nested_code_objects(constant)
+            yield from nested_code_of_user_function(constant)
 
 
 @cache
-def user_function_in_python(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
+def python_form_of_user_function(function: UserFunction) -> Callable[..., tuple[Any, ...]]:
     """The function in Python, on scalars of its arguments' dtypes, as a tuple of results.
 
     Floats are NumPy's, so that a division by zero gives inf or nan; what raises gives nan, or 0 for whole numbers."""
-    plain: Callable[..., Any] = rebuild_python_function(
+    plain: Callable[..., Any] = rebuild_user_function_in_python(
         function.source, float_constant_dtype_of_user_function(function.arguments)
     )
     if function.order:  # which Python's own numbers cannot do
-        plain = ImportableName(f"{_CODEGEN}.numba_functions", "compile_user_function_for_python").import_object()(
-            function
-        )
+        plain = ImportableFunctionName(
+            f"{_CODEGEN}.numba_functions", "compile_user_function_for_python"
+        ).import_object()(function)
     kinds = [np.dtype(a) for a in function.arguments]
     nothing = tuple(np.dtype(r).type(np.nan if np.dtype(r).kind in "fc" else 0) for r in function.results)
 
@@ -211,10 +217,10 @@ def user_function_in_python(function: UserFunction) -> Callable[..., tuple[Any, 
     return call_user_function
 
 
-def user_function_over_arrays(function: UserFunction, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
+def apply_user_function_over_arrays(function: UserFunction, part: int, *arrays: Any) -> np.ndarray[Any, Any]:
     """Result `part` for each element of broadcast arrays, by the function in Python. One more array than the function
     has arguments says for which elements; the others are 0."""
-    scalar, dtype = user_function_in_python(function), np.dtype(function.results[part])
+    scalar, dtype = python_form_of_user_function(function), np.dtype(function.results[part])
     broadcast = np.broadcast_arrays(*arrays)
     count = len(function.arguments)
     chosen = broadcast[count].ravel() if len(arrays) > count else np.ones(broadcast[0].size, bool)
@@ -226,18 +232,18 @@ def user_function_over_arrays(function: UserFunction, part: int, *arrays: Any) -
     return results.reshape(broadcast[0].shape)
 
 
-def _identity_of_code_object(code: CodeType) -> list[Any]:
+def _identity_of_function_code(code: CodeType) -> list[Any]:
     """What a code object means, without where it stands."""
     return [
         code.co_code, code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_names, code.co_varnames,
         code.co_freevars, code.co_cellvars, code.co_exceptiontable,
-        [_format_captured_value(c) for c in code.co_consts],
+        [_format_captured_function_value(c) for c in code.co_consts],
     ]  # fmt: skip
 
 
-def _format_captured_value(value: Any) -> Any:
+def _format_captured_function_value(value: Any) -> Any:
     if isinstance(value, CodeType):
-        return _identity_of_code_object(value)
+        return _identity_of_function_code(value)
     if isinstance(value, tuple):
-        return [_format_captured_value(v) for v in value]
+        return [_format_captured_function_value(v) for v in value]
     return value.digest if isinstance(value, UserFunctionSource) else (type(value).__name__, repr(value))

@@ -21,7 +21,7 @@ def bytes_of_array(array: Host) -> Host:
     return array.reshape(-1).view(np.uint8)
 
 
-def copied_bytes_of_array(array: Host | None) -> Host:
+def copied_bytes_for_world(array: Host | None) -> Host:
     """An array's bytes, as they are now."""
     return np.empty(0, np.uint8) if array is None else bytes_of_array(array).copy()
 

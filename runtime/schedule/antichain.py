@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..program.dag import bitmask_of, members_of_bitmask
+from ..program.dag import bitmask_of_members, members_of_bitmask
 
 
 class HeaviestAntichains:
@@ -19,7 +19,7 @@ class HeaviestAntichains:
     def __init__(self, weights: Sequence[int]) -> None:
         self._supply = list(weights)
         self._demand = list(weights)
-        self._unmet = bitmask_of([v for v, weight in enumerate(weights) if weight])
+        self._unmet = bitmask_of_members([v for v, weight in enumerate(weights) if weight])
         self._flow: list[dict[int, int]] = [{} for _ in weights]  # by right element, then left element
 
     def heaviest_antichain(self, earlier: Sequence[int]) -> list[int]:
@@ -34,7 +34,7 @@ class HeaviestAntichains:
         while True:
             from_left, into_left, end = self._find_augmenting_path(later)
             if end < 0:
-                return members_of_bitmask(bitmask_of(into_left) & ~bitmask_of(from_left))
+                return members_of_bitmask(bitmask_of_members(into_left) & ~bitmask_of_members(from_left))
             self._augment_flow(from_left, into_left, end)
 
     def _find_augmenting_path(self, later: Sequence[int]) -> tuple[dict[int, int], dict[int, int], int]:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 
 from ..core.frozen import dataclass, replace
 from ..program.dag import (
-    critical_path_ranks_of_tasks,
-    depth_first_order,
-    max_task_parallelism,
-    maximum_matching,
-    transitive_reduction_of_tasks,
-    transitive_task_predecessors,
+    critical_path_ranks_of_dag,
+    depth_first_order_of_dag,
+    max_parallelism_of_dag,
+    maximum_matching_of_bitmasks,
+    transitive_predecessors_in_dag,
+    transitive_reduction_of_dag,
     transposed_bitmasks,
 )
 from ..program.report import Candidate, SyncCount
@@ -56,14 +56,14 @@ def assign_streams_for_max_parallelism(
     preds[v]: the tasks that `v` follows, all smaller than `v`. costs order the issue; above, reduced: if known already.
     """
     n = len(preds)
-    above = transitive_task_predecessors(preds) if above is None else above
-    reduced = transitive_reduction_of_tasks(preds, above) if reduced is None else reduced
+    above = transitive_predecessors_in_dag(preds) if above is None else above
+    reduced = transitive_reduction_of_dag(preds, above) if reduced is None else reduced
     users = [0] * n
     for v, sources in enumerate(reduced):
         for p in sources:
             users[p] |= 1 << v
     order = sorted((u for u in range(n) if users[u]), key=lambda u: users[u].bit_count() > 1)
-    following = maximum_matching(users, order)
+    following = maximum_matching_of_bitmasks(users, order)
     heads = sorted(set(range(n)) - set(following))
     chains = []
     for head in heads:
@@ -72,7 +72,7 @@ def assign_streams_for_max_parallelism(
             chain.append(following[chain[-1]])
         chains.append(chain)
     after = transposed_bitmasks([above[head] for head in heads], [chain[-1] for chain in chains])
-    behind = maximum_matching(after, range(len(chains)))
+    behind = maximum_matching_of_bitmasks(after, range(len(chains)))
     stream = [0] * n
     for number, first in enumerate(sorted(set(range(len(chains))) - set(behind))):
         i = first
@@ -80,7 +80,7 @@ def assign_streams_for_max_parallelism(
             for v in chains[i]:
                 stream[v] = number
             i = behind[i]
-    rank = critical_path_ranks_of_tasks(preds, costs or [1.0] * n)
+    rank = critical_path_ranks_of_dag(preds, costs or [1.0] * n)
     return StreamAssignment("max", tuple(sorted(range(n), key=lambda v: (-rank[v], v))), tuple(stream))
 
 
@@ -103,7 +103,7 @@ def list_schedule_on_streams(
     """
     n, name = len(preds), f"{k} streams{name}"
     if order is None:
-        rank = critical_path_ranks_of_tasks(preds, costs) if rank is None else rank
+        rank = critical_path_ranks_of_dag(preds, costs) if rank is None else rank
         by_rank = [-r for r in rank]
         order = sorted(range(n), key=by_rank.__getitem__)
     end, stream = [0.0] * n, [0] * n
@@ -213,10 +213,10 @@ def enumerate_stream_assignments(
     if n < 2 and streams != "max":
         alone = evaluate_stream_assignment(work, assign_tasks_to_one_stream(preds))
         return AssignmentOptions((alone,), alone, "asked for" if isinstance(streams, int) else NO_CHOICE, n)
-    above = transitive_task_predecessors(preds)
-    known = max_task_parallelism(above) if n <= WIDTH_LIMIT else None
+    above = transitive_predecessors_in_dag(preds)
+    known = max_parallelism_of_dag(above) if n <= WIDTH_LIMIT else None
     most = n if known is None else known
-    rank = critical_path_ranks_of_tasks(preds, [cost + machine.gap for cost in work.costs])
+    rank = critical_path_ranks_of_dag(preds, [cost + machine.gap for cost in work.costs])
 
     def list_scheduled_assignment(k: int, order: Sequence[int] | None = None, name: str = "") -> AssignmentOption:
         order = order or work.order or None
@@ -246,7 +246,7 @@ def enumerate_stream_assignments(
         if total / k < min(each.summary.predicted for each in found):
             found.append(list_scheduled_assignment(k))
     if frugal:
-        order = depth_first_order(preds, above)
+        order = depth_first_order_of_dag(preds, above)
         found += [list_scheduled_assignment(k, order, ", depth first") for k in counts]
     chosen = _cheapest_stream_assignment(found, known)
     return replace(chosen, best=one, reason=reason) if reason else chosen

@@ -1,6 +1,6 @@
 """Program -> Program: independent tasks that do the same become one launch. Pure; the result is again right in order.
 
-`batch_matmul_tasks`: matmuls of equal shapes become one library call with the attribute `batch`. A library may
+`schedule_matmul_batches`: matmuls of equal shapes become one library call with the attribute `batch`. A library may
 round a batch in another way, so it is the model that decides, never the clock. `pack_small_launches`: tiny launches of
 one kernel become one launch of it with the option `pack_small_launches`; each member does exactly what it did.
 `program.members` gives the parts back.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..core.frozen import replace
-from ..program.program import Kernel, Library, Program, Region, Task, task_dependences
+from ..program.program import Kernel, Library, Program, Region, Task, task_dependences_of_program
 from .cost_model import MachineModel, machine_share_of_task
 
 PACK_US = 10.0  # a launch that takes longer gains nothing from being packed
@@ -20,7 +20,7 @@ PACK_SHARE = 0.5  # neither does one that fills more of the machine
 BATCHABLE = ("matmul",)
 
 
-def batch_matmul_tasks(program: Program, machine: MachineModel) -> Program:
+def schedule_matmul_batches(program: Program, machine: MachineModel) -> Program:
     """The program with its independent matmuls of equal dtypes, shapes and strides in batches. Those with an epilogue
     stay alone, which no library has for addresses in a table."""
 
@@ -81,13 +81,15 @@ def _join_tasks_into_packed_launch(tasks: Sequence[Task], kernel: Kernel | Libra
         writes=tuple(w for task in tasks for w in task.writes),
         same_element=frozenset[int]().union(*(task.same_element for task in tasks)),
         cost=round(max(max(task.cost for task in tasks), load), 3),
-        line=", ".join(_unique_regions_of_batch(part for task in tasks for part in task.line.split(", ") if part)),
+        line=", ".join(
+            _unique_regions_of_packed_launch(part for task in tasks for part in task.line.split(", ") if part)
+        ),
         flops=sum(task.flops for task in tasks),
         nodes=tuple(node for task in tasks for node in task.nodes),
     )
 
 
-def _unique_regions_of_batch(parts: Iterable[str]) -> list[str]:
+def _unique_regions_of_packed_launch(parts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
@@ -96,7 +98,7 @@ def _merge_tasks_of_one_level(
 ) -> Program:
     """Tasks of one kind and one level become one. Levels (the longest path from an entry) rise along every dependence:
     tasks of one level are independent, and no path leaves a group and comes back to it."""
-    preds = task_dependences(program)
+    preds = task_dependences_of_program(program)
     level: list[int] = []
     for sources in preds:
         level.append(1 + max((level[p] for p in sources), default=-1))

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from ..core.frozen import dataclass, replace
 from ..program.device import H200, GpuProperties
 from ..program.program import Library, Task
-from .surroundings import TaskSend, end_of_sends
+from .surroundings import TaskSend, scheduled_end_of_sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def machine_of_gpu(gpu: GpuProperties) -> MachineModel:
 MACHINES["cuda"] = machine_of_gpu(H200)
 
 
-def machine_of_device(kind: str, gpu: GpuProperties | None = None) -> MachineModel:
+def machine_model_of_device(kind: str, gpu: GpuProperties | None = None) -> MachineModel:
     """What the scheduler assumes of a device of a kind. gpu: what is known of it, if it is one."""
     return machine_of_gpu(gpu) if kind == "cuda" and gpu is not None else MACHINES[kind]
 
@@ -110,7 +110,7 @@ def predict_makespan(
     """
     end = predict_task_times(order, stream, waits, costs, shares, machine)[2]
     last = max(end.values(), default=0.0)
-    return max(last, end_of_sends(sends, end)) if sends else last
+    return max(last, scheduled_end_of_sends(sends, end)) if sends else last
 
 
 Times = dict[int, float]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..core.frozen import dataclass, replace
-from ..program.dag import depth_first_order, members_of_bitmask, transitive_task_predecessors
+from ..program.dag import depth_first_order_of_dag, members_of_bitmask, transitive_predecessors_in_dag
 from ..program.program import Library, Program
 from ..program.report import AddedDependence
 from .antichain import HeaviestAntichains
@@ -37,7 +37,7 @@ def add_memory_saving_orders(
     before = list(minimal_stream_waits(nodes).before)
     full = _with_stream_predecessors(preds, assignment)
     costs = [task.cost + machine.gap for task in program.tasks]
-    copies = sum(1 << v for v, task in enumerate(program.tasks) if _runs_on_copy_engine(task.kernel))
+    copies = sum(1 << v for v, task in enumerate(program.tasks) if _scheduled_on_copy_engine(task.kernel))
     antichains = HeaviestAntichains(temps.sizes)
     added: list[AddedDependence] = []
     fewest, kept = -1, 0
@@ -66,7 +66,7 @@ def add_memory_saving_orders(
     )
 
 
-def _runs_on_copy_engine(kernel: object) -> bool:
+def _scheduled_on_copy_engine(kernel: object) -> bool:
     """Whether it runs on a copy engine: such tasks are never made to wait for kernels, nor kernels for them."""
     return isinstance(kernel, Library) and kernel.name in COPIES
 
@@ -203,7 +203,7 @@ def _reorder_stream_for_least_memory(
     """The tasks of one stream in the order, of three, that keeps the fewest bytes alive."""
     orders = [
         list(assignment.order),
-        depth_first_order(preds, transitive_task_predecessors(preds)),
+        depth_first_order_of_dag(preds, transitive_predecessors_in_dag(preds)),
         _least_memory_growth_order(preds, temps),
     ]
 

@@ -55,7 +55,7 @@ class Placement:
     live: int
 
 
-def tasks_touching_buffers(program: Program) -> list[int]:
+def tasks_touching_scheduled_buffers(program: Program) -> list[int]:
     """For each buffer the set of tasks that read or write it."""
     users = [0] * len(program.buffers)
     for number, task in enumerate(program.tasks):
@@ -67,7 +67,7 @@ def tasks_touching_buffers(program: Program) -> list[int]:
 
 
 def collect_temporary_buffers(program: Program) -> Temporaries:
-    users = tasks_touching_buffers(program)
+    users = tasks_touching_scheduled_buffers(program)
     found = [b for b, buffer in enumerate(program.buffers) if buffer.kind == "temp" and buffer.nbytes and users[b]]
     sizes = tuple(-(-program.buffers[b].nbytes // ALIGNMENT) * ALIGNMENT for b in found)
     return Temporaries(tuple(found), sizes, tuple(users[b] for b in found))

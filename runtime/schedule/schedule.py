@@ -12,9 +12,9 @@ from typing import Any
 
 from ..core.frozen import dataclass, replace
 from ..core.gc_pause import paused_garbage_collection
-from ..program.dag import critical_path_ranks_of_tasks, transitive_task_predecessors
-from ..program.plan import Plan, nested_plans, plan_boundary, plan_happens_before
-from ..program.program import Program, task_dependences
+from ..program.dag import critical_path_ranks_of_dag, transitive_predecessors_in_dag
+from ..program.plan import Plan, happens_before_relation_of_plan, nested_plans, plan_boundary
+from ..program.program import Program, task_dependences_of_program
 from ..program.report import AddedDependence, Report, SyncCount
 from .assign_streams import (
     AssignmentOption,
@@ -25,7 +25,7 @@ from .assign_streams import (
     evaluate_stream_assignment,
     stream_order_of_assignment,
 )
-from .batching import batch_matmul_tasks, pack_small_launches
+from .batching import pack_small_launches, schedule_matmul_batches
 from .cost_model import MachineModel, machine_share_of_task
 from .memory_orders import add_memory_saving_orders
 from .memory_plan import (
@@ -35,8 +35,8 @@ from .memory_plan import (
     exact_arena_bound,
     place_temporaries_in_arena,
 )
-from .surroundings import ALONE, Surroundings, sends_of_tasks, serial_order
-from .waits import add_output_completion_nodes, emit_plan_steps, replace_waits_by_join_points
+from .surroundings import ALONE, Surroundings, scheduled_sends_of_tasks, serial_order
+from .waits import add_output_completion_waits, emit_plan_steps, replace_waits_by_join_points
 
 MODES = ("concurrency", "balanced", "small")
 
@@ -70,7 +70,7 @@ def schedule(
     bytes by data dependences alone, `balanced` by the streams' orders too, `small` also adds orders. surroundings: what
     comes late and what is sent; times then include the sends. Raises ValueError for anything else.
     """
-    work, found, placed = _options_with_placed_memory(program, streams, memory, machine, surroundings=surroundings)
+    work, found, placed = _assignment_options_with_memory(program, streams, memory, machine, surroundings=surroundings)
     return _build_scheduled_plan(program, work, found, next(placed), memory, join_points)
 
 
@@ -89,7 +89,7 @@ def schedule_alternative_plans(
     Those are, `most` in all, one stream and, nearest first, the assignments that the model finds at most `within` times
     as slow; and those whose name is in `keep`. Raises ValueError as `schedule` does.
     """
-    work, found, placed = _options_with_placed_memory(program, streams, memory, machine, thorough=True)
+    work, found, placed = _assignment_options_with_memory(program, streams, memory, machine, thorough=True)
     plans: list[Plan] = []
     known: list[frozenset[tuple[int, ...]]] = []
     for each in placed:
@@ -110,7 +110,7 @@ def _tasks_by_stream(assignment: StreamAssignment) -> frozenset[tuple[int, ...]]
     return frozenset(map(tuple, lanes))
 
 
-def _options_with_placed_memory(
+def _assignment_options_with_memory(
     program: Program,
     streams: str | int,
     memory: str,
@@ -119,14 +119,14 @@ def _options_with_placed_memory(
     surroundings: Surroundings = ALONE,
 ) -> tuple[SchedulingProblem, AssignmentOptions, Iterator[_PlacedAssignment]]:
     """The options and, made as they are asked for, each with its memory: the best, one stream, others by time."""
-    wanted = check_streams_option(streams)
+    wanted = check_schedule_streams_option(streams)
     if memory not in MODES:
         raise ValueError(f"memory={memory!r}: write one of {', '.join(map(repr, MODES))}")
-    costs, preds = tuple(task.cost for task in program.tasks), task_dependences(program)
+    costs, preds = tuple(task.cost for task in program.tasks), task_dependences_of_program(program)
     shares = tuple(machine_share_of_task(task, machine) for task in program.tasks)
     work = SchedulingProblem(preds, costs, shares, machine)
     if surroundings is not ALONE and surroundings:
-        sends = sends_of_tasks(program, surroundings)
+        sends = scheduled_sends_of_tasks(program, surroundings)
         work = replace(work, sends=sends, order=serial_order(program, preds, surroundings, sends))
     found = enumerate_stream_assignments(work, wanted, frugal=memory == "small", thorough=thorough)
     others = sorted(
@@ -146,7 +146,7 @@ def _options_with_placed_memory(
             for o in (found.best, *others)
         )
         return work, found, placed
-    by_data = [mask | 1 << v for v, mask in enumerate(transitive_task_predecessors(work.preds))]
+    by_data = [mask | 1 << v for v, mask in enumerate(transitive_predecessors_in_dag(work.preds))]
     placement = place_temporaries_in_arena(program, temps, by_data)
     return work, found, (_PlacedAssignment(o, work.preds, placement) for o in (found.best, *others))
 
@@ -155,7 +155,7 @@ def _predicted_makespan_of_option(each: AssignmentOption) -> float:
     return each.summary.predicted
 
 
-def check_streams_option(streams: Any) -> str | int:
+def check_schedule_streams_option(streams: Any) -> str | int:
     """`auto`, `max` or a number of streams; raises ValueError with what to write instead."""
     if isinstance(streams, str) and streams in ("auto", "max"):
         return streams
@@ -216,9 +216,9 @@ def _build_scheduled_plan(
     for number, task in enumerate(program.tasks):
         for region in task.writes:
             writers[region.buffer] |= 1 << number
-    nodes, full, last = add_output_completion_nodes(nodes, inner, [writers[b] for b in program.outputs])
+    nodes, full, last = add_output_completion_waits(nodes, inner, [writers[b] for b in program.outputs])
     steps, events, completion = emit_plan_steps(nodes, full, last)
-    rank = critical_path_ranks_of_tasks(work.preds, work.costs) if len(work.preds) > 1 else work.costs
+    rank = critical_path_ranks_of_dag(work.preds, work.costs) if len(work.preds) > 1 else work.costs
     stream = assignment.stream
     plan = Plan(
         program=program,
@@ -274,7 +274,7 @@ def _critical_stream(
 def plan_memory_bound(plan: Plan) -> tuple[int, tuple[int, ...]]:
     """The least bytes that an arena can have, and the buffers that force it. Given what the plan's steps order. Exact,
     not cheap."""
-    return exact_arena_bound(plan.program, plan_happens_before(plan))
+    return exact_arena_bound(plan.program, happens_before_relation_of_plan(plan))
 
 
 def explain_plan(plan: Plan) -> str:
@@ -293,7 +293,7 @@ CANDIDATES = 4  # at most
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCandidate:
+class ScheduledPlanCandidate:
     """A plan, and the way that the device is to run it. It is one of those it offers; empty: the only one."""
 
     plan: Plan
@@ -321,7 +321,7 @@ def batch_matmul_tasks_where_faster(
     program: Program, streams: str | int, machine: MachineModel, surroundings: Surroundings = ALONE
 ) -> Program:
     """The program with its matmuls in batches. The device must have them, and the model find that no slower."""
-    other = batch_matmul_tasks(program, machine) if machine.batches else program
+    other = schedule_matmul_batches(program, machine) if machine.batches else program
     if other is program:
         return program
     plans = [schedule(each, streams, machine=machine, surroundings=surroundings) for each in (program, other)]
@@ -346,7 +346,7 @@ def _batched_and_packed_program_variants(program: Program, machine: MachineModel
     return (program,) if other is program else (program, other)
 
 
-def is_plan_worth_tuning(program: Program, plan: Plan, machine: MachineModel) -> bool:
+def is_schedule_worth_tuning(program: Program, plan: Plan, machine: MachineModel) -> bool:
     """Whether the choice between plans of the program matters at all."""
     return len(program.tasks) > 1 and plan.report is not None and predicted_microseconds(plan) >= machine.tiny
 
@@ -358,22 +358,22 @@ def choose_plan_candidates(
     machine: MachineModel,
     ways: Sequence[str] = ("",),
     keep: Collection[str] = (),
-) -> tuple[PlanCandidate, ...]:
+) -> tuple[ScheduledPlanCandidate, ...]:
     """At most four candidates, the simplest first: fewer streams, then the device's first way.
 
     Those named in `keep` come first, then, in the device's first way, the best of the program as it is, one stream
     (where `streams` is `auto`), and the best of the packed program; then the next best by prediction, in every way.
     """
-    every: list[PlanCandidate] = []
-    must: list[PlanCandidate] = []
+    every: list[ScheduledPlanCandidate] = []
+    must: list[ScheduledPlanCandidate] = []
     assignments = [name.split(",")[0] for name in keep]
     for number, each in enumerate(_batched_and_packed_program_variants(program, machine)):
         plans = schedule_alternative_plans(each, streams, memory, machine=machine, most=CANDIDATES, keep=assignments)
-        every += [PlanCandidate(plan, way, number > 0) for way in ways for plan in plans]
-        must += [PlanCandidate(plans[0], ways[0], number > 0)]
-        must += [PlanCandidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]
+        every += [ScheduledPlanCandidate(plan, way, number > 0) for way in ways for plan in plans]
+        must += [ScheduledPlanCandidate(plans[0], ways[0], number > 0)]
+        must += [ScheduledPlanCandidate(plan, ways[0]) for plan in plans[1:] if number == 0 and plan.streams == 1]
     kept = [c for c in every if c.name in keep]
-    chosen: list[PlanCandidate] = []
+    chosen: list[ScheduledPlanCandidate] = []
     for candidate in (*kept, *must, *sorted(every, key=lambda c: c.predicted)):
         if candidate.name not in [c.name for c in chosen] and len(chosen) < CANDIDATES:
             chosen.append(candidate)

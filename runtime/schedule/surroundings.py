@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ..core.frozen import dataclass
-from ..program.dag import members_of_bitmask, transitive_task_predecessors
+from ..program.dag import members_of_bitmask, transitive_predecessors_in_dag
 from ..program.program import Program
 
 
@@ -42,7 +42,7 @@ class TaskSend:
 ALONE = Surroundings()
 
 
-def sends_of_tasks(program: Program, surroundings: Surroundings) -> tuple[TaskSend, ...]:
+def scheduled_sends_of_tasks(program: Program, surroundings: Surroundings) -> tuple[TaskSend, ...]:
     """The sends, by the tasks that write what is sent."""
     writers: dict[int, set[int]] = {}
     for number, task in enumerate(program.tasks):
@@ -59,7 +59,7 @@ def serial_order(
 ) -> tuple[int, ...]:
     """The tasks in an order that keeps the dependences: what needs late inputs late, and of the rest first what the
     first send needs, then what the next does. Without surroundings it is the program's."""
-    above = transitive_task_predecessors(preds)
+    above = transitive_predecessors_in_dag(preds)
     done, by_sends = 0, list[int]()
     for needed in (*(above[t] | 1 << t for send in sends for t in sorted(send.tasks)), (1 << len(preds)) - 1):
         by_sends += members_of_bitmask(needed & ~done)
@@ -71,7 +71,7 @@ def serial_order(
     return tuple(sorted(by_sends, key=late.__getitem__))
 
 
-def end_of_sends(sends: Sequence[TaskSend], end: Mapping[int, float]) -> float:
+def scheduled_end_of_sends(sends: Sequence[TaskSend], end: Mapping[int, float]) -> float:
     """When the last is sent; end: of the tasks, in microseconds. One is sent at a time."""
     clock = 0.0
     for send in sends:

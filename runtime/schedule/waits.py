@@ -174,7 +174,7 @@ def insert_stream_join_point(
     )
 
 
-def add_output_completion_nodes(
+def add_output_completion_waits(
     nodes: StreamOrder, waits: StreamWaits, writers: Sequence[int]
 ) -> tuple[StreamOrder, StreamWaits, tuple[int, ...]]:
     """Give every output a node that is done when the output is: its last writer, or a join point of its last writers.

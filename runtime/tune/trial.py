@@ -8,12 +8,12 @@ from typing import Any
 
 from ..core.errors import CompileError, OutOfMemory
 from ..core.settings import settings
-from ..interpret.serial import error_with_task_location
+from ..interpret.serial import serial_error_with_task_location
 from ..program.device import Device, Event, Executable, Timing
 from ..program.plan import Plan, plan_boundary
 from ..program.program import Program
 from ..schedule.cost_model import MachineModel
-from ..schedule.schedule import PlanCandidate, choose_plan_candidates, is_plan_worth_tuning
+from ..schedule.schedule import ScheduledPlanCandidate, choose_plan_candidates, is_schedule_worth_tuning
 from .tuner import (
     PlanTuner,
     load_stored_tuning_winner,
@@ -23,7 +23,7 @@ from .tuner import (
 )
 
 
-def verify_and_prepare_plan(device: Device, plan: Plan, way: str = "") -> Executable:
+def prepare_plan_for_trial(device: Device, plan: Plan, way: str = "") -> Executable:
     """The plan made ready, after the verifier has seen it where the settings say so. Raises PlanError."""
     if settings.verify:
         from ..verify.plan import require_safe_plan
@@ -35,7 +35,7 @@ def verify_and_prepare_plan(device: Device, plan: Plan, way: str = "") -> Execut
     except CompileError as error:
         for task in plan.tasks:
             if error.kernel == getattr(task.kernel, "name", None):
-                error_with_task_location(error, task, plan.program.name)
+                serial_error_with_task_location(error, task, plan.program.name)
         raise
 
 
@@ -43,7 +43,9 @@ class PlanTrial:
     """Which candidate a call gets. `plan` and `executable` are what runs where nothing is to be measured: the start's,
     then the winner's. May be called from any thread."""
 
-    def __init__(self, candidates: Sequence[PlanCandidate], start: int, device: Device, origin: str = "") -> None:
+    def __init__(
+        self, candidates: Sequence[ScheduledPlanCandidate], start: int, device: Device, origin: str = ""
+    ) -> None:
         """origin: where `start` comes from, in words. on_winner is called once, with the tuner, when it has decided."""
         self.candidates = tuple(candidates)
         self.origin = origin
@@ -75,7 +77,7 @@ class PlanTrial:
         with self._lock:
             if number not in self._ready:
                 candidate = self.candidates[number]
-                self._ready[number] = verify_and_prepare_plan(self._device, candidate.plan, candidate.way)
+                self._ready[number] = prepare_plan_for_trial(self._device, candidate.plan, candidate.way)
             return self._ready[number]
 
     def next_candidate(self) -> tuple[int, bool]:
@@ -158,7 +160,7 @@ def open_plan_trial(
     program: Program, plan: Plan, streams: str | int, memory: str, machine: MachineModel, device: Device
 ) -> PlanTrial | None:
     """What is to run a program on a device, given the model's plan. None where that is all there is to choose from."""
-    if not settings.tune or settings.engine != "async" or not is_plan_worth_tuning(program, plan, machine):
+    if not settings.tune or settings.engine != "async" or not is_schedule_worth_tuning(program, plan, machine):
         return None
     ways = device.ways(plan)
     side_by_side = streams == "auto" and plan.report is not None and plan.report.width != 1
@@ -167,9 +169,9 @@ def open_plan_trial(
     key = size_free_program_key(program, device.identity, str(streams), memory)
     sizes = size_bucket_of_program(program)
     known = load_stored_tuning_winner(key, sizes)
-    chosen = PlanCandidate(plan, ways[0], plan.program is not program)
+    chosen = ScheduledPlanCandidate(plan, ways[0], plan.program is not program)
     if known is not None and known.exact and known.winner == chosen.name:
-        return PlanTrial([chosen], 0, device, f"measured before: {_format_measured_times(known.times)}")
+        return PlanTrial([chosen], 0, device, f"measured before: {_format_trial_times(known.times)}")
     kept = () if known is None else (known.winner,)
     candidates = choose_plan_candidates(program, streams, memory, machine, ways, kept)
     names = [c.name for c in candidates]
@@ -180,7 +182,7 @@ def open_plan_trial(
         start = names.index(known.winner)
         if known.exact:
             return PlanTrial(
-                candidates[start : start + 1], 0, device, f"measured before: {_format_measured_times(known.times)}"
+                candidates[start : start + 1], 0, device, f"measured before: {_format_trial_times(known.times)}"
             )
         trial = PlanTrial(candidates, start, device, f"starts from {known.winner}, the winner of a neighbouring size")
     else:
@@ -195,5 +197,5 @@ def open_plan_trial(
     return trial
 
 
-def _format_measured_times(times: Any) -> str:
+def _format_trial_times(times: Any) -> str:
     return ", ".join(f"{name} {us:.1f} us" for name, us in times.items())

@@ -194,16 +194,16 @@ def _task_without_sizes(task: Task) -> tuple[Any, ...]:
     if isinstance(kernel, Library):
         what = kernel.name, kernel.attrs
     elif isinstance(kernel, Kernel):
-        what = _kernel_text_without_sizes(kernel)
+        what = _tuner_key_of_kernel_text(kernel)
     else:
         follows = getattr(kernel, "follows", ())
         what = [follows, *([_task_without_sizes(t) for t in body.tasks] for body in kernel.bodies)]
     regions = [(r.buffer, len(r.shape), r.dtype) for r in (*task.reads, *task.writes)]
-    arguments = [_argument_without_numbers(a) for a in task.arguments]
+    arguments = [_tuner_key_of_argument(a) for a in task.arguments]
     return (what, arguments, regions, len(task.reads), sorted(task.same_element))
 
 
-def _argument_without_numbers(argument: Argument) -> object:
+def _tuner_key_of_argument(argument: Argument) -> object:
     match argument:
         case Pointer(buffer, _):
             return buffer
@@ -216,7 +216,7 @@ def _argument_without_numbers(argument: Argument) -> object:
 
 
 @lru_cache(4096)
-def _kernel_text_without_sizes(kernel: Kernel) -> str:
+def _tuner_key_of_kernel_text(kernel: Kernel) -> str:
     return sha256_digest(kernel.source, kernel.options)
 
 
@@ -238,7 +238,7 @@ _cache = DiskCache("tune")
 def load_stored_tuning_winner(key: str, sizes: Sequence[int]) -> StoredWinner | None:
     """What is on disk for these sizes, or for the nearest ones."""
     found = _read_stored_tuning_rows(key)
-    row = found.get(_size_bucket_text(sizes))
+    row = found.get(_tuner_size_bucket_text(sizes))
     if row is not None:
         return StoredWinner(row["winner"], row["times"], True)
     near = [(d, name) for name in found if (d := _size_bucket_distance(name, sizes)) is not None]
@@ -255,8 +255,8 @@ def store_tuning_winner(
     import json
 
     rows = _read_stored_tuning_rows(key)
-    rows.pop(_size_bucket_text(sizes), None)
-    rows[_size_bucket_text(sizes)] = {"winner": winner, "times": dict(times)}
+    rows.pop(_tuner_size_bucket_text(sizes), None)
+    rows[_tuner_size_bucket_text(sizes)] = {"winner": winner, "times": dict(times)}
     for old in list(rows)[:-BUCKETS]:
         del rows[old]
     _cache.put(key, json.dumps({"program": description, "buckets": rows}).encode())
@@ -279,7 +279,7 @@ def _read_stored_tuning_rows(key: str) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _size_bucket_text(sizes: Sequence[int]) -> str:
+def _tuner_size_bucket_text(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))
 
 

@@ -28,7 +28,7 @@ def regions_share_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
             target -= stride * bound
         if stride and bound:
             bounds[abs(stride)] = bounds.get(abs(stride), 0) + bound
-    _merge_strides_without_gaps(bounds)
+    _merge_overlap_strides(bounds)
     open_cases = {target}
     strides = sorted(bounds, reverse=True)
     for i, stride in enumerate(strides):
@@ -50,7 +50,7 @@ def regions_share_byte(a: Region, a_base: int, b: Region, b_base: int) -> bool:
     return 0 in open_cases
 
 
-def _merge_strides_without_gaps(bounds: dict[int, int]) -> None:
+def _merge_overlap_strides(bounds: dict[int, int]) -> None:
     """Make one unknown of two where the smaller stride leaves out no multiple between two steps of the larger."""
     ordered = sorted(bounds)
     while len(ordered) > 1:
@@ -62,7 +62,7 @@ def _merge_strides_without_gaps(bounds: dict[int, int]) -> None:
             del ordered[0]
 
 
-def region_byte_strides(region: Region) -> tuple[int, list[tuple[int, int]]]:
+def byte_strides_of_verified_region(region: Region) -> tuple[int, list[tuple[int, int]]]:
     """The bytes of a region as (start, [(length, stride)] outermost first). Axes of one element are dropped, runs
     joined."""
     axes: list[tuple[int, int]] = []

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from ..core.errors import PlanError
 from ..core.frozen import dataclass, replace
 from ..program.plan import Launch, Plan, Record, Wait
-from ..program.program import Library, Region, Task, control_flow_bodies, packed_members
+from ..program.program import Library, Region, Task, control_flow_bodies, packed_member_tasks
 from .control_flow import control_flow_violations
-from .overlap import region_byte_strides, regions_share_byte
+from .overlap import byte_strides_of_verified_region, regions_share_byte
 
 Clock = tuple[int, ...]
 Memory = tuple[int, int]  # (call, buffer), or ARENA
@@ -102,7 +102,7 @@ def find_plan_violations(plan: Plan) -> list[Violation]:
     if any(violation.kind == "bounds" for violation in found):
         return found
     for number, task in enumerate(plan.tasks):
-        parts = packed_members(task)
+        parts = packed_member_tasks(task)
         if control_flow_bodies(task):
             found += _violations_within_control_flow(number, task)
         for part in parts:
@@ -316,7 +316,7 @@ def _in_place_violations(number: int, task: Task) -> Iterator[Violation]:
             for other in others:
                 if other.buffer != write.buffer or not regions_share_byte(other, 0, write, 0):
                     continue
-                same = region_byte_strides(other) == region_byte_strides(write)
+                same = byte_strides_of_verified_region(other) == byte_strides_of_verified_region(write)
                 said = write.buffer in task.same_element or isinstance(task.kernel, Library) or what == "writes"
                 if same and said:
                     continue

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Sequence
 
 from ..core.errors import RankError
-from ..program.world import Host, World, bytes_of_array, copied_bytes_of_array
+from ..program.world import Host, World, bytes_of_array, copied_bytes_for_world
 
 
 class SingleRankWorld(World):
@@ -41,7 +41,7 @@ class SingleRankWorld(World):
         """Nobody to wait for."""
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        self._message_box(channel).put((0, message, copied_bytes_of_array(array)))
+        self._message_box(channel).put((0, message, copied_bytes_for_world(array)))
 
     def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
         while not stop():

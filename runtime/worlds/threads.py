@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import JOINS, Host, World, bytes_of_array, copied_bytes_of_array
+from ..program.world import JOINS, Host, World, bytes_of_array, copied_bytes_for_world
 
 Result = TypeVar("Result")
 
@@ -157,7 +157,7 @@ class ThreadsWorld(World):
         self.meeting.exchange(self.rank, self.doing or "barrier", None)
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        content = copied_bytes_of_array(array)
+        content = copied_bytes_for_world(array)
         meeting = self.meeting
         with meeting.condition:
             meeting.require_no_failure()

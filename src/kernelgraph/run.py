@@ -107,7 +107,7 @@ def run_rank(arguments: list[str]) -> None:
         if end.code:
             distributed = sys.modules.get("kernelgraph.dsl.devices.distributed")
             if distributed is not None:
-                distributed.end_all(f"ended with status {end.code}")
+                distributed.end_all_ranks_of_program(f"ended with status {end.code}")
         raise
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import dtype_of, real_dtype
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
+from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
 from kernelgraph.runtime.core.frozen import dataclass, field
 from kernelgraph.runtime.interpret.control_flow import RunIteration, run_control_flow
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
@@ -25,7 +25,7 @@ from kernelgraph.runtime.program.program import (
     Scalar,
     Task,
     control_flow_bodies,
-    packed_members,
+    packed_member_tasks,
 )
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +68,7 @@ def _run(program: Program, memory: list[Array], numbers: Sequence[Any], touched:
                 name, attrs = task.kernel.name, dict(task.kernel.attrs)
             LIBRARY[name](views[: len(task.reads)], views[len(task.reads) :], attrs)
         else:
-            for member in packed_members(task):
+            for member in packed_member_tasks(task):
                 _run_kernel(member, memory, numbers, record if touched is not None else None)
         if touched is not None:
             touched.append(record)
@@ -216,7 +216,7 @@ def _run_kernel(task: Task, memory: Sequence[Array], numbers: Sequence[Any], rec
         target = target[rows] if form.reduced else target
         target[...] = value.astype(real_dtype(form.operands[operand].dtype), copy=False)
 
-    evaluate_kernel_phases(form.phases, sizes, form.parallel, load, store, scalars, gather)
+    evaluate_phases_of_loop_nest(form.phases, sizes, form.parallel, load, store, scalars, gather)
 
 
 def _strided(memory: Array, offset: int, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Operand, Phase, Reduction
-from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
+from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
 from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, print_cuda_kernel
 from kernelgraph.runtime.program.device import H200
 
@@ -113,7 +113,7 @@ def reference(nest: LoopNest, arrays: Sequence[Array], sizes: Sequence[int], sca
         still = tuple(slice(0, 1) if c == "0" else slice(None) for c in nest.operands[operand].layout)
         target[still] = value
 
-    evaluate_kernel_phases(nest.phases, sizes, nest.parallel, load, store, scalars)
+    evaluate_phases_of_loop_nest(nest.phases, sizes, nest.parallel, load, store, scalars)
 
 
 def check(

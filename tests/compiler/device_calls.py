@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import Constant, Int, Kernel, Pointer, Program
 from tests.compiler.access_audit import _bytes_of
 
@@ -41,7 +41,7 @@ def emulated(program: Program, arrays: Sequence[Any]) -> list[np.ndarray[Any, An
 def on_device(graph: Any, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
     """The graph's outputs by its CUDA kernels on the emulator."""
     laid = [np.asarray(a) for a in arrays]
-    program = build_program(graph, "cuda", [MemoryLayout(a.strides, a.flags.c_contiguous) for a in laid])
+    program = compile_graph_to_program(graph, "cuda", [MemoryLayout(a.strides, a.flags.c_contiguous) for a in laid])
     found = emulated(program, arrays)
     types = [graph.nodes[o].type for o in graph.outputs]
     return [f.view(t.dtype).reshape(t.shape) for f, t in zip(found, types, strict=True)]

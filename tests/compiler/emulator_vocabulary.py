@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import DTYPES, real_dtype
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.runtime.program.user_function import UserFunction, user_function_over_arrays
+from kernelgraph.runtime.program.user_function import UserFunction, apply_user_function_over_arrays
 
 from .emulator_memory import (
     I32,
@@ -98,7 +98,7 @@ def user(function: UserFunction) -> dict[str, Any]:
         found: list[Any] = []
         for part, dtype in enumerate(map(np.dtype, function.results)):
             result = np.zeros(exists.size, dtype)
-            result[exists] = user_function_over_arrays(function, part, *(g[exists] for g in given))
+            result[exists] = apply_user_function_over_arrays(function, part, *(g[exists] for g in given))
             found += [result.real, result.imag] if dtype.kind == "c" else [result]
         return found
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from kernelgraph.compiler.core.types import BOOL, INT64, SHORT_NAMES, UINT64, DType, dtype_kind, real_dtype
 from kernelgraph.compiler.kernel.body_builder import KernelBody
-from kernelgraph.compiler.kernel.primitives import evaluate_kernel_phases
-from kernelgraph.compiler.ops.table import OPS, Op, resolve_loop_dtypes
+from kernelgraph.compiler.kernel.primitives import evaluate_phases_of_loop_nest
+from kernelgraph.compiler.ops.table import OPS, Op, resolve_op_row_dtypes
 
 Array = np.ndarray[Any, Any]
 PAIRS = 20_000  # at most so many pairs of values
@@ -88,7 +88,7 @@ def loops(row: Op) -> Iterator[tuple[tuple[DType, ...], DType]]:
     for dtypes in [(d,) * row.arity for d in SHORT_NAMES] + mixed:
         given = (BOOL, *dtypes[1:]) if row.name == "where" else dtypes
         try:
-            loop = resolve_loop_dtypes(row, given)
+            loop = resolve_op_row_dtypes(row, given)
         except TypeError:
             continue
         if loop not in seen:
@@ -131,5 +131,5 @@ def run(row: Op, arrays: Sequence[Array], result: DType, attrs: dict[str, Any] |
     def store(operand: int, part: int, value: Array) -> None:
         part_of(out, part)[...] = value
 
-    evaluate_kernel_phases(build(row, [a.dtype for a in arrays], result, attrs), out.shape, 1, load, store)
+    evaluate_phases_of_loop_nest(build(row, [a.dtype for a in arrays], result, attrs), out.shape, 1, load, store)
     return out

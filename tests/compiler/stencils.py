@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand, Window
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block, cuda_kernel_of_nest
 from kernelgraph.runtime.program.device import H200
 from kernelgraph.runtime.program.program import Int, Pointer, Program
@@ -95,7 +95,7 @@ def forms(program: Program) -> list[LoopNest]:
 
 def program_of(graph: Any, many: bool) -> Program:
     """The CUDA program; kernels with windows as in the size class `many`."""
-    program = build_program(graph, "cuda")
+    program = compile_graph_to_program(graph, "cuda")
     tasks = []
     for task in program.tasks:
         form: LoopNest = task.kernel.form  # type: ignore[union-attr]

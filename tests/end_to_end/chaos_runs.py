@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.dsl.array.devices import open_device, parse_device_name
+from kernelgraph.dsl.array.devices import device_place_of_name, open_device
 from kernelgraph.runtime.core.settings import override
 from tests.golden.programs import PROGRAMS
 
@@ -67,7 +67,7 @@ def flat(result: Any) -> list[np.ndarray]:
 def dirty(name: str) -> Iterator[None]:
     """What functions that are compiled in the block allocate is full of rubbish: else what a racing step reads too
     early is what the call before has left there, which is right."""
-    device: Any = open_device(parse_device_name(name) or ("cpu", 0))
+    device: Any = open_device(device_place_of_name(name) or ("cpu", 0))
     allocate = device.allocate
 
     def scribbled(nbytes: int) -> Any:

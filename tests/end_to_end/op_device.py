@@ -23,7 +23,7 @@ from tests.compiler.op_groups import SHIFT, Group, arguments
 
 def compute(device: Device, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     """The graph's outputs, computed by the device from contiguous arrays."""
-    plan = schedule(pipeline.build_program(graph, device.kind), machine=MACHINES[device.kind])
+    plan = schedule(pipeline.compile_graph_to_program(graph, device.kind), machine=MACHINES[device.kind])
     program = plan.program
     executable = device.prepare(plan)
     kept, after = [], []

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.program.plan import Wait
@@ -78,7 +78,7 @@ class Call:
 @given(case=graphs(steps=16, largest=12))
 def test_random_graphs(case: Any) -> None:
     graph, arrays = case
-    program = build_program(graph, "cpu", [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays])
+    program = compile_graph_to_program(graph, "cpu", [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays])
     if len(set(program.outputs)) < len(program.outputs):
         return  # two names of one buffer: each call would need one memory for both
     turn = next(turns)
@@ -105,7 +105,7 @@ def test_chaos_shows_a_plan_without_its_waits() -> None:
             y = builder.broadcast(y, (n, n))
         ends.append(y)
     graph = builder.finish([builder.map("add", builder.map("add", *ends[:2]), builder.map("add", *ends[2:]))])
-    plan = schedule(build_program(graph, "cpu"), "max", machine=MACHINES["cpu"])
+    plan = schedule(compile_graph_to_program(graph, "cpu"), "max", machine=MACHINES["cpu"])
     assert plan.waits > 0
     racy = replace(plan, steps=tuple(s for s in plan.steps if not isinstance(s, Wait)))
     executable = DEVICE.prepare(racy)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.targets import target
 from kernelgraph.runtime.codegen import elf_loader, llvm_jit
-from kernelgraph.runtime.codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
+from kernelgraph.runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from kernelgraph.runtime.core.settings import override
 
 from .families import FAMILIES, check
@@ -47,11 +47,11 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
             elf_loader, "find_c_function_address", lambda name: None if name.startswith("_ZGV") else find(name)
         )
     with override(**changes):
-        assert cpu_vector_register_bytes() == width
+        assert jit_vector_register_bytes() == width
         assert library or widest_vector_libm_of_cpu() is None
-        target._print_kernel_for_cpu_target.cache_clear()
+        target._dispatch_kernel_printing_to_cpu_target.cache_clear()
         yield request.param
-    target._print_kernel_for_cpu_target.cache_clear()
+    target._dispatch_kernel_printing_to_cpu_target.cache_clear()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

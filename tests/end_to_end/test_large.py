@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import Kernel
 
 from . import large_arrays as large
@@ -64,7 +64,7 @@ def test_narrow_indices_reach_every_element(shape, dtype, across):
         if across
         else builder.slice(x, [n - 1 for n in shape], [-1] * len(shape), shape)
     )
-    program = build_program(builder.finish([builder.map("add", y, 1)]), "cuda")
+    program = compile_graph_to_program(builder.finish([builder.map("add", y, 1)]), "cuda")
     parts = 2 if dtype == "complex64" else 1
     for task in program.tasks:
         assert isinstance(task.kernel, Kernel)
@@ -78,4 +78,4 @@ def test_narrow_indices_reach_every_element(shape, dtype, across):
 def test_every_length_has_a_launch(length, target):
     builder = GraphBuilder()
     x = builder.input(ArrayType((length,), np.dtype(np.int8)))
-    build_program(builder.finish([builder.map("add", x, 1), builder.reduce("max", x, (0,))]), target)
+    compile_graph_to_program(builder.finish([builder.map("add", x, 1), builder.reduce("max", x, (0,))]), target)

@@ -94,7 +94,7 @@ def test_a_driver_that_is_missing_or_too_old_is_said(
 
     monkeypatch.setattr(cuda_context, "CudaDriver", Driver)
     with pytest.raises(cuda_context.DeviceNotFound, match=words):
-        cuda_context.GpuContext(0)
+        cuda_context.GpuDriverContext(0)
     monkeypatch.delitem(devices._open, ("cuda", 0), raising=False)
     with pytest.raises(kg.DeviceUnavailableError, match=f"{words}.*device='cpu'"):
         kg.asarray(np.ones(3), device="cuda")

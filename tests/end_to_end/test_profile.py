@@ -17,10 +17,10 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.jit.kernel_graph import KernelGraph
 from kernelgraph.runtime.core import profile as recording
-from kernelgraph.runtime.core.perfetto import chrome_trace
+from kernelgraph.runtime.core.perfetto import chrome_trace_of_profile
 from kernelgraph.runtime.core.profile import Span
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.engine.run import RunEvent
+from kernelgraph.runtime.engine.run import EngineRunEvent
 from tests.faults import opened
 from tests.runtime.cuda_fake import FakeBlas, FakeContext
 
@@ -120,7 +120,7 @@ def test_a_trace_has_tracks_in_order_arrows_and_counters() -> None:
         for task, stream in enumerate([10, 2, 2]):
             start = 20.0 * run + 4 * task
             spans.append(Span("kernel", f"k{task}", start, start + 3, "cpu", f"stream {stream}", "", "f", 8, run, task))
-    events = chrome_trace(spans, {"f": {1: [0], 2: [], 0: []}})["traceEvents"]
+    events = chrome_trace_of_profile(spans, {"f": {1: [0], 2: [], 0: []}})["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert [names[tid] for tid in sorted(names)] == ["stream 2", "stream 10", "MainThread"]
     assert not {e["pid"] for e in events} & names.keys() and all(e["name"] for e in events)
@@ -151,20 +151,20 @@ def test_spans_that_cross_get_tracks_of_their_own() -> None:
         spans = [
             Span("kernel", "k", float(s), float(s + n), "cpu", "stream 0") for s, n in zip(starts, lengths, strict=True)
         ]
-        found = [e for e in chrome_trace(spans)["traceEvents"] if e["ph"] == "X"]
+        found = [e for e in chrome_trace_of_profile(spans)["traceEvents"] if e["ph"] == "X"]
         assert len(found) == 20
         check_nesting(found)
 
 
 def test_nothing_is_left_behind_and_nothing_is_measured_when_it_is_off() -> None:
-    before = KernelGraph.__call__, RunEvent.wait, kg.settings.engine
+    before = KernelGraph.__call__, EngineRunEvent.wait, kg.settings.engine
     f = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) - 2)
     x = np.ones(10)
     f(x)
     with pytest.raises(ZeroDivisionError), kg.profile() as p:
         f(x)
         raise ZeroDivisionError
-    assert (KernelGraph.__call__, RunEvent.wait, kg.settings.engine) == before
+    assert (KernelGraph.__call__, EngineRunEvent.wait, kg.settings.engine) == before
     assert recording.active is None
     f(x)
     assert sum(s.kind == "call" for s in p.spans) <= 1

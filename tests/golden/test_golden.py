@@ -33,12 +33,12 @@ def test_stages(name, request):
 @pytest.mark.parametrize("name", ["stencil", "softmax"])
 def test_kernel_text(name, target, request):
     """The text that each target compiles."""
-    from kernelgraph.compiler.pipeline import build_program
+    from kernelgraph.compiler.pipeline import compile_graph_to_program
     from kernelgraph.compiler.targets.cpu.kernel import print_llvm_kernel
 
     function, args = PROGRAMS[name]
     graph = kg.kernel_graph(device="fake")(function).graph(*args)
-    kernels = [t.kernel for t in build_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
+    kernels = [t.kernel for t in compile_graph_to_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
     sources = [print_llvm_kernel(k.form, None, 32) if target == "cpu" else k.source for k in kernels]
     compare(f"{name}.{target}.txt", "\n\n".join(sources) + "\n", request)
 

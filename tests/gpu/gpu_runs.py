@@ -65,7 +65,7 @@ def check_nest(
 
 
 def plan_of(graph: Any, streams: Any = "auto") -> Plan:
-    return schedule(pipeline.build_program(graph, "cuda"), streams, machine=MACHINES["cuda"])
+    return schedule(pipeline.compile_graph_to_program(graph, "cuda"), streams, machine=MACHINES["cuda"])
 
 
 class Call:

@@ -15,7 +15,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cuda.graphs.replay import PlanReplay
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
+from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
@@ -104,9 +104,9 @@ def test_replay_with_fresh_pointers(device: Any) -> None:
 @pytest.mark.parametrize("way", ["streams", "replay"])
 def test_batches_and_packs(device: Any, form: int, way: str) -> None:
     graph = branches(5, 3, 48)
-    program, machine = pipeline.build_program(graph, "cuda"), MACHINES["cuda"]
+    program, machine = pipeline.compile_graph_to_program(graph, "cuda"), MACHINES["cuda"]
     if form % 2:
-        program = batch_matmul_tasks(program, machine)
+        program = schedule_matmul_batches(program, machine)
     if form > 1:
         program = pack_small_launches(program, machine)
     executable = device.prepare(schedule(program, "max", machine=machine))

@@ -28,7 +28,7 @@ def loaded(device: Any) -> Any:
     """The device with all the kernels, compiled side by side."""
     graphs = [g.graph(len(arguments(g.loop)[0])) for g in groups()] + [constants(d)[0] for d in SHORT_NAMES]
     graphs += [g.graph(count) for dtype, count in SWEPT for g in rounding_groups(DTYPES[dtype])]
-    programs = [pipeline.build_program(graph, "cuda") for graph in graphs]
+    programs = [pipeline.compile_graph_to_program(graph, "cuda") for graph in graphs]
     device.load([t.kernel for p in programs for t in p.tasks if isinstance(t.kernel, Kernel)])
     return device
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.stencils import KINDS, Stencil, graph_of, program_of, stencils
@@ -24,7 +24,7 @@ def check(device: Any, stencil: Stencil, seed: int, many: bool | None = None) ->
     """many: the size class of kernels with windows; None: what the size asks for."""
     arrays = stencil.arrays(seed)
     graph, used = graph_of(stencil, arrays)
-    program = build_program(graph, "cuda") if many is None else program_of(graph, many)
+    program = compile_graph_to_program(graph, "cuda") if many is None else program_of(graph, many)
     wanted = stencil(*arrays)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     executable = device.prepare(schedule(program, "auto", machine=MACHINES["cuda"]))

@@ -17,7 +17,7 @@ from kernelgraph.runtime.program.program import (
     Region,
     Scalar,
     Task,
-    task_dependences,
+    task_dependences_of_program,
 )
 
 
@@ -267,7 +267,7 @@ def hash_reference(program: Program, arrays: list[np.ndarray]) -> None:
 
 def random_plan(rng: random.Random, program: Program, streams: int) -> Plan:
     """Tasks on random streams, issued in a random order that the dependences allow, with a wait for each of them."""
-    before = task_dependences(program)
+    before = task_dependences_of_program(program)
     tasks = range(len(program.tasks))
     stream = [rng.randrange(streams) for _ in tasks]
     steps: list[Step] = []

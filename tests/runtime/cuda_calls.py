@@ -11,7 +11,7 @@ from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
+from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.counts import examples
@@ -33,7 +33,7 @@ def counted(device: Any, name: str) -> int:
 
 
 def ready(graph: Any, streams: Any = "max") -> Any:
-    program = pipeline.build_program(graph, "cuda")
+    program = pipeline.compile_graph_to_program(graph, "cuda")
     return schedule(program, streams, machine=MACHINES["cuda"])
 
 
@@ -114,5 +114,5 @@ def branches(count: int, depth: int, n: int = 4, dtype: str = "f8") -> Any:
 
 def forms(program: Any) -> list[Any]:
     machine = MACHINES["cuda"]
-    batched = batch_matmul_tasks(program, machine)
+    batched = schedule_matmul_batches(program, machine)
     return [program, batched, pack_small_launches(program, machine), pack_small_launches(batched, machine)]

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...graph.control_flow import CustomDerivative
+from ...graph.control_flow import CustomDerivativeNode
 from ...graph.graph import Graph, GraphError, Value
-from ..core.call import DifferentiatedCall, is_differentiable_value, zero_cotangent
-from ..core.inline import inline_graph
+from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
+from ..core.inline import inline_graph_into_builder
 from ..core.kinds import Choice, Linear, Maybe, Rule, Tangent
 
 
-def _custom_derivative_of_call(call: DifferentiatedCall) -> CustomDerivative:
-    found: CustomDerivative = call.attr("control")
+def _custom_derivative_of_call(call: RuleCall) -> CustomDerivativeNode:
+    found: CustomDerivativeNode = call.attr("control")
     return found
 
 
-def _inlined_custom_rule(call: DifferentiatedCall, body: Graph, given: Sequence[Value]) -> list[Value]:
+def _inlined_custom_derivative_rule(call: RuleCall, body: Graph, given: Sequence[Value]) -> list[Value]:
     """A body of the rule: what it is given, then the rest of the call's arguments."""
     control = _custom_derivative_of_call(call)
     rest = call.args[control.results + control.inputs :]
     split = len(rest) - len(body.numbers)
-    return inline_graph(call.builder, body, [*given, *rest[:split]], rest[split:])
+    return inline_graph_into_builder(call.builder, body, [*given, *rest[:split]], rest[split:])
 
 
-def _custom_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cotangents_by_custom_derivative(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     control = _custom_derivative_of_call(call)
     assert control.reverse is not None
-    results = [(i, v) for i, v in enumerate(call.args[: control.results]) if is_differentiable_value(v)]
+    results = [(i, v) for i, v in enumerate(call.args[: control.results]) if rule_can_differentiate_value(v)]
     given = [cts[i] if i in cts else zero_cotangent(call.builder, v) for i, v in results]
-    found = _inlined_custom_rule(call, control.reverse, given)
+    found = _inlined_custom_derivative_rule(call, control.reverse, given)
     rest = len(call.args) - control.results - control.inputs
     return [*[None] * control.results, *found, *[None] * rest]
 
 
-def _custom_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _custom_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     control = _custom_derivative_of_call(call)
     assert control.forward is not None
     inputs = call.args[control.results : control.results + control.inputs]
     moving = tangents[control.results : control.results + control.inputs]
     given = [zero_cotangent(call.builder, v) if t is None else t for v, t in zip(inputs, moving, strict=True)]
-    found = iter(_inlined_custom_rule(call, control.forward, given))
-    return {i: next(found) for i, v in enumerate(call.args[: control.results]) if is_differentiable_value(v)}
+    found = iter(_inlined_custom_derivative_rule(call, control.forward, given))
+    return {i: next(found) for i, v in enumerate(call.args[: control.results]) if rule_can_differentiate_value(v)}
 
 
-def _refuse_tangents_of_custom_vjp(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _refuse_tangents_of_custom_vjp(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     raise GraphError(
         "a function with kg.custom_vjp or kg.checkpoint has a rule for cotangents alone, and tangents are wanted; "
         "write kg.custom_jvp, or leave kg.checkpoint out",
@@ -53,12 +53,12 @@ def _refuse_tangents_of_custom_vjp(call: DifferentiatedCall, tangents: Sequence[
     )
 
 
-def _is_custom_derivative_input(call: DifferentiatedCall, place: int) -> bool:
+def _is_custom_derivative_input(call: RuleCall, place: int) -> bool:
     control = _custom_derivative_of_call(call)
     return control.results <= place < control.results + control.inputs
 
 
-_REVERSE = Linear(_refuse_tangents_of_custom_vjp, _custom_cotangents, _is_custom_derivative_input)
+_REVERSE = Linear(_refuse_tangents_of_custom_vjp, _cotangents_by_custom_derivative, _is_custom_derivative_input)
 _FORWARD = Tangent(
     _custom_tangents,
     _is_custom_derivative_input,
@@ -66,7 +66,7 @@ _FORWARD = Tangent(
 )
 
 
-def _custom_derivative_rule(call: DifferentiatedCall) -> Rule:
+def _custom_derivative_rule(call: RuleCall) -> Rule:
     return _REVERSE if _custom_derivative_of_call(call).forward is None else _FORWARD
 
 

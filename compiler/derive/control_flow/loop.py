@@ -21,16 +21,16 @@ from ...graph.control_flow import (
     Window,
     add_body_scalar,
     add_control_flow_node,
-    memory_argument_count,
+    memory_argument_count_of_node,
 )
 from ...graph.graph import Graph, Value
 from ...ops.table import OPS
-from ..core.call import DifferentiatedCall, is_differentiable_value, zero_cotangent
-from ..core.inline import builder_with_copied_graph, copy_nodes_to_builder
+from ..core.call import RuleCall, rule_can_differentiate_value, zero_cotangent
+from ..core.inline import builder_with_inlined_graph, inline_nodes_into_builder
 from ..core.kinds import Choice, Linear, Maybe, Rule
-from ..rules.assignment import add_cotangents_at
-from .branch import zeros_for_missing_derivatives
-from .snapshots import ReversedIterations, Stretch, kept_states, snapshot_levels_within_budget
+from ..rules.assignment import add_cotangents_at_places
+from .branch import zeros_for_missing_body_derivatives
+from .snapshots import ReversedIterations, Stretch, kept_loop_snapshots, snapshot_levels_within_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +45,25 @@ class Parts:
     numbers: tuple[Value, ...]
 
 
-def loop_arguments_by_role(call: DifferentiatedCall) -> Parts:
+def differentiated_loop_arguments_by_role(call: RuleCall) -> Parts:
     loop: Loop = call.attr("control")
-    split, memory = loop.carried + len(loop.windows), memory_argument_count(call.node)
+    split, memory = loop.carried + len(loop.windows), memory_argument_count_of_node(call.node)
     behind, args = memory + loop.counted, call.args
     arrays, invariants = args[loop.carried : split], args[split:memory]
     return Parts(loop, args[: loop.carried], arrays, invariants, args[memory:behind], args[behind:])
 
 
-def differentiated_loop_inputs(call: DifferentiatedCall) -> list[int]:
+def differentiated_loop_inputs(call: RuleCall) -> list[int]:
     """The inputs of the body that follow what is differentiated: those that are given so, and what is carried from
     turn to turn that follows them."""
     loop: Loop = call.attr("control")
-    builder, new = builder_with_copied_graph(loop.body)
-    moving = {i for i in range(memory_argument_count(call.node)) if call.active[i]}
+    builder, new = builder_with_inlined_graph(loop.body)
+    moving = {i for i in range(memory_argument_count_of_node(call.node)) if call.active[i]}
     while True:
         sources = [new[loop.body.inputs[i]] for i in sorted(moving)]
         outputs = [new[o] for o in loop.body.outputs[: loop.carried]]
         follows = call.walks.following(builder, sources, outputs)
-        grown = moving | {i for i, f in enumerate(follows) if f and is_differentiable_value(outputs[i])}
+        grown = moving | {i for i, f in enumerate(follows) if f and rule_can_differentiate_value(outputs[i])}
         if grown == moving:
             return sorted(moving)
         moving = grown
@@ -74,10 +74,10 @@ class ReverseLoopIteration:
 
     moving: the body's inputs that have cotangents; seeded: the stacked results that have."""
 
-    def __init__(self, call: DifferentiatedCall, moving: Sequence[int], seeded: Sequence[int]) -> None:
+    def __init__(self, call: RuleCall, moving: Sequence[int], seeded: Sequence[int]) -> None:
         loop: Loop = call.attr("control")
         self.body, self.carried, self.windows, self.sliding = loop.body, loop.carried, len(loop.windows), loop.windows
-        self.builder, self.new = builder_with_copied_graph(loop.body)
+        self.builder, self.new = builder_with_inlined_graph(loop.body)
         self.inputs = [self.new[i] for i in loop.body.inputs]
         self.primal = {v.number: i for i, v in enumerate(self.new)}
         self.state = [i for i in moving if i < self.carried]
@@ -89,7 +89,7 @@ class ReverseLoopIteration:
             self.builder, results, self.seeds, [self.inputs[i] for i in moving], self.replaced
         )
         by_input = dict(zip(moving, pulled, strict=True))
-        self.next = zeros_for_missing_derivatives(
+        self.next = zeros_for_missing_body_derivatives(
             self.builder, [by_input[i] for i in self.state], [self.inputs[i] for i in self.state]
         )
         split = self.carried + self.windows
@@ -150,7 +150,7 @@ class ReverseLoopIteration:
         known[turn.number] = made.map("subtract", made.const(count - 1, INT64), index)
         for number in numbers:
             known[number.number] = add_body_scalar(made, number.type)
-        found = copy_nodes_to_builder(
+        found = inline_nodes_into_builder(
             made,
             self.builder.nodes,
             self.builder.lines,
@@ -168,10 +168,10 @@ class ReverseLoopIteration:
         nodes, lines, count = self.builder.nodes, self.builder.lines, len(self.state)
         step, known = self._inputs_of_separate_iteration(GraphBuilder("step"), (), shared)
         outputs = [self.new[o].number for o in self.body.outputs[: self.carried]]
-        forward = step.finish(copy_nodes_to_builder(step, nodes, lines, outputs, known))
+        forward = step.finish(inline_nodes_into_builder(step, nodes, lines, outputs, known))
         sums = [v.type for _, v in self.of_invariants]
         made, known = self._inputs_of_separate_iteration(GraphBuilder("back"), sums, shared)
-        added = copy_nodes_to_builder(
+        added = inline_nodes_into_builder(
             made, nodes, lines, [v.number for v in self.cotangent_results], known, self.replaced
         )
         first = self.carried + count
@@ -195,12 +195,12 @@ class ReverseLoopIteration:
         known |= {n.number: add_body_scalar(made, n.type) for n in numbers}
         inner = self.inputs[self.carried :]
         for value, array, window in zip(inner, given, self.sliding, strict=False):
-            known[value.number] = _loop_window_at_iteration(made, array, window, index, value.shape)
+            known[value.number] = _loop_window_at_reversed_turn(made, array, window, index, value.shape)
         known |= {v.number: g for v, g in zip(inner[self.windows :], given[self.windows :], strict=False)}
         for seed, array in zip(self.seeds[len(self.state) :], given[len(inner) :], strict=True):
             row = Window((0,) * len(array.shape), (1,) * len(array.shape), (1, *(0,) * len(seed.shape)))
             known[seed.number] = made.reshape(
-                _loop_window_at_iteration(made, array, row, index, (1, *seed.shape)), seed.shape
+                _loop_window_at_reversed_turn(made, array, row, index, (1, *seed.shape)), seed.shape
             )
         return made, known
 
@@ -214,8 +214,8 @@ class ReverseLoopIteration:
         return self.builder.finish([*outputs, *self.saved])
 
 
-def _loop_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
-    parts, builder = loop_arguments_by_role(call), call.builder
+def _loop_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    parts, builder = differentiated_loop_arguments_by_role(call), call.builder
     loop, count = parts.loop, parts.loop.count
     assert count is not None
     if not count:
@@ -233,12 +233,12 @@ def _loop_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequenc
     initial += [zero_cotangent(builder, call.args[i]) for i, _ in back.of_invariants]
     arrays = [*stacks, *(call.args[i] for i in windows), *(cts[i] for i in seeded)]
     rows = [
-        *(_reversed_row_window(s, count) for s in stacks),
-        *(_reversed_loop_window(loop.windows[i - loop.carried], count) for i in windows),
+        *(_derivative_loop_row_window(s, count) for s in stacks),
+        *(_derivative_loop_window(loop.windows[i - loop.carried], count) for i in windows),
     ]
-    rows += [_reversed_row_window(cts[i], count) for i in seeded]
+    rows += [_derivative_loop_row_window(cts[i], count) for i in seeded]
     state, saved = (sum(v.type.nbytes for v in values) for values in (parts.initial, back.saved))
-    made = Loop(body, len(initial), tuple(rows), count, kept=kept_states(count, state, saved, ()))
+    made = Loop(body, len(initial), tuple(rows), count, kept=kept_loop_snapshots(count, state, saved, ()))
     args = [*initial, *arrays, *(call.args[i] for i in invariants), *parts.numbers]
     results = add_control_flow_node(builder, made, args)
     found: dict[int, Value] = dict(zip(back.state, results, strict=False))
@@ -246,15 +246,15 @@ def _loop_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequenc
     for i, _ in back.of_invariants:
         found[i], at = results[at], at + 1
     for i, _ in back.of_windows:
-        turned = _flip_stacked_cotangents(builder, results[at])
+        turned = _flip_stacked_loop_cotangents(builder, results[at])
         found[i], at = (
-            _cotangent_of_windowed_array(builder, loop.windows[i - loop.carried], turned, call.args[i]),
+            _loop_cotangent_of_windowed_array(builder, loop.windows[i - loop.carried], turned, call.args[i]),
             at + 1,
         )
     return [found.get(i) for i in range(len(call.args))]
 
 
-def _values_kept_for_reverse_loop(call: DifferentiatedCall, parts: Parts, back: ReverseLoopIteration) -> list[Value]:
+def _values_kept_for_reverse_loop(call: RuleCall, parts: Parts, back: ReverseLoopIteration) -> list[Value]:
     """What the backward turns read, of all turns: the loop becomes one that stacks it."""
     if not back.saved:
         return []
@@ -264,26 +264,26 @@ def _values_kept_for_reverse_loop(call: DifferentiatedCall, parts: Parts, back: 
     return results[len(parts.loop.types) :]
 
 
-def _reversed_row_window(array: Value, count: int) -> Window:
+def _derivative_loop_row_window(array: Value, count: int) -> Window:
     """The rows of an array, from the last to the first."""
     rank = len(array.shape)
     return Window((count - 1, *(0,) * (rank - 1)), (1,) * rank, (-1, *(0,) * (rank - 1)))
 
 
-def _reversed_loop_window(window: Window, count: int) -> Window:
+def _derivative_loop_window(window: Window, count: int) -> Window:
     """What a window shows, from the last turn to the first."""
     last = tuple(s + (count - 1) * m for s, m in zip(window.starts, window.moves, strict=True))
     return Window(last, window.steps, tuple(-m for m in window.moves))
 
 
-def _flip_stacked_cotangents(builder: GraphBuilder, stacked: Value) -> Value:
+def _flip_stacked_loop_cotangents(builder: GraphBuilder, stacked: Value) -> Value:
     """From the first turn to the last."""
     rank = len(stacked.shape)
     starts, steps = (stacked.shape[0] - 1, *(0,) * (rank - 1)), (-1, *(1,) * (rank - 1))
     return builder.slice(stacked, starts, steps, stacked.shape)
 
 
-def _cotangent_of_windowed_array(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
+def _loop_cotangent_of_windowed_array(builder: GraphBuilder, window: Window, stacked: Value, like: Value) -> Value:
     """The cotangent of an array, of those of what a window shows of it at each turn."""
     count, *shape = stacked.shape
     axes = [i for i, m in enumerate(window.moves) if m]
@@ -299,15 +299,15 @@ def _cotangent_of_windowed_array(builder: GraphBuilder, window: Window, stacked:
             value = builder.reshape(builder.permute(stacked, order), joined)
             steps = tuple((move if n == 1 else 1) if i == axis else s for i, s in enumerate(window.steps))
             return builder.update(zero_cotangent(builder, like), value, window.starts, steps)
-    return add_cotangents_at(
+    return add_cotangents_at_places(
         builder,
         zero_cotangent(builder, like),
         _element_numbers_of_loop_windows(builder, window, stacked, like),
-        _flattened_cotangent(builder, stacked),
+        _flattened_loop_cotangent(builder, stacked),
     )
 
 
-def _loop_window_at_iteration(
+def _loop_window_at_reversed_turn(
     builder: GraphBuilder, array: Value, window: Window, turn: Value, shape: Sequence[int]
 ) -> Value:
     """What a window shows at a turn whose number is computed."""
@@ -321,7 +321,7 @@ def _loop_window_at_iteration(
     return builder.gather(array, indices, range(len(shape)), [], tuple(shape), checked=False)
 
 
-def _flattened_cotangent(builder: GraphBuilder, value: Value) -> Value:
+def _flattened_loop_cotangent(builder: GraphBuilder, value: Value) -> Value:
     return builder.reshape(value, (value.type.size,))
 
 
@@ -336,23 +336,23 @@ def _element_numbers_of_loop_windows(builder: GraphBuilder, window: Window, stac
         moved = builder.map("multiply", turn, builder.const(move * stride, INT64))
         both = builder.map("add", along, moved)
         total = builder.map("add", total, builder.map("add", both, builder.const(start * stride, INT64)))
-    return _flattened_cotangent(builder, total)
+    return _flattened_loop_cotangent(builder, total)
 
 
-def _loop_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _loop_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """A loop that carries the tangents beside the values."""
-    parts = loop_arguments_by_role(call)
+    parts = differentiated_loop_arguments_by_role(call)
     loop, body = parts.loop, parts.loop.body
     moving = differentiated_loop_inputs(call)
-    builder, new = builder_with_copied_graph(body)
+    builder, new = builder_with_inlined_graph(body)
     sources, outputs = [new[body.inputs[i]] for i in moving], [new[o] for o in body.outputs]
     given = {i: builder.add("placeholder", (), v.type, (("id", i),)) for i, v in zip(moving, sources, strict=True)}
     wanted = [i for i in moving if i < loop.carried]
-    stacked = [i for i in range(loop.carried, len(outputs)) if is_differentiable_value(outputs[i])]
+    stacked = [i for i in range(loop.carried, len(outputs)) if rule_can_differentiate_value(outputs[i])]
     targets = [outputs[i] for i in (*wanted, *stacked)]
     replaced: dict[int, int] = {}
     found = call.walks.push_forward(builder, sources, [*given.values()], targets, replaced)
-    pushed = zeros_for_missing_derivatives(builder, found, targets)
+    pushed = zeros_for_missing_body_derivatives(builder, found, targets)
     split = loop.carried + len(loop.windows)
     made = GraphBuilder(body.name)
     known: dict[int, Value] = {}
@@ -369,7 +369,7 @@ def _loop_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[
     for number in body.numbers:
         known[new[number].number] = add_body_scalar(made, new[number].type)
     values = [*outputs[: loop.carried], *pushed[: len(wanted)], *outputs[loop.carried :], *pushed[len(wanted) :]]
-    both_outputs = copy_nodes_to_builder(
+    both_outputs = inline_nodes_into_builder(
         made, builder.nodes, builder.lines, [v.number for v in values], known, replaced
     )
     windows = [*loop.windows, *(loop.windows[i - loop.carried] for i in groups[1] if i in given)]
@@ -384,7 +384,7 @@ def _loop_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[
     return moved
 
 
-def _loop_derivative_rule(call: DifferentiatedCall) -> Rule:
+def _loop_derivative_rule(call: RuleCall) -> Rule:
     loop: Loop = call.attr("control")
     return Linear(
         _loop_tangents,
@@ -393,11 +393,11 @@ def _loop_derivative_rule(call: DifferentiatedCall) -> Rule:
     )
 
 
-def _cotangents_of_loop_of_unknown_length(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cotangents_of_loop_of_unknown_length(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Of a loop whose number of turns the call decides; one with a flag counts its own."""
-    parts, builder = loop_arguments_by_role(call), call.builder
+    parts, builder = differentiated_loop_arguments_by_role(call), call.builder
     back = ReverseLoopIteration(call, differentiated_loop_inputs(call), [])
-    count = parts.count[0] if parts.loop.counted else _counted_iterations_of_flag_loop(call)
+    count = parts.count[0] if parts.loop.counted else _count_turns_of_differentiated_loop(call)
     count = builder.map("maximum", builder.cast(count, INT64), np.int64(0))
     state = sum(v.type.nbytes for v in parts.initial)
     pieces = min(MOST_PIECES, max(LEAST_PIECES, call.walks.options.budget // max(2 * state, 1)))
@@ -408,14 +408,14 @@ LEAST_PIECES, MOST_PIECES = 8, 128
 
 
 def _loop_cotangents_from_snapshots(
-    call: DifferentiatedCall,
+    call: RuleCall,
     cts: dict[int, Value],
     back: ReverseLoopIteration,
     seeded: Sequence[int],
     count: Value,
     levels: Sequence[int],
 ) -> Sequence[Maybe]:
-    parts, builder = loop_arguments_by_role(call), call.builder
+    parts, builder = differentiated_loop_arguments_by_role(call), call.builder
     initial = [cts.get(i) or zero_cotangent(builder, parts.initial[i]) for i in back.state]
     initial += [zero_cotangent(builder, call.args[i]) for i, _ in back.of_invariants]
     shared = [*parts.arrays, *parts.invariants, *(cts[i] for i in seeded)]
@@ -429,7 +429,7 @@ def _loop_cotangents_from_snapshots(
             builder, stretch, parts.numbers, levels[0]
         )  # which is the forward loop as well
         call.replaced.update((value.number, ends[part].number) for part, value in call.results.items())
-        states = kept_states(known, state, saved, levels)
+        states = kept_loop_snapshots(known, state, saved, levels)
         results = turns.reverse_pieces(builder, stretch, kept, parts.numbers, levels, states)
     else:
         results = turns.reverse_stretch(builder, stretch, parts.numbers, levels)
@@ -438,10 +438,10 @@ def _loop_cotangents_from_snapshots(
     return [found.get(i) for i in range(len(call.args))]
 
 
-def _counted_iterations_of_flag_loop(call: DifferentiatedCall) -> Value:
+def _count_turns_of_differentiated_loop(call: RuleCall) -> Value:
     """How many turns a loop with a flag makes: it becomes one that counts them."""
     loop: Loop = call.attr("control")
-    builder, new = builder_with_copied_graph(loop.body)
+    builder, new = builder_with_inlined_graph(loop.body)
     made = GraphBuilder(loop.body.name)
     known: dict[int, Value] = {}
     for i, number in enumerate(loop.body.inputs):
@@ -452,7 +452,7 @@ def _counted_iterations_of_flag_loop(call: DifferentiatedCall) -> Value:
         counter = made.input(ITERATION)
     for number in loop.body.numbers:
         known[new[number].number] = add_body_scalar(made, new[number].type)
-    outputs = copy_nodes_to_builder(
+    outputs = inline_nodes_into_builder(
         made, builder.nodes, builder.lines, [new[o].number for o in loop.body.outputs], known
     )
     body = made.finish([*outputs, made.map("add", counter, np.int64(1))])
@@ -462,9 +462,9 @@ def _counted_iterations_of_flag_loop(call: DifferentiatedCall) -> Value:
     return results[-1]
 
 
-def _is_loop_argument_differentiable(call: DifferentiatedCall, place: int) -> bool:
+def _is_loop_argument_differentiable(call: RuleCall, place: int) -> bool:
     """Whether an argument may carry a derivative: no count, and no number of the call."""
-    return place < memory_argument_count(call.node) and is_differentiable_value(call.args[place])
+    return place < memory_argument_count_of_node(call.node) and rule_can_differentiate_value(call.args[place])
 
 
 LOOP = Choice(_loop_derivative_rule)

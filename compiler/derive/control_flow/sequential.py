@@ -8,27 +8,27 @@ from ...graph.graph import Value
 from ...sequential.backwards import Backwards, reverse_routines
 from ...sequential.form import Routine
 from ...sequential.tangents import routine_with_tangents
-from ..core.call import DifferentiatedCall, zero_cotangent
+from ..core.call import RuleCall, zero_cotangent
 from ..core.kinds import Linear, Maybe
 
 
-def _result_arrays_of_routine(routine: Routine) -> list[int]:
+def _differentiated_results_of_routine(routine: Routine) -> list[int]:
     """The arrays that are results, by part."""
     return [i for i, a in enumerate(routine.arrays) if a.role in ("out", "inout")]
 
 
-def _argument_arrays_of_routine(routine: Routine) -> list[int]:
+def _differentiated_arguments_of_routine(routine: Routine) -> list[int]:
     return [i for i, a in enumerate(routine.arrays) if a.role in ("in", "inout")]
 
 
-def _routine_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _routine_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     routine: Routine = call.attr("routine")
     made: Backwards = reverse_routines(routine, call.walks.options.ieee)
     builder = call.builder
     results = builder.sequential(made.forward, call.args)
-    at_end = dict(zip(_result_arrays_of_routine(made.forward), results, strict=True))
-    arguments = dict(zip(_argument_arrays_of_routine(routine), call.args, strict=True))
-    part_of = {array: part for part, array in enumerate(_result_arrays_of_routine(routine))}
+    at_end = dict(zip(_differentiated_results_of_routine(made.forward), results, strict=True))
+    arguments = dict(zip(_differentiated_arguments_of_routine(routine), call.args, strict=True))
+    part_of = {array: part for part, array in enumerate(_differentiated_results_of_routine(routine))}
     for array, part in part_of.items():
         if part in call.results:
             call.replaced[call.results[part].number] = at_end[array].number
@@ -44,24 +44,25 @@ def _routine_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequ
         results[-1],
     ]
     found = dict(zip(made.outputs, builder.sequential(made.backward, given), strict=False))
-    return [found.get(array) for array in _argument_arrays_of_routine(routine)]
+    return [found.get(array) for array in _differentiated_arguments_of_routine(routine)]
 
 
-def _routine_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _routine_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     routine: Routine = call.attr("routine")
-    moving = dict(zip(_argument_arrays_of_routine(routine), tangents, strict=True))
+    moving = dict(zip(_differentiated_arguments_of_routine(routine), tangents, strict=True))
     made, floats = routine_with_tangents(routine, frozenset(i for i, t in moving.items() if t is not None))
     more = [
         zero_cotangent(call.builder, arg) if (t := moving[i]) is None else t
-        for i, arg in zip(_argument_arrays_of_routine(routine), call.args, strict=True)
+        for i, arg in zip(_differentiated_arguments_of_routine(routine), call.args, strict=True)
         if i in floats
     ]
     results = dict(
-        zip(_result_arrays_of_routine(made), call.builder.sequential(made, [*call.args, *more]), strict=True)
+        zip(_differentiated_results_of_routine(made), call.builder.sequential(made, [*call.args, *more]), strict=True)
     )
     twins = {array: len(routine.arrays) + k for k, array in enumerate(floats)}
     return {
-        part: results[twins[i]] if i in twins else None for part, i in enumerate(_result_arrays_of_routine(routine))
+        part: results[twins[i]] if i in twins else None
+        for part, i in enumerate(_differentiated_results_of_routine(routine))
     }
 
 

@@ -21,7 +21,7 @@ from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.control_flow import Branch, KeptStates, Loop, Window, add_body_scalar, add_control_flow_node
 from ...graph.graph import Graph, Value
-from ..core.inline import inline_graph
+from ..core.inline import inline_graph_into_builder
 
 SHORT = 8  # turns of a stretch that is not cut any more, where their number is not known
 MOST_LEVELS = 6
@@ -31,7 +31,7 @@ def snapshot_levels_within_budget(budget: int, turns: int, state: int) -> list[i
     """Into how many pieces so many turns are cut, and those again: the fewest passes with no more than so many bytes of
     states, but for two on each level."""
     each = [_snapshot_level_sizes(budget, turns, state, count) for count in range(1, MOST_LEVELS + 1)]
-    return min(each, key=lambda levels: (forward_passes(turns, levels), len(levels)))
+    return min(each, key=lambda levels: (snapshot_recomputation_factor(turns, levels), len(levels)))
 
 
 def _snapshot_level_sizes(budget: int, turns: int, state: int, count: int) -> list[int]:
@@ -39,19 +39,19 @@ def _snapshot_level_sizes(budget: int, turns: int, state: int, count: int) -> li
     return [max(2, min(enough, budget // max(count * state, 1)))] * count
 
 
-def forward_passes(turns: int, levels: Sequence[int]) -> float:
+def snapshot_recomputation_factor(turns: int, levels: Sequence[int]) -> float:
     """How often a forward turn is run, on average: once on each level, and in the last pieces from their beginnings."""
     return len(levels) + (math.ceil(turns / math.prod(levels)) - 1) / 2
 
 
-def kept_states(turns: int, state: int, saved: int, levels: Sequence[int]) -> KeptStates:
+def kept_loop_snapshots(turns: int, state: int, saved: int, levels: Sequence[int]) -> KeptStates:
     """What is kept. state: the bytes of one. saved: of what a backward turn reads; levels: none where all of it is."""
     curve = [(turns * saved, 1.0)]
     for count in range(2, MOST_LEVELS + 1):
         sizes = _snapshot_level_sizes(turns * count * state, turns, state, count)
         if sum(sizes) * state < curve[-1][0]:
-            curve.append((sum(sizes) * state, forward_passes(turns, sizes)))
-    here = (sum(levels) * state, forward_passes(turns, levels)) if levels else curve[0]
+            curve.append((sum(sizes) * state, snapshot_recomputation_factor(turns, sizes)))
+    here = (sum(levels) * state, snapshot_recomputation_factor(turns, levels)) if levels else curve[0]
     return KeptStates(turns, *here, tuple(curve))
 
 
@@ -111,7 +111,7 @@ class ReversedIterations:
         inputs = [made.input(v.type) for v in (*stretch.state, *stretch.invariants, stretch.first)]
         index, *own = [add_body_scalar(made, t) for t in (_NUMBER, *(n.type for n in numbers))]
         turn = made.map("add", inputs[-1], index)
-        body = made.finish(inline_graph(made, self.step, [*inputs[:-1], turn], own))
+        body = made.finish(inline_graph_into_builder(made, self.step, [*inputs[:-1], turn], own))
         args = [*stretch.state, *stretch.invariants, stretch.first, count, *numbers]
         return add_control_flow_node(builder, Loop(body, kept, expected=expected), args)
 
@@ -133,7 +133,9 @@ class ReversedIterations:
         place = made.map("subtract", made.map("subtract", here.count, np.int64(1)), index)
         state = self.run_forward(made, here, place, own, (stretch.expected - 1) / 2)
         turn = made.map("add", here.first, place)
-        body = made.finish(inline_graph(made, self.back, [*state, *cotangents, *here.invariants, turn], own))
+        body = made.finish(
+            inline_graph_into_builder(made, self.back, [*state, *cotangents, *here.invariants, turn], own)
+        )
         args = [*stretch.cotangents, *shared, stretch.count, *numbers]
         return add_control_flow_node(builder, Loop(body, len(cotangents), expected=stretch.expected), args)
 
@@ -170,13 +172,13 @@ class ReversedIterations:
             state,
             cotangents,
             invariants,
-            *_start_of_snapshot_piece(made, first, count, size, number),
+            *_start_of_loop_snapshot_piece(made, first, count, size, number),
             each,
             stretch.total,
         )
-        if _is_of_single_turns(stretch, levels):
+        if _has_single_turn_snapshot_pieces(stretch, levels):
             turn = self._iteration_number_within_stretch(made, stretch, first, number)
-            found = inline_graph(made, self.back, [*state, *cotangents, *invariants, turn], own)
+            found = inline_graph_into_builder(made, self.back, [*state, *cotangents, *invariants, turn], own)
             there = made.map("less", number, count)
             results = [made.map("where", there, new, old) for new, old in zip(found, cotangents, strict=True)]
         else:
@@ -200,10 +202,10 @@ class ReversedIterations:
         inputs = [made.input(v.type) for v in shared]
         index, *own = [add_body_scalar(made, t) for t in (_NUMBER, *(n.type for n in numbers))]
         *invariants, first, count, size = inputs
-        start, many = _start_of_snapshot_piece(made, first, count, size, index)
+        start, many = _start_of_loop_snapshot_piece(made, first, count, size, index)
         each = math.ceil(stretch.expected / pieces)
-        if _is_of_single_turns(stretch, [pieces]):
-            after = inline_graph(
+        if _has_single_turn_snapshot_pieces(stretch, [pieces]):
+            after = inline_graph_into_builder(
                 made,
                 self.step,
                 [*state, *invariants, self._iteration_number_within_stretch(made, stretch, first, index)],
@@ -225,7 +227,7 @@ class ReversedIterations:
         return builder.map("minimum", builder.map("add", first, number), np.int64(stretch.total - 1))
 
 
-def _is_of_single_turns(stretch: Stretch, levels: Sequence[int]) -> bool:
+def _has_single_turn_snapshot_pieces(stretch: Stretch, levels: Sequence[int]) -> bool:
     """Whether the pieces of a stretch are known to be a turn each, or none: then there is no loop in them."""
     return stretch.total is not None and len(levels) == 1 and stretch.expected <= levels[0]
 
@@ -238,7 +240,7 @@ def _iterations_of_snapshot_piece(builder: GraphBuilder, count: Value, pieces: i
     return builder.map("floor_divide", builder.map("add", count, np.int64(pieces - 1)), np.int64(pieces))
 
 
-def _start_of_snapshot_piece(
+def _start_of_loop_snapshot_piece(
     builder: GraphBuilder, first: Value, count: Value, length: Value, number: Value
 ) -> tuple[Value, Value]:
     """The first turn of a piece, and how many it has: fewer at the end, and none behind it."""

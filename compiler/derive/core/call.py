@@ -20,7 +20,7 @@ class ReverseOptions:
     ieee: bool = False
 
 
-class DerivativeWalks(Protocol):
+class RuleWalks(Protocol):
     """The two walks, for rules of operations that have bodies."""
 
     @property
@@ -48,7 +48,7 @@ class DerivativeWalks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DifferentiatedCall:
+class RuleCall:
     """An operation. results: by part, those that the graph has. active: for each argument, whether it follows what is
     differentiated. masks: node -> where its elements may be other than zero, a bool value; rules may add to it.
     replaced: node -> the node that takes its place when all is done, such as that of a loop which keeps more."""
@@ -60,7 +60,7 @@ class DifferentiatedCall:
     active: tuple[bool, ...]
     masks: dict[int, Value]
     replaced: dict[int, int]
-    walks: DerivativeWalks
+    walks: RuleWalks
 
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
@@ -81,7 +81,7 @@ class DifferentiatedCall:
         return str(self.node.attr("function")) if self.node.op == "host" else self.node.op
 
 
-def is_differentiable_value(value: Value) -> bool:
+def rule_can_differentiate_value(value: Value) -> bool:
     """Whether its elements are real or complex floats: only those have derivatives."""
     return dtype_kind(value.dtype) in "fc"
 
@@ -105,11 +105,11 @@ def cotangent_fitted_to(builder: GraphBuilder, value: Value, like: Value) -> Val
     if value.dtype.kind == "c" and like.dtype.kind != "c":
         value = builder.map("real", value)
     if value.shape != like.shape:
-        value = sum_over_broadcast_axes(builder, value, like.shape)
+        value = sum_cotangent_over_broadcast_axes(builder, value, like.shape)
     return builder.cast(value, like.dtype)
 
 
-def sum_over_broadcast_axes(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
+def sum_cotangent_over_broadcast_axes(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """Sums over the axes along which `shape` was broadcast to the value's."""
     extra = len(value.shape) - len(shape)
     wide = [i for i, n in enumerate(value.shape) if i < extra or (shape[i - extra] == 1 and n != 1)]
@@ -143,16 +143,16 @@ def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes
     return builder.reshape(value, [n for axis, n in enumerate(lengths) if axis not in axes])
 
 
-def transposed_matrices(builder: GraphBuilder, value: Value) -> Value:
+def transpose_matrices_in_rule(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed."""
     last = len(value.shape) - 1
     return builder.permute(value, (*range(last - 1), last, last - 1))
 
 
-def adjoint_matrices(builder: GraphBuilder, value: Value) -> Value:
+def adjoint_matrices_in_rule(builder: GraphBuilder, value: Value) -> Value:
     """Matrices transposed and conjugated."""
-    return conjugated_cotangent(builder, transposed_matrices(builder, value))
+    return conjugated_cotangent(builder, transpose_matrices_in_rule(builder, value))
 
 
-def real_dtype_of_value(value: Value) -> Any:
+def real_dtype_of_differentiated_value(value: Value) -> Any:
     return real_dtype(value.dtype)

@@ -18,7 +18,7 @@ from ....runtime.core.frozen import dataclass
 from ...core.types import INT64
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Node, Value
-from .call import transposed_matrices, zero_cotangent
+from .call import transpose_matrices_in_rule, zero_cotangent
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def total_cotangent(builder: GraphBuilder, parts: Sequence[CotangentPart], like:
 
 def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value | None:
     found = None
-    for value in _joined_products(builder, values):
+    for value in _joined_cotangent_products(builder, values):
         found = value if found is None else builder.map("add", found, value)
     return found
 
@@ -65,7 +65,7 @@ def _sum_of_cotangents(builder: GraphBuilder, values: Sequence[Value]) -> Value 
 TOGETHER = 64  # products that become one
 
 
-def _joined_products(builder: GraphBuilder, values: Sequence[Value]) -> list[Value]:
+def _joined_cotangent_products(builder: GraphBuilder, values: Sequence[Value]) -> list[Value]:
     """a @ b + c @ d -> [a c] @ [b; d], where both are small beside the products: the gradient of a matrix that each
     turn of a loop multiplies by is one product."""
     alike: dict[tuple[tuple[int, ...], np.dtype[Any]], list[tuple[Value, Value]]] = {}
@@ -82,17 +82,24 @@ def _joined_products(builder: GraphBuilder, values: Sequence[Value]) -> list[Val
     for pairs in alike.values():
         for first in range(0, len(pairs), TOGETHER):
             left, right = zip(*pairs[first : first + TOGETHER], strict=True)
-            found.append(builder.matmul(_side_by_side(builder, left, 1), _side_by_side(builder, right, 0)))
+            found.append(
+                builder.matmul(
+                    _join_cotangent_factors_side_by_side(builder, left, 1),
+                    _join_cotangent_factors_side_by_side(builder, right, 0),
+                )
+            )
     return found
 
 
-def _side_by_side(builder: GraphBuilder, values: Sequence[Value], axis: int) -> Value:
+def _join_cotangent_factors_side_by_side(builder: GraphBuilder, values: Sequence[Value], axis: int) -> Value:
     """Matrices joined, by their rows in memory where all are transposed."""
     nodes = [builder.nodes[v.number] for v in values]
     if len(values) == 1:
         return values[0]
     if all(node.op == "permute" for node in nodes):
-        return transposed_matrices(builder, builder.concat([builder.at(node.args[0]) for node in nodes], 1 - axis))
+        return transpose_matrices_in_rule(
+            builder, builder.concat([builder.at(node.args[0]) for node in nodes], 1 - axis)
+        )
     return builder.concat(values, axis)
 
 
@@ -106,7 +113,7 @@ def _padded_cotangent_parts(builder: GraphBuilder, parts: Sequence[CotangentPart
     shifted: dict[tuple[int, tuple[int, ...]], list[CotangentPart]] = {}  # the same values at several places
     single: list[CotangentPart] = []
     for part in parts:
-        root, factors = _strip_constant_factors(builder, part.value)
+        root, factors = _strip_cotangent_constant_factors(builder, part.value)
         if all(step == 1 for step in part.steps):
             shifted.setdefault((root.number, factors), []).append(CotangentPart(root, part.starts, part.steps))
         else:
@@ -128,7 +135,9 @@ def _sum_of_shifted_parts(builder: GraphBuilder, shifted: Shifted, shape: tuple[
     first = [max(0, *(p.starts[axis] for p in parts)) for axis in axes]
     end = [min(shape[axis], *(p.starts[axis] + p.value.shape[axis] for p in parts)) for axis in axes]
     inside = math.prod(max(0, b - a) for a, b in zip(first, end, strict=True))
-    if inside < max(INSIDE, math.prod(shape) * 3 // 4) or all(_is_broadcast_number(builder, p.value) for p in parts):
+    if inside < max(INSIDE, math.prod(shape) * 3 // 4) or all(
+        _is_broadcast_cotangent_number(builder, p.value) for p in parts
+    ):
         return _sum_in_zero_frames(builder, shifted, shape)
     value = _sum_in_box(builder, shifted, first, end)
     for axis in reversed(axes):
@@ -173,7 +182,7 @@ def _sum_in_zero_frames(builder: GraphBuilder, shifted: Shifted, shape: tuple[in
     roots: dict[int, list[CotangentPart]] = {}
     for (root_number, _), group in shifted.items():
         roots.setdefault(root_number, []).extend(group)
-    frames = {number: _ZeroFrame(builder, group, shape) for number, group in roots.items()}
+    frames = {number: _CotangentZeroFrame(builder, group, shape) for number, group in roots.items()}
     return _scaled_sum(builder, shifted, lambda part: frames[part.value.number].at(part))
 
 
@@ -189,7 +198,7 @@ def _scaled_sum(builder: GraphBuilder, shifted: Shifted, read: Callable[[Cotange
     return total
 
 
-class _ZeroFrame:
+class _CotangentZeroFrame:
     """One array with zeros around it, of which all parts are slices."""
 
     def __init__(self, builder: GraphBuilder, parts: Sequence[CotangentPart], shape: tuple[int, ...]) -> None:
@@ -199,7 +208,7 @@ class _ZeroFrame:
         self.before = tuple(max(s) for s in firsts)  # zeros in front, as many as the part furthest behind has
         after = [n - m - min(s) for n, m, s in zip(shape, value.shape, firsts, strict=True)]
         frame = tuple(b + n + a for b, n, a in zip(self.before, value.shape, after, strict=True))
-        self.constant = _is_broadcast_number(builder, value)
+        self.constant = _is_broadcast_cotangent_number(builder, value)
         self.value = value
         if not self.constant:
             base = builder.broadcast(builder.const(0, value.dtype), frame)
@@ -208,12 +217,12 @@ class _ZeroFrame:
     def at(self, part: CotangentPart) -> Value:
         """The part, with the zeros that belong to it."""
         if self.constant:
-            return _masked_number_in_box(self.builder, part, self.shape)
+            return _masked_cotangent_in_box(self.builder, part, self.shape)
         starts = [b - s for b, s in zip(self.before, part.starts, strict=True)]
         return self.builder.slice(self.value, starts, (1,) * len(starts), self.shape)
 
 
-def _is_broadcast_number(builder: GraphBuilder, value: Value) -> bool:
+def _is_broadcast_cotangent_number(builder: GraphBuilder, value: Value) -> bool:
     """Whether it is one number, broadcast."""
     node = builder.nodes[value.number]
     while node.op in ("broadcast", "reshape"):
@@ -223,7 +232,7 @@ def _is_broadcast_number(builder: GraphBuilder, value: Value) -> bool:
     return node.type.size == 1
 
 
-def _masked_number_in_box(builder: GraphBuilder, part: CotangentPart, shape: tuple[int, ...]) -> Value:
+def _masked_cotangent_in_box(builder: GraphBuilder, part: CotangentPart, shape: tuple[int, ...]) -> Value:
     """One number in a box, zeros around it: no array is read for it."""
     node = builder.nodes[part.value.number]
     number = part.value
@@ -260,7 +269,7 @@ def _looked_up_part(builder: GraphBuilder, part: CotangentPart, shape: tuple[int
     return _zero_outside_of_box(builder, found, part, shape)
 
 
-def _strip_constant_factors(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
+def _strip_cotangent_constant_factors(builder: GraphBuilder, value: Value) -> tuple[Value, tuple[int, ...]]:
     """(x, factors) where the value is x times these constants, by their nodes; -1 stands for a change of sign."""
     factors: list[int] = []
     while True:
@@ -280,12 +289,12 @@ def _strip_constant_factors(builder: GraphBuilder, value: Value) -> tuple[Value,
 def _constant_factor_of_cotangent(builder: GraphBuilder, node: Node) -> tuple[Value, int] | None:
     for one, other in ((0, 1), (1, 0)):
         factor, x = builder.nodes[node.args[one]], builder.at(node.args[other])
-        if factor.op == "const" and _is_finite_constant(factor) and x.shape == node.type.shape:
+        if factor.op == "const" and _is_finite_cotangent_factor(factor) and x.shape == node.type.shape:
             return x, node.args[one]
     return None
 
 
-def _is_finite_constant(node: Node) -> bool:
+def _is_finite_cotangent_factor(node: Node) -> bool:
     return bool(np.isfinite(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
 
 

@@ -8,15 +8,15 @@ from ...graph.builder import GraphBuilder
 from ...graph.graph import Graph, Node, Value
 
 
-def inline_graph(
+def inline_graph_into_builder(
     builder: GraphBuilder, graph: Graph, inputs: Sequence[Value], numbers: Sequence[Value] = ()
 ) -> list[Value]:
     """The graph's outputs, for these inputs and numbers. Nodes that the builder has are not made again."""
     known = dict(zip(graph.inputs, inputs, strict=True)) | dict(zip(graph.numbers, numbers, strict=True))
-    return copy_nodes_to_builder(builder, graph.nodes, graph.lines, graph.outputs, known)
+    return inline_nodes_into_builder(builder, graph.nodes, graph.lines, graph.outputs, known)
 
 
-def copy_nodes_to_builder(
+def inline_nodes_into_builder(
     builder: GraphBuilder,
     nodes: Sequence[Node],
     lines: Sequence[str],
@@ -51,7 +51,7 @@ def copy_nodes_to_builder(
     return [made[places.get(o, o)] for o in outputs]
 
 
-def builder_with_copied_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
+def builder_with_inlined_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
     """A builder with all of the graph, and the value of each node."""
     builder = GraphBuilder(graph.name)
     line = ""
@@ -65,7 +65,9 @@ def builder_with_copied_graph(graph: Graph) -> tuple[GraphBuilder, list[Value]]:
     return builder, new
 
 
-def finish_with_replaced_nodes(builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[int, int]) -> Graph:
+def graph_with_replaced_builder_nodes(
+    builder: GraphBuilder, outputs: Sequence[Value], replaced: Mapping[int, int]
+) -> Graph:
     """The graph of the outputs, with nodes in the place of others."""
     if not replaced:
         return builder.finish(outputs)
@@ -77,4 +79,4 @@ def finish_with_replaced_nodes(builder: GraphBuilder, outputs: Sequence[Value], 
     made.inputs = [known[n].number for n in builder.inputs]
     made.numbers = [known[n].number for n in builder.numbers]
     numbers = [o.number for o in outputs]
-    return made.finish(copy_nodes_to_builder(made, builder.nodes, builder.lines, numbers, known, replaced))
+    return made.finish(inline_nodes_into_builder(made, builder.nodes, builder.lines, numbers, known, replaced))

@@ -20,14 +20,14 @@ from typing import TypeAlias
 from ....runtime.core.frozen import dataclass
 from ...graph.graph import Value
 from ...ops.derivatives import ZERO, Refused, Zero
-from .call import DifferentiatedCall
+from .call import RuleCall
 from .cotangents import CotangentPart
 
 Maybe: TypeAlias = Value | None
 # (call, the arguments' tangents) -> the results' by part, those that the call has
-TangentFunction = Callable[[DifferentiatedCall, Sequence[Maybe]], dict[int, Maybe]]
+TangentFunction = Callable[[RuleCall, Sequence[Maybe]], dict[int, Maybe]]
 # (call, the results' cotangents by part) -> the arguments', of their types; None also for those that are not active
-CotangentFunction = Callable[[DifferentiatedCall, dict[int, Value]], Sequence["Maybe | CotangentPart"]]
+CotangentFunction = Callable[[RuleCall, dict[int, Value]], Sequence["Maybe | CotangentPart"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Linear:
 
     tangent: TangentFunction
     cotangent: CotangentFunction
-    follows: Callable[[DifferentiatedCall, int], bool] | None = None
+    follows: Callable[[RuleCall, int], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Tangent:
     said where it is not linear, of a rule that somebody else has written."""
 
     tangent: TangentFunction
-    follows: Callable[[DifferentiatedCall, int], bool] | None = None
+    follows: Callable[[RuleCall, int], bool] | None = None
     bent: str = ""
 
 
@@ -55,14 +55,14 @@ class Tangent:
 class Written:
     """The same results, by operations that have rules."""
 
-    results: Callable[[DifferentiatedCall], dict[int, Value]]
+    results: Callable[[RuleCall], dict[int, Value]]
 
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
     """A view whose cotangents are parts of its argument's."""
 
-    lift: Callable[[DifferentiatedCall, CotangentPart], CotangentPart]
+    lift: Callable[[RuleCall, CotangentPart], CotangentPart]
     tangent: TangentFunction
 
 
@@ -70,7 +70,7 @@ class Lifted:
 class Choice:
     """A rule that depends on the options, shapes or dtypes of the call."""
 
-    choose: Callable[[DifferentiatedCall], Rule]
+    choose: Callable[[RuleCall], Rule]
 
 
 Rule: TypeAlias = Linear | Tangent | Written | Lifted | Choice | Zero | Refused

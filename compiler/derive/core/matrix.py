@@ -11,10 +11,10 @@ from ...core.types import ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ...ops.derivatives import Term
-from .call import DifferentiatedCall, adjoint_matrices, conjugated_cotangent, transposed_matrices
+from .call import RuleCall, adjoint_matrices_in_rule, conjugated_cotangent, transpose_matrices_in_rule
 
 
-class DerivativeMatrix(Term):
+class RuleMatrix(Term):
     """A term whose last two axes are rows and columns; those before them are broadcast."""
 
     __slots__ = ()
@@ -28,12 +28,12 @@ class DerivativeMatrix(Term):
     @property
     def H(self) -> Self:
         """Transposed and conjugated."""
-        return type(self)(self.builder, adjoint_matrices(self.builder, self.value))
+        return type(self)(self.builder, adjoint_matrices_in_rule(self.builder, self.value))
 
     @property
     def T(self) -> Self:
         """Transposed."""
-        return type(self)(self.builder, transposed_matrices(self.builder, self.value))
+        return type(self)(self.builder, transpose_matrices_in_rule(self.builder, self.value))
 
     @property
     def conj(self) -> Self:
@@ -54,7 +54,7 @@ class DerivativeMatrix(Term):
         found = self.builder.slice(flat, (0,) * rank, (*(1,) * (rank - 1), n + 1), (*batch, k))
         return type(self)(self.builder, self.builder.reshape(found, (*batch, 1, k)))
 
-    def __matmul__(self, other: DerivativeMatrix) -> Self:
+    def __matmul__(self, other: RuleMatrix) -> Self:
         return type(self)(self.builder, self.builder.matmul(self.value, other.value))
 
     def part(self, rows: range, columns: range) -> Self:
@@ -80,7 +80,7 @@ class DerivativeMatrix(Term):
         kept = tuple(1 if i in over else n for i, n in enumerate(self.shape))
         return type(self)(self.builder, self.builder.reshape(found, kept))
 
-    def solve(self, other: DerivativeMatrix) -> Self:
+    def solve(self, other: RuleMatrix) -> Self:
         """x with self @ x == other."""
         batch = self.builder.broadcast_shapes("solve", [self.shape[:-2], other.shape[:-2]])
         dtype = np.result_type(self.value.dtype, other.value.dtype)
@@ -89,8 +89,8 @@ class DerivativeMatrix(Term):
         return type(self)(self.builder, found)
 
 
-def matrix_of_value(call: DifferentiatedCall, value: Value) -> DerivativeMatrix:
+def rule_matrix_of_value(call: RuleCall, value: Value) -> RuleMatrix:
     """A value as matrices; integers as the floats that NumPy makes of them."""
     if value.dtype.kind not in "fc":
         value = call.builder.cast(value, "f8")
-    return DerivativeMatrix(call.builder, value)
+    return RuleMatrix(call.builder, value)

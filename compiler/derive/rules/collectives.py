@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from ...graph.graph import Value
-from ..core.call import DifferentiatedCall
+from ..core.call import RuleCall
 from ..core.kinds import Choice, Refused, Rule
-from .structure import linear_view_rule
+from .structure import linear_view_derivative_rule
 
 
-def _collective_tangent(call: DifferentiatedCall, t: Value) -> Value:
+def _collective_tangent(call: RuleCall, t: Value) -> Value:
     return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
 
 
-def _all_reduce_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _all_reduce_cotangent(call: RuleCall, ct: Value) -> Value:
     return call.builder.add("all_reduce", (ct.number,), ct.type, call.node.attrs)
 
 
-def _all_gather_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _all_gather_cotangent(call: RuleCall, ct: Value) -> Value:
     attrs = (("axis", call.attr("axis")), ("how", "sum"), ("size", call.attr("size")))
     return call.builder.add("reduce_scatter", (ct.number,), call.args[0].type, attrs)
 
 
-def _reduce_scatter_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _reduce_scatter_cotangent(call: RuleCall, ct: Value) -> Value:
     attrs = (("axis", call.attr("axis")), ("size", call.attr("size")))
     found = call.builder.add("all_gather", (ct.number,), call.args[0].type, attrs)
     if call.attr("how") == "mean":
@@ -29,12 +29,12 @@ def _reduce_scatter_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
     return found
 
 
-def _all_to_all_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _all_to_all_cotangent(call: RuleCall, ct: Value) -> Value:
     attrs = (("split", call.attr("join")), ("join", call.attr("split")), ("size", call.attr("size")))
     return call.builder.add("all_to_all", (ct.number,), call.args[0].type, attrs)
 
 
-def _exchange_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _exchange_cotangent(call: RuleCall, ct: Value) -> Value:
     pairs = tuple((target, source) for source, target in call.attr("pairs"))
     attrs = (("pairs", pairs), ("size", call.attr("size")))
     return call.builder.add("exchange", (ct.number,), call.args[0].type, attrs)
@@ -46,10 +46,12 @@ def _all_reduce_rule_if_linear(rule: Rule) -> Rule:
 
 
 COLLECTIVES: dict[str, Rule] = {
-    "all_reduce": _all_reduce_rule_if_linear(linear_view_rule(_collective_tangent, _all_reduce_cotangent)),
-    "all_gather": linear_view_rule(_collective_tangent, _all_gather_cotangent),
-    "reduce_scatter": _all_reduce_rule_if_linear(linear_view_rule(_collective_tangent, _reduce_scatter_cotangent)),
-    "all_to_all": linear_view_rule(_collective_tangent, _all_to_all_cotangent),
-    "exchange": linear_view_rule(_collective_tangent, _exchange_cotangent),
+    "all_reduce": _all_reduce_rule_if_linear(linear_view_derivative_rule(_collective_tangent, _all_reduce_cotangent)),
+    "all_gather": linear_view_derivative_rule(_collective_tangent, _all_gather_cotangent),
+    "reduce_scatter": _all_reduce_rule_if_linear(
+        linear_view_derivative_rule(_collective_tangent, _reduce_scatter_cotangent)
+    ),
+    "all_to_all": linear_view_derivative_rule(_collective_tangent, _all_to_all_cotangent),
+    "exchange": linear_view_derivative_rule(_collective_tangent, _exchange_cotangent),
     "from_root": Refused("what one device tells the others has no derivative yet; write kg.all_reduce"),
 }

@@ -9,69 +9,69 @@ import numpy as np
 from ...core.types import ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import DifferentiatedCall, conjugated_cotangent, cotangent_fitted_to
+from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
 from ..core.kinds import Linear, Maybe, Rule, Written
-from .cumulative import flipped_along_axis
-from .structure import add_tangents
+from .cumulative import flip_axis_in_rule
+from .structure import add_tangents_in_rule
 
 
-def _convolve_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _convolve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     total: Maybe = None
     for place, t in enumerate(tangents):
         if t is not None:
             args = [t if i == place else a for i, a in enumerate(call.args)]
             (found,) = call.builder.host(
-                "convolve", args, [_type_of_convolution(args, call.node.type.shape)], **call.options
+                "convolve", args, [_convolution_type_in_rule(args, call.node.type.shape)], **call.options
             )
-            total = add_tangents(call.builder, total, call.builder.cast(found, call.node.type.dtype))
+            total = add_tangents_in_rule(call.builder, total, call.builder.cast(found, call.node.type.dtype))
     return {0: total}
 
 
-def _type_of_convolution(args: Sequence[Value], shape: tuple[int, ...]) -> ArrayType:
+def _convolution_type_in_rule(args: Sequence[Value], shape: tuple[int, ...]) -> ArrayType:
     return ArrayType(shape, np.result_type(*(a.dtype for a in args)))
 
 
-def _start_in_full_convolution(mode: str, n: int, m: int) -> int:
+def _start_of_convolution_in_rule(mode: str, n: int, m: int) -> int:
     """Where the result begins in the full convolution of arrays of these lengths."""
     least = min(n, m)
     return {"full": 0, "same": (least - 1) // 2, "valid": least - 1}[mode]
 
 
-def _convolve_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _convolve_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """With zeros around it, the full convolution's cotangent: correlated with one array it is the other's."""
     builder, (x, w), ct = call.builder, call.args, cts[0]
     (n,), (m,) = x.shape, w.shape
     base = builder.broadcast(builder.const(0, ct.dtype), (n + m - 1,))
-    whole = builder.update(base, ct, (_start_in_full_convolution(call.options["mode"], n, m),), (1,))
+    whole = builder.update(base, ct, (_start_of_convolution_in_rule(call.options["mode"], n, m),), (1,))
     found: list[Maybe] = [None, None]
     for place, (arg, other) in enumerate(((x, w), (w, x))):
         if call.active[place]:
             both = [whole, other]
-            (part,) = builder.host("correlate", both, [_type_of_convolution(both, arg.shape)], mode="valid")
+            (part,) = builder.host("correlate", both, [_convolution_type_in_rule(both, arg.shape)], mode="valid")
             found[place] = cotangent_fitted_to(builder, part, arg)
     return found
 
 
-def _correlate_as_convolution(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_correlate_for_derivative(call: RuleCall) -> dict[int, Value]:
     """correlate(x, w) -> a part of convolve(x, conj(w[::-1])); of an even number of values it begins later in `same`
     where the second array is longer, as NumPy exchanges them"""
     builder, (x, w), mode = call.builder, call.args, call.options["mode"]
     (n,), (m,) = x.shape, w.shape
-    turned = conjugated_cotangent(builder, flipped_along_axis(builder, w, 0))
-    start = n // 2 if mode == "same" and m > n else _start_in_full_convolution(mode, n, m)
-    whole = _full_convolution(builder, x, turned)
+    turned = conjugated_cotangent(builder, flip_axis_in_rule(builder, w, 0))
+    start = n // 2 if mode == "same" and m > n else _start_of_convolution_in_rule(mode, n, m)
+    whole = _full_convolution_in_rule(builder, x, turned)
     found = builder.slice(whole, (start,), (1,), call.node.type.shape)
     return {0: builder.cast(found, call.node.type.dtype)}
 
 
-def _full_convolution(builder: GraphBuilder, x: Value, w: Value) -> Value:
+def _full_convolution_in_rule(builder: GraphBuilder, x: Value, w: Value) -> Value:
     both = [x, w] if x.type.size >= w.type.size else [w, x]
-    return builder.host("convolve", both, [_type_of_convolution(both, (x.type.size + w.type.size - 1,))], mode="full")[
-        0
-    ]
+    return builder.host(
+        "convolve", both, [_convolution_type_in_rule(both, (x.type.size + w.type.size - 1,))], mode="full"
+    )[0]
 
 
 CONVOLUTIONS: dict[str, Rule] = {
     "convolve": Linear(_convolve_tangents, _convolve_cotangents),
-    "correlate": Written(_correlate_as_convolution),
+    "correlate": Written(_rewrite_correlate_for_derivative),
 }

@@ -11,11 +11,11 @@ import numpy as np
 from ...core.types import INT64, ArrayType
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import DifferentiatedCall
+from ..core.call import RuleCall
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Written
 
 
-def flipped_along_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:
+def flip_axis_in_rule(builder: GraphBuilder, value: Value, axis: int) -> Value:
     """Reversed along an axis."""
     shape = value.shape
     starts = [n - 1 if i == axis else 0 for i, n in enumerate(shape)]
@@ -23,23 +23,23 @@ def flipped_along_axis(builder: GraphBuilder, value: Value, axis: int) -> Value:
     return builder.slice(value, starts, steps, shape) if value.type.size else value
 
 
-def _cumsum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _cumsum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
 
 
-def _cumsum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _cumsum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """The running sum from the other end."""
     builder, axis, ct = call.builder, call.options.get("axis", 0), cts[0]
     if ct.shape != call.args[0].shape:  # with the initial zero
         starts = tuple(1 if i == axis else 0 for i in range(len(ct.shape)))
         ct = builder.slice(ct, starts, (1,) * len(starts), call.args[0].shape)
-    turned = flipped_along_axis(builder, ct, axis)
+    turned = flip_axis_in_rule(builder, ct, axis)
     (summed,) = builder.host("cumsum", [turned], [turned.type], axis=axis)
-    return [builder.cast(flipped_along_axis(builder, summed, axis), call.args[0].dtype)]
+    return [builder.cast(flip_axis_in_rule(builder, summed, axis), call.args[0].dtype)]
 
 
-def _differentiable_scan(call: DifferentiatedCall, ufunc: str) -> dict[int, Value]:
+def _rewrite_scan_for_derivative(call: RuleCall, ufunc: str) -> dict[int, Value]:
     """Running results in log2(n) steps, each of twice as many elements (Hillis and Steele, 1986): derivatives of
     products, to any order, divide by nothing. ufunc: an associative one."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
@@ -60,11 +60,11 @@ def _differentiable_scan(call: DifferentiatedCall, ufunc: str) -> dict[int, Valu
     return {0: value}
 
 
-def _differentiable_cumprod(call: DifferentiatedCall) -> dict[int, Value]:
-    return _differentiable_scan(call, "multiply")
+def _rewrite_cumprod_for_derivative(call: RuleCall) -> dict[int, Value]:
+    return _rewrite_scan_for_derivative(call, "multiply")
 
 
-def _differentiable_inverse_scan(call: DifferentiatedCall, ufunc: str, inverse: str) -> dict[int, Value]:
+def _differentiable_inverse_scan(call: RuleCall, ufunc: str, inverse: str) -> dict[int, Value]:
     """x[0] - x[1] - x[2], ...: the first less the running sum of the others; quotients as these."""
     builder, (x,), axis = call.builder, call.args, call.options.get("axis", 0)
     if not x.type.size:
@@ -85,7 +85,7 @@ UNITS = {"add": 0.0, "multiply": 1.0, "logaddexp": -math.inf, "logaddexp2": -mat
 UNITS |= {"maximum": -math.inf, "minimum": math.inf, "fmax": math.nan, "fmin": math.nan}
 
 
-def _differentiable_ufunc_reduce(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_ufunc_reduce_for_derivative(call: RuleCall) -> dict[int, Value]:
     """A reduction as a tree of halves."""
     builder, (x, *mask), options, rank = call.builder, call.args, call.options, len(call.args[0].shape)
     ufunc, axis = options["ufunc"], options["axis"]
@@ -111,13 +111,13 @@ def _differentiable_ufunc_reduce(call: DifferentiatedCall) -> dict[int, Value]:
     return {0: builder.cast(builder.reshape(rest, call.node.type.shape), call.node.type.dtype)}
 
 
-def _reduceat_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _reduceat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     t = tangents[0]
     args = (0 if t is None else t.number, call.args[1].number)
     return {0: None if t is None else call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _reduceat_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _reduceat_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Each element gets what its part gets; an element alone, whose index is not less than the next one, that too. NaN
     where indices fall, so that parts overlap."""
     builder, (x, indices), ct, axis = call.builder, call.args, cts[0], call.options.get("axis", 0)
@@ -157,26 +157,26 @@ def _reduceat_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Seq
     return [builder.cast(found, x.dtype), None]
 
 
-def _is_first_scan_argument(call: DifferentiatedCall, place: int) -> bool:
+def _is_first_scan_argument(call: RuleCall, place: int) -> bool:
     return place == 0
 
 
 def _scan_rule_by_ufunc(rules: dict[str, Rule], what: str) -> Choice:
-    def rule_of_ufunc(call: DifferentiatedCall) -> Rule:
+    def rule_of_ufunc(call: RuleCall) -> Rule:
         ufunc = call.options["ufunc"]
         return rules.get(ufunc, Refused(f"np.{ufunc}.{what} has no derivative; give it one with kg.custom_vjp"))
 
     return Choice(rule_of_ufunc)
 
 
-_SUM, _PRODUCT = Linear(_cumsum_tangents, _cumsum_cotangents), Written(_differentiable_cumprod)
+_SUM, _PRODUCT = Linear(_cumsum_tangents, _cumsum_cotangents), Written(_rewrite_cumprod_for_derivative)
 _ASSOCIATIVE = ("maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot")
 _ACCUMULATED: dict[str, Rule] = {
     "add": _SUM,
     "multiply": _PRODUCT,
     "subtract": Written(partial(_differentiable_inverse_scan, ufunc="add", inverse="subtract")),
     "divide": Written(partial(_differentiable_inverse_scan, ufunc="multiply", inverse="divide")),
-    **{ufunc: Written(partial(_differentiable_scan, ufunc=ufunc)) for ufunc in _ASSOCIATIVE},
+    **{ufunc: Written(partial(_rewrite_scan_for_derivative, ufunc=ufunc)) for ufunc in _ASSOCIATIVE},
 }
 CUMULATIVE: dict[str, Rule] = {
     "cumsum": _SUM,
@@ -187,7 +187,7 @@ CUMULATIVE: dict[str, Rule] = {
     "reduceat": _scan_rule_by_ufunc(
         {"add": Linear(_reduceat_tangents, _reduceat_cotangents, _is_first_scan_argument)}, "reduceat"
     ),
-    "ufunc_reduce": _scan_rule_by_ufunc(dict.fromkeys(UNITS, Written(_differentiable_ufunc_reduce)), "reduce"),
+    "ufunc_reduce": _scan_rule_by_ufunc(dict.fromkeys(UNITS, Written(_rewrite_ufunc_reduce_for_derivative)), "reduce"),
     "nonempty": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], _is_first_scan_argument),
     "view": Refused("a view of other bits has no derivative; write x.astype(dtype), or kg.custom_vjp"),
 }

@@ -16,37 +16,37 @@ from typing import Any
 
 from ...core.types import ArrayType, real_dtype
 from ...graph.graph import GraphError, Value
-from ..core.call import DifferentiatedCall
+from ..core.call import RuleCall
 from ..core.kinds import Maybe, Rule, Tangent
-from ..core.matrix import DerivativeMatrix, matrix_of_value
+from ..core.matrix import RuleMatrix, rule_matrix_of_value
 
 
-def hermitian_of_triangle(t: DerivativeMatrix, lower: bool = True) -> DerivativeMatrix:
+def hermitian_of_triangle_in_rule(t: RuleMatrix, lower: bool = True) -> RuleMatrix:
     """The Hermitian matrix that one triangle stands for; of the diagonal the real part."""
     beside = t.where("greater" if lower else "less")
     on = (t + t.conj) * 0.5 if t.is_complex else t
     return beside + beside.H + on.where("equal")
 
 
-def _factorization_results(
-    call: DifferentiatedCall, function: str, shapes: Sequence[tuple[int, ...]], real: int = -1, **options: Any
+def _factorization_results_in_rule(
+    call: RuleCall, function: str, shapes: Sequence[tuple[int, ...]], real: int = -1, **options: Any
 ) -> Any:
     """All results of a factorization of the argument, the one of this number real."""
-    a = matrix_of_value(call, call.args[0]).value if call.args[0].dtype.kind not in "fc" else call.args[0]
+    a = rule_matrix_of_value(call, call.args[0]).value if call.args[0].dtype.kind not in "fc" else call.args[0]
     types = [ArrayType(s, real_dtype(a.dtype) if i == real else a.dtype) for i, s in enumerate(shapes)]
-    return [DerivativeMatrix(call.builder, v) for v in call.builder.host(function, [a], types, **options)]
+    return [RuleMatrix(call.builder, v) for v in call.builder.host(function, [a], types, **options)]
 
 
-def _row_matrix_of_vectors(call: DifferentiatedCall, values: Value) -> DerivativeMatrix:
+def _row_matrix_in_factorization_rule(call: RuleCall, values: Value) -> RuleMatrix:
     """Vectors as matrices of one row."""
-    return DerivativeMatrix(call.builder, call.builder.reshape(values, (*values.shape[:-1], 1, values.shape[-1])))
+    return RuleMatrix(call.builder, call.builder.reshape(values, (*values.shape[:-1], 1, values.shape[-1])))
 
 
-def _vectors_of_row_matrix(call: DifferentiatedCall, rows: DerivativeMatrix) -> Value:
+def _vectors_in_factorization_rule(call: RuleCall, rows: RuleMatrix) -> Value:
     return call.builder.reshape(rows.value, (*rows.shape[:-2], rows.shape[-1]))
 
 
-def _inverses_off_diagonal(differences: DerivativeMatrix) -> DerivativeMatrix:
+def _off_diagonal_inverses_in_rule(differences: RuleMatrix) -> RuleMatrix:
     """1 / x beside the diagonal, 0 on it."""
     return (1 / differences.where("not_equal", 1)).where("not_equal")
 
@@ -54,15 +54,15 @@ def _inverses_off_diagonal(differences: DerivativeMatrix) -> DerivativeMatrix:
 # Cholesky
 
 
-def _cholesky_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _cholesky_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """l (the lower triangle of l^-1 da l^-H, its diagonal halved)"""
     (t,) = tangents
     if t is None:
         return {0: None}
     upper = call.options.get("upper")
-    factor = matrix_of_value(call, call.result)
+    factor = rule_matrix_of_value(call, call.result)
     lower = factor.H if upper else factor
-    inner = lower.solve(lower.solve(hermitian_of_triangle(DerivativeMatrix(call.builder, t), not upper)).H).H
+    inner = lower.solve(lower.solve(hermitian_of_triangle_in_rule(RuleMatrix(call.builder, t), not upper)).H).H
     found = lower @ (inner.where("greater") + (inner * 0.5).where("equal"))
     return {0: (found.H if upper else found).value}
 
@@ -70,7 +70,7 @@ def _cholesky_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> d
 # QR
 
 
-def _qr_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _qr_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,), mode = tangents, call.options["mode"]
     if t is None:
         return {}
@@ -81,8 +81,10 @@ def _qr_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[in
     if mode == "complete" and m > n:
         _refuse_factorization_derivative(call, "the columns of q beyond a's are not unique; write mode='reduced'")
     shapes = [(*batch, m, k), (*batch, k, n)]
-    q, r = _factorization_results(call, "linalg.qr", shapes, mode="complete" if mode == "complete" else "reduced")
-    da = DerivativeMatrix(call.builder, t)
+    q, r = _factorization_results_in_rule(
+        call, "linalg.qr", shapes, mode="complete" if mode == "complete" else "reduced"
+    )
+    da = RuleMatrix(call.builder, t)
     square, rest = range(k), range(k, n)
     first = da.part(range(m), square)
     scaled = r.part(square, square).T.solve(first.T).T  # da r^-1
@@ -96,50 +98,50 @@ def _qr_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[in
     if n > k:
         beside = dq.H @ (q @ r.part(square, rest)) + q.H @ da.part(range(m), rest)
         joined = call.builder.concat([dr.value, beside.value], len(batch) + 1)
-        dr = DerivativeMatrix(call.builder, joined)
+        dr = RuleMatrix(call.builder, joined)
     return {0: dr.value} if mode == "r" else {0: dq.value, 1: dr.value}
 
 
-def _refuse_factorization_derivative(call: DifferentiatedCall, why: str) -> None:
+def _refuse_factorization_derivative(call: RuleCall, why: str) -> None:
     raise GraphError(f"{call.name} has no derivative: {why}", NotImplementedError, call.builder.where())
 
 
 # eigenvalues
 
 
-def _eigh_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _eigh_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """dw = diag(v^H da v); dv = v (v^H da v / (w_j - w_i), beside the diagonal)"""
     (t,) = tangents
     if t is None:
         return {}
     shape = call.args[0].shape
-    w, v = _factorization_results(call, "linalg.eigh", [shape[:-1], shape], real=0, UPLO=call.options["UPLO"])
-    inner = v.H @ hermitian_of_triangle(DerivativeMatrix(call.builder, t), call.options["UPLO"] == "L") @ v
-    found: dict[int, Maybe] = {0: _vectors_of_row_matrix(call, inner.real.diagonal)}
+    w, v = _factorization_results_in_rule(call, "linalg.eigh", [shape[:-1], shape], real=0, UPLO=call.options["UPLO"])
+    inner = v.H @ hermitian_of_triangle_in_rule(RuleMatrix(call.builder, t), call.options["UPLO"] == "L") @ v
+    found: dict[int, Maybe] = {0: _vectors_in_factorization_rule(call, inner.real.diagonal)}
     if 1 in call.results:
-        row = _row_matrix_of_vectors(call, w.value)
-        found[1] = (v @ (inner * _inverses_off_diagonal(row - row.T))).value
+        row = _row_matrix_in_factorization_rule(call, w.value)
+        found[1] = (v @ (inner * _off_diagonal_inverses_in_rule(row - row.T))).value
     return found
 
 
-def _eig_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _eig_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """As `_eigh_tangents`, of v^-1 da v; vectors keep their length, their greatest element stays real, as in LAPACK."""
     (t,) = tangents
     if t is None:
         return {}
     shape = call.args[0].shape
-    w, v = _factorization_results(call, "linalg.eig", [shape[:-1], shape])
-    inner = v.solve(DerivativeMatrix(call.builder, t) @ v)
-    found: dict[int, Maybe] = {0: _vectors_of_row_matrix(call, inner.diagonal)}
+    w, v = _factorization_results_in_rule(call, "linalg.eig", [shape[:-1], shape])
+    inner = v.solve(RuleMatrix(call.builder, t) @ v)
+    found: dict[int, Maybe] = {0: _vectors_in_factorization_rule(call, inner.diagonal)}
     if 1 in call.results:
-        row = _row_matrix_of_vectors(call, w.value)
-        found[1] = _normalized_eigenvector_tangents(call, v, v @ (inner * _inverses_off_diagonal(row - row.T))).value
+        row = _row_matrix_in_factorization_rule(call, w.value)
+        found[1] = _normalized_eigenvector_tangents(
+            call, v, v @ (inner * _off_diagonal_inverses_in_rule(row - row.T))
+        ).value
     return found
 
 
-def _normalized_eigenvector_tangents(
-    call: DifferentiatedCall, v: DerivativeMatrix, dv: DerivativeMatrix
-) -> DerivativeMatrix:
+def _normalized_eigenvector_tangents(call: RuleCall, v: RuleMatrix, dv: RuleMatrix) -> RuleMatrix:
     """Changes of vectors without what changes their length, or turns their greatest element in the complex plane."""
     builder, axis = call.builder, len(v.shape) - 2
     dv = dv - v * (v.conj * dv).sum(-2).real
@@ -148,28 +150,30 @@ def _normalized_eigenvector_tangents(
     place = builder.reshape(greatest, (*v.shape[:-2], 1, v.shape[-1]))
     chosen = builder.map("equal", builder.index(v.shape, axis), place)
 
-    def take_at_greatest(x: Value) -> DerivativeMatrix:
-        return DerivativeMatrix(builder, builder.map("where", chosen, x, builder.const(0, x.dtype))).sum(-2)
+    def take_at_greatest(x: Value) -> RuleMatrix:
+        return RuleMatrix(builder, builder.map("where", chosen, x, builder.const(0, x.dtype))).sum(-2)
 
     turn = take_at_greatest(dv.map("imag").value) / take_at_greatest(v.map("real").value)
     zero = builder.broadcast(builder.const(0, turn.value.dtype), turn.shape)
-    return dv - v * DerivativeMatrix(builder, builder.map("complex", zero, turn.value))
+    return dv - v * RuleMatrix(builder, builder.map("complex", zero, turn.value))
 
 
 # singular values
 
 
-def _svd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _svd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """ds = diag(u^H da v); du and dv as in the paper"""
     (t,), options = tangents, call.options
     if t is None:
         return {}
     *batch, m, n = call.args[0].shape
-    k, da = min(m, n), DerivativeMatrix(call.builder, t)
-    da = hermitian_of_triangle(da) if options.get("hermitian") else da
+    k, da = min(m, n), RuleMatrix(call.builder, t)
+    da = hermitian_of_triangle_in_rule(da) if options.get("hermitian") else da
     full, values = bool(options.get("full_matrices", True)), options.get("compute_uv", True)
     if not values or (full and m != n and not {0, 2} & set(call.results)):
-        alone = singular_value_tangents(call, matrix_of_value(call, call.args[0]), da, bool(options.get("hermitian")))
+        alone = singular_value_tangents(
+            call, rule_matrix_of_value(call, call.args[0]), da, bool(options.get("hermitian"))
+        )
         return {1 if values else 0: alone.value}
     for part, more in ((0, m > n), (2, n > m)):
         if full and more and part in call.results:
@@ -177,14 +181,14 @@ def _svd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[i
                 call, "the vectors beyond the singular values are not unique; write full_matrices=False"
             )
     shapes = [(*batch, m, m if full else k), (*batch, k), (*batch, n if full else k, n)]
-    u, s, vh = _factorization_results(call, "linalg.svd", shapes, real=1, **options)
+    u, s, vh = _factorization_results_in_rule(call, "linalg.svd", shapes, real=1, **options)
     u, vh = u.part(range(m), range(k)), vh.part(range(k), range(n))
     inner = u.H @ da @ vh.H
-    found: dict[int, Maybe] = {1: _vectors_of_row_matrix(call, inner.real.diagonal)}
+    found: dict[int, Maybe] = {1: _vectors_in_factorization_rule(call, inner.real.diagonal)}
     if not {0, 2} & set(call.results):
         return found
-    row, v = _row_matrix_of_vectors(call, s.value), vh.H
-    gaps = _inverses_off_diagonal((row + row.T) * (row - row.T))
+    row, v = _row_matrix_in_factorization_rule(call, s.value), vh.H
+    gaps = _off_diagonal_inverses_in_rule((row + row.T) * (row - row.T))
     right, left = inner * row, row.T * inner
     du, dv = u @ ((right + right.H) * gaps), v @ ((left + left.H) * gaps)
     if inner.is_complex:
@@ -199,9 +203,7 @@ def _svd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[i
     return {**found, 0: du.value, 2: dv.H.value}
 
 
-def singular_value_tangents(
-    call: DifferentiatedCall, a: DerivativeMatrix, da: DerivativeMatrix, symmetric: bool = False
-) -> DerivativeMatrix:
+def singular_value_tangents(call: RuleCall, a: RuleMatrix, da: RuleMatrix, symmetric: bool = False) -> RuleMatrix:
     """The tangents of singular values alone."""
     *batch, m, n = a.shape
     k = min(m, n)
@@ -211,16 +213,16 @@ def singular_value_tangents(
         ArrayType((*batch, k, n), a.value.dtype),
     ]
     options = {"full_matrices": False, "hermitian": symmetric}
-    u, _, vh = (DerivativeMatrix(call.builder, v) for v in call.builder.host("linalg.svd", [a.value], types, **options))
-    return DerivativeMatrix(call.builder, _vectors_of_row_matrix(call, (u.H @ da @ vh.H).real.diagonal))
+    u, _, vh = (RuleMatrix(call.builder, v) for v in call.builder.host("linalg.svd", [a.value], types, **options))
+    return RuleMatrix(call.builder, _vectors_in_factorization_rule(call, (u.H @ da @ vh.H).real.diagonal))
 
 
-def _svdvals_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _svdvals_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     found = (
         None
         if t is None
-        else singular_value_tangents(call, matrix_of_value(call, call.args[0]), DerivativeMatrix(call.builder, t))
+        else singular_value_tangents(call, rule_matrix_of_value(call, call.args[0]), RuleMatrix(call.builder, t))
     )
     return {0: None if found is None else found.value}
 

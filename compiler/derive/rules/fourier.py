@@ -14,7 +14,7 @@ import numpy as np
 from ...core.types import ArrayType, complex_dtype, real_dtype
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import DifferentiatedCall, conjugated_cotangent, cotangent_fitted_to
+from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to
 from ..core.kinds import Choice, Linear, Maybe, Rule, Written
 
 # a transform -> the one in the other direction
@@ -23,55 +23,55 @@ OTHER = {f"{name}{n}": f"{other}{n}" for name, other in _ONE.items() for n in ("
 _TURNED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def _fourier_transform_name(call: DifferentiatedCall) -> str:
+def _fourier_rule_function_name(call: RuleCall) -> str:
     return str(call.attr("function")).removeprefix("fft.")
 
 
-def _norm_of_adjoint_transform(call: DifferentiatedCall) -> str:
+def _norm_of_cotangent_transform(call: RuleCall) -> str:
     return _TURNED[call.options.get("norm", "backward")]
 
 
-def _fourier_transform_axes(call: DifferentiatedCall) -> tuple[int, ...]:
+def _fourier_rule_axes(call: RuleCall) -> tuple[int, ...]:
     """The axes that are transformed, the real one last."""
     options = call.options
     return (options["axis"],) if "axis" in options else tuple(options["axes"])
 
 
-def _fourier_transform_lengths(call: DifferentiatedCall) -> list[int]:
+def _fourier_rule_lengths(call: RuleCall) -> list[int]:
     """How many points are transformed along each axis."""
-    axes, options, shape = _fourier_transform_axes(call), call.options, call.args[0].shape
+    axes, options, shape = _fourier_rule_axes(call), call.options, call.args[0].shape
     if "n" in options:
         return [options["n"]]
     found = [shape[axis] if n == -1 else n for axis, n in zip(axes, options.get("s", [-1] * len(axes)), strict=True)]
-    if _fourier_transform_name(call).startswith("irfft") and "s" not in options:
+    if _fourier_rule_function_name(call).startswith("irfft") and "s" not in options:
         found[-1] = 2 * (shape[axes[-1]] - 1)
     return found
 
 
-def _fourier_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _fourier_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     return {0: None if t is None else call.builder.add("host", (t.number,), call.node.type, call.node.attrs)}
 
 
-def _fourier_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
-    builder, ct, name, (a,) = call.builder, cts[0], _fourier_transform_name(call), call.args
-    axes, points = _fourier_transform_axes(call), _fourier_transform_lengths(call)
+def _fourier_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    builder, ct, name, (a,) = call.builder, cts[0], _fourier_rule_function_name(call), call.args
+    axes, points = _fourier_rule_axes(call), _fourier_rule_lengths(call)
     shape = list(ct.shape)
     dtype = complex_dtype(ct.dtype)
     if name.startswith("rfft"):
-        ct = _weighted_real_frequencies(builder, ct, axes[-1], points[-1], 0.5)
+        ct = _weighted_frequencies_of_cotangent(builder, ct, axes[-1], points[-1], 0.5)
         shape[axes[-1]], dtype = points[-1], real_dtype(ct.dtype)
     if name.startswith("irfft"):
         shape[axes[-1]] = points[-1] // 2 + 1
     options = {"n": points[0], "axis": axes[0]} if "axis" in call.options else {"s": tuple(points), "axes": axes}
     type_ = ArrayType(tuple(shape), dtype)
-    (found,) = builder.host(f"fft.{OTHER[name]}", [ct], [type_], norm=_norm_of_adjoint_transform(call), **options)
+    (found,) = builder.host(f"fft.{OTHER[name]}", [ct], [type_], norm=_norm_of_cotangent_transform(call), **options)
     if name.startswith("irfft"):
-        found = _weighted_real_frequencies(builder, found, axes[-1], points[-1], 2.0)
-    return [cotangent_fitted_to(builder, _cut_or_padded_for_transform(builder, found, a), a)]
+        found = _weighted_frequencies_of_cotangent(builder, found, axes[-1], points[-1], 2.0)
+    return [cotangent_fitted_to(builder, _cut_or_padded_in_fourier_rule(builder, found, a), a)]
 
 
-def _weighted_real_frequencies(builder: GraphBuilder, ct: Value, axis: int, n: int, factor: float) -> Value:
+def _weighted_frequencies_of_cotangent(builder: GraphBuilder, ct: Value, axis: int, n: int, factor: float) -> Value:
     """Times a factor, but for the frequencies that stand for themselves alone: 0, and the half of an even n."""
     index = builder.index(ct.shape, axis)
     alone = builder.map("equal", index, np.int64(0))
@@ -81,7 +81,7 @@ def _weighted_real_frequencies(builder: GraphBuilder, ct: Value, axis: int, n: i
     return builder.map("multiply", ct, builder.map("where", alone, kind.type(1), kind.type(factor)))
 
 
-def _cut_or_padded_for_transform(builder: GraphBuilder, value: Value, like: Value) -> Value:
+def _cut_or_padded_in_fourier_rule(builder: GraphBuilder, value: Value, like: Value) -> Value:
     """Cut or extended by zeros to another shape."""
     ones, start = (1,) * len(like.shape), (0,) * len(like.shape)
     both = tuple(min(m, n) for m, n in zip(value.shape, like.shape, strict=True))
@@ -91,15 +91,15 @@ def _cut_or_padded_for_transform(builder: GraphBuilder, value: Value, like: Valu
     return builder.update(builder.broadcast(builder.const(0, value.dtype), like.shape), value, start, ones)
 
 
-def _fourier_transform_axis_by_axis(call: DifferentiatedCall) -> dict[int, Value]:
+def _fourier_rule_axis_by_axis(call: RuleCall) -> dict[int, Value]:
     """A transform along an axis that comes twice, as NumPy does it: one axis after the other."""
     name, axes, options, builder = (
-        _fourier_transform_name(call),
-        _fourier_transform_axes(call),
+        _fourier_rule_function_name(call),
+        _fourier_rule_axes(call),
         call.options,
         call.builder,
     )
-    kind, points = name.rstrip("2n"), [*options.get("s", [-1] * len(_fourier_transform_axes(call)))]
+    kind, points = name.rstrip("2n"), [*options.get("s", [-1] * len(_fourier_rule_axes(call)))]
     places = list(range(len(axes)))
     order = places if kind == "irfft" else places[::-1]
     value = call.args[0]
@@ -121,11 +121,11 @@ def _fourier_transform_axis_by_axis(call: DifferentiatedCall) -> dict[int, Value
     return {0: value}
 
 
-def _hermitian_transform_as_real(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_hermitian_fft_for_derivative(call: RuleCall) -> dict[int, Value]:
     """hfft(a, norm) -> irfft(conj(a), the other norm); ihfft(a, norm) -> conj(rfft(a, the other norm))"""
     builder, (a,), options = call.builder, call.args, call.options
-    given = {"n": options["n"], "axis": options["axis"], "norm": _norm_of_adjoint_transform(call)}
-    if _fourier_transform_name(call) == "hfft":
+    given = {"n": options["n"], "axis": options["axis"], "norm": _norm_of_cotangent_transform(call)}
+    if _fourier_rule_function_name(call) == "hfft":
         return {0: builder.host("fft.irfft", [conjugated_cotangent(builder, a)], [call.node.type], **given)[0]}
     return {0: conjugated_cotangent(builder, builder.host("fft.rfft", [a], [call.node.type], **given)[0])}
 
@@ -133,13 +133,13 @@ def _hermitian_transform_as_real(call: DifferentiatedCall) -> dict[int, Value]:
 _TRANSFORM = Linear(_fourier_tangents, _fourier_cotangents)
 
 
-def _fourier_transform_rule(call: DifferentiatedCall) -> Rule:
-    axes = _fourier_transform_axes(call)
-    return _TRANSFORM if len(set(axes)) == len(axes) else Written(_fourier_transform_axis_by_axis)
+def _fourier_transform_rule(call: RuleCall) -> Rule:
+    axes = _fourier_rule_axes(call)
+    return _TRANSFORM if len(set(axes)) == len(axes) else Written(_fourier_rule_axis_by_axis)
 
 
 FOURIER: dict[str, Rule] = {
     **{f"fft.{name}": Choice(_fourier_transform_rule) for name in OTHER},
-    "fft.hfft": Written(_hermitian_transform_as_real),
-    "fft.ihfft": Written(_hermitian_transform_as_real),
+    "fft.hfft": Written(_rewrite_hermitian_fft_for_derivative),
+    "fft.ihfft": Written(_rewrite_hermitian_fft_for_derivative),
 }

@@ -17,14 +17,14 @@ import numpy as np
 from ...core.types import ArrayType, real_dtype
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import DifferentiatedCall, cotangent_fitted_to
+from ..core.call import RuleCall, cotangent_fitted_to
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Tangent, Written
-from ..core.matrix import DerivativeMatrix, matrix_of_value
-from .factorization import FACTORIZATIONS, hermitian_of_triangle, singular_value_tangents
-from .structure import add_tangents
+from ..core.matrix import RuleMatrix, rule_matrix_of_value
+from .factorization import FACTORIZATIONS, hermitian_of_triangle_in_rule, singular_value_tangents
+from .structure import add_tangents_in_rule
 
 
-def is_first_argument(call: DifferentiatedCall, place: int) -> bool:
+def is_first_argument_of_rule(call: RuleCall, place: int) -> bool:
     """Whether the results follow an argument: the first one. The others are limits of what counts as 0."""
     return place == 0
 
@@ -32,59 +32,59 @@ def is_first_argument(call: DifferentiatedCall, place: int) -> bool:
 # solve, inv, det
 
 
-def _column_matrix_of_argument(call: DifferentiatedCall, value: Value) -> DerivativeMatrix:
+def _column_matrix_in_linalg_rule(call: RuleCall, value: Value) -> RuleMatrix:
     """The second argument of solve, or the result for it, as matrices: of one axis it is one column."""
     if len(call.args[1].shape) == 1:
         value = call.builder.reshape(value, (*value.shape, 1))
-    return matrix_of_value(call, value)
+    return rule_matrix_of_value(call, value)
 
 
-def _solve_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _solve_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """a^-1 (db - da x)"""
     builder, (ta, tb) = call.builder, tangents
-    right = None if tb is None else _column_matrix_of_argument(call, tb).value
+    right = None if tb is None else _column_matrix_in_linalg_rule(call, tb).value
     if ta is not None:
-        moved = -(DerivativeMatrix(builder, ta) @ _column_matrix_of_argument(call, call.result))
-        right = add_tangents(builder, moved.value, right)
+        moved = -(RuleMatrix(builder, ta) @ _column_matrix_in_linalg_rule(call, call.result))
+        right = add_tangents_in_rule(builder, moved.value, right)
     assert right is not None
-    found = matrix_of_value(call, call.args[0]).solve(DerivativeMatrix(builder, right))
+    found = rule_matrix_of_value(call, call.args[0]).solve(RuleMatrix(builder, right))
     return {0: builder.cast(builder.reshape(found.value, call.node.type.shape), call.node.type.dtype)}
 
 
-def _solve_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _solve_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """db = a^-H ct; da = -db x^H"""
     builder, (a, b) = call.builder, call.args
-    moved = matrix_of_value(call, a).H.solve(_column_matrix_of_argument(call, cts[0]))
+    moved = rule_matrix_of_value(call, a).H.solve(_column_matrix_in_linalg_rule(call, cts[0]))
     found = moved
     if len(b.shape) == 1:
-        found = DerivativeMatrix(builder, builder.reshape(moved.value, moved.shape[:-1]))
-    left = -(moved @ _column_matrix_of_argument(call, call.result).H) if call.active[0] else None
+        found = RuleMatrix(builder, builder.reshape(moved.value, moved.shape[:-1]))
+    left = -(moved @ _column_matrix_in_linalg_rule(call, call.result).H) if call.active[0] else None
     return [
         None if left is None else cotangent_fitted_to(builder, left.value, a),
         cotangent_fitted_to(builder, found.value, b) if call.active[1] else None,
     ]
 
 
-def _inverse_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _inverse_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """-a^-1 da a^-1"""
-    (t,), x = tangents, matrix_of_value(call, call.result)
-    return {0: None if t is None else (-(x @ DerivativeMatrix(call.builder, t) @ x)).value}
+    (t,), x = tangents, rule_matrix_of_value(call, call.result)
+    return {0: None if t is None else (-(x @ RuleMatrix(call.builder, t) @ x)).value}
 
 
-def _log_determinant_tangent(call: DifferentiatedCall, t: Value) -> Value:
+def _log_determinant_tangent(call: RuleCall, t: Value) -> Value:
     """trace(a^-1 da): how the determinant's logarithm changes."""
     a = call.args[0]
     (inverse,) = call.builder.host("linalg.inv", [a], [a.type])
-    weighted = DerivativeMatrix(call.builder, inverse).T * DerivativeMatrix(call.builder, t)
+    weighted = RuleMatrix(call.builder, inverse).T * RuleMatrix(call.builder, t)
     return call.builder.reshape(weighted.sum(-2, -1).value, a.shape[:-2])
 
 
-def _det_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _det_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     return {0: None if t is None else call.builder.map("multiply", call.result, _log_determinant_tangent(call, t))}
 
 
-def _slogdet_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _slogdet_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """Of the logarithm, the real part of the trace; of a complex sign, what turns it."""
     (t,), builder = tangents, call.builder
     if t is None:
@@ -103,23 +103,23 @@ def _slogdet_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> di
 # pseudo-inverses and least squares
 
 
-def _pinv_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _pinv_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """-p da p + p p^H da^H (1 - a p) + (1 - p a) da^H p^H p"""
     t = tangents[0]
     if t is None:
         return {0: None}
     a, p, ta = (
-        matrix_of_value(call, call.args[0]),
-        matrix_of_value(call, call.result),
-        DerivativeMatrix(call.builder, t),
+        rule_matrix_of_value(call, call.args[0]),
+        rule_matrix_of_value(call, call.result),
+        RuleMatrix(call.builder, t),
     )
     if call.options.get("hermitian"):
-        a, ta = hermitian_of_triangle(a), hermitian_of_triangle(ta)
+        a, ta = hermitian_of_triangle_in_rule(a), hermitian_of_triangle_in_rule(ta)
     left, right = p @ p.H @ ta.H, ta.H @ p.H @ p
     return {0: (left - left @ a @ p + right - p @ (a @ right) - p @ ta @ p).value}
 
 
-def pseudo_inverse_of_call(call: DifferentiatedCall, a: Value, rcond: Any) -> DerivativeMatrix:
+def pseudo_inverse_in_rule(call: RuleCall, a: Value, rcond: Any) -> RuleMatrix:
     """The pseudo-inverse, with lstsq's limit of what counts as 0."""
     builder, (*batch, m, n) = call.builder, a.shape
     arrays, options = [a], {}
@@ -127,32 +127,32 @@ def pseudo_inverse_of_call(call: DifferentiatedCall, a: Value, rcond: Any) -> De
         arrays, options = [a, builder.const(rcond, real_dtype(a.dtype))], {"named": ("rcond",)}
     types = [ArrayType((*batch, n, m), a.dtype)]
     (found,) = builder.host("linalg.pinv", arrays, types, hermitian=False, **options)
-    return DerivativeMatrix(builder, found)
+    return RuleMatrix(builder, found)
 
 
-def _lstsq_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _lstsq_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """p (db - da x) + p p^H da^H (b - a x) + (1 - p a) da^H p^H x, with p the pseudo-inverse"""
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
     found: dict[int, Maybe] = {}
     if ta is not None and 3 in call.results:
-        found[3] = singular_value_tangents(call, matrix_of_value(call, a), DerivativeMatrix(builder, ta)).value
+        found[3] = singular_value_tangents(call, rule_matrix_of_value(call, a), RuleMatrix(builder, ta)).value
     if 0 not in call.results:
         return found
-    x = _column_matrix_of_argument(call, call.results[0])
-    p = pseudo_inverse_of_call(call, matrix_of_value(call, a).value, call.options.get("rcond"))
-    total = None if tb is None else (p @ _column_matrix_of_argument(call, tb)).value
+    x = _column_matrix_in_linalg_rule(call, call.results[0])
+    p = pseudo_inverse_in_rule(call, rule_matrix_of_value(call, a).value, call.options.get("rcond"))
+    total = None if tb is None else (p @ _column_matrix_in_linalg_rule(call, tb)).value
     if ta is not None:
-        da, wide = DerivativeMatrix(builder, ta), matrix_of_value(call, a)
-        rest = _column_matrix_of_argument(call, b) - wide @ x
+        da, wide = RuleMatrix(builder, ta), rule_matrix_of_value(call, a)
+        rest = _column_matrix_in_linalg_rule(call, b) - wide @ x
         turned = da.H @ (p.H @ x)
         moved = p @ (p.H @ (da.H @ rest)) - p @ (da @ x) + turned - p @ (wide @ turned)
-        total = add_tangents(builder, total, moved.value)
+        total = add_tangents_in_rule(builder, total, moved.value)
     if total is not None:
         found[0] = builder.cast(builder.reshape(total, call.results[0].shape), call.results[0].dtype)
     return found
 
 
-def _differentiable_polyfit(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_polyfit_for_derivative(call: RuleCall) -> dict[int, Value]:
     """As NumPy does it: least squares of powers, each of length 1."""
     builder, (x, y, *weights), options = call.builder, call.args, call.options
     degree, kind = options["deg"], call.node.type.dtype
@@ -183,7 +183,7 @@ def _differentiable_polyfit(call: DifferentiatedCall) -> dict[int, Value]:
 # norms
 
 
-def _matrix_norm_of_cond(builder: GraphBuilder, a: Value, p: Any) -> Value:
+def _matrix_norm_in_cond_rule(builder: GraphBuilder, a: Value, p: Any) -> Value:
     """np.linalg.norm of matrices, by one of its names for them."""
     first = len(a.shape) - 2
     size = builder.map("absolute", a)
@@ -191,23 +191,23 @@ def _matrix_norm_of_cond(builder: GraphBuilder, a: Value, p: Any) -> Value:
         squares = builder.map("multiply", size, size)
         return builder.map("sqrt", builder.reduce("sum", squares, (first, first + 1), squares.dtype))
     if p == "nuc":
-        values = _singular_values_of_cond(builder, a)
+        values = _singular_values_in_cond_rule(builder, a)
         return builder.reduce("sum", values, (first,), values.dtype)
     along = first if abs(p) == 1 else first + 1
     sums = builder.reduce("sum", size, (along,), size.dtype)
     return builder.reduce("max" if p > 0 else "min", sums, (first,))
 
 
-def _singular_values_of_cond(builder: GraphBuilder, a: Value) -> Value:
+def _singular_values_in_cond_rule(builder: GraphBuilder, a: Value) -> Value:
     type_ = ArrayType((*a.shape[:-2], min(a.shape[-2:])), real_dtype(a.dtype))
     return builder.host("linalg.svdvals", [a], [type_])[0]
 
 
-def _differentiable_cond(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_cond_for_derivative(call: RuleCall) -> dict[int, Value]:
     """cond(a, p) -> norm(a, p) * norm(inv(a), p), or of the greatest and the least singular value"""
     builder, a, p = call.builder, call.args[0], call.options.get("p")
     if p in (None, 2, -2):
-        values = _singular_values_of_cond(builder, a)
+        values = _singular_values_in_cond_rule(builder, a)
         rank = len(values.shape)
         first, last = (
             builder.reshape(
@@ -218,14 +218,16 @@ def _differentiable_cond(call: DifferentiatedCall) -> dict[int, Value]:
         found = builder.map("divide", *((last, first) if p == -2 else (first, last)))
     else:
         (inverse,) = builder.host("linalg.inv", [a], [a.type])
-        found = builder.map("multiply", _matrix_norm_of_cond(builder, a, p), _matrix_norm_of_cond(builder, inverse, p))
+        found = builder.map(
+            "multiply", _matrix_norm_in_cond_rule(builder, a, p), _matrix_norm_in_cond_rule(builder, inverse, p)
+        )
     return {0: builder.cast(found, call.node.type.dtype)}
 
 
 # of arrays as matrices
 
 
-def _differentiable_tensorsolve(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_tensorsolve_for_derivative(call: RuleCall) -> dict[int, Value]:
     builder, (a, b) = call.builder, call.args
     n = b.type.size
     square, flat = builder.reshape(a, (n, n)), builder.reshape(b, (n,))
@@ -233,7 +235,7 @@ def _differentiable_tensorsolve(call: DifferentiatedCall) -> dict[int, Value]:
     return {0: builder.reshape(found, call.node.type.shape)}
 
 
-def _differentiable_tensorinv(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_tensorinv_for_derivative(call: RuleCall) -> dict[int, Value]:
     builder, (a,) = call.builder, call.args
     n = math.prod(a.shape[: call.options["ind"]])
     (found,) = builder.host("linalg.inv", [builder.reshape(a, (n, n))], [ArrayType((n, n), a.dtype)])
@@ -243,23 +245,23 @@ def _differentiable_tensorinv(call: DifferentiatedCall) -> dict[int, Value]:
 _EMPTY = Refused("it is of no elements; leave it out")
 
 
-def _linalg_rule_unless_empty(rule: Rule) -> Choice:
+def _linalg_derivative_rule_unless_empty(rule: Rule) -> Choice:
     return Choice(lambda call: _EMPTY if any(0 in a.shape for a in call.args) else rule)
 
 
 LINALG: dict[str, Rule] = {
-    name: _linalg_rule_unless_empty(rule)
+    name: _linalg_derivative_rule_unless_empty(rule)
     for name, rule in {
         "linalg.solve": Linear(_solve_tangents, _solve_cotangents),
         "linalg.inv": Tangent(_inverse_tangents),
         "linalg.det": Tangent(_det_tangents),
         "linalg.slogdet": Tangent(_slogdet_tangents),
-        "linalg.pinv": Tangent(_pinv_tangents, is_first_argument),
+        "linalg.pinv": Tangent(_pinv_tangents, is_first_argument_of_rule),
         "linalg.lstsq": Tangent(_lstsq_tangents),
-        "polyfit": Written(_differentiable_polyfit),
-        "linalg.cond": Written(_differentiable_cond),
-        "linalg.tensorsolve": Written(_differentiable_tensorsolve),
-        "linalg.tensorinv": Written(_differentiable_tensorinv),
+        "polyfit": Written(_rewrite_polyfit_for_derivative),
+        "linalg.cond": Written(_rewrite_cond_for_derivative),
+        "linalg.tensorsolve": Written(_rewrite_tensorsolve_for_derivative),
+        "linalg.tensorinv": Written(_rewrite_tensorinv_for_derivative),
         **FACTORIZATIONS,
     }.items()
 }

@@ -4,65 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....runtime.program.user_function import UserFunction, differentiate_user_function
+from ....runtime.program.user_function import UserFunction, derivatives_of_user_function
 from ...graph.graph import Value
 from ...ops.derivatives import Formula, Pair, Partials, Term
-from ..core.call import DifferentiatedCall, conjugated_cotangent, cotangent_fitted_to, is_differentiable_value
+from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to, rule_can_differentiate_value
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
-from .structure import add_tangents
+from .structure import add_tangents_in_rule
 
 
-def elementwise_derivative_rule(row: Partials) -> Linear:
+def derivative_rule_of_elementwise_op(row: Partials) -> Linear:
     """The rule of a row."""
 
-    def derivative_formula_of(call: DifferentiatedCall, place: int) -> Formula | Pair | None:
+    def derivative_formula_of(call: RuleCall, place: int) -> Formula | Pair | None:
         complex_ = any(v.dtype.kind == "c" for v in (call.result, *call.args))
         formulas = row.formulas if row.complex is None or not complex_ else row.complex
         return formulas[place]
 
-    def tangents_of_row(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    def tangents_of_row(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
         found: Maybe = None
         for place, t in enumerate(tangents):
             formula = derivative_formula_of(call, place)
             if t is not None and formula is not None:
                 use = formula.tangent if isinstance(formula, Pair) else formula
-                part = call.builder.cast(_apply_derivative_formula(call, use, t), call.result.dtype)
+                part = call.builder.cast(_differentiate_by_row_formula(call, use, t), call.result.dtype)
                 found = part if found is None else call.builder.map("add", found, part)
         if found is not None:
             found = call.builder.broadcast(found, call.result.shape)
         return {0: found}
 
-    def cotangents_of_row(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+    def cotangents_of_row(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
         found: list[Maybe] = []
         for place, active in enumerate(call.active):
             formula = derivative_formula_of(call, place) if active else None
             found.append(None if formula is None else _elementwise_cotangent(call, row, formula, place, cts[0]))
         return found
 
-    def has_derivative_formula(call: DifferentiatedCall, place: int) -> bool:
+    def has_derivative_formula(call: RuleCall, place: int) -> bool:
         return derivative_formula_of(call, place) is not None
 
     return Linear(tangents_of_row, cotangents_of_row, has_derivative_formula)
 
 
-def _apply_derivative_formula(call: DifferentiatedCall, formula: Formula, t: Value) -> Value:
+def _differentiate_by_row_formula(call: RuleCall, formula: Formula, t: Value) -> Value:
     terms = (Term(call.builder, v) for v in (t, *call.args, call.result))
     value: Value = formula(*terms, **dict(call.node.attrs)).value
     return value
 
 
-def _elementwise_cotangent(
-    call: DifferentiatedCall, row: Partials, formula: Formula | Pair, place: int, ct: Value
-) -> Value:
+def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pair, place: int, ct: Value) -> Value:
     """The formula on a cotangent. Where a `where` has let nothing through, nothing comes through here, be the factor
     infinite or NaN, unless the options ask for IEEE's products."""
     builder = call.builder
     mask = None if call.walks.options.ieee else call.masks.get(ct.number)
     if isinstance(formula, Pair):
-        found = _apply_derivative_formula(call, formula.cotangent, ct)
+        found = _differentiate_by_row_formula(call, formula.cotangent, ct)
     else:
         found = conjugated_cotangent(
-            builder, _apply_derivative_formula(call, formula, conjugated_cotangent(builder, ct))
+            builder, _differentiate_by_row_formula(call, formula, conjugated_cotangent(builder, ct))
         )
     if mask is not None and not row.bounded and found.shape == mask.shape:
         found = builder.map("where", mask, found, builder.const(0, found.dtype))
@@ -75,30 +73,30 @@ def _elementwise_cotangent(
     return result
 
 
-def is_differentiable_argument(call: DifferentiatedCall, place: int) -> bool:
-    return is_differentiable_value(call.args[place])
+def is_argument_with_derivative_formula(call: RuleCall, place: int) -> bool:
+    return rule_can_differentiate_value(call.args[place])
 
 
 # a user's scalar function: its partial derivatives are one more function, of dual numbers
 
 
-def _derived_user_function(call: DifferentiatedCall) -> UserFunction:
+def _derivative_of_scalar_function(call: RuleCall) -> UserFunction:
     found: UserFunction = call.attr("function")
     return found
 
 
-def _partials_of_user_call(call: DifferentiatedCall, places: Sequence[int]) -> dict[tuple[int, int], Value]:
+def _partials_of_user_call(call: RuleCall, places: Sequence[int]) -> dict[tuple[int, int], Value]:
     """(result, argument) -> the partial derivative."""
-    function, builder = _derived_user_function(call), call.builder
+    function, builder = _derivative_of_scalar_function(call), call.builder
     count = len(function.arguments)
     mask = call.args[count] if len(call.args) > count else None
-    derived = differentiate_user_function(function, tuple(places))
+    derived = derivatives_of_user_function(function, tuple(places))
     values = iter(builder.call(derived, *call.args[:count], where=mask))
     floats = [i for i, r in enumerate(function.results) if r.startswith("float")]
     return {(part, place): next(values) for part in floats for place in places}
 
 
-def _user_call_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _user_call_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     builder = call.builder
     places = [i for i, t in enumerate(tangents) if t is not None]
     partials = _partials_of_user_call(call, places)
@@ -110,35 +108,35 @@ def _user_call_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> 
             assert t is not None
             if (part, place) in partials:
                 change = builder.map("multiply", t, partials[part, place])
-                total = add_tangents(builder, total, builder.cast(change, result.dtype))
+                total = add_tangents_in_rule(builder, total, builder.cast(change, result.dtype))
         found[part] = None if total is None else builder.broadcast(total, result.shape)
     return found
 
 
-def _user_call_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _scalar_function_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Where a mask says that it was not called, partial derivatives are of no use."""
-    builder, count = call.builder, len(_derived_user_function(call).arguments)
+    builder, count = call.builder, len(_derivative_of_scalar_function(call).arguments)
     places = [i for i, active in enumerate(call.active) if active]
     partials = _partials_of_user_call(call, places)
     found: list[Maybe] = [None] * len(call.args)
     for place in places:
         total: Maybe = None
         for part, ct in cts.items():
-            total = add_tangents(builder, total, builder.map("multiply", ct, partials[part, place]))
+            total = add_tangents_in_rule(builder, total, builder.map("multiply", ct, partials[part, place]))
         if total is not None and len(call.args) > count:
             total = builder.map("where", call.args[count], total, builder.const(0, total.dtype))
         found[place] = None if total is None else cotangent_fitted_to(builder, total, call.args[place])
     return found
 
 
-def _is_user_call_argument(call: DifferentiatedCall, place: int) -> bool:
-    return place < len(_derived_user_function(call).arguments)
+def _is_scalar_function_argument(call: RuleCall, place: int) -> bool:
+    return place < len(_derivative_of_scalar_function(call).arguments)
 
 
-_DUAL = Linear(_user_call_tangents, _user_call_cotangents, _is_user_call_argument)
+_DUAL = Linear(_user_call_tangents, _scalar_function_cotangents, _is_scalar_function_argument)
 
 
-def _user_call_derivative_rule(call: DifferentiatedCall) -> Rule:
+def _scalar_function_derivative_rule(call: RuleCall) -> Rule:
     kinds = [call.args[i].dtype.kind for i, active in enumerate(call.active) if active]
     kinds += [value.dtype.kind for value in call.results.values()]
     if "c" in kinds:
@@ -147,6 +145,6 @@ def _user_call_derivative_rule(call: DifferentiatedCall) -> Rule:
 
 
 USER_FUNCTIONS: dict[str, Rule] = {
-    "call": Choice(_user_call_derivative_rule),
-    "call_loop": Choice(_user_call_derivative_rule),
+    "call": Choice(_scalar_function_derivative_rule),
+    "call_loop": Choice(_scalar_function_derivative_rule),
 }

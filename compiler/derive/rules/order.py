@@ -22,52 +22,56 @@ from ...decompose.order_statistics import (
 )
 from ...graph.builder import GraphBuilder
 from ...graph.graph import GraphError, Value
-from ..core.call import DifferentiatedCall, cotangent_fitted_to
+from ..core.call import RuleCall, cotangent_fitted_to
 from ..core.kinds import ZERO, Choice, Linear, Maybe, Refused, Rule, Tangent, Written
-from .structure import tangents_or_zeros
+from .structure import rule_tangents_or_zeros
 
 
-def _gather_along_axis(builder: GraphBuilder, x: Value, places: Value, axis: int) -> Value:
+def _take_along_axis_in_rule(builder: GraphBuilder, x: Value, places: Value, axis: int) -> Value:
     """take_along_axis."""
     others = [i for i in range(len(x.shape)) if i != axis]
     return builder.gather(x, [places], [axis], others, places.shape, checked=False)
 
 
-def sorted_element_places(builder: GraphBuilder, x: Value, axis: int) -> Value:
+def sorted_places_in_rule(builder: GraphBuilder, x: Value, axis: int) -> Value:
     """Where the values in order come from; equal ones stay in theirs."""
     return builder.host("argsort", [x], [ArrayType(x.shape, INT64)], axis=axis, kind="stable")[0]
 
 
-def _sorted_axis(call: DifferentiatedCall) -> int:
+def _sorted_axis_of_rule(call: RuleCall) -> int:
     return int(call.options.get("axis", -1)) % len(call.args[0].shape)
 
 
-def _rule_of_sorted_places(places: Callable[[DifferentiatedCall], Value]) -> Linear:
+def _rule_of_sorted_places(places: Callable[[RuleCall], Value]) -> Linear:
     """The rule of what puts values in other places of their row."""
 
-    def permuted_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    def permuted_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
         (t,) = tangents
-        return {0: None if t is None else _gather_along_axis(call.builder, t, places(call), _sorted_axis(call))}
+        return {
+            0: None
+            if t is None
+            else _take_along_axis_in_rule(call.builder, t, places(call), _sorted_axis_of_rule(call))
+        }
 
-    def permuted_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
-        back = sorted_element_places(call.builder, places(call), _sorted_axis(call))
-        return [_gather_along_axis(call.builder, cts[0], back, _sorted_axis(call))]
+    def permuted_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+        back = sorted_places_in_rule(call.builder, places(call), _sorted_axis_of_rule(call))
+        return [_take_along_axis_in_rule(call.builder, cts[0], back, _sorted_axis_of_rule(call))]
 
     return Linear(permuted_tangents, permuted_cotangents)
 
 
-def _places_of_sort(call: DifferentiatedCall) -> Value:
-    return sorted_element_places(call.builder, call.args[0], _sorted_axis(call))
+def _sort_places_in_rule(call: RuleCall) -> Value:
+    return sorted_places_in_rule(call.builder, call.args[0], _sorted_axis_of_rule(call))
 
 
-def _places_of_partition(call: DifferentiatedCall) -> Value:
+def _partition_places_in_rule(call: RuleCall) -> Value:
     """Of a partition only the result says where its values are: the k-th of its order is the k-th of the array's."""
-    builder, axis = call.builder, _sorted_axis(call)
-    before, after = (sorted_element_places(builder, v, axis) for v in (call.args[0], call.result))
-    return _gather_along_axis(builder, before, sorted_element_places(builder, after, axis), axis)
+    builder, axis = call.builder, _sorted_axis_of_rule(call)
+    before, after = (sorted_places_in_rule(builder, v, axis) for v in (call.args[0], call.result))
+    return _take_along_axis_in_rule(builder, before, sorted_places_in_rule(builder, after, axis), axis)
 
 
-def _differentiable_kth(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_kth_for_derivative(call: RuleCall) -> dict[int, Value]:
     """kth(x) -> those places of sort(x)"""
     builder, (x,) = call.builder, call.args
     (ordered,) = builder.host("sort", [x], [x.type], axis=-1)
@@ -76,10 +80,10 @@ def _differentiable_kth(call: DifferentiatedCall) -> dict[int, Value]:
     return {0: builder.concat(parts, len(lead))}
 
 
-def _rule_of_decomposition(decompose: Callable[..., Value | str]) -> Written:
+def _derivative_rule_by_decomposition(decompose: Callable[..., Value | str]) -> Written:
     """The rule of a call that ops can do."""
 
-    def decomposed_results(call: DifferentiatedCall) -> dict[int, Value]:
+    def decomposed_results(call: RuleCall) -> dict[int, Value]:
         found: dict[int, Value] = {}
         for number in call.results:
             node = call.builder.nodes[call.results[number].number]
@@ -96,12 +100,12 @@ def _rule_of_decomposition(decompose: Callable[..., Value | str]) -> Written:
 # choose
 
 
-def _choose_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    args = (call.args[0].number, *(t.number for t in tangents_or_zeros(call, tangents)[1:]))
+def _choose_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    args = (call.args[0].number, *(t.number for t in rule_tangents_or_zeros(call, tangents)[1:]))
     return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _choose_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _choose_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, (index, *choices), ct, mode = call.builder, call.args, cts[0], call.options["mode"]
     number = builder.cast(index, INT64)
     if mode == "wrap":
@@ -119,7 +123,7 @@ def _choose_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Seque
 # interpolation
 
 
-def _differentiable_interp(call: DifferentiatedCall) -> dict[int, Value]:
+def _differentiable_interp(call: RuleCall) -> dict[int, Value]:
     """A value between two points, of the line between them; on a point, of the line that begins there."""
     builder, (x, xp, fp, *sides), options, type_ = call.builder, call.args, call.options, call.node.type
     x, xp, fp = builder.cast(x, FLOAT64), builder.cast(xp, FLOAT64), builder.cast(fp, type_.dtype)
@@ -128,14 +132,14 @@ def _differentiable_interp(call: DifferentiatedCall) -> dict[int, Value]:
     if period is not None:
         period = np.float64(abs(period))
         x, xp = builder.map("remainder", x, period), builder.map("remainder", xp, period)
-        places = sorted_element_places(builder, xp, 0)
-        xp, fp = _gather_along_axis(builder, xp, places, 0), _gather_along_axis(builder, fp, places, 0)
-        first, last = (_interp_point(builder, xp, i) for i in (0, -1))
+        places = sorted_places_in_rule(builder, xp, 0)
+        xp, fp = _take_along_axis_in_rule(builder, xp, places, 0), _take_along_axis_in_rule(builder, fp, places, 0)
+        first, last = (_interp_point_in_rule(builder, xp, i) for i in (0, -1))
         xp = builder.concat([builder.map("subtract", last, period), xp, builder.map("add", first, period)], 0)
-        fp = builder.concat([_interp_point(builder, fp, -1), fp, _interp_point(builder, fp, 0)], 0)
+        fp = builder.concat([_interp_point_in_rule(builder, fp, -1), fp, _interp_point_in_rule(builder, fp, 0)], 0)
         given = {}
     (n,) = xp.shape
-    ends = [builder.reshape(_interp_point(builder, v, i), ()) for v in (xp, fp) for i in (0, -1)]
+    ends = [builder.reshape(_interp_point_in_rule(builder, v, i), ()) for v in (xp, fp) for i in (0, -1)]
     low, high, left, right = ends
     left, right = (builder.cast(given.get(k, v), type_.dtype) for k, v in (("left", left), ("right", right)))
     inside = ends[2]
@@ -154,7 +158,7 @@ def _differentiable_interp(call: DifferentiatedCall) -> dict[int, Value]:
     return {0: builder.broadcast(found, type_.shape)}
 
 
-def _interp_point(builder: GraphBuilder, values: Value, at: int) -> Value:
+def _interp_point_in_rule(builder: GraphBuilder, values: Value, at: int) -> Value:
     return builder.slice(values, (at % values.shape[0],), (1,), (1,))
 
 
@@ -163,7 +167,7 @@ def _interp_point(builder: GraphBuilder, values: Value, at: int) -> Value:
 POINTS = 128  # of half a circle; the rest of the integral's error is e^(-(2 * 128)^2 / 2x), 4e-21 at x = 700
 
 
-def _i0_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _i0_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """i1(x) = the mean of cos(a) e^(x cos a) over the circle (Abramowitz and Stegun 9.6.19), which the trapezoidal rule
     gives to all digits (Trefethen and Weideman, The exponentially convergent trapezoidal rule, 2014)."""
     builder, (x,), (t,) = call.builder, call.args, tangents
@@ -182,26 +186,26 @@ def _i0_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[in
 # histograms
 
 
-def _decompose_any_histogram(builder: GraphBuilder, node: Any, args: Sequence[Value]) -> Value | str:
+def _decompose_histogram_in_rule(builder: GraphBuilder, node: Any, args: Sequence[Value]) -> Value | str:
     found = decompose_histogram_in_range(builder, node, args)
     return found if isinstance(found, Value) else decompose_histogram(builder, node, args)
 
 
-def _histogramdd_rule(call: DifferentiatedCall) -> Rule:
+def _histogramdd_derivative_rule(call: RuleCall) -> Rule:
     """Linear in the weights; points that move a little stay in their bins."""
     options = call.options
     if options.get("density"):
         return Refused("the density of points has none; divide the counts yourself")
     if call.active[0] and options.get("range") is None and not options["edges"]:
         return Refused("the edges follow the points; pass range=, or edges as bins=")
-    return Linear(_histogramdd_tangents, _histogramdd_cotangents, _is_histogramdd_weights)
+    return Linear(_histogramdd_tangents, _histogramdd_cotangents, _is_differentiated_histogramdd_weights)
 
 
-def _is_histogramdd_weights(call: DifferentiatedCall, place: int) -> bool:
+def _is_differentiated_histogramdd_weights(call: RuleCall, place: int) -> bool:
     return bool(place == len(call.args) - 1 > call.options["edges"])
 
 
-def _histogramdd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _histogramdd_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     t = tangents[-1]
     if t is None:
         return {}
@@ -209,7 +213,7 @@ def _histogramdd_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -
     return {0: call.builder.add("host", args, call.node.type, call.node.attrs)}
 
 
-def _histogramdd_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _histogramdd_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Each point's weight gets what its bin gets."""
     builder, (points, *_, weights), nothing = call.builder, call.args, [None] * (len(call.args) - 1)
     if 0 not in cts:
@@ -225,7 +229,7 @@ def _histogramdd_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> 
         x = builder.reshape(builder.slice(points, (0, i), (1, 1), (n, 1)), (n,))
         (place,) = builder.host("searchsorted", [edge, x], [ArrayType((n,), INT64)], side="right")
         place = builder.map("subtract", place, np.int64(1))
-        last = builder.reshape(_interp_point(builder, edge, -1), ())
+        last = builder.reshape(_interp_point_in_rule(builder, edge, -1), ())
         place = builder.map("where", builder.map("equal", x, last), np.int64(ct.shape[i] - 1), place)
         low, high = builder.map("greater_equal", place, np.int64(0)), builder.map("less", place, np.int64(ct.shape[i]))
         here = builder.map("logical_and", low, high)
@@ -240,20 +244,20 @@ def _histogramdd_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> 
 
 
 ORDER: dict[str, Rule] = {
-    "sort": _rule_of_sorted_places(_places_of_sort),
-    "partition": _rule_of_sorted_places(_places_of_partition),
-    "kth": Written(_differentiable_kth),
+    "sort": _rule_of_sorted_places(_sort_places_in_rule),
+    "partition": _rule_of_sorted_places(_partition_places_in_rule),
+    "kth": Written(_rewrite_kth_for_derivative),
     "topk": ZERO,
-    "median": _rule_of_decomposition(decompose_median),
-    "nanmedian": _rule_of_decomposition(decompose_nanmedian),
-    "quantile": _rule_of_decomposition(decompose_quantile),
-    "percentile": _rule_of_decomposition(partial(decompose_quantile, scale=100)),
-    "nanquantile": _rule_of_decomposition(decompose_nanquantile),
-    "nanpercentile": _rule_of_decomposition(partial(decompose_nanquantile, scale=100)),
+    "median": _derivative_rule_by_decomposition(decompose_median),
+    "nanmedian": _derivative_rule_by_decomposition(decompose_nanmedian),
+    "quantile": _derivative_rule_by_decomposition(decompose_quantile),
+    "percentile": _derivative_rule_by_decomposition(partial(decompose_quantile, scale=100)),
+    "nanquantile": _derivative_rule_by_decomposition(decompose_nanquantile),
+    "nanpercentile": _derivative_rule_by_decomposition(partial(decompose_nanquantile, scale=100)),
     "choose": Linear(_choose_tangents, _choose_cotangents, lambda call, place: place > 0),
     "interp": Written(_differentiable_interp),
     "i0": Tangent(_i0_tangents),
-    "bincount": _rule_of_decomposition(decompose_bincount),
-    "histogram": _rule_of_decomposition(_decompose_any_histogram),
-    "histogramdd": Choice(_histogramdd_rule),
+    "bincount": _derivative_rule_by_decomposition(decompose_bincount),
+    "histogram": _derivative_rule_by_decomposition(_decompose_histogram_in_rule),
+    "histogramdd": Choice(_histogramdd_derivative_rule),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
-from ..core.call import DifferentiatedCall
+from ..core.call import RuleCall
 from ..core.kinds import ZERO, Linear, Maybe, Rule, Written
 
 
@@ -16,16 +16,16 @@ def spread_over_reduced_axes(builder: GraphBuilder, value: Value, axes: Sequence
     return builder.broadcast(builder.reshape(value, kept), shape)
 
 
-def _sum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _sum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     (t,) = tangents
     return {0: None if t is None else call.builder.reduce("sum", t, call.attr("axes"), call.node.type.dtype)}
 
 
-def _sum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _sum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     return [spread_over_reduced_axes(call.builder, cts[0], call.attr("axes"), call.args[0].shape)]
 
 
-def _differentiable_product(call: DifferentiatedCall) -> dict[int, Value]:
+def _rewrite_product_for_derivative(call: RuleCall) -> dict[int, Value]:
     """A product as a tree of products of two halves: its derivatives, to any order, divide by nothing."""
     builder, (x,), axes = call.builder, call.args, call.attr("axes")
     kept = [i for i in range(len(x.shape)) if i not in axes]
@@ -45,7 +45,7 @@ def _differentiable_product(call: DifferentiatedCall) -> dict[int, Value]:
     return {0: builder.cast(builder.reshape(rest, shape), call.node.type.dtype)}
 
 
-def _chosen_by_extremum(call: DifferentiatedCall) -> tuple[Value, Value]:
+def _chosen_by_extremum(call: RuleCall) -> tuple[Value, Value]:
     """1 where an element is the least or greatest one, else 0; and how many are."""
     builder, (x,), axes = call.builder, call.args, call.attr("axes")
     best = spread_over_reduced_axes(builder, call.result, axes, x.shape)
@@ -53,7 +53,7 @@ def _chosen_by_extremum(call: DifferentiatedCall) -> tuple[Value, Value]:
     return chosen, builder.reduce("sum", chosen, axes, x.dtype)
 
 
-def _extremum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _extremum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     """The mean of the tangents of all that are the extremum."""
     (t,) = tangents
     if t is None:
@@ -63,7 +63,7 @@ def _extremum_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> d
     return {0: call.builder.map("divide", total, count)}
 
 
-def _extremum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _extremum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Equal shares for all that are the extremum: divided once for all of them, not for each element."""
     chosen, count = _chosen_by_extremum(call)
     share = call.builder.map("divide", cts[0], count)
@@ -74,7 +74,7 @@ def _extremum_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Seq
 EXTREMUM = Linear(_extremum_tangents, _extremum_cotangents)
 REDUCTIONS: dict[str, Rule] = {
     "sum": Linear(_sum_tangents, _sum_cotangents),
-    "prod": Written(_differentiable_product),
+    "prod": Written(_rewrite_product_for_derivative),
     "min": EXTREMUM,
     "max": EXTREMUM,
     "any": ZERO,

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
 from ..core.call import (
-    DifferentiatedCall,
-    adjoint_matrices,
+    RuleCall,
+    adjoint_matrices_in_rule,
     cotangent_fitted_to,
-    is_differentiable_value,
-    sum_over_broadcast_axes,
+    rule_can_differentiate_value,
+    sum_cotangent_over_broadcast_axes,
     zero_cotangent,
 )
 from ..core.cotangents import CotangentPart
 from ..core.kinds import Lifted, Linear, Maybe, Rule
 
 
-def linear_view_rule(
-    tangent: Callable[[DifferentiatedCall, Value], Value], cotangent: Callable[[DifferentiatedCall, Value], Value]
+def linear_view_derivative_rule(
+    tangent: Callable[[RuleCall, Value], Value], cotangent: Callable[[RuleCall, Value], Value]
 ) -> Linear:
     """The rule of an operation on one array whose one result is linear in it."""
     return Linear(
@@ -29,23 +29,23 @@ def linear_view_rule(
     )
 
 
-def _same_view_of_tangent(call: DifferentiatedCall, t: Value) -> Value:
+def _same_view_of_tangent(call: RuleCall, t: Value) -> Value:
     """The same view of the tangent."""
     return call.builder.add(call.node.op, (t.number,), call.node.type, call.node.attrs)
 
 
-def _slice_cotangent_part(call: DifferentiatedCall, part: CotangentPart) -> CotangentPart:
+def _slice_cotangent_part(call: RuleCall, part: CotangentPart) -> CotangentPart:
     starts, steps = call.attr("starts"), call.attr("steps")
     first = tuple(s + t * a for s, t, a in zip(starts, steps, part.starts, strict=True))
     return CotangentPart(part.value, first, tuple(t * b for t, b in zip(steps, part.steps, strict=True)))
 
 
-def _permute_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _permute_cotangent(call: RuleCall, ct: Value) -> Value:
     axes = call.attr("axes")
     return call.builder.permute(ct, [axes.index(i) for i in range(len(axes))])
 
 
-def _windows_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
+def _windows_cotangent(call: RuleCall, ct: Value) -> Value:
     """Element k of what the windows look at is element k - i of each window i: with zeros around all of them, a walk
     through their memory, whose step is one window less one element."""
     builder, axis, length = call.builder, call.attr("axis"), call.attr("length")
@@ -68,18 +68,20 @@ def _windows_cotangent(call: DifferentiatedCall, ct: Value) -> Value:
     return builder.permute(summed, [len(places) if i == axis else places.index(i) for i in range(rank - 1)])
 
 
-def _concat_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _concat_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, axis, ct = call.builder, call.attr("axis"), cts[0]
     found: list[Maybe] = []
     at = 0
     for arg, active in zip(call.args, call.active, strict=True):
         starts = tuple(at if i == axis else 0 for i in range(len(ct.shape)))
-        found.append(_box_of(builder, ct, starts, arg.shape, sum(call.active) == 1) if active else None)
+        found.append(_box_of_cotangent(builder, ct, starts, arg.shape, sum(call.active) == 1) if active else None)
         at += arg.shape[axis]
     return found
 
 
-def _box_of(builder: GraphBuilder, ct: Value, starts: tuple[int, ...], shape: tuple[int, ...], alone: bool) -> Value:
+def _box_of_cotangent(
+    builder: GraphBuilder, ct: Value, starts: tuple[int, ...], shape: tuple[int, ...], alone: bool
+) -> Value:
     """Some elements; of a matrix product, where nobody wants others, the product of some rows and columns."""
     node, steps = builder.nodes[ct.number], (1,) * len(starts)
     if not alone or node.op != "matmul" or node.attrs or any(len(builder.at(n).shape) != 2 for n in node.args):
@@ -89,28 +91,28 @@ def _box_of(builder: GraphBuilder, ct: Value, starts: tuple[int, ...], shape: tu
     return builder.matmul(rows, builder.slice(b, (0, starts[1]), steps, (b.shape[0], shape[1])))
 
 
-def tangents_or_zeros(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> list[Value]:
+def rule_tangents_or_zeros(call: RuleCall, tangents: Sequence[Maybe]) -> list[Value]:
     """The tangents with zeros in the place of those that are None."""
     return [zero_cotangent(call.builder, a) if t is None else t for a, t in zip(call.args, tangents, strict=True)]
 
 
-def _concat_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    return {0: call.builder.concat(tangents_or_zeros(call, tangents), call.attr("axis"))}
+def _concat_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    return {0: call.builder.concat(rule_tangents_or_zeros(call, tangents), call.attr("axis"))}
 
 
-def _update_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    base, value = tangents_or_zeros(call, tangents)
+def _update_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+    base, value = rule_tangents_or_zeros(call, tangents)
     return {0: call.builder.update(base, value, call.attr("starts"), call.attr("steps"))}
 
 
-def _update_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _update_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, ct, value = call.builder, cts[0], call.args[1]
     starts, steps = call.attr("starts"), call.attr("steps")
     base = builder.update(ct, zero_cotangent(builder, value), starts, steps) if call.active[0] else None
     return [base, builder.slice(ct, starts, steps, value.shape) if call.active[1] else None]
 
 
-def _cast_tangent(call: DifferentiatedCall, t: Value) -> Value:
+def _cast_tangent(call: RuleCall, t: Value) -> Value:
     real = t.dtype.kind == "c" and call.node.type.dtype.kind != "c"
     return call.builder.cast(call.builder.map("real", t) if real else t, call.node.type.dtype)
 
@@ -118,44 +120,48 @@ def _cast_tangent(call: DifferentiatedCall, t: Value) -> Value:
 def matmul_cotangent(builder: GraphBuilder, a: Value, b: Value, like: Value) -> Value:
     """The matrix product, summed over the batches along which `like` was broadcast."""
     found = builder.matmul(a, b)
-    return cotangent_fitted_to(builder, sum_over_broadcast_axes(builder, found, like.shape), like)
+    return cotangent_fitted_to(builder, sum_cotangent_over_broadcast_axes(builder, found, like.shape), like)
 
 
-def _matmul_tangents(call: DifferentiatedCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
+def _matmul_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
     builder, (a, b), (ta, tb) = call.builder, call.args, tangents
     left = None if ta is None else builder.matmul(ta, b)
     right = None if tb is None else builder.matmul(a, tb)
-    return {0: add_tangents(builder, left, right)}
+    return {0: add_tangents_in_rule(builder, left, right)}
 
 
-def add_tangents(builder: GraphBuilder, a: Maybe, b: Maybe) -> Maybe:
+def add_tangents_in_rule(builder: GraphBuilder, a: Maybe, b: Maybe) -> Maybe:
     """The sum of two tangents, either of which may be zero."""
     return a if b is None else b if a is None else builder.map("add", a, b)
 
 
-def _matmul_cotangents(call: DifferentiatedCall, cts: dict[int, Value]) -> Sequence[Maybe]:
+def _matmul_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     builder, (a, b), ct = call.builder, call.args, cts[0]
-    left = matmul_cotangent(builder, ct, adjoint_matrices(builder, b), a) if call.active[0] else None
-    return [left, matmul_cotangent(builder, adjoint_matrices(builder, a), ct, b) if call.active[1] else None]
+    left = matmul_cotangent(builder, ct, adjoint_matrices_in_rule(builder, b), a) if call.active[0] else None
+    return [left, matmul_cotangent(builder, adjoint_matrices_in_rule(builder, a), ct, b) if call.active[1] else None]
 
 
-def _is_differentiable_argument(call: DifferentiatedCall, place: int) -> bool:
-    return is_differentiable_value(call.args[place])
+def _is_argument_differentiated_by_rule(call: RuleCall, place: int) -> bool:
+    return rule_can_differentiate_value(call.args[place])
 
 
 STRUCTURE: dict[str, Rule] = {
     "slice": Lifted(
         _slice_cotangent_part, lambda call, t: {0: None if t[0] is None else _same_view_of_tangent(call, t[0])}
     ),
-    "permute": linear_view_rule(_same_view_of_tangent, _permute_cotangent),
-    "broadcast": linear_view_rule(
-        _same_view_of_tangent, lambda call, ct: sum_over_broadcast_axes(call.builder, ct, call.args[0].shape)
+    "permute": linear_view_derivative_rule(_same_view_of_tangent, _permute_cotangent),
+    "broadcast": linear_view_derivative_rule(
+        _same_view_of_tangent, lambda call, ct: sum_cotangent_over_broadcast_axes(call.builder, ct, call.args[0].shape)
     ),
-    "reshape": linear_view_rule(_same_view_of_tangent, lambda call, ct: call.builder.reshape(ct, call.args[0].shape)),
-    "windows": linear_view_rule(_same_view_of_tangent, _windows_cotangent),
+    "reshape": linear_view_derivative_rule(
+        _same_view_of_tangent, lambda call, ct: call.builder.reshape(ct, call.args[0].shape)
+    ),
+    "windows": linear_view_derivative_rule(_same_view_of_tangent, _windows_cotangent),
     "concat": Linear(_concat_tangents, _concat_cotangents),
-    "place": linear_view_rule(_same_view_of_tangent, lambda call, ct: ct),
+    "place": linear_view_derivative_rule(_same_view_of_tangent, lambda call, ct: ct),
     "update": Linear(_update_tangents, _update_cotangents),
-    "cast": linear_view_rule(_cast_tangent, lambda call, ct: cotangent_fitted_to(call.builder, ct, call.args[0])),
+    "cast": linear_view_derivative_rule(
+        _cast_tangent, lambda call, ct: cotangent_fitted_to(call.builder, ct, call.args[0])
+    ),
     "matmul": Linear(_matmul_tangents, _matmul_cotangents),
 }

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from ....runtime.core.frozen import dataclass, field
 from ....runtime.program.user_function import UserFunction
 from ...core.types import BOOL, real_dtype
-from ...kernel.loop_nest import LOOP, MEMORY, Instr, LoopNest, Operand, Phase, nest_calls_looping_function
-from .llvm_ir import LINE, NONTEMPORAL, LlvmFunction, LlvmValue, emit_masked_vector_load, emit_masked_vector_store
+from ...kernel.loop_nest import LOOP, MEMORY, Instr, LoopNest, Operand, Phase, loop_nest_calls_looping_function
+from .llvm_ir import LINE, NONTEMPORAL, LlvmFunction, LlvmValue, emit_llvm_masked_load, emit_llvm_masked_store
 from .primitives import MATH, llvm_memory_type, llvm_register_type
 
 
@@ -76,7 +76,7 @@ def llvm_element_type(operand: Operand) -> str:
     return f"[2 x {one}]" if operand.dtype.kind == "c" else one
 
 
-def numbered_nest_instructions(nest: LoopNest) -> dict[int, Instr]:
+def numbered_instructions_of_cpu_kernel(nest: LoopNest) -> dict[int, Instr]:
     return {at: instr for phase in nest.phases for at, instr in enumerate(phase.instrs, phase.first)}
 
 
@@ -220,7 +220,7 @@ class VectorAccess:
         if lanes.mask is None or count == 1:
             raw = place.load(elem, parts * count)
         else:
-            raw = emit_masked_vector_load(place, elem, parts * count, _repeat_vector_mask_lanes(lanes.mask, parts))
+            raw = emit_llvm_masked_load(place, elem, parts * count, _repeat_llvm_mask_lanes(lanes.mask, parts))
         if parts == 2:
             return tuple(raw.shuffle(list(range(p, 2 * count, 2))) for p in range(2))
         return (raw.ne(0) if dtype == BOOL else raw,)
@@ -238,7 +238,7 @@ class VectorAccess:
             halves[part] = value
             if len(halves) < 2:
                 return
-            value = _interleave_lanes_of_pair(halves[0], halves[1])
+            value = _interleave_llvm_lanes_of_pair(halves[0], halves[1])
         if operand in self.zipped:
             self._store_interleaved_outputs(operand, value, lanes)
         else:
@@ -258,7 +258,7 @@ class VectorAccess:
         if lanes.mask is None:
             place.store(value)
         else:
-            emit_masked_vector_store(place, value, _repeat_vector_mask_lanes(lanes.mask, count))
+            emit_llvm_masked_store(place, value, _repeat_llvm_mask_lanes(lanes.mask, count))
 
     def _write_operand(self, operand: int, value: LlvmValue, lanes: Lanes) -> None:
         place, streaming = self.place(operand, lanes.i), self.streaming.get(operand)
@@ -269,7 +269,7 @@ class VectorAccess:
         elif lanes.mask is None or not self.moves_along_vectors(operand):
             place.store(value)
         else:
-            emit_masked_vector_store(place, value, _repeat_vector_mask_lanes(lanes.mask, value.lanes // lanes.count))
+            emit_llvm_masked_store(place, value, _repeat_llvm_mask_lanes(lanes.mask, value.lanes // lanes.count))
 
     def _prefetch_operand(self, operand: int, place: LlvmValue, lanes: Lanes, write: bool) -> None:
         first = self._fetched.get(operand)
@@ -282,7 +282,7 @@ class VectorAccess:
         emit_llvm_prefetch(self.frame, operand, place, lanes.count, self.step_axis, self.step_rows, write)
 
 
-def _repeat_vector_mask_lanes(mask: LlvmValue, times: int) -> LlvmValue:
+def _repeat_llvm_mask_lanes(mask: LlvmValue, times: int) -> LlvmValue:
     """Each lane of the mask, `times` times in a row."""
     return mask if times == 1 else mask.shuffle([i for i in range(mask.lanes) for _ in range(times)])
 
@@ -296,7 +296,7 @@ def interleave_vector_lanes(values: Sequence[LlvmValue]) -> LlvmValue:
     return joined.shuffle([turn * wide + i for i in range(wide) for turn in range(len(values))])
 
 
-def _interleave_lanes_of_pair(re: LlvmValue, im: LlvmValue) -> LlvmValue:
+def _interleave_llvm_lanes_of_pair(re: LlvmValue, im: LlvmValue) -> LlvmValue:
     """Pairs of the lanes of two vectors, or of two scalars."""
     if re.lanes > 1:
         return re.shuffle([p for i in range(re.lanes) for p in (i, i + re.lanes)], im)
@@ -357,7 +357,7 @@ def nontemporal_store_operands(nest: LoopNest, phase: Phase, axis: int | None, l
         return []
     if len(work) > MAX_STREAMED_INSTRUCTIONS or any(i.op in SLOW_PRIMITIVES for i in work):
         return []
-    if phase.kind == LOOP or len(nest.phases) > 1 or nest_calls_looping_function(nest):
+    if phase.kind == LOOP or len(nest.phases) > 1 or loop_nest_calls_looping_function(nest):
         return []
     stored = sorted({i.attr[0] for i in phase.instrs if i.op == "store"})
     fitting = [o for o in stored if nest.operands[o].role == "out" and nest.operands[o].layout[axis] == "1"]

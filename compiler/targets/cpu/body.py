@@ -21,9 +21,9 @@ from .access import (
     llvm_element_type,
     nontemporal_store_alignment,
     nontemporal_store_operands,
-    numbered_nest_instructions,
+    numbered_instructions_of_cpu_kernel,
 )
-from .gather import emit_vector_gather, emit_vector_index_report
+from .gather import emit_llvm_vector_gather, emit_vector_index_report
 from .llvm_ir import UNROLLED, LlvmValue, llvm_mask_below
 from .primitives import emit_llvm_primitive, llvm_scalar_constant
 from .reduce import FOLD, load_vector_from_row_buffer, store_vector_in_row_buffer
@@ -44,7 +44,7 @@ class VectorLoopBody:
     def __init__(self, frame: CpuKernelFrame, axis: int | None, lanes: int, depends: dict[int, frozenset[int]]) -> None:
         nest = frame.nest
         self.frame, self.axis, self.lanes, self.depends = frame, axis, lanes, depends
-        self.instrs = numbered_nest_instructions(nest)
+        self.instrs = numbered_instructions_of_cpu_kernel(nest)
         self.access = VectorAccess(frame, axis)
         self.recall: Callable[[Instr | int, Lanes], LlvmValue] | None = None
         self.keep: dict[int, LlvmValue] = {}
@@ -268,7 +268,7 @@ def _user_call_result_in_vector_loop(body: VectorLoopBody, instr: Instr, lanes: 
 SOURCES: dict[str, Callable[[VectorLoopBody, Instr, Lanes], LlvmValue]] = {
     "const": lambda body, instr, lanes: llvm_scalar_constant(body.frame.f, instr.dtype, instr.attr),
     "load": lambda body, instr, lanes: body.access.load(instr, lanes),
-    "gather": lambda body, instr, lanes: emit_vector_gather(
+    "gather": lambda body, instr, lanes: emit_llvm_vector_gather(
         body.access, instr, body.value(instr.args[0], lanes), lanes
     ),
     "scalar": lambda body, instr, lanes: body.frame.scalars[instr.attr],

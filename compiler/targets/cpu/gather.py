@@ -11,7 +11,7 @@ from .access import Lanes, VectorAccess, llvm_element_type
 from .llvm_ir import (
     UNLIKELY,
     LlvmValue,
-    emit_masked_vector_load,
+    emit_llvm_masked_load,
     llvm_constant,
     llvm_intrinsic_suffix,
     llvm_type,
@@ -20,7 +20,7 @@ from .llvm_ir import (
 from .primitives import llvm_memory_type
 
 
-def emit_vector_gather(access: VectorAccess, instr: Instr, offset: LlvmValue, lanes: Lanes) -> LlvmValue:
+def emit_llvm_vector_gather(access: VectorAccess, instr: Instr, offset: LlvmValue, lanes: Lanes) -> LlvmValue:
     """The elements `offset` beyond those of a load; lanes that the mask forbids read nothing."""
     number, part = instr.attr
     operand = access.frame.nest.operands[number]
@@ -32,7 +32,7 @@ def emit_vector_gather(access: VectorAccess, instr: Instr, offset: LlvmValue, la
     elif offset.lanes == 1 and letter == "1" and parts == 1:
         place = access.place(number, lanes.i).at(offset, llvm_element_type(operand))
         whole = lanes.mask is None or lanes.count == 1
-        raw = place.load(elem, lanes.count) if whole else emit_masked_vector_load(place, elem, lanes.count, lanes.mask)  # type: ignore[arg-type]
+        raw = place.load(elem, lanes.count) if whole else emit_llvm_masked_load(place, elem, lanes.count, lanes.mask)  # type: ignore[arg-type]
     else:
         f = access.frame.f
         if walks:

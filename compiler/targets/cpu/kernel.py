@@ -20,7 +20,7 @@ from math import prod
 from typing import TypeAlias
 
 from ...core.types import DType, real_dtype
-from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, nest_calls_looping_function
+from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, loop_nest_calls_looping_function
 from .access import (
     CpuKernelFrame,
     Lanes,
@@ -28,7 +28,7 @@ from .access import (
     emit_llvm_loop_nest,
     is_operand_worth_nontemporal_stores,
     nontemporal_store_operands,
-    numbered_nest_instructions,
+    numbered_instructions_of_cpu_kernel,
     vector_axis_dependences,
 )
 from .body import VectorLoopBody
@@ -86,7 +86,7 @@ def choose_vector_lanes(nest: LoopNest, depends: dict[int, frozenset[int]], axis
     """The lanes with which the widest varying value fills one vector, or several. Indices do not count."""
     if axis is None:
         return 1
-    varying = {at: i for at, i in numbered_nest_instructions(nest).items() if axis in depends[at]}
+    varying = {at: i for at, i in numbered_instructions_of_cpu_kernel(nest).items() if axis in depends[at]}
     widest = max((real_dtype(i.dtype).itemsize for i in varying.values() if i.op != "index"), default=4)
     return max(2, vector_bytes // widest) * interleaved_vector_count(nest, varying, vector_bytes < 64)
 
@@ -107,7 +107,7 @@ def cpu_launch_units(nest: LoopNest, sizes: Sequence[int]) -> tuple[int, int]:
         count = prod(sizes[:axis]) * -(-sizes[axis] // block)
         loops = any(p.kind == LOOP for p in nest.phases)
         work = min(sizes[axis], block) * (prod(sizes[nest.parallel :]) if loops else 1)
-    finer = LOOPED if nest_calls_looping_function(nest) else 1
+    finer = LOOPED if loop_nest_calls_looping_function(nest) else 1
     return count, max(1, WORK // finer // max(1, work), -(-count // (CHUNKS * finer)))
 
 
@@ -130,7 +130,7 @@ def interleaved_vector_count(nest: LoopNest, varying: dict[int, Instr], few: boo
     """Vectors. varying: the kernel's instructions whose values vary along the vectors, by number. few: there are 16
     vector registers."""
     ops = [i.op for i in varying.values()]
-    if nest_calls_looping_function(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
+    if loop_nest_calls_looping_function(nest) or not {"gather", "report", "call"}.isdisjoint(ops):
         return 1
     if few and any((i.op, llvm_register_type(i.dtype)) in CONSTANTS for i in varying.values() if i.op in MATH):
         return 2
@@ -193,7 +193,7 @@ def choose_vector_axis(nest: LoopNest) -> int | None:
 
 def cpu_column_block_length(nest: LoopNest) -> int:
     """The length of a unit along the innermost parallel axis, in the column strategy."""
-    return BLOCK_OF_LOOPS if nest_calls_looping_function(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
+    return BLOCK_OF_LOOPS if loop_nest_calls_looping_function(nest) else COLUMNS if len(nest.phases) > 1 else BLOCK
 
 
 def llvm_combines_of_phase(nest: LoopNest, body: VectorLoopBody, phase: Phase) -> Combines:
@@ -288,7 +288,7 @@ def _write_llvm_row_reduction(
 # columns
 
 
-def hide_from_llvm_optimizer(value: LlvmValue) -> LlvmValue:
+def hide_llvm_value_from_optimizer(value: LlvmValue) -> LlvmValue:
     """The same bits. Of a choice between a new value and the one in memory LLVM makes a store under a mask, which is
     dozens of instructions inside an AMD core with AVX2, and which a later load has to wait for."""
     if not value.text.startswith("%") or llvm_type_bits(value.elem) not in (32, 64):
@@ -321,7 +321,7 @@ class VectorColumnAccumulators:
 
     def put(self, array: LlvmValue, dtype: DType, i: LlvmValue, value: LlvmValue) -> None:
         wide = value.splat(self.body.lanes)
-        raw = wide.to("zext", "i8") if dtype.kind == "b" else hide_from_llvm_optimizer(wide)
+        raw = wide.to("zext", "i8") if dtype.kind == "b" else hide_llvm_value_from_optimizer(wide)
         array.at(i - self.low, llvm_memory_type(dtype)).store(raw)
 
     def recall(self, what: Instr | int, lanes: Lanes) -> LlvmValue:

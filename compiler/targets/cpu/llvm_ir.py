@@ -346,7 +346,7 @@ def llvm_mask_below(f: LlvmFunction, count: LlvmValue, lanes: int) -> LlvmValue:
     return steps.compare("ult", count.to("trunc", "i32"))
 
 
-def emit_masked_vector_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue) -> LlvmValue:
+def emit_llvm_masked_load(address: LlvmValue, elem: str, lanes: int, mask: LlvmValue) -> LlvmValue:
     """The lanes that `mask` allows; zero elsewhere, and nothing is read there."""
     f = address.f
     name, kind = f"@llvm.masked.load.{llvm_intrinsic_suffix(elem, lanes)}.p0", llvm_type(elem, lanes)
@@ -355,7 +355,7 @@ def emit_masked_vector_load(address: LlvmValue, elem: str, lanes: int, mask: Llv
     return f.let(f"call {kind} {name}({args})", elem, lanes)
 
 
-def emit_masked_vector_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
+def emit_llvm_masked_store(address: LlvmValue, value: LlvmValue, mask: LlvmValue) -> None:
     f = address.f
     name = f"@llvm.masked.store.{llvm_intrinsic_suffix(value.elem, value.lanes)}.p0"
     f.module.declare(name, f"void {name}({value.kind}, ptr, i32, {mask.kind})")

@@ -15,14 +15,14 @@ from functools import cache
 from ....runtime.core.frozen import dataclass
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
-from ...layout.operands import BufferArray
+from ...layout.operands import StridedBufferArray
 from .llvm_ir import (
     METADATA,
     LlvmFunction,
     LlvmModule,
     LlvmValue,
-    emit_masked_vector_load,
-    emit_masked_vector_store,
+    emit_llvm_masked_load,
+    emit_llvm_masked_store,
     llvm_mask_below,
 )
 from .primitives import llvm_register_type
@@ -49,11 +49,11 @@ class MatrixProducts:
     result: tuple[int, int, int]
 
 
-def cpu_matmul_task(
-    vector_bytes: int, reads: Sequence[BufferArray], writes: Sequence[BufferArray], line: str
+def cpu_matmul_kernel_task(
+    vector_bytes: int, reads: Sequence[StridedBufferArray], writes: Sequence[StridedBufferArray], line: str
 ) -> list[Task] | None:
     """The task of a small product, or of several side by side. None for all else."""
-    products = _matrix_products(reads, writes[0])
+    products = _cpu_matrix_products(reads, writes[0])
     if products is None:
         return None
     p, dtype = products, writes[0].dtype
@@ -61,10 +61,10 @@ def cpu_matmul_task(
     if multiplications > MOST or p.k * max(p.m, p.n) * item > LARGEST:
         return None
     if p.right[2] == item == p.result[2]:
-        rows, columns = _even_block(p.m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
+        rows, columns = _even_cpu_product_block(p.m, TILE_ROWS), TILE_VECTORS * vector_bytes // item
         kernel = llvm_row_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n // columns > 0, p.n % columns > 0)
     elif p.left[2] == item == p.right[1] and p.k * item >= VECTORS * vector_bytes:
-        rows, columns = _even_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
+        rows, columns = _even_cpu_product_block(p.m, DOT_ROWS), BLOCKS * DOT_COLUMNS
         kernel = llvm_dot_products_kernel(dtype, vector_bytes, rows, p.m % rows, p.n % DOT_COLUMNS)
     else:
         return None
@@ -88,12 +88,12 @@ def cpu_matmul_task(
     ]
 
 
-def _even_block(length: int, most: int) -> int:
+def _even_cpu_product_block(length: int, most: int) -> int:
     """The length of blocks that are as equal as can be."""
     return -(-length // -(-length // most))
 
 
-def _matrix_products(reads: Sequence[BufferArray], result: BufferArray) -> MatrixProducts | None:
+def _cpu_matrix_products(reads: Sequence[StridedBufferArray], result: StridedBufferArray) -> MatrixProducts | None:
     """What a matmul computes, where it is of real floats and has at most one axis of several products."""
     if len(reads) != 2 or result.dtype not in (FLOAT32, FLOAT64) or any(a.dtype != result.dtype for a in reads):
         return None
@@ -102,7 +102,7 @@ def _matrix_products(reads: Sequence[BufferArray], result: BufferArray) -> Matri
     if len(long) > 1 or 0 in result.shape or 0 in reads[0].shape:
         return None
 
-    def steps(array: BufferArray) -> tuple[int, int, int]:
+    def steps(array: StridedBufferArray) -> tuple[int, int, int]:
         strides = array.region.strides
         axis = long[0] - len(result.shape) if long else 0
         between = strides[axis] if long and -axis <= len(array.shape) and array.shape[axis] != 1 else 0
@@ -112,7 +112,7 @@ def _matrix_products(reads: Sequence[BufferArray], result: BufferArray) -> Matri
     return MatrixProducts(math.prod(batch), m, n, k, steps(reads[0]), steps(reads[1]), steps(result))
 
 
-class _ProductsKernel:
+class _CpuProductsKernel:
     """The frame of both kernels: what the slots hold, and a loop over units. rows: of a block; rest: of the last one.
 
     Slots: the matrices and the result, m, n, k, panels of columns and chunks of rows of a product, and for each array
@@ -157,7 +157,7 @@ class _ProductsKernel:
     def vector(self, place: LlvmValue, mask: LlvmValue | None) -> LlvmValue:
         if mask is None:
             return place.load(self.elem, self.lanes)
-        return emit_masked_vector_load(place, self.elem, self.lanes, mask)
+        return emit_llvm_masked_load(place, self.elem, self.lanes, mask)
 
     def blocks(
         self, first: LlvmValue, last: LlvmValue, size: int, rest: int, write: Callable[[LlvmValue, int], None]
@@ -177,7 +177,7 @@ def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
 
     rows, rest: of blocks, and of the last one, 0 where it is like the others. whole, edge: there are whole panels, and
     one that is not."""
-    made = _ProductsKernel(f"row_products{'_whole' * whole}{'_edge' * edge}", dtype, vector_bytes, rows, rest)
+    made = _CpuProductsKernel(f"row_products{'_whole' * whole}{'_edge' * edge}", dtype, vector_bytes, rows, rest)
     f, elem, lanes = made.f, made.elem, made.lanes
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:
@@ -200,7 +200,7 @@ def llvm_row_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
                 out = c.at((row + r) * made.result[1], "i8").at(column, elem)
                 for v, (place, mask) in enumerate(zip(each, masks, strict=True)):
                     total, target = place.load(elem, lanes, 64), out.at(v * lanes, elem)
-                    target.store(total) if mask is None else emit_masked_vector_store(target, total, mask)
+                    target.store(total) if mask is None else emit_llvm_masked_store(target, total, mask)
 
         def write_panel(masks: Sequence[LlvmValue | None]) -> None:
             made.blocks(first, last, made.rows, made.rest, lambda row, rows: write_tile(row, rows, masks))
@@ -225,7 +225,7 @@ def llvm_dot_products_kernel(dtype: DType, vector_bytes: int, rows: int, rest: i
     """Rows of the first matrix and columns of the second are contiguous. Panels are of BLOCKS blocks of DOT_COLUMNS.
 
     rows, rest: of blocks, and of the last one, 0 where it is like the others; columns: of the last block."""
-    made = _ProductsKernel(f"dot_products_{columns}", dtype, vector_bytes, rows, rest)
+    made = _CpuProductsKernel(f"dot_products_{columns}", dtype, vector_bytes, rows, rest)
     f, elem, lanes = made.f, made.elem, made.lanes
 
     def write_unit(arrays: Sequence[LlvmValue], first: LlvmValue, last: LlvmValue, panel: LlvmValue) -> None:

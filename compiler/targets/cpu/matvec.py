@@ -11,14 +11,14 @@ from functools import cache
 
 from ....runtime.program.program import Int, Kernel, Task
 from ...core.types import FLOAT32, FLOAT64, DType
-from ...layout.operands import BufferArray
+from ...layout.operands import StridedBufferArray
 from .llvm_ir import (
     METADATA,
     LlvmFunction,
     LlvmModule,
     LlvmValue,
-    emit_masked_vector_load,
-    emit_masked_vector_store,
+    emit_llvm_masked_load,
+    emit_llvm_masked_store,
     llvm_mask_below,
 )
 from .primitives import llvm_register_type
@@ -31,7 +31,7 @@ BANDWIDTH, LAUNCH = 60e3, 0.2  # bytes per us that one core reads from its cache
 
 
 def cpu_matvec_task(
-    vector_bytes: int, reads: Sequence[BufferArray], writes: Sequence[BufferArray | None], line: str
+    vector_bytes: int, reads: Sequence[StridedBufferArray], writes: Sequence[StridedBufferArray | None], line: str
 ) -> list[Task] | None:
     """The task of a product of a matrix and a column, or of a row and a matrix; None for all else."""
     left, right = reads[0], reads[1]
@@ -100,7 +100,7 @@ def llvm_matvec_rows_kernel(dtype: DType, vector_bytes: int) -> Kernel:
         def add_products(i: LlvmValue, copy: int, mask: LlvmValue | None = None) -> None:
             def load_lanes(start: LlvmValue) -> LlvmValue:
                 place = start.at(i, elem)
-                return place.load(elem, lanes) if mask is None else emit_masked_vector_load(place, elem, lanes, mask)
+                return place.load(elem, lanes) if mask is None else emit_llvm_masked_load(place, elem, lanes, mask)
 
             shared = load_lanes(x)
             for start, each in zip(starts, sums, strict=True):
@@ -162,10 +162,10 @@ def llvm_matvec_columns_kernel(dtype: DType, vector_bytes: int) -> Kernel:
             y.at(i, elem).store(total)
         with f.when(whole < high):
             mask = llvm_mask_below(f, high - whole, lanes)
-            total = emit_masked_vector_load(y.at(whole, elem), elem, lanes, mask)
+            total = emit_llvm_masked_load(y.at(whole, elem), elem, lanes, mask)
             for row, factor in zip(rows, factors, strict=True):
-                total = emit_masked_vector_load(row.at(whole, elem), elem, lanes, mask) * factor + total
-            emit_masked_vector_store(y.at(whole, elem), total, mask)
+                total = emit_llvm_masked_load(row.at(whole, elem), elem, lanes, mask) * factor + total
+            emit_llvm_masked_store(y.at(whole, elem), total, mask)
 
     with f.loop(begin, end) as unit:
         low = unit * block

@@ -115,7 +115,7 @@ def _llvm_round_to_half(x: LlvmValue) -> LlvmValue:
     return x.is_nan().pick(raw, odd).as_float().to("fptrunc", "half")
 
 
-def emit_llvm_bitcast(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
+def emit_llvm_bitcast_text(source: DType, target: DType, x: LlvmValue) -> LlvmValue:
     elem = llvm_register_type(target)
     if target == BOOL:
         return x.ne(0)
@@ -307,7 +307,7 @@ PRIMITIVES: dict[str, Row] = {
     "ne": _llvm_comparison("une", "ne"),
     "select": _llvm_select,
     "cast": lambda source, dtype, args: emit_llvm_cast(source, dtype, args[0]),
-    "bitcast": lambda source, dtype, args: emit_llvm_bitcast(source, dtype, args[0]),
+    "bitcast": lambda source, dtype, args: emit_llvm_bitcast_text(source, dtype, args[0]),
     "abs": _llvm_intrinsic("fabs"),
     "sqrt": _llvm_intrinsic("sqrt"),
     "floor": _llvm_intrinsic("floor"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from ....runtime.program.program import Argument, Int, Kernel, Task
-from ...core.cost import CostModel
+from ...core.cost import WorkCostModel
 from ...core.types import DType
-from ...layout.operands import BufferArray
+from ...layout.operands import StridedBufferArray
 from .llvm_ir import METADATA, UNROLLED, LlvmFunction, LlvmModule, LlvmValue
 from .primitives import emit_llvm_cast, llvm_memory_type, llvm_register_type
 
@@ -21,7 +21,7 @@ CHUNK = 4096  # elements worth a hand-over
 
 
 def cpu_running_total_task(
-    model: CostModel, function: str, source: BufferArray, target: BufferArray, axis: int, line: str
+    model: WorkCostModel, function: str, source: StridedBufferArray, target: StridedBufferArray, axis: int, line: str
 ) -> Task:
     """The task of a running sum or product along an axis. At most one other axis has more than one element."""
     others = [i for i, n in enumerate(source.shape) if n != 1 and i != axis]
@@ -31,13 +31,13 @@ def cpu_running_total_task(
     cost = round(
         model.time(rows * length * (source.dtype.itemsize + target.dtype.itemsize), 0) + rows * length * STEP, 3
     )
-    kernel, grain = cpu_running_total_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
+    kernel, grain = llvm_running_total_kernel(function, source.dtype, target.dtype), max(1, CHUNK // length)
     regions = (source.region,), (target.region,)
     return Task(function, kernel, arguments, *regions, units=rows, grain=grain, cost=cost, line=line)
 
 
 @cache
-def cpu_running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
+def llvm_running_total_kernel(function: str, source: DType, target: DType) -> Kernel:
     """Units are rows. Slots: where the rows and their results begin, the length, and of both the steps in bytes from
     row to row and from element to element."""
     module = LlvmModule()

@@ -151,7 +151,7 @@ class _LlvmRoutinePrinter:
                 self.put(s.index, i, index)
                 self.block(s.body)
 
-            if _is_innermost_loop_of_routine(s.body):
+            if _is_innermost_llvm_loop(s.body):
                 self.loop_with_known_strides(s, write_body, group)
             else:
                 self.loop(self.values[s.start], self.values[s.stop], write_body, 0)
@@ -224,7 +224,7 @@ class _LlvmRoutinePrinter:
         elem = llvm_register_type(wide)
         total = f.slot(elem)
         total.store(f.const(row.identity(wide), elem))
-        inner = _is_innermost_loop_of_routine(s.body)
+        inner = _is_innermost_llvm_loop(s.body)
 
         def write_fold_step(i: LlvmValue) -> None:
             self.put(s.index, i, self.index_dtype(s.start))
@@ -274,7 +274,7 @@ class _LlvmRoutinePrinter:
         f.block(f"on{number}")
 
 
-def _is_innermost_loop_of_routine(block: Block) -> bool:
+def _is_innermost_llvm_loop(block: Block) -> bool:
     return not any(blocks_in_routine_statement(s) for s in block)
 
 

@@ -56,8 +56,8 @@ def write_llvm_transpose_tiles(
     f, nest = frame.f, frame.nest
     inner, axis = nest.parallel - 1, tiling.axis
     counts = {
-        inner: split_into_transpose_blocks(frame.lengths[inner], tiling.columns),
-        axis: split_into_transpose_blocks(frame.lengths[axis], tiling.rows),
+        inner: split_into_llvm_transpose_blocks(frame.lengths[inner], tiling.columns),
+        axis: split_into_llvm_transpose_blocks(frame.lengths[axis], tiling.rows),
     }
     tiles = {o: f.slot(llvm_element_type(nest.operands[o]), tiling.rows * tiling.columns) for o in tiling.operands}
     dims = [(a, counts.get(a, frame.lengths[a])) for a in range(nest.parallel)]
@@ -67,7 +67,7 @@ def write_llvm_transpose_tiles(
         bottom = f.intrinsic("umin", "i64", top + tiling.rows, frame.lengths[axis])
         high = f.intrinsic("umin", "i64", low + tiling.columns, frame.lengths[inner])
         for operand, tile in tiles.items():
-            fill_transpose_tile(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
+            fill_cpu_transpose_tile(frame, operand, tiling, tile, (top, bottom), (low, high), vector_bytes)
         with f.loop(top, bottom) as row:
             frame.index[axis] = row
             for operand, tile in tiles.items():
@@ -82,11 +82,11 @@ def write_nothing_after_lanes(lanes: Lanes) -> None:
     """Elementwise kernels have nothing to do after their instructions."""
 
 
-def split_into_transpose_blocks(length: LlvmValue, block: int) -> LlvmValue:
+def split_into_llvm_transpose_blocks(length: LlvmValue, block: int) -> LlvmValue:
     return (length + (block - 1)).binary("udiv", block)
 
 
-def fill_transpose_tile(
+def fill_cpu_transpose_tile(
     frame: CpuKernelFrame,
     operand: int,
     tiling: TransposeTiling,

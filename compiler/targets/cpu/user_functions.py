@@ -39,9 +39,9 @@ def emit_llvm_user_call(
     outputs = [f.slot(_llvm_parameter_type(d, lanes)) for d in results]
     if lanes == 1 and mask is not None:
         with f.when(mask):
-            _call_compiled_user_function(f, symbol, values, outputs)
+            _emit_llvm_user_function_call(f, symbol, values, outputs)
     elif lanes == 1:
-        _call_compiled_user_function(f, symbol, values, outputs)
+        _emit_llvm_user_function_call(f, symbol, values, outputs)
     else:
         places = {i: _spill_vector_to_stack(f, v) for i, v in enumerate(values) if v.lanes > 1}
         exists = None if mask is None else _spill_vector_to_stack(f, mask.to("zext", "i8"))
@@ -50,11 +50,11 @@ def emit_llvm_user_call(
             one = [places[i].at(lane, v.elem).load(v.elem) if i in places else v for i, v in enumerate(values)]
             here = [o.at(lane, llvm_memory_type(d)) for o, d in zip(outputs, results, strict=True)]
             if exists is None:
-                _call_compiled_user_function(f, symbol, one, here)
+                _emit_llvm_user_function_call(f, symbol, one, here)
             else:
                 with f.when(exists.at(lane, "i8").load("i8").ne(0)):
-                    _call_compiled_user_function(f, symbol, one, here)
-    return [_load_vector_lanes_from_stack(o, d, lanes) for o, d in zip(outputs, results, strict=True)]
+                    _emit_llvm_user_function_call(f, symbol, one, here)
+    return [_load_llvm_lanes_from_stack(o, d, lanes) for o, d in zip(outputs, results, strict=True)]
 
 
 def _llvm_vectorization_note(f: LlvmFunction) -> int:
@@ -73,12 +73,12 @@ def _spill_vector_to_stack(f: LlvmFunction, value: LlvmValue) -> LlvmValue:
     return place
 
 
-def _call_compiled_user_function(
+def _emit_llvm_user_function_call(
     f: LlvmFunction, symbol: str, args: Sequence[LlvmValue], outputs: Sequence[LlvmValue]
 ) -> None:
     f.do(f"call void {symbol}({', '.join(v.typed for v in (*args, *outputs))})")
 
 
-def _load_vector_lanes_from_stack(place: LlvmValue, dtype: DType, lanes: int) -> LlvmValue:
+def _load_llvm_lanes_from_stack(place: LlvmValue, dtype: DType, lanes: int) -> LlvmValue:
     value = place.load(llvm_memory_type(dtype), lanes, 64)
     return value.ne(0) if dtype == BOOL else LlvmValue(value.f, value.text, llvm_register_type(dtype), lanes)

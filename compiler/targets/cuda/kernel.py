@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....runtime.program.program import Kernel
-from ...kernel.loop_nest import LoopNest, user_functions_called_by_nest
+from ...kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from .elementwise import print_cuda_elementwise_kernel
 from .launch_shape import CudaShape, choose_cuda_launch_shape, cuda_grid_and_block, cuda_threads_of_resident_row
 from .reduce import print_cuda_column_reduction, print_cuda_row_reduction
@@ -38,5 +38,5 @@ def cuda_kernel_of_nest(nest: LoopNest) -> Kernel:
     """The nest as the runtime's kernel for target `cuda`."""
     options = (("fastmath", nest.fastmath),)
     return Kernel(
-        nest.name, "cuda", print_cuda_kernel(nest), nest.signature, options, user_functions_called_by_nest(nest), nest
+        nest.name, "cuda", print_cuda_kernel(nest), nest.signature, options, user_functions_of_loop_nest(nest), nest
     )

@@ -18,8 +18,8 @@ from ...kernel.loop_nest import (
     Phase,
     Reduction,
     Window,
-    nest_calls_looping_function,
-    user_functions_called_by_nest,
+    loop_nest_calls_looping_function,
+    user_functions_of_loop_nest,
 )
 
 VECTOR_BYTES = 16
@@ -96,7 +96,7 @@ def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
         for groups in (8, 4):
             if (TILE_ROWS * groups) * (TILE + 1) * staged <= SHARED_BYTES:
                 return CudaShape("tile", 1, groups, across=across)
-    if nest_calls_looping_function(nest):
+    if loop_nest_calls_looping_function(nest):
         return CudaShape("elementwise", 1, 1)  # threads wait for the longest loop of their warp: one element each
     if nest.windows and (window := _cuda_stencil_shape(nest)):
         return window
@@ -112,10 +112,10 @@ def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
 
 def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
     """Columns and rows for a thread of a stencil: the more, the less is read twice, as far as its registers go."""
-    if nest.looked_up or user_functions_called_by_nest(nest):  # lanes without columns of their own compute too
+    if nest.looked_up or user_functions_of_loop_nest(nest):  # lanes without columns of their own compute too
         return None
     outer = range(nest.parallel - 1)
-    across = max([axis for axis in outer if _stencil_window_reach(nest, axis)] or outer, default=-1)
+    across = max([axis for axis in outer if _cuda_stencil_window_reach(nest, axis)] or outer, default=-1)
     deep = _stencil_reuses_rows(nest, across)
     most = _WINDOW_LANES * (2 if nest.many and not deep else 1)
     length = min(nest.vector, _WIDEST_WINDOW if across >= 0 else most)
@@ -125,7 +125,7 @@ def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
             shape = CudaShape("window", length, groups, across=across, threads=threads)
             if (
                 shape.lanes <= most
-                and count_idle_warp_lanes(nest, length) <= WARP // 4
+                and count_idle_cuda_warp_lanes(nest, length) <= WARP // 4
                 and _stencil_fits_thread_registers(nest, shape)
             ):
                 return shape
@@ -133,14 +133,14 @@ def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
     return None
 
 
-def _stencil_window_reach(nest: LoopNest, axis: int) -> int:
+def _cuda_stencil_window_reach(nest: LoopNest, axis: int) -> int:
     """The largest shift along an axis."""
     return max(window.span(axis) for window in nest.windows)
 
 
 def _stencil_reuses_rows(nest: LoopNest, across: int) -> bool:
     """Whether operands are shifted along an axis other than the innermost and that of a thread's rows."""
-    return any(_stencil_window_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
+    return any(_cuda_stencil_window_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
 
 
 def _stencil_fits_thread_registers(nest: LoopNest, shape: CudaShape) -> bool:
@@ -154,9 +154,9 @@ def _stencil_fits_thread_registers(nest: LoopNest, shape: CudaShape) -> bool:
     return words <= _WINDOW_REGISTERS
 
 
-def count_idle_warp_lanes(nest: LoopNest, length: int) -> int:
+def count_idle_cuda_warp_lanes(nest: LoopNest, length: int) -> int:
     """The last lanes of a warp, whose columns are in windows of the others only."""
-    return -(-_stencil_window_reach(nest, nest.parallel - 1) // length)
+    return -(-_cuda_stencil_window_reach(nest, nest.parallel - 1) // length)
 
 
 def stencil_row_of_thread(shift: tuple[int, ...], shape: CudaShape, group: int) -> tuple[int, ...]:
@@ -236,21 +236,21 @@ def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     groups = width if length > 1 else width * max(1, VECTOR_BYTES // largest)
     while length * groups > _MAX_LANES:
         groups //= 2
-    fewer = _groups_that_fit_registers(nest, length, groups)
+    fewer = _cuda_groups_that_fit_registers(nest, length, groups)
     return CudaShape("row", length, fewer, loop or fewer < groups, threads=MAX_THREADS)
 
 
-def _groups_that_fit_registers(nest: LoopNest, length: int, groups: int) -> int:
+def _cuda_groups_that_fit_registers(nest: LoopNest, length: int, groups: int) -> int:
     """Of a loop that reduces and stores what it computes: as many groups as a thread's registers hold the values of."""
     if not any(p.reductions and any(i.op == "store" for i in p.instrs) for p in nest.phases):
         return groups
-    words = max(_most_words_alive(phase) for phase in nest.phases)
+    words = max(_most_cuda_register_words_alive(phase) for phase in nest.phases)
     while groups > 1 and length * groups * words > _LOOP_REGISTERS:
         groups //= 2
     return groups
 
 
-def _most_words_alive(phase: Phase) -> int:
+def _most_cuda_register_words_alive(phase: Phase) -> int:
     """The most 4-byte words of values that are still needed at one time, for each lane."""
     last = {a: at for at, instr in enumerate(phase.instrs, phase.first) for a in instr.args}
     ends: dict[int, int] = {}  # instruction -> words that it is the last to use
@@ -270,7 +270,7 @@ def _cuda_column_reduction_shape(nest: LoopNest) -> CudaShape:
     groups = 4 if nest.reduced == 1 else 1
     while length * groups > _MAX_LANES:
         groups //= 2
-    groups = _groups_that_fit_registers(nest, length, groups)
+    groups = _cuda_groups_that_fit_registers(nest, length, groups)
     each = length * sum(d.itemsize for p in nest.phases for r in p.reductions for d in cuda_reduction_part_dtypes(r))
     threads = MAX_THREADS  # each leaves its columns' results in shared memory
     while threads > WARP and threads * each > SHARED_BYTES:
@@ -315,13 +315,13 @@ def cuda_threads_of_resident_row(length: int, itemsize: int) -> tuple[int, int]:
     for width, most in _ROW_WIDTHS:
         if width * per_group > _MAX_LANES:
             break
-        threads = _round_up_to_warp_threads(-(-length // (width * per_group)))
+        threads = _cuda_round_up_to_warp(-(-length // (width * per_group)))
         if threads <= most:
             return width, threads
     return 0, ELEMENTWISE_THREADS
 
 
-def _round_up_to_warp_threads(threads: int) -> int:
+def _cuda_round_up_to_warp(threads: int) -> int:
     """The threads of a row: a part of a warp that is a power of two, or whole warps."""
     return _next_power_of_two_threads(threads) if threads <= WARP else -(-threads // WARP) * WARP
 
@@ -364,7 +364,7 @@ def _stencil_grid_and_block(
 ) -> Launch:
     """Warps side by side; where windows reach along a third axis, along that axis. Smaller blocks if they are few."""
     inner, across = nest.parallel - 1, shape.across
-    columns = (WARP - count_idle_warp_lanes(nest, shape.length)) * shape.length
+    columns = (WARP - count_idle_cuda_warp_lanes(nest, shape.length)) * shape.length
     rows = -(-sizes[across] // shape.groups) if across >= 0 else 1
     rest = math.prod(n for axis, n in enumerate(sizes[:inner]) if axis != across)
     down, stacked = (rest, rows) if inner > 1 else (rows, 1)  # what warps of a block differ in, and others
@@ -392,7 +392,7 @@ def _row_reduction_grid_and_block(
     nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
 ) -> Launch:
     rows, length = math.prod(sizes[: nest.parallel]), sizes[-1]
-    threads = _round_up_to_warp_threads(-(-length // shape.lanes))
+    threads = _cuda_round_up_to_warp(-(-length // shape.lanes))
     if shape.loop:
         threads = min(ELEMENTWISE_THREADS, threads)
     elif threads > MAX_THREADS:

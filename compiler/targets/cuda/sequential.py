@@ -63,7 +63,7 @@ def cuda_routine_and_shape(routine: Routine, clusters: bool) -> tuple[Routine, R
 
 
 def _cuda_routine_shape(routine: Routine, clusters: bool, share: float) -> RoutineShape:
-    if _is_one_parallel_step(routine):
+    if _is_one_parallel_cuda_step(routine):
         return RoutineShape(_power_of_two_threads(routine.width / FEW_THREADS, MOST_BLOCKS), FEW_THREADS)
     threads = WARP * _power_of_two_threads(routine.width / share / WARP, MOST_THREADS // WARP)
     together = clusters and routine.wide >= WIDE and routine.width > MOST_THREADS
@@ -78,7 +78,7 @@ def _power_of_two_threads(x: float, most: int) -> int:
     return found
 
 
-def _is_one_parallel_step(routine: Routine) -> bool:
+def _is_one_parallel_cuda_step(routine: Routine) -> bool:
     """Whether it is nothing but independent turns."""
     steps = [s for s in routine.body if not isinstance(s, (Let, Set))]
     loads = [s.instr.attr for s in routine.body if isinstance(s, Let) and s.instr.op == "load"]
@@ -204,7 +204,7 @@ class _CudaRoutinePrinter:
     def run_for(self, s: For) -> None:
         self.dtypes[s.index] = np.dtype(np.int64)
         if s.parallel and not self.shared:
-            self.before(*_cuda_block_reads_and_writes(s.body))
+            self.before(*_cuda_routine_block_accesses(s.body))
             self.shared = True
             if _is_cuda_nest_of_parallel_loops(s):
                 self.run_nest(s)
@@ -259,7 +259,7 @@ class _CudaRoutinePrinter:
         total, identity = self.fresh("t"), cuda_constant_text(wide, _cuda_fold_identity_text(s, wide))
         mine = not self.shared
         if mine:
-            reads, _ = _cuda_block_reads_and_writes(s.body)
+            reads, _ = _cuda_routine_block_accesses(s.body)
             self.before(reads, False)
             self.shared = True
         self.add(f"{total} = {identity}")
@@ -353,19 +353,19 @@ def _cuda_fold_identity_text(s: Fold, wide: DType) -> np.generic:
     return found
 
 
-def _cuda_block_reads_and_writes(block: Block) -> tuple[bool, bool]:
+def _cuda_routine_block_accesses(block: Block) -> tuple[bool, bool]:
     """Whether it reads and whether it writes memory."""
-    return bool(_arrays_touched_by_cuda_block(block, Let)), bool(_arrays_touched_by_cuda_block(block, Store))
+    return bool(_arrays_in_cuda_routine_block(block, Let)), bool(_arrays_in_cuda_routine_block(block, Store))
 
 
-def _arrays_touched_by_cuda_block(block: Block, kind: type[Let] | type[Store]) -> set[int]:
+def _arrays_in_cuda_routine_block(block: Block, kind: type[Let] | type[Store]) -> set[int]:
     """The arrays that it reads, or those that it writes."""
     found: set[int] = set()
     for s in block:
         if isinstance(s, kind):
             found |= {s.array} if isinstance(s, Store) else {s.instr.attr} if s.instr.op == "load" else set()
         for inner in blocks_in_routine_statement(s):
-            found |= _arrays_touched_by_cuda_block(inner, kind)
+            found |= _arrays_in_cuda_routine_block(inner, kind)
     return found
 
 
@@ -377,8 +377,8 @@ def _is_cuda_nest_of_parallel_loops(s: For) -> bool:
         return False
     others = [(x, tuple(y for y in s.body if y is not x)) for x in inner]
     return not any(
-        _arrays_touched_by_cuda_block((x,), Store)
-        & (_arrays_touched_by_cuda_block(rest, Let) | _arrays_touched_by_cuda_block(rest, Store))
+        _arrays_in_cuda_routine_block((x,), Store)
+        & (_arrays_in_cuda_routine_block(rest, Let) | _arrays_in_cuda_routine_block(rest, Store))
         for x, rest in others
     )
 

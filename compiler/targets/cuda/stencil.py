@@ -14,7 +14,7 @@ from .kernel_text import BodyContext, CudaKernelText, LanePlace, cuda_cell_type_
 from .launch_shape import (
     WARP,
     CudaShape,
-    count_idle_warp_lanes,
+    count_idle_cuda_warp_lanes,
     is_cuda_vector_access,
     stencil_plane_of_row,
     stencil_row_of_thread,
@@ -28,9 +28,9 @@ def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
     text.prologue()
     inner, across = nest.parallel - 1, shape.across
     outer = [axis for axis in range(inner) if axis != across]
-    columns = (WARP - count_idle_warp_lanes(nest, shape.length)) * shape.length  # of a warp
+    columns = (WARP - count_idle_cuda_warp_lanes(nest, shape.length)) * shape.length  # of a warp
     text.set("lane", f"urem(tid_x(), {WARP})")
-    for k in range(1, 1 + count_idle_warp_lanes(nest, shape.length)):
+    for k in range(1, 1 + count_idle_cuda_warp_lanes(nest, shape.length)):
         text.set(f"next{k}", f"urem(lane + {k}, {WARP})")
     text.set("span", f"udiv(bdim_x(), {WARP}) * {columns}")
     text.pieces("wide", f"m{inner}", "span")
@@ -65,7 +65,7 @@ def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
 def _print_cuda_stencil_tile(text: CudaKernelText, outer: dict[int, str], whole: bool) -> None:
     """A lane's rows and columns. whole: the windows hold all that the warp reads of them."""
     nest, shape, inner = text.nest, text.shape, text.nest.parallel - 1
-    lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_warp_lanes(nest, shape.length)
+    lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_cuda_warp_lanes(nest, shape.length)
     names = dict(text.names)
     exists = [] if last == WARP else [f"lane < {last}"]
     if not whole:
@@ -123,7 +123,7 @@ class _CudaStencilWindowLoads:
                 row: columns for row, columns in rows.items() if stencil_plane_of_row(row, self.text.shape) == plane
             }
             for row in mine:
-                _print_stencil_row_load(self.text, n, part, row, self.masked)
+                _print_cuda_stencil_row_load(self.text, n, part, row, self.masked)
             for row, columns in mine.items():
                 _stencil_lane_load_name(self.text, _stencil_value_name(n, part, row), columns)
         return _stencil_shifted_lanes_expression(self.text, n, part, shift)
@@ -134,7 +134,7 @@ def _stencil_value_name(window: int, part: int, row: tuple[int, ...]) -> str:
     return "_".join([f"{'wy'[part]}{window}", *map(str, row)])
 
 
-def _print_stencil_row_load(text: CudaKernelText, n: int, part: int, row: tuple[int, ...], masked: bool) -> None:
+def _print_cuda_stencil_row_load(text: CudaKernelText, n: int, part: int, row: tuple[int, ...], masked: bool) -> None:
     """The lane's own columns, from the window's corner on."""
     shape, nest, window = text.shape, text.nest, text.nest.windows[n]
     operand, shift = window.operands[0], window.shifts[0]

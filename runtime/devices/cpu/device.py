@@ -17,29 +17,37 @@ from typing import Any, cast
 import numpy as np
 
 from ...codegen import llvm_jit
-from ...codegen.llvm_jit import cpu_vector_register_bytes, widest_vector_libm_of_cpu
+from ...codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...core import profile
 from ...core.errors import CompileError, PlanError
 from ...core.host_pool import HostMemoryPool, numpy_view_of_pool_block
 from ...core.settings import settings
 from ...engine.deferred_interrupt import raise_error_of_signal_handler
-from ...engine.direct_call import ARENA, Direct, DirectArgument, call_table_packers, make_direct_call
-from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan, split_launch_into_chunks
-from ...engine.engine import NativeEngine, engine_of_process, engine_thread_count, native_engine_functions
-from ...engine.host_steps import make_control_flow_call
-from ...engine.run import DoneTiming, FailedEvent, NativeRun, RunEvent, RunRecord, RunTiming, wait_for_all_runs
+from ...engine.direct_call import ARENA, Direct, DirectArgument, direct_call_table_packers, make_engine_direct_call
+from ...engine.encode_plan import PlanLayout, encode_nested_plan, is_native_plan, split_engine_launch_into_chunks
+from ...engine.engine import NativeEngine, engine_of_process, native_engine_functions, native_engine_thread_count
+from ...engine.host_steps import make_engine_control_flow_call
+from ...engine.run import (
+    EngineDoneTiming,
+    EngineFailedEvent,
+    EngineRunEvent,
+    EngineRunTiming,
+    NativeRun,
+    RunRecord,
+    wait_for_all_runs,
+)
 from ...interpret.serial import (
     Call,
-    PlanPoisonTracker,
-    error_with_task_location,
+    SerialPoisonTracker,
     run_plan_serially,
     serial_calls_of_tasks,
+    serial_error_with_task_location,
 )
 from ...program.device import DONE, Device, DoneEvent, Executable, Timing, error_of_event
 from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_plan
 from ...program.plan import Record as RecordStep
-from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_members
-from .profile import spans_of_native_run, time_serial_task_calls
+from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_member_tasks
+from .profile import cpu_profile_spans_of_run, profile_cpu_task_calls
 from .streams import CPUStream, CPUStreamEvent, milliseconds_between_cpu_events
 
 WAKE_US = 40.0  # what it costs to hand a plan to a worker, and to wait for it
@@ -75,11 +83,11 @@ class CPUExecutable(Executable):
         self._place = 0
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(0, 0)
         self._completion: list[tuple[int, int]] = []
-        self._pack = self._convert = call_table_packers(0, ())[1]
+        self._pack = self._convert = direct_call_table_packers(0, ())[1]
         self._done = (DONE,) * len(plan.completion)
-        cores = engine_thread_count()
+        cores = native_engine_thread_count()
         self._is_small = self.cost * (1 - 1 / max(2, cores)) < WAKE_US  # all cores together save less than that
-        shared = [t.cost for t in tasks if plan.streams > 1 or split_launch_into_chunks(t, cores)[1] > 1]
+        shared = [t.cost for t in tasks if plan.streams > 1 or split_engine_launch_into_chunks(t, cores)[1] > 1]
         self._suits_waiting_caller = sum(shared) * (1 - 1 / cores) < WAKE_US and self.cost < CALLER_US
         self._runs_inline = native_engine_functions() is not None and self._is_small and not self.needs_python
         if self._runs_inline:  # one Python call less
@@ -89,14 +97,18 @@ class CPUExecutable(Executable):
     def _make_native_control_flow_call(self, task: Task, call: Call) -> Call:
         """What does a task, loops and branches natively."""
         looped = isinstance(task.kernel, (Loop, Branch))
-        return make_control_flow_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
+        return (
+            make_engine_control_flow_call(task, self._kernel_address, self.plan.program.name, call) if looped else call
+        )
 
     def direct(self, taken: Sequence[DirectArgument], watched: Sequence[tuple[int, int]] = ()) -> Direct | None:
         """A function of what is taken that runs the plan in the caller: see `direct_call`. None where it cannot."""
         if not self._runs_inline or self._layout is None:
             return None
         stack = self.plan.arena_bytes if all(t.buffer != ARENA for t in taken) else 0
-        return make_direct_call(self._layout, taken, (self, self._engine), watched, self.plan.program.scalars, stack)
+        return make_engine_direct_call(
+            self._layout, taken, (self, self._engine), watched, self.plan.program.scalars, stack
+        )
 
     def _kernel_address(self, kernel: Kernel) -> int:
         return self._code[kernel].functions[kernel.name]
@@ -111,7 +123,7 @@ class CPUExecutable(Executable):
             self._completion = self._output_events(layout)
             columns = (*layout.order, -1) if layout.uses_arena else layout.order  # the arena stands behind the buffers
             self._pick = itemgetter(*columns) if len(columns) > 1 else lambda given: [given[i] for i in columns]
-            self._pack, self._convert = call_table_packers(len(columns), self.plan.program.scalars)
+            self._pack, self._convert = direct_call_table_packers(len(columns), self.plan.program.scalars)
             self._timed = None
         return found
 
@@ -158,8 +170,10 @@ class CPUExecutable(Executable):
                 try:
                     self._calls[task](addresses, scalars)
                 except Exception as error:
-                    poison = poison or PlanPoisonTracker(self.plan)
-                    poison.fail(task, error_with_task_location(error, self.plan.tasks[task], self.plan.program.name))
+                    poison = poison or SerialPoisonTracker(self.plan)
+                    poison.fail(
+                        task, serial_error_with_task_location(error, self.plan.tasks[task], self.plan.program.name)
+                    )
         return self._done if poison is None else _events_of_errors(poison.output_errors())
 
     def _run_profiled_or_plain(
@@ -189,7 +203,7 @@ class CPUExecutable(Executable):
         recorder: profile.ProfileRecorder | None,
     ) -> Events:
         """In the caller's thread, step by step: where a step needs Python, or somebody looks on."""
-        calls = self._calls if recorder is None else time_serial_task_calls(recorder, self.plan, self._calls)
+        calls = self._calls if recorder is None else profile_cpu_task_calls(recorder, self.plan, self._calls)
         poisoned = {buffer: error for buffer, event in after if (error := error_of_event(event)) is not None}
         errors = run_plan_serially(self.plan, calls, self._buffer_addresses(memories, arena), scalars, poisoned)
         return _events_of_errors(errors)
@@ -208,12 +222,12 @@ class CPUExecutable(Executable):
         delayed = not all(event.query() for _, event in after)
         start = time.monotonic_ns()
         events = (self.run_and_wait if waits else self.run)(memories, arena, scalars, after)
-        if events and isinstance(events[0], RunEvent):
-            return events, RunTiming(events[0].run, 0 if delayed else start)
+        if events and isinstance(events[0], EngineRunEvent):
+            return events, EngineRunTiming(events[0].run, 0 if delayed else start)
         took = (time.monotonic_ns() - start) / 1e3
         alone = found is None or (active == 0 and found.begun_and_ended_runs[1] == begun)
         failed = any(event.failure is not None for event in events)
-        return events, DoneTiming(took if alone and not delayed and not failed else math.nan)
+        return events, EngineDoneTiming(took if alone and not delayed and not failed else math.nan)
 
     def _submit_to_engine(
         self,
@@ -245,16 +259,16 @@ class CPUExecutable(Executable):
         run.start(layout, self._call_table(memories, arena, scalars), after)
         if recorder is not None:
             recorder.read_device_times_at_end(
-                partial(spans_of_native_run, recorder, self.plan, layout, run, recorder.next_run())
+                partial(cpu_profile_spans_of_run, recorder, self.plan, layout, run, recorder.next_run())
             )
-        return tuple(RunEvent(run, place, needs) for place, needs in ends)
+        return tuple(EngineRunEvent(run, place, needs) for place, needs in ends)
 
     def host_step(self, task: int, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
         """Do a task that needs Python: the engine's Python thread calls this."""
         try:
             self._calls[task](addresses, scalars)
         except BaseException as raised:
-            raise error_with_task_location(raised, self.plan.tasks[task], self.plan.program.name) from None
+            raise serial_error_with_task_location(raised, self.plan.tasks[task], self.plan.program.name) from None
 
     def _buffer_addresses(self, memories: Sequence[Any], arena: Any) -> list[int]:
         return [(m if o is None else (arena or 0) + o) or 0 for m, o in zip(memories, self.plan.offsets, strict=True)]
@@ -269,7 +283,7 @@ class CPUExecutable(Executable):
 
 def _events_of_errors(errors: Sequence[BaseException | None]) -> Events:
     """What has happened, for each output."""
-    return tuple(DONE if error is None else DoneEvent(FailedEvent(error)) for error in errors)
+    return tuple(DONE if error is None else DoneEvent(EngineFailedEvent(error)) for error in errors)
 
 
 def plan_of_one_cpu_copy(nbytes: int) -> Plan:
@@ -290,18 +304,18 @@ def _require_plan_the_cpu_can_run(plan: Plan) -> None:
             raise PlanError(f"{step}: no step before it records the event")
         elif isinstance(step, Launch) and plan.tasks[step.task].units < 0:
             raise PlanError(f"{step}: {plan.tasks[step.task].units} units")
-        elif isinstance(step, Launch) and len(packed_members(plan.tasks[step.task])) > 1:
+        elif isinstance(step, Launch) and len(packed_member_tasks(plan.tasks[step.task])) > 1:
             raise PlanError(f"{step}: several tasks in one launch, on a CPU")
 
 
-def _llvm_ir_writer_of_kernel(kernel: Kernel) -> tuple[str, Callable[[], str], str]:
+def _cpu_device_kernel_writer(kernel: Kernel) -> tuple[str, Callable[[], str], str]:
     """What decides a kernel's machine code, what writes its LLVM IR, and its name."""
     if not kernel.functions:
         return kernel.source, partial(str, kernel.source), kernel.name
-    from ...codegen.numba_functions import link_user_functions, user_functions_identity
+    from ...codegen.numba_functions import link_numba_user_functions, machine_code_identity_of_functions
 
     given = kernel.source, kernel.functions
-    return user_functions_identity(*given), partial(link_user_functions, *given), kernel.name
+    return machine_code_identity_of_functions(*given), partial(link_numba_user_functions, *given), kernel.name
 
 
 class CPUDevice(Device):
@@ -340,7 +354,7 @@ class CPUDevice(Device):
     @property
     def identity(self) -> str:
         """What tells this machine, its libraries and the settings from others."""
-        return f"cpu {llvm_jit.llvm_cache_key('')} {engine_thread_count()} threads"
+        return f"cpu {llvm_jit.llvm_cache_key('')} {native_engine_thread_count()} threads"
 
     def upload(self, host: np.ndarray[Any, Any], memory: Any) -> DoneEvent:
         """Copy a C-contiguous host array into the start of `memory`."""
@@ -364,7 +378,7 @@ class CPUDevice(Device):
         was not asked for lately is let go of: it lives as long as an executable holds it. Raises CompileError."""
         found = {kernel: self._loaded.get(kernel) for kernel in kernels}
         missing = [kernel for kernel, code in found.items() if code is None]
-        codes = llvm_jit.compile_llvm_ir_in_parallel([_llvm_ir_writer_of_kernel(kernel) for kernel in missing])
+        codes = llvm_jit.compile_llvm_ir_in_parallel([_cpu_device_kernel_writer(kernel) for kernel in missing])
         for kernel, code in zip(missing, codes, strict=True):
             if kernel.name not in code.functions:
                 raise CompileError(f"the text of kernel {kernel.name} does not define @{kernel.name}", kernel.name)
@@ -396,7 +410,7 @@ class CPUDevice(Device):
     @property
     def vector_bytes(self) -> int:
         """The width of a vector register that kernels may use here."""
-        return cpu_vector_register_bytes()
+        return jit_vector_register_bytes()
 
     @property
     def vector_library(self) -> str | None:

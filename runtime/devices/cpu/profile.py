@@ -15,7 +15,7 @@ from ...program.program import Kernel, Task
 SHORT_US = 1.0  # a stream's wait below this was none
 
 
-def spans_of_native_run(
+def cpu_profile_spans_of_run(
     recorder: ProfileRecorder, plan: Plan, layout: PlanLayout, run: NativeRun, number: int
 ) -> Iterator[Span]:
     """A span for each launch and each wait of a run on the engine, the profile's `number`th; waits until it is over."""
@@ -28,7 +28,7 @@ def spans_of_native_run(
         if isinstance(step, Launch):
             task = plan.tasks[step.task]
             yield Span(
-                profile_span_kind_of_task(task),
+                cpu_profile_span_kind(task),
                 task.name,
                 start,
                 end,
@@ -44,7 +44,7 @@ def spans_of_native_run(
             yield Span("wait", name, start, end, "cpu", track, "", program, run=number, event=step.event)
 
 
-def time_serial_task_calls(
+def profile_cpu_task_calls(
     recorder: ProfileRecorder, plan: Plan, calls: Sequence[Callable[..., None]]
 ) -> list[Callable[..., None]]:
     """The same calls for one run of the plan, each a span of the thread that makes it."""
@@ -53,7 +53,7 @@ def time_serial_task_calls(
     def time_task_call(place: int, task: Task, call: Callable[..., None]) -> Callable[..., None]:
         def run_and_add_span(*args: Any) -> None:
             with recorder.host_span(
-                profile_span_kind_of_task(task), task.name, task.line, plan.program.name, run=number, task=place
+                cpu_profile_span_kind(task), task.name, task.line, plan.program.name, run=number, task=place
             ):
                 call(*args)
 
@@ -62,5 +62,5 @@ def time_serial_task_calls(
     return [time_task_call(i, task, call) for i, (task, call) in enumerate(zip(plan.tasks, calls, strict=True))]
 
 
-def profile_span_kind_of_task(task: Task) -> str:
+def cpu_profile_span_kind(task: Task) -> str:
     return "kernel" if isinstance(task.kernel, Kernel) else "library"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...engine.run import RunEvent
+from ...engine.run import EngineRunEvent
 from ...engine.words.records import ENDED
 from ...program.device import error_of_event
 
@@ -40,11 +40,11 @@ class CPUStreamEvent:
     def nanoseconds(self) -> int:
         """When it happened, by the monotonic clock: what it waits for is over."""
         self.wait()
-        return max((self._at, *map(_run_completion_nanoseconds, self._events)))
+        return max((self._at, *map(_cpu_run_completion_nanoseconds, self._events)))
 
 
-def _run_completion_nanoseconds(event: Any) -> int:
-    if not isinstance(event, RunEvent):
+def _cpu_run_completion_nanoseconds(event: Any) -> int:
+    if not isinstance(event, EngineRunEvent):
         return 0
     with suppress(Exception):
         event.finish()

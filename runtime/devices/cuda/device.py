@@ -17,11 +17,11 @@ from ...core.profile import ProfileRecorder
 from ...program.device import Device, GpuProperties
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
-from .compile.compile import compile_cubins, versions_of_cuda_packages
-from .driver.context import DeviceNotFound, GpuContext
+from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
+from .driver.context import DeviceNotFound, GpuDriverContext
 from .driver.driver import CAPTURE_RELAXED, SUCCESS
 from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
-from .driver.streams import LEGACY, CudaStream, GraphCaptureResources
+from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
 from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
@@ -54,7 +54,7 @@ class CUDADevice(Device):
 
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
-        self.context = context or GpuContext(index)
+        self.context = context or GpuDriverContext(index)
         self.properties: GpuProperties = self.context.properties
         self.events = EventPool(self.context, self.failure)
         # of each of the last calls the event at its end, and the labels of its steps
@@ -68,7 +68,7 @@ class CUDADevice(Device):
         self.make_current = self.context.enter  # type: ignore[method-assign]
         self.is_capturing = self.context.driver.is_capturing  # type: ignore[method-assign, assignment]
         self.graphs = GraphReplays(self)
-        self.captures = GraphCaptureResources(self)
+        self.captures = CapturedStreamResources(self)
         self.timed_events = EventPool(self.context, self.failure, timed=True)
         self.lost: DeviceLost | None = None
         self.marks: CudaProfileMarks | None = None  # while a profile is on
@@ -93,7 +93,7 @@ class CUDADevice(Device):
     def identity(self) -> str:
         """What tells this GPU, its driver, what compiles for it and its libraries from others."""
         driver = ".".join(map(str, self.context.driver.version()))
-        libraries = versions_of_cuda_packages("cuda-bindings", "nvmath-python", "nvidia-cublas")
+        libraries = versions_of_numba_cuda_packages("cuda-bindings", "nvmath-python", "nvidia-cublas")
         return f"{self.properties}, driver {driver}, {libraries}"
 
     # memory
@@ -294,7 +294,7 @@ class CUDADevice(Device):
 
     def relaxed(self) -> AbstractContextManager[None]:
         """Within it this thread may do what a capture of somebody else's forbids."""
-        return _relaxed_stream_capture_mode(self.context)
+        return _relaxed_capture_on_cuda_device(self.context)
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
         """Milliseconds between two events of `CudaStream.record`; waits for them."""
@@ -368,7 +368,7 @@ class CUDADevice(Device):
 
 
 @contextmanager
-def _relaxed_stream_capture_mode(context: Any) -> Iterator[None]:
+def _relaxed_capture_on_cuda_device(context: Any) -> Iterator[None]:
     context.enter()
     before = context.driver.exchange_capture_mode(CAPTURE_RELAXED)
     try:
@@ -380,13 +380,13 @@ def _relaxed_stream_capture_mode(context: Any) -> Iterator[None]:
 _devices: weakref.WeakSet[CUDADevice] = weakref.WeakSet()
 
 
-def _mark_gpus_lost_in_forked_child() -> None:
+def _mark_cuda_devices_lost_after_fork() -> None:
     for device in _devices:
         device.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mark_gpus_lost_in_forked_child)
+    os.register_at_fork(after_in_child=_mark_cuda_devices_lost_after_fork)
 
 
 __all__ = ["CUDADevice", "DeviceNotFound"]

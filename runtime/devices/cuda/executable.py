@@ -15,22 +15,22 @@ from ...core.settings import settings
 from ...engine import unread_errors
 from ...engine.direct_call import DirectArgument
 from ...interpret.serial import (
-    PlanPoisonTracker,
-    error_with_task_location,
+    SerialPoisonTracker,
     numpy_call_of_library_task,
-    poisoned_buffers,
+    poisoned_buffers_of_plan,
+    serial_error_with_task_location,
 )
 from ...program.device import Executable
 from ...program.plan import ENTRY, Launch, Plan, Record, Wait, all_kernels_of_plan, plan_boundary
-from ...program.program import control_flow_bodies, packed_members
+from ...program.program import control_flow_bodies, packed_member_tasks
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent
-from .driver.streams import CapturedEvent, record_event_on_captured_stream
+from .driver.streams import CapturedStreamEvent, record_event_on_captured_stream
 from .graphs.host_control_flow import HostControlFlowStep
 from .graphs.one_launch import Start, make_one_node_graph_call
 from .modules.launch import KernelStep, NumpyHostStep
 from .profile import CudaProfileMarks
-from .timing import CudaTiming
+from .timing import CudaRunTiming
 
 LAUNCH, RECORD, WAIT = range(3)
 
@@ -84,7 +84,9 @@ class CUDAExecutable(Executable):
         if found is None:
             self.notes.append(f"{task.name}: {task.kernel.name} of these arrays runs on the host")
             return NumpyHostStep(
-                self._device.context.driver, task, [numpy_call_of_library_task(part) for part in packed_members(task)]
+                self._device.context.driver,
+                task,
+                [numpy_call_of_library_task(part) for part in packed_member_tasks(task)],
             )
         return found
 
@@ -100,7 +102,7 @@ class CUDAExecutable(Executable):
         device = self._device
         device.context.enter()
         device.clock.runs += 1
-        if after and any([type(event) is CapturedEvent for _, event in after]):
+        if after and any([type(event) is CapturedStreamEvent for _, event in after]):
             with self._lock:
                 return self._run_into_captured_graph(memories, arena, scalars, after)
         if device.clock.end is not None:
@@ -130,7 +132,7 @@ class CUDAExecutable(Executable):
         self, memories: Sequence[Any], arena: Any, scalars: Sequence[Any], after: Sequence[tuple[int, Any]]
     ) -> tuple[Any, ...]:
         """The steps as nodes of somebody's graph. What they need from outside of it is waited for on the host."""
-        inside = [(buffer, event) for buffer, event in after if type(event) is CapturedEvent]
+        inside = [(buffer, event) for buffer, event in after if type(event) is CapturedStreamEvent]
         for _, event in after:
             event.wait()
         tasks = zip(self.plan.tasks, self.runners, strict=True)
@@ -159,7 +161,7 @@ class CUDAExecutable(Executable):
         scalars: Sequence[Any],
         after: Sequence[tuple[int, Any]],
         waits: bool = False,
-    ) -> tuple[tuple[Any, ...], CudaTiming]:
+    ) -> tuple[tuple[Any, ...], CudaRunTiming]:
         """As `run`; nothing else runs on the device at that time."""
         device = self._device
         device.context.enter()
@@ -183,10 +185,10 @@ class CUDAExecutable(Executable):
         capturing: list[int] | None = None,
         marks: CudaProfileMarks | None = None,
     ) -> tuple[Any, ...]:
-        """Issue every step that is not poisoned (`PlanPoisonTracker`). A stream that cannot wait stops."""
+        """Issue every step that is not poisoned (`SerialPoisonTracker`). A stream that cannot wait stops."""
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
-        poison = PlanPoisonTracker(plan, poisoned_buffers(plan, after) if after else None)
+        poison = SerialPoisonTracker(plan, poisoned_buffers_of_plan(plan, after) if after else None)
         entry = self._events_to_wait_for_before_steps(after) if after else None
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
@@ -271,4 +273,4 @@ class CUDAExecutable(Executable):
         """The error with the step and the user's line."""
         step = self.plan.steps[number]
         assert isinstance(step, Launch)
-        return error_with_task_location(error, self.plan.tasks[step.task], self.plan.program.name)
+        return serial_error_with_task_location(error, self.plan.tasks[step.task], self.plan.program.name)

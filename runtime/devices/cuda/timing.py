@@ -15,7 +15,7 @@ from .driver.driver import NOT_READY, SUCCESS
 from .driver.events import CudaEvent, EventPool
 
 
-class CudaTiming:
+class CudaRunTiming:
     """See `Timing` in `runtime/program/device.py`."""
 
     def __init__(self, driver: Any, start: CudaEvent, end: CudaEvent, counts: bool) -> None:
@@ -58,13 +58,13 @@ class CudaTimedRunClock:
                 idle = False
         return self._events.record(self._stream), idle
 
-    def stop(self, start: CudaEvent, events: Sequence[Any], counts: bool) -> CudaTiming:
+    def stop(self, start: CudaEvent, events: Sequence[Any], counts: bool) -> CudaRunTiming:
         """The time from `start` until the events have happened."""
         for event in set(events):
             counts = counts and event.error is None
             self._make_launches_follow(event)
         self.end = self._events.record(self._stream)
-        return CudaTiming(self._driver, start, self.end, counts)
+        return CudaRunTiming(self._driver, start, self.end, counts)
 
     def pending(self) -> CudaEvent | None:
         """The end of a timed run that may still be on."""

@@ -30,12 +30,12 @@ from ...codegen.word_language import (
 )
 from .queues import (
     claim_chunk,
-    free_launch_slot,
-    publish_launch,
-    push_ready_stream,
-    run_claimed_chunk,
-    take_launch_slot,
-    wake_engine_threads,
+    free_native_launch_slot,
+    publish_native_launch,
+    push_ready_native_stream,
+    run_claimed_native_chunk,
+    take_native_launch_slot,
+    wake_native_threads,
 )
 from .records import (
     ARRAY_TYPE,
@@ -94,10 +94,10 @@ from .records import (
     C,
     E,
 )
-from .signals import raise_exception_of_signal_handler, signal_handler_raised
+from .signals import native_signal_handler_raised, raise_native_signal_handler_exception
 
 
-def fill_argument_slots(plan: int, arguments: int, table: int) -> None:
+def fill_native_argument_slots(plan: int, arguments: int, table: int) -> None:
     """Lay out the argument slots of a call: the template, then what the call's table decides."""
     copy(arguments, load(plan + TEMPLATE), load(plan + TEMPLATE_BYTES))
     patch = load(plan + PATCHES)
@@ -109,7 +109,7 @@ def fill_argument_slots(plan: int, arguments: int, table: int) -> None:
 
 def submit_native_run(engine: int, plan: int, run: int, arguments: int, table: int, number: int) -> None:
     """Start a run: its streams become ready."""
-    fill_argument_slots(plan, arguments, table)
+    fill_native_argument_slots(plan, arguments, table)
     streams = load(run + STREAM_COUNT)
     store(run + NUMBER, number)
     store(run + RUN_FAILED, 0)
@@ -121,45 +121,45 @@ def submit_native_run(engine: int, plan: int, run: int, arguments: int, table: i
     last = stream + streams * STREAM_BYTES
     while stream != last:
         store(stream + STEP, load(stream + FIRST_STEP))
-        push_ready_stream(engine + READY, stream)
+        push_ready_native_stream(engine + READY, stream)
         stream += STREAM_BYTES
     mutex_unlock(engine + LOCK)
-    wake_engine_threads(engine, streams)
+    wake_native_threads(engine, streams)
 
 
-def run_plan_inline(plan: int, table: int) -> int:
+def run_native_plan_inline(plan: int, table: int) -> int:
     """Run a small plan here and now, in issue order. Spinning workers help with launches of several chunks. Whether it
     was ended early: see `signals`."""
     arguments = stack(load(plan + TEMPLATE_BYTES))
-    fill_argument_slots(plan, arguments, table)
+    fill_native_argument_slots(plan, arguments, table)
     step = load(plan + LAUNCHES)
     last = step + load(plan + LAUNCH_COUNT) * STEP_BYTES
     while step != last:
-        if load(step + E) <= 1 or fork_launch_and_join(load(plan + PLAN_ENGINE), arguments, step) == 0:
+        if load(step + E) <= 1 or fork_native_launch_and_join(load(plan + PLAN_ENGINE), arguments, step) == 0:
             launch(load(step + A), arguments + load(step + B), 0, load(step + C))
-        if load(step + LONG) and signal_handler_raised(load(plan + PLAN_ENGINE)):
+        if load(step + LONG) and native_signal_handler_raised(load(plan + PLAN_ENGINE)):
             return 1
         step += STEP_BYTES
     return 0
 
 
-def run_plan_inline_from_python(plan: int, table: int) -> None:
-    """`run_plan_inline` for Python, whose lock the caller has: it raises what ended it."""
-    if run_plan_inline(plan, table):
-        raise_exception_of_signal_handler(load(plan + PLAN_ENGINE))
+def run_native_plan_from_python(plan: int, table: int) -> None:
+    """`run_native_plan_inline` for Python, whose lock the caller has: it raises what ended it."""
+    if run_native_plan_inline(plan, table):
+        raise_native_signal_handler_exception(load(plan + PLAN_ENGINE))
 
 
-def fork_launch_and_join(engine: int, arguments: int, step: int) -> int:
+def fork_native_launch_and_join(engine: int, arguments: int, step: int) -> int:
     """Fork a launch, help, and wait for all of it. 0, and nothing done, if nobody is there to help."""
     if engine == 0 or load_shared(engine + AWAKE) == 0:
         return 0
-    slot = take_launch_slot(engine)
+    slot = take_native_launch_slot(engine)
     if slot == 0:
         return 0
-    generation = publish_launch(engine, slot, load(step + A), arguments + load(step + B), step, 0)
+    generation = publish_native_launch(engine, slot, load(step + A), arguments + load(step + B), step, 0)
     left = claim_chunk(engine, slot, 0, 0, generation)
     while left:
-        run_claimed_chunk(engine, slot, left)
+        run_claimed_native_chunk(engine, slot, left)
         left = claim_chunk(engine, slot, 0, 0, generation)
     turns = 0
     while load_shared(slot + PENDING):
@@ -167,13 +167,13 @@ def fork_launch_and_join(engine: int, arguments: int, step: int) -> int:
         turns += 1
         if turns % 4096 == 0:
             sched_yield()
-    free_launch_slot(engine, slot)
+    free_native_launch_slot(engine, slot)
     return 1
 
 
-def direct_call_from_python(this: int, given: int, count: int) -> int:
+def native_direct_call_from_python(this: int, given: int, count: int) -> int:
     """A function for Python (METH_FASTCALL, `this` is bytes): if every watched word is as it was and every argument as
-    its row says, `run_plan_inline`, and True; else nothing, and False. It raises what ended it early."""
+    its row says, `run_native_plan_inline`, and True; else nothing, and False. It raises what ended it early."""
     head = this + BYTES_AT
     table = stack(load(head + TABLE_BYTES))
     fits = 0
@@ -192,11 +192,11 @@ def direct_call_from_python(this: int, given: int, count: int) -> int:
         argument = load(at)
         kind = load(row + ROW_DTYPE)
         if kind == PACKED:
-            fits = unpack_scalars_of_call(argument, row, table)
+            fits = unpack_native_call_scalars(argument, row, table)
         elif kind == BOXED:
             fits = load(argument + TYPE_AT) == load(row + ROW_TYPE) and argument & 15 == 0
             store(table + load(row + ROW_PLACE), argument + load(row + ROW_ADD))
-        elif kind == 0 or is_array_like_row(argument, load(head + ARRAY_TYPE), row):
+        elif kind == 0 or is_array_like_native_row(argument, load(head + ARRAY_TYPE), row):
             store(table + load(row + ROW_PLACE), load(argument + DATA_AT) + load(row + ROW_ADD))
         else:
             fits = 0
@@ -206,15 +206,15 @@ def direct_call_from_python(this: int, given: int, count: int) -> int:
     if fits and (load(head + ASSIGNS) == 0 or are_assigned_arrays_free(rows, given, last)):
         if load(head + STACK_BYTES):
             store(table + load(head + STACK_PLACE), stack(load(head + STACK_BYTES)))
-        if run_plan_inline(load(head + DIRECT_PLAN), table):
-            raise_exception_of_signal_handler(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
+        if run_native_plan_inline(load(head + DIRECT_PLAN), table):
+            raise_native_signal_handler_exception(load(load(head + DIRECT_PLAN) + PLAN_ENGINE))
             return 0
         answer = load(head + YES)
     store(answer, load(answer) + load(head + REFERENCE))
     return answer
 
 
-def unpack_scalars_of_call(argument: int, row: int, table: int) -> int:
+def unpack_native_call_scalars(argument: int, row: int, table: int) -> int:
     """Scalars, in `bytes`, go to the table. 0, and nothing is done, for any other argument."""
     if load(argument + TYPE_AT) != load(row + ROW_TYPE) or load(argument + LENGTH_AT) != load(row + ROW_LENGTH):
         return 0
@@ -246,7 +246,7 @@ def are_assigned_arrays_free(rows: int, given: int, last: int) -> int:
     return 1
 
 
-def is_array_like_row(argument: int, kind: int, row: int) -> int:
+def is_array_like_native_row(argument: int, kind: int, row: int) -> int:
     """Whether an argument is a NumPy array of the row's dtype, shape, strides, and address modulo 16."""
     if load(argument + TYPE_AT) != kind or load(argument + DTYPE_AT) != load(row + ROW_DTYPE):
         return 0

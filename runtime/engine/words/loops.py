@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from ...codegen.word_language import copy, load, load_shared, stack, store
-from .calls import run_plan_inline
-from .queues import wake_engine_threads
+from .calls import run_native_plan_inline
+from .queues import wake_native_threads
 from .records import (
     BODY,
     BODY_BYTES,
@@ -32,17 +32,17 @@ from .records import (
     LOOP_STRIDE,
     STOP,
 )
-from .signals import check_signals_in_loop, signal_handler_raised
+from .signals import check_signals_in_native_loop, native_signal_handler_raised
 
 BY_NUMBER, BY_ADDRESS, BY_FLAG = 0, 1, 2
 
 
-def is_loop_flag_true(address: int) -> int:
+def is_native_loop_flag_true(address: int) -> int:
     """A byte of memory, by the aligned word that it is in."""
     return (load(address & ~7) >> ((address & 7) * 8)) & 255
 
 
-def run_loop_body(body: int, row: int, places: int, iteration: int, numbers: int) -> None:
+def run_native_loop_body(body: int, row: int, places: int, iteration: int, numbers: int) -> None:
     """One iteration: the body's table from the places that its row names, moved on, then the iteration's and other
     numbers."""
     columns = load(body + BODY_COLUMNS)
@@ -59,11 +59,11 @@ def run_loop_body(body: int, row: int, places: int, iteration: int, numbers: int
         move += 8
     copy(target, numbers, 8 * count)
     if load(body + BODY_HELPERS):
-        wake_engine_threads(load(body + BODY_ENGINE), load(body + BODY_HELPERS))
-    run_plan_inline(load(body + BODY), table)
+        wake_native_threads(load(body + BODY_ENGINE), load(body + BODY_HELPERS))
+    run_native_plan_inline(load(body + BODY), table)
 
 
-def loop_state_of_iteration(record: int, iteration: int) -> int:
+def native_loop_state_of_iteration(record: int, iteration: int) -> int:
     rows = load(record + LOOP_ROW_COUNT)
     if iteration < rows:
         return iteration
@@ -91,7 +91,7 @@ def run_native_loop(slots: int, begin: int, end: int) -> None:
     copy(places, arguments, 8 * carried)
     name = load(record + LOOP_NAMES)
     if kind != BY_FLAG:
-        name += 8 * pool * loop_state_of_iteration(record, count)
+        name += 8 * pool * native_loop_state_of_iteration(record, count)
     place = places + 8 * carried
     last = place + 8 * pool
     while place != last:
@@ -109,17 +109,17 @@ def run_native_loop(slots: int, begin: int, end: int) -> None:
     while iteration != count:
         if (
             kind == BY_FLAG
-            and is_loop_flag_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0
+            and is_native_loop_flag_true(load(places + load(load(record + LOOP_FINAL) + 8 * carried * row))) == 0
         ):
             break
-        if load_shared(engine + STOP) or signal_handler_raised(engine):
+        if load_shared(engine + STOP) or native_signal_handler_raised(engine):
             break
         store(numbers, iteration)
-        run_loop_body(body, row, places, iteration, numbers)
+        run_native_loop_body(body, row, places, iteration, numbers)
         iteration += 1
         row += 1
         if iteration == look_at:
-            look_at = iteration + check_signals_in_loop(engine, record)
+            look_at = iteration + check_signals_in_native_loop(engine, record)
         if row == rows:
             row = load(record + LOOP_LEAD)
     final = load(record + LOOP_FINAL) + 8 * carried * row
@@ -140,6 +140,6 @@ def run_native_branch(slots: int, begin: int, end: int) -> None:
     body = load(slots)
     arguments = slots + 8
     numbers = arguments + load(body + 2 * BODY_BYTES)
-    if is_loop_flag_true(load(arguments)) == 0:
+    if is_native_loop_flag_true(load(arguments)) == 0:
         body += BODY_BYTES
-    run_loop_body(body, 0, arguments, 0, numbers)
+    run_native_loop_body(body, 0, arguments, 0, numbers)

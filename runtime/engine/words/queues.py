@@ -69,7 +69,7 @@ from .records import (
 )
 
 
-def set_up_engine(engine: int) -> None:
+def set_up_native_engine(engine: int) -> None:
     """Make an engine of zeroed memory."""
     mutex_init(engine + LOCK, 0)
     cond_init(engine + WORK, 0)
@@ -79,13 +79,13 @@ def set_up_engine(engine: int) -> None:
     store(engine + FREE, ~0)
 
 
-def monotonic_clock_ns() -> int:
+def native_monotonic_clock_ns() -> int:
     time = stack(16)
     clock_gettime(MONOTONIC, time)
     return load(time) * 1_000_000_000 + load(time + 8)
 
 
-def wake_engine_threads(engine: int, threads: int) -> None:
+def wake_native_threads(engine: int, threads: int) -> None:
     """Work has come for as many threads."""
     if load_shared(engine + PARKED) or load_shared(engine + WAITING):
         mutex_lock(engine + LOCK)
@@ -108,7 +108,7 @@ def engine_random_bits(engine: int) -> int:
     return bits ^ (bits >> 31)
 
 
-def delay_at_random(engine: int) -> None:
+def delay_native_thread_at_random(engine: int) -> None:
     """Chaos: nothing, or a delay of up to some 100 us."""
     turns = engine_random_bits(engine) & 4095
     if turns & 1:
@@ -121,7 +121,7 @@ def delay_at_random(engine: int) -> None:
 # Queues of streams: the first at `queue`, the last in the word after it. The caller holds the lock.
 
 
-def push_ready_stream(queue: int, stream: int) -> None:
+def push_ready_native_stream(queue: int, stream: int) -> None:
     first = load(queue)
     if first == 0:
         store(stream + NEXT, 0)
@@ -136,7 +136,7 @@ def push_ready_stream(queue: int, stream: int) -> None:
         store(queue + LAST, stream)
 
 
-def is_step_needed_by_run(run: int, needs: int, stream: int, step: int) -> int:
+def is_native_step_needed(run: int, needs: int, stream: int, step: int) -> int:
     """Whether a helper of `run` should do the step of the stream. Run 0 is a worker, who does anything."""
     if run == 0:
         return 1
@@ -146,23 +146,23 @@ def is_step_needed_by_run(run: int, needs: int, stream: int, step: int) -> int:
     return needs == 0 or step <= load(needs + 8 * number)
 
 
-def find_ready_stream(queue: int, run: int, needs: int) -> int:
+def find_ready_native_stream(queue: int, run: int, needs: int) -> int:
     """The first stream of a queue (that `run` needs, if not 0), or 0."""
     stream = load(queue)
-    while stream and is_step_needed_by_run(run, needs, stream, load(stream + STEP)) == 0:
+    while stream and is_native_step_needed(run, needs, stream, load(stream + STEP)) == 0:
         stream = load(stream + NEXT)
     return stream
 
 
-def pop_ready_stream(engine: int, queue: int, run: int, needs: int) -> int:
-    """Take what `find_ready_stream` finds; under chaos any that it might have found."""
+def pop_ready_native_stream(engine: int, queue: int, run: int, needs: int) -> int:
+    """Take what `find_ready_native_stream` finds; under chaos any that it might have found."""
     chaos = load(engine + CHAOS)
     found = 0
     before_found = 0
     before = 0
     stream = load(queue)
     while stream:
-        if is_step_needed_by_run(run, needs, stream, load(stream + STEP)):
+        if is_native_step_needed(run, needs, stream, load(stream + STEP)):
             found = stream
             before_found = before
             if chaos == 0 or engine_random_bits(engine) & 1:
@@ -180,17 +180,17 @@ def pop_ready_stream(engine: int, queue: int, run: int, needs: int) -> int:
     return found
 
 
-def requeue_stream(engine: int, stream: int) -> None:
+def requeue_native_stream(engine: int, stream: int) -> None:
     mutex_lock(engine + LOCK)
-    push_ready_stream(engine + READY, stream)
+    push_ready_native_stream(engine + READY, stream)
     mutex_unlock(engine + LOCK)
-    wake_engine_threads(engine, 1)
+    wake_native_threads(engine, 1)
 
 
 # Slots.
 
 
-def take_launch_slot(engine: int) -> int:
+def take_native_launch_slot(engine: int) -> int:
     free = load_shared(engine + FREE)
     while free:
         if swapped(engine + FREE, free, free & (free - 1)):
@@ -199,11 +199,11 @@ def take_launch_slot(engine: int) -> int:
     return 0
 
 
-def launch_slot_bit(engine: int, slot: int) -> int:
+def native_launch_slot_bit(engine: int, slot: int) -> int:
     return 1 << (slot - engine - SLOTS) // SLOT_BYTES
 
 
-def publish_launch(engine: int, slot: int, function: int, arguments: int, step: int, stream: int) -> int:
+def publish_native_launch(engine: int, slot: int, function: int, arguments: int, step: int, stream: int) -> int:
     """Offer a launch to all threads; the generation of its tickets."""
     chunks = load(step + E)
     store(slot + FUNCTION, function)
@@ -215,7 +215,9 @@ def publish_launch(engine: int, slot: int, function: int, arguments: int, step: 
     store(slot + SLOT_STEP, step)
     store_shared(slot + PENDING, chunks)
     generation = (load(slot + TICKET) & ~LOW_HALF) + GENERATION
-    fetch_or(engine + LIVE, launch_slot_bit(engine, slot))  # before the tickets: who takes the last one clears it
+    fetch_or(
+        engine + LIVE, native_launch_slot_bit(engine, slot)
+    )  # before the tickets: who takes the last one clears it
     store_shared(slot + TICKET, generation | chunks)
     return generation
 
@@ -226,20 +228,20 @@ def claim_chunk(engine: int, slot: int, run: int, needs: int, generation: int) -
     while ticket & LOW_HALF:
         if generation and ticket & ~LOW_HALF != generation:
             return 0
-        if is_step_needed_by_run(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)) == 0:
+        if is_native_step_needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)) == 0:
             return 0
         if swapped(slot + TICKET, ticket, ticket - 1):
             if ticket & LOW_HALF == 1:
-                fetch_and(engine + LIVE, ~launch_slot_bit(engine, slot))
+                fetch_and(engine + LIVE, ~native_launch_slot_bit(engine, slot))
             return ticket & LOW_HALF
         ticket = load_shared(slot + TICKET)
     return 0
 
 
-def run_claimed_chunk(engine: int, slot: int, left: int) -> int:
+def run_claimed_native_chunk(engine: int, slot: int, left: int) -> int:
     """Do an owned chunk; whether it was the last to be done."""
     if load(engine + CHAOS):
-        delay_at_random(engine)
+        delay_native_thread_at_random(engine)
     size = load(slot + CHUNK)
     units = load(slot + UNITS)
     begin = (load(slot + CHUNKS) - left) * size
@@ -250,14 +252,14 @@ def run_claimed_chunk(engine: int, slot: int, left: int) -> int:
     return fetch_add(slot + PENDING, -1) == 1
 
 
-def free_launch_slot(engine: int, slot: int) -> None:
-    fetch_or(engine + FREE, launch_slot_bit(engine, slot))
+def free_native_launch_slot(engine: int, slot: int) -> None:
+    fetch_or(engine + FREE, native_launch_slot_bit(engine, slot))
 
 
 # Events.
 
 
-def record_event(engine: int, event: int, number: int, poison: int) -> None:
+def record_native_event(engine: int, event: int, number: int, poison: int) -> None:
     store(event + POISON, poison)
     store_shared(event + HAPPENED, number)
     woken = 0
@@ -267,19 +269,19 @@ def record_event(engine: int, event: int, number: int, poison: int) -> None:
         store_shared(event + WAITERS, 0)
         while stream:
             following = load(stream + NEXT)
-            push_ready_stream(engine + READY, stream)
+            push_ready_native_stream(engine + READY, stream)
             woken += 1
             stream = following
         mutex_unlock(engine + LOCK)
     if woken or load_shared(engine + WAITING):
-        wake_engine_threads(engine, woken)
+        wake_native_threads(engine, woken)
 
 
-def await_event_on_stream(engine: int, stream: int, event: int, number: int) -> int:
+def await_native_event_on_stream(engine: int, stream: int, event: int, number: int) -> int:
     """Whether the event has happened. If not, the stream is left on its list, and no longer the caller's."""
     if load_shared(event + HAPPENED) < number:
         if load(engine + CHAOS):
-            delay_at_random(engine)
+            delay_native_thread_at_random(engine)
         mutex_lock(engine + LOCK)
         first = load(event + WAITERS)
         store(stream + NEXT, first)

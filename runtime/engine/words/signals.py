@@ -21,17 +21,17 @@ from ...codegen.word_language import (
     store_shared,
     take_gil,
 )
-from .queues import monotonic_clock_ns
+from .queues import native_monotonic_clock_ns
 from .records import ASKED, BROKEN, CTRL_C, KIND, LOOP_LOOKED, LOOP_STRIDE, MAIN, SIGNALS, SLICE_NS, TRACE, VALUE
 
 
-def signal_handler_raised(engine: int) -> int:
+def native_signal_handler_raised(engine: int) -> int:
     """Whether the caller's thread ends what it runs: it is Python's main thread, and a handler has raised."""
     signals = load(engine + SIGNALS)
     return load_shared(signals + BROKEN) and pthread_self() == load(signals + MAIN)
 
 
-def handle_pending_signals(engine: int) -> None:
+def handle_pending_signals_natively(engine: int) -> None:
     """Let Python's other threads run where the caller has its lock, and the handlers in its main thread."""
     if has_gil():
         enter_gil(leave_gil())
@@ -48,9 +48,9 @@ def handle_pending_signals(engine: int) -> None:
         give_gil(lock)
 
 
-def check_signals_in_loop(engine: int, loop: int) -> int:
+def check_signals_in_native_loop(engine: int, loop: int) -> int:
     """After a number of iterations: the number to the next look, so that the looks are about a slice apart."""
-    time = monotonic_clock_ns()
+    time = native_monotonic_clock_ns()
     since = time - load(loop + LOOP_LOOKED)
     stride = load(loop + LOOP_STRIDE)
     if since < SLICE_NS // 4:
@@ -60,11 +60,11 @@ def check_signals_in_loop(engine: int, loop: int) -> int:
     store(loop + LOOP_LOOKED, time)
     store(loop + LOOP_STRIDE, stride)
     if since >= SLICE_NS // 4:
-        handle_pending_signals(engine)
+        handle_pending_signals_natively(engine)
     return stride
 
 
-def raise_exception_of_signal_handler(engine: int) -> None:
+def raise_native_signal_handler_exception(engine: int) -> None:
     """The exception that ended what the caller ran, as Python's own functions raise. The caller has Python's lock."""
     signals = load(engine + SIGNALS)
     store_shared(signals + BROKEN, 0)

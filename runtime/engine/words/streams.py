@@ -23,23 +23,30 @@ from ...codegen.word_language import (
     store,
     store_shared,
 )
-from .errors import begin_run, end_run_stream, finish_launches, first_poison, propagate_poison, set_poison
+from .errors import (
+    begin_native_run,
+    end_native_run_stream,
+    finish_native_launches,
+    first_native_poison,
+    propagate_native_poison,
+    set_native_poison,
+)
 from .queues import (
-    await_event_on_stream,
+    await_native_event_on_stream,
     claim_chunk,
-    delay_at_random,
-    find_ready_stream,
-    free_launch_slot,
-    is_step_needed_by_run,
-    monotonic_clock_ns,
-    pop_ready_stream,
-    publish_launch,
-    push_ready_stream,
-    record_event,
-    requeue_stream,
-    run_claimed_chunk,
-    take_launch_slot,
-    wake_engine_threads,
+    delay_native_thread_at_random,
+    find_ready_native_stream,
+    free_native_launch_slot,
+    is_native_step_needed,
+    native_monotonic_clock_ns,
+    pop_ready_native_stream,
+    publish_native_launch,
+    push_ready_native_stream,
+    record_native_event,
+    requeue_native_stream,
+    run_claimed_native_chunk,
+    take_native_launch_slot,
+    wake_native_threads,
 )
 from .records import (
     AWAKE,
@@ -89,33 +96,33 @@ from .records import (
     C,
     E,
 )
-from .signals import signal_handler_raised
+from .signals import native_signal_handler_raised
 
 
-def launch_shared(engine: int, stream: int, run: int, step: int) -> int:
+def launch_native_step_shared(engine: int, stream: int, run: int, step: int) -> int:
     """Launch in chunks, helping. Whether the caller still holds the stream: else another thread does the last chunk."""
     function = load(step + A)
     arguments = run + load(step + B)
     slot = 0
     if load(step + E) > 1:
-        slot = take_launch_slot(engine)
+        slot = take_native_launch_slot(engine)
     if slot == 0:
         if load(step + C):
             launch(function, arguments, 0, load(step + C))
         return 1
     chunks = load(step + E)
-    generation = publish_launch(engine, slot, function, arguments, step, stream)
-    wake_engine_threads(engine, chunks - 1)
+    generation = publish_native_launch(engine, slot, function, arguments, step, stream)
+    wake_native_threads(engine, chunks - 1)
     left = claim_chunk(engine, slot, 0, 0, generation)
     while left:
-        if run_claimed_chunk(engine, slot, left):
-            free_launch_slot(engine, slot)
+        if run_claimed_native_chunk(engine, slot, left):
+            free_native_launch_slot(engine, slot)
             return 1
         left = claim_chunk(engine, slot, 0, 0, generation)
     return 0
 
 
-def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
+def advance_native_stream(engine: int, stream: int, helped: int, needs: int) -> None:
     """Go on with a stream until it ends, waits, or another thread has it. A helper launches only what it needs."""
     run = load(stream + RUN)
     until = 0
@@ -124,73 +131,75 @@ def advance_stream(engine: int, stream: int, helped: int, needs: int) -> None:
         if load_shared(engine + STOP):
             return
         if load(engine + CHAOS):
-            delay_at_random(engine)
+            delay_native_thread_at_random(engine)
         step = load(stream + STEP)
         operation = load(step + OPERATION)
         if operation == LAUNCH:
-            if is_step_needed_by_run(helped, needs, stream, step) == 0:
-                requeue_stream(engine, stream)
+            if is_native_step_needed(helped, needs, stream, step) == 0:
+                requeue_native_stream(engine, stream)
                 return
             store(stream + STEP, step + STEP_BYTES)
-            if load_shared(run + RUN_FAILED) == 0 or propagate_poison(run, load(step + ERROR_SOURCES)) == 0:
+            if load_shared(run + RUN_FAILED) == 0 or propagate_native_poison(run, load(step + ERROR_SOURCES)) == 0:
                 if load_shared(run + BEGAN) == 0:
-                    begin_run(engine, run)
-                held = launch_shared(engine, stream, run, step)
+                    begin_native_run(engine, run)
+                held = launch_native_step_shared(engine, stream, run, step)
                 if held and load(step + LONG):
-                    if signal_handler_raised(engine):
-                        set_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
+                    if native_signal_handler_raised(engine):
+                        set_native_poison(run, load(load(step + ERROR_SOURCES)), ENDED_EARLY)
                         until = 1
                     elif helped and until == 0:
-                        until = monotonic_clock_ns() + SLICE_NS
-                    if until and monotonic_clock_ns() > until:  # a helper sees to its signals
-                        requeue_stream(engine, stream)
+                        until = native_monotonic_clock_ns() + SLICE_NS
+                    if until and native_monotonic_clock_ns() > until:  # a helper sees to its signals
+                        requeue_native_stream(engine, stream)
                         return
         elif operation == RECORD:
             store(stream + STEP, step + STEP_BYTES)
             poison = 0
             if load(step + B):
-                poison = first_poison(run, load(step + B))
-            record_event(engine, run + load(step + A), load(run + NUMBER), poison)
+                poison = first_native_poison(run, load(step + B))
+            record_native_event(engine, run + load(step + A), load(run + NUMBER), poison)
         elif operation == WAIT:
-            held = await_event_on_stream(engine, stream, run + load(step + A), load(run + NUMBER))
+            held = await_native_event_on_stream(engine, stream, run + load(step + A), load(run + NUMBER))
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == GATE:
             gated = load(run + load(step + A))
             while held and gated and load(gated):
-                held = await_event_on_stream(engine, stream, load(gated), load(gated + 8))
+                held = await_native_event_on_stream(engine, stream, load(gated), load(gated + 8))
                 if held and load(load(gated) + POISON):
-                    set_poison(run, load(gated + 16), load(load(gated) + POISON))
+                    set_native_poison(run, load(gated + 16), load(load(gated) + POISON))
                 gated += GATED_BYTES
             if held:
                 store(stream + STEP, step + STEP_BYTES)
         elif operation == PYTHON:
-            if load_shared(run + RUN_FAILED) and propagate_poison(run, load(step + ERROR_SOURCES)):
+            if load_shared(run + RUN_FAILED) and propagate_native_poison(run, load(step + ERROR_SOURCES)):
                 store(stream + STEP, step + STEP_BYTES)
             else:
                 if load_shared(run + BEGAN) == 0:
-                    begin_run(engine, run)
-                hand_step_to_python(engine, stream, helped and is_step_needed_by_run(helped, needs, stream, step))
+                    begin_native_run(engine, run)
+                hand_native_step_to_python(
+                    engine, stream, helped and is_native_step_needed(helped, needs, stream, step)
+                )
                 held = 0
         elif operation == STAMP:
             store(stream + STEP, step + STEP_BYTES)
-            store(run + load(step + A), monotonic_clock_ns())
+            store(run + load(step + A), native_monotonic_clock_ns())
         elif operation == CEASE:
             store(stream + STEP, step + STEP_BYTES)
             if fetch_add(run + LAUNCHING_LEFT, -1) == 1 and load_shared(run + BEGAN):
-                finish_launches(engine, run)
+                finish_native_launches(engine, run)
         else:
-            end_run_stream(engine, stream, run)
+            end_native_run_stream(engine, stream, run)
             held = 0
 
 
 # Steps that need Python.
 
 
-def hand_step_to_python(engine: int, stream: int, helped: int) -> None:
+def hand_native_step_to_python(engine: int, stream: int, helped: int) -> None:
     """Leave a stream to Python: to the helper itself, if there is one, or to the Python thread or who waits for it."""
     mutex_lock(engine + LOCK)
-    push_ready_stream(engine + HOST, stream)
+    push_ready_native_stream(engine + HOST, stream)
     if helped == 0:
         cond_signal(engine + HOST_WORK)
         if load(engine + WAITING):
@@ -198,14 +207,14 @@ def hand_step_to_python(engine: int, stream: int, helped: int) -> None:
     mutex_unlock(engine + LOCK)
 
 
-def wake_python_thread(engine: int) -> None:
+def wake_python_from_native_thread(engine: int) -> None:
     """A helper leaves; the Python thread looks after what it may have left."""
     mutex_lock(engine + LOCK)
     cond_signal(engine + HOST_WORK)
     mutex_unlock(engine + LOCK)
 
 
-def take_stream_for_python(engine: int, answer: int, run: int, needs: int) -> int:
+def take_native_stream_for_python(engine: int, answer: int, run: int, needs: int) -> int:
     """A stream that needs Python, or 0. The run's number and the step's task go to `answer`.
 
     With run 0 it sleeps until there is one (0: the engine has stopped), else it takes only what `run` needs."""
@@ -214,7 +223,7 @@ def take_stream_for_python(engine: int, answer: int, run: int, needs: int) -> in
         cond_wait(engine + HOST_WORK, engine + LOCK)
     stream = 0
     if load_shared(engine + STOP) == 0:
-        stream = pop_ready_stream(engine, engine + HOST, run, needs)
+        stream = pop_ready_native_stream(engine, engine + HOST, run, needs)
     if stream:
         store(answer, load(load(stream + RUN) + NUMBER))
         store(answer + 8, load(load(stream + STEP) + A))
@@ -224,13 +233,13 @@ def take_stream_for_python(engine: int, answer: int, run: int, needs: int) -> in
     return stream
 
 
-def finish_step_of_python(engine: int, stream: int, failed: int) -> None:
+def finish_native_step_of_python(engine: int, stream: int, failed: int) -> None:
     """The step is done, or has failed: the number of the error. The stream goes on."""
     step = load(stream + STEP)
     if failed:
-        set_poison(load(stream + RUN), load(load(step + ERROR_SOURCES)), failed)
+        set_native_poison(load(stream + RUN), load(load(step + ERROR_SOURCES)), failed)
     store(stream + STEP, step + STEP_BYTES)
-    requeue_stream(engine, stream)
+    requeue_native_stream(engine, stream)
 
 
 # Threads.
@@ -244,25 +253,25 @@ def do_one_piece_of_work(engine: int, run: int, needs: int) -> int:
         left = claim_chunk(engine, slot, run, needs, 0)
         if left:
             stream = load(slot + SLOT_STREAM)
-            if run_claimed_chunk(engine, slot, left) and stream:
-                free_launch_slot(engine, slot)
-                advance_stream(engine, stream, run, needs)
+            if run_claimed_native_chunk(engine, slot, left) and stream:
+                free_native_launch_slot(engine, slot)
+                advance_native_stream(engine, stream, run, needs)
             return 1
         live = live & (live - 1)
     if load_shared(engine + READY):
         mutex_lock(engine + LOCK)
-        stream = pop_ready_stream(engine, engine + READY, run, needs)
+        stream = pop_ready_native_stream(engine, engine + READY, run, needs)
         mutex_unlock(engine + LOCK)
         if stream:
-            advance_stream(engine, stream, run, needs)
+            advance_native_stream(engine, stream, run, needs)
             return 1
     return 0
 
 
-def run_worker_thread(engine: int) -> int:
+def run_native_worker_thread(engine: int) -> int:
     """A thread's life: work, spin a while, park."""
     fetch_add(engine + AWAKE, 1)
-    until = monotonic_clock_ns() + SPIN_NS
+    until = native_monotonic_clock_ns() + SPIN_NS
     turns = 0
     while load_shared(engine + STOP) == 0:
         if do_one_piece_of_work(engine, 0, 0):
@@ -273,8 +282,8 @@ def run_worker_thread(engine: int) -> int:
             turns += 1
             if turns % SPINS_PER_CHECK == 0:
                 if until == 0:
-                    until = monotonic_clock_ns() + SPIN_NS
-                elif monotonic_clock_ns() > until:
+                    until = native_monotonic_clock_ns() + SPIN_NS
+                elif native_monotonic_clock_ns() > until:
                     park_worker(engine)
                     until = 0
     fetch_add(engine + AWAKE, -1)
@@ -283,7 +292,7 @@ def run_worker_thread(engine: int) -> int:
 
 def park_worker(engine: int) -> None:
     if load(engine + CHAOS):
-        delay_at_random(engine)
+        delay_native_thread_at_random(engine)
     mutex_lock(engine + LOCK)
     fetch_add(engine + AWAKE, -1)
     fetch_add(engine + PARKED, 1)
@@ -294,7 +303,7 @@ def park_worker(engine: int) -> None:
     mutex_unlock(engine + LOCK)
 
 
-def run_reserve_thread(engine: int) -> int:
+def run_native_reserve_thread(engine: int) -> int:
     """The life of a thread that works only while another one sleeps until something has happened: its core is free."""
     mutex_lock(engine + LOCK)
     while load_shared(engine + STOP) == 0:
@@ -319,35 +328,39 @@ def wait_for_native_event(
     a step of Python's (2), or a loop was ended early, which Python is to hear of (3)."""
     if has_native_event_happened(event, number, goal, goal_number):
         return 1
-    start = monotonic_clock_ns()
+    start = native_monotonic_clock_ns()
     turns = 0
     while has_native_event_happened(event, number, goal, goal_number) == 0:
         if load_shared(engine + STOP):
             return 0
         if do_one_piece_of_work(engine, run, needs):
             turns = 0
-            if signal_handler_raised(engine):
+            if native_signal_handler_raised(engine):
                 return 3
-        elif turns % SPINS_PER_CHECK == 0 and load_shared(engine + HOST) and next_step_needs_python(engine, run, needs):
+        elif (
+            turns % SPINS_PER_CHECK == 0
+            and load_shared(engine + HOST)
+            and next_native_step_needs_python(engine, run, needs)
+        ):
             return 2
         else:
             relax()
             turns += 1
-            if turns % SPINS_PER_CHECK == 0 and monotonic_clock_ns() - start > SPIN_NS:
-                sleep_until_event(engine, run, needs, event, number, goal, goal_number, limit_ns)
-        if turns % SPINS_PER_CHECK == 0 and monotonic_clock_ns() - start > limit_ns:
+            if turns % SPINS_PER_CHECK == 0 and native_monotonic_clock_ns() - start > SPIN_NS:
+                sleep_until_native_event(engine, run, needs, event, number, goal, goal_number, limit_ns)
+        if turns % SPINS_PER_CHECK == 0 and native_monotonic_clock_ns() - start > limit_ns:
             return has_native_event_happened(event, number, goal, goal_number)
     return 1
 
 
-def next_step_needs_python(engine: int, run: int, needs: int) -> int:
+def next_native_step_needs_python(engine: int, run: int, needs: int) -> int:
     mutex_lock(engine + LOCK)
-    stream = find_ready_stream(engine + HOST, run, needs)
+    stream = find_ready_native_stream(engine + HOST, run, needs)
     mutex_unlock(engine + LOCK)
     return stream != 0
 
 
-def sleep_until_event(
+def sleep_until_native_event(
     engine: int, run: int, needs: int, event: int, number: int, goal: int, goal_number: int, limit_ns: int
 ) -> None:
     time = stack(16)
@@ -356,7 +369,7 @@ def sleep_until_event(
     stay = (
         has_native_event_happened(event, number, goal, goal_number)
         or load_shared(engine + STOP)
-        or has_work_for_run(engine, run, needs)
+        or has_native_work_for_run(engine, run, needs)
     )
     if stay == 0:
         if load_shared(engine + READY) or load_shared(engine + LIVE):
@@ -370,18 +383,18 @@ def sleep_until_event(
     mutex_unlock(engine + LOCK)
 
 
-def has_work_for_run(engine: int, run: int, needs: int) -> int:
+def has_native_work_for_run(engine: int, run: int, needs: int) -> int:
     """Whether there is work that `run` needs; the caller holds the lock."""
     live = load_shared(engine + LIVE)
     while live:
         slot = engine + SLOTS + lowest_bit(live) * SLOT_BYTES
-        if is_step_needed_by_run(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
+        if is_native_step_needed(run, needs, load_shared(slot + SLOT_STREAM), load_shared(slot + SLOT_STEP)):
             return 1
         live = live & (live - 1)
-    return find_ready_stream(engine + READY, run, needs) or find_ready_stream(engine + HOST, run, needs)
+    return find_ready_native_stream(engine + READY, run, needs) or find_ready_native_stream(engine + HOST, run, needs)
 
 
-def stop_engine_threads(engine: int) -> None:
+def stop_native_threads(engine: int) -> None:
     """Every thread leaves after the chunk or step that it is doing."""
     mutex_lock(engine + LOCK)
     store_shared(engine + STOP, 1)

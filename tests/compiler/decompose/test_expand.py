@@ -14,7 +14,7 @@ import kernelgraph as kg
 from kernelgraph.compiler.decompose.rules import decompose_host_calls
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.pipeline import explain_decomposition
+from kernelgraph.compiler.pipeline import explain_decomposition_stage
 from kernelgraph.runtime.core.settings import override
 from tests.compiler.targets.cuda.test_device_calls import graph_of
 
@@ -289,7 +289,7 @@ def test_one_table_says_who_runs_a_call_and_why(number: int) -> None:
     assert any(node.op in ("host", "prod") for node in graph.nodes)
     for target, word in zip(("cpu", "cuda"), words, strict=True):
         layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-        assert word in "".join(explain_decomposition(graph, target, layouts))
+        assert word in "".join(explain_decomposition_stage(graph, target, layouts))
 
 
 def test_explain_says_who_runs_a_call() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.derive.batch import batch_graph
+from kernelgraph.compiler.derive.batch import batch_graph_over_rows
 from kernelgraph.compiler.derive.derive import derive_forward, derive_reverse
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.simplify import simplify_graph
@@ -75,7 +75,7 @@ def test_rows_are_what_they_are_alone(case: Any, seed: int) -> None:
             for _ in range(3)]  # fmt: skip
     stacked = [np.stack([r[i] for r in rows]) if f else a for i, (a, f) in enumerate(zip(arrays, flags, strict=True))]
     with np.errstate(all="ignore"):
-        found = interpret_graph(batch_graph(graph, flags, 3), stacked)
+        found = interpret_graph(batch_graph_over_rows(graph, flags, 3), stacked)
         alone = [interpret_graph(graph, r) for r in rows]
     for i, value in enumerate(found):
         np.testing.assert_allclose(value, np.stack([a[i] for a in alone]), rtol=1e-9, atol=1e-9)

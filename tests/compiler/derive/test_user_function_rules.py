@@ -11,7 +11,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph import UnsupportedError
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 
 from .derivatives import check_function
 
@@ -122,7 +122,7 @@ def test_a_derivative_is_a_function_in_a_cuda_kernel() -> None:
     first = kg.grad(lambda a, b: root(a, b)[0].sum())
     second = kg.grad(lambda a, b: first(a, b).sum())
     for function in (first, second):
-        (task,) = build_program(function.graph(a, b), "cuda").tasks
+        (task,) = compile_graph_to_program(function.graph(a, b), "cuda").tasks
         assert task.kernel.functions
         text = compile_ptx(task.kernel, (9, 0))
         assert "fma.rn.f64" in text

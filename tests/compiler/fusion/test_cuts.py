@@ -24,8 +24,8 @@ from tests.counts import examples
 
 def covered(graph: Graph, layouts=None, target: str = "cpu") -> tuple[Graph, Fusion]:
     layouts = layouts or [pipeline.MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    form = pipeline.alternative_graph_forms(graph, target_of(target))[0]
-    return pipeline.cover_with_groups(form, layouts, target_of(target))
+    form = pipeline.run_graph_pass_stages(graph, target_of(target))[0]
+    return pipeline.run_fusion_stage(form, layouts, target_of(target))
 
 
 def cuts_of(make, *shapes, target: str = "cpu") -> tuple[Cut, ...]:
@@ -64,7 +64,7 @@ def lifted(rule: str, lift: bool) -> ExitStack:
     """A limit, so low that small programs meet it, or so high that none does."""
     patches = ExitStack()
     if rule == "long rows":
-        patches.enter_context(patch.object(fuse, "rows_stay_close", lambda *given: lift))
+        patches.enter_context(patch.object(fuse, "rereading_rows_costs_little", lambda *given: lift))
         return patches
     name, low = {"stores": ("MAX_STORES", 1), "loads": ("MAX_LOADS", 2), "nodes": ("MAX_NODES", 3)}[rule]
     for module in (groups, fuse):

@@ -23,8 +23,8 @@ def groups_of(make, *shapes, target="cpu"):
     outputs = make(b, *(b.input(ArrayType(s, np.float32)) for s in shapes))
     graph = b.finish(outputs if isinstance(outputs, list) else [outputs])
     layouts = [pipeline.MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    fusion = pipeline.cover_with_groups(
-        pipeline.alternative_graph_forms(graph, target_of(target))[0], layouts, target_of(target)
+    fusion = pipeline.run_fusion_stage(
+        pipeline.run_graph_pass_stages(graph, target_of(target))[0], layouts, target_of(target)
     )[1]
     return [g for g in fusion.groups if g.kind != "assembly"]
 
@@ -108,8 +108,8 @@ def test_a_costly_stencil_of_a_computed_array_is_stored_first():
 def test_groups_cover_the_graph_in_a_runnable_order(case):
     graph, arrays = case
     layouts = [pipeline.MemoryLayout(a.strides) for a in arrays]
-    graph, fusion = pipeline.cover_with_groups(
-        pipeline.alternative_graph_forms(graph, target_of("cpu"))[0], layouts, target_of("cpu")
+    graph, fusion = pipeline.run_fusion_stage(
+        pipeline.run_graph_pass_stages(graph, target_of("cpu"))[0], layouts, target_of("cpu")
     )
     done = {n for n, node in enumerate(graph.nodes) if OPS[node.op].kind == "source"}
     stored: set[int] = set()
@@ -177,7 +177,7 @@ def test_orders_of_groups_are_not_searched_for(monkeypatch: pytest.MonkeyPatch) 
         return find(cover, group)
 
     monkeypatch.setattr(FusionCover, "find", counted)
-    assert pipeline.build_program(graph, "cpu").tasks
+    assert pipeline.compile_graph_to_program(graph, "cpu").tasks
     assert looks < 100 * len(graph.nodes)
 
 

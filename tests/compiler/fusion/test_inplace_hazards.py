@@ -10,10 +10,10 @@ import pytest
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion.fuse import fuse
-from kernelgraph.compiler.fusion.inplace_hazards import nodes_overwritten_in_place
+from kernelgraph.compiler.fusion.inplace_hazards import inplace_overwrites_between_nodes
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Node
-from kernelgraph.compiler.passes.materialize import MemoryLayout, assembly_regions, materialize_copies
+from kernelgraph.compiler.passes.materialize import MemoryLayout, materialize_copies, materialized_regions_of_assembly
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.core.box_index import Box, boxes_meet
 
@@ -45,8 +45,8 @@ def layouts_of(graph: Graph) -> list[MemoryLayout]:
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_every_assignment_has_a_buffer(first: int) -> None:
     for seed in range(first, first + 100):
-        graph = pipeline.alternative_graph_forms(assigned(random.Random(seed)), TARGET)[0]
-        pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
+        graph = pipeline.run_graph_pass_stages(assigned(random.Random(seed)), TARGET)[0]
+        pipeline.run_fusion_stage(graph, layouts_of(graph), TARGET)
         updates = frozenset(number for number, node in enumerate(graph.nodes) if node.op == "update")
         fuse(
             materialize_copies(graph, layouts_of(graph), updates, updates), TARGET
@@ -58,7 +58,7 @@ def test_parts_are_stored_before_what_replaces_them() -> None:
     b = GraphBuilder()
     x = b.input(ArrayType((4,), np.float32))
     graph = b.finish([b.update(b.concat([x, x], 0), x, (0,), (2,))])
-    prepared, fusion = pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
+    prepared, fusion = pipeline.run_fusion_stage(graph, layouts_of(graph), TARGET)
     assert sum(node.op == "assemble" for node in prepared.nodes) == 1
     stores = [group.stores for group in fusion.groups if group.kind == "kernel"]
     assert len(stores) == 2 and prepared.nodes[stores[1][0]].type.shape == (4,)
@@ -79,7 +79,7 @@ def prepared_of(graph: Graph) -> Graph:
 
 
 def test_orders_of_updates_grow_with_the_updates() -> None:
-    few, many = (len([*nodes_overwritten_in_place(prepared_of(updated(GraphBuilder(), n)))]) for n in (500, 2000))
+    few, many = (len([*inplace_overwrites_between_nodes(prepared_of(updated(GraphBuilder(), n)))]) for n in (500, 2000))
     assert many < 6 * few  # pairs of all: 16
 
 
@@ -92,7 +92,7 @@ def test_a_conflict_that_is_sure_is_not_tried(read: tuple[int], monkeypatch: pyt
     graph = b.finish([b.update(x, value, (5,), (1,))])
     tried: list[Graph] = []
     monkeypatch.setattr(pipeline, "fuse", lambda graph, target: tried.append(graph) or fuse(graph, target))
-    prepared, _ = pipeline.cover_with_groups(graph, layouts_of(graph), TARGET)
+    prepared, _ = pipeline.run_fusion_stage(graph, layouts_of(graph), TARGET)
     copies = sum(node.op == "assemble" for node in prepared.nodes)
     assert tried == [prepared] and copies == (read not in [(5,), (40,)])
 
@@ -102,7 +102,7 @@ def test_no_order_of_stores_is_lost() -> None:
     for seed in range(150):
         graph = prepared_of(assigned(random.Random(seed)))
         before: dict[int, set[int]] = {}
-        for earlier, later in nodes_overwritten_in_place(graph):
+        for earlier, later in inplace_overwrites_between_nodes(graph):
             before.setdefault(later, set()).add(earlier)
 
         def all_before(node: int, before: dict[int, set[int]] = before) -> set[int]:
@@ -119,7 +119,11 @@ def test_no_order_of_stores_is_lost() -> None:
                 region, version = box_of(graph, node.args[1], node.attr("starts"), node.attr("steps")), node.args[0]
                 while version is not None:
                     inner = graph.nodes[version]
-                    parts = [*zip(inner.args, assembly_regions(inner), strict=True)] if is_assembly(inner) else []
+                    parts = (
+                        [*zip(inner.args, materialized_regions_of_assembly(inner), strict=True)]
+                        if is_assembly(inner)
+                        else []
+                    )
                     for part, place in parts[inner.op == "update" :]:
                         if boxes_meet(box_of(graph, part, *place), region):
                             assert stored_for(graph, part) in all_before(later) | {later}

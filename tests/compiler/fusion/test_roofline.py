@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from tests.compiler.access_audit import Touched, run_program
 from tests.golden.programs import PROGRAMS, black_scholes, branches, layer_norm, long_sum, softmax, stencil, transposed
 
@@ -58,7 +58,7 @@ def test_fewest_bytes(name, target):
     rng = np.random.default_rng(0)
     arrays = [rng.random(s, np.float32) + 1 for s in shapes]
     graph = kg.kernel_graph(device="fake")(function).graph(*arrays)
-    program = build_program(graph, target)
+    program = compile_graph_to_program(graph, target)
     touched: list[Touched] = []
     run_program(program, arrays, [1.0] * len(graph.numbers), touched=touched)
     assert len(program.tasks) == 1
@@ -77,7 +77,7 @@ def test_fewest_bytes_of_the_cpu_benchmarks(name, target):
     work = WORKLOADS[name]
     arrays = [a.reshape(-1)[:4096] if name == "sum" else a for a in work.arrays(64)]
     graph = kg.kernel_graph(device="fake")(lambda *a: work.body(WORDS, *a)).graph(*arrays)
-    program = build_program(graph, target)
+    program = compile_graph_to_program(graph, target)
     touched: list[Touched] = []
     run_program(program, arrays, [1.0] * len(graph.numbers), touched=touched)
     assert len(program.tasks) == 1
@@ -92,7 +92,7 @@ def test_fewest_bytes_of_the_cpu_benchmarks(name, target):
 def test_branches_write_each_product_once_and_pass_over_it_once(target):
     """Eight branches of matmuls, each followed by a relu."""
     arrays = [np.ones((24, 24), np.float32)] * 9
-    program = build_program(kg.kernel_graph(device="fake")(branches).graph(*arrays), target)
+    program = compile_graph_to_program(kg.kernel_graph(device="fake")(branches).graph(*arrays), target)
     touched: list[Touched] = []
     run_program(program, arrays, touched=touched)
     kernels = [(task, t) for task, t in zip(program.tasks, touched, strict=True) if task.name != "matmul"]
@@ -103,6 +103,6 @@ def test_branches_write_each_product_once_and_pass_over_it_once(target):
 
 def test_a_long_sum_reads_memory_once():
     function, args = PROGRAMS["long_sum"]
-    program = build_program(kg.kernel_graph(device="fake")(function).graph(*args), "cuda")
+    program = compile_graph_to_program(kg.kernel_graph(device="fake")(function).graph(*args), "cuda")
     sizes = [region.shape for task in program.tasks for region in task.reads if region.buffer in program.inputs]
     assert sum(int(np.prod(s)) for s in sizes) == 1 << 22

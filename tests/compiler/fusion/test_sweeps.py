@@ -18,7 +18,7 @@ from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.targets.cuda.launch_shape import _most_words_alive, choose_cuda_launch_shape
+from kernelgraph.compiler.targets.cuda.launch_shape import _most_cuda_register_words_alive, choose_cuda_launch_shape
 from kernelgraph.compiler.targets.target import target_of
 from kernelgraph.runtime.program.program import Kernel, union_bytes_of_regions
 from tests.compiler.device_calls import on_device
@@ -36,8 +36,8 @@ def graph_of(make: Make, shape: tuple[int, ...], dtype: str = "f4") -> Graph:
 def kernels_of(graph: Graph, target: str) -> list[Any]:
     layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
     made_for = target_of(target)
-    form = pipeline.alternative_graph_forms(graph, made_for)[0]
-    return [g for g in pipeline.cover_with_groups(form, layouts, made_for)[1].groups if g.kind == "kernel"]
+    form = pipeline.run_graph_pass_stages(graph, made_for)[0]
+    return [g for g in pipeline.run_fusion_stage(form, layouts, made_for)[1].groups if g.kind == "kernel"]
 
 
 def slope(b: GraphBuilder, x: Value) -> Value:
@@ -208,18 +208,18 @@ def many_at_a_time(b: GraphBuilder, x: Value) -> list[Value]:
 
 @pytest.mark.parametrize("shape", [(1 << 20,), (1 << 24,)])
 def test_a_gpu_thread_takes_what_its_registers_hold(shape: tuple[int, ...]) -> None:
-    program = pipeline.build_program(graph_of(many_at_a_time, shape), "cuda")
+    program = pipeline.compile_graph_to_program(graph_of(many_at_a_time, shape), "cuda")
     kernel = program.tasks[0].kernel
     assert isinstance(kernel, Kernel) and isinstance(kernel.form, LoopNest)
     form = kernel.form
     lanes = choose_cuda_launch_shape(form).lanes
-    assert lanes == 4 and max(_most_words_alive(p) for p in form.phases) > 16
+    assert lanes == 4 and max(_most_cuda_register_words_alive(p) for p in form.phases) > 16
 
 
 @pytest.mark.parametrize("rows", [2046, 10238, 1000, 4099])
 def test_pieces_of_a_long_reduction_are_alike(rows: int) -> None:
     """What was left over of the rows was once the work of one block."""
-    program = pipeline.build_program(graph_of(stencil_energy, (rows + 2, 1026)), "cuda")
+    program = pipeline.compile_graph_to_program(graph_of(stencil_energy, (rows + 2, 1026)), "cuda")
     first, *rest = [t for t in program.tasks if "_part" in t.name]
     assert all(
         union_bytes_of_regions(t.writes) / t.grid[0] <= 1.01 * union_bytes_of_regions(first.writes) / first.grid[0]

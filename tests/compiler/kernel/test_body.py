@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernelgraph.compiler.core.types import BOOL, DTYPES, FLOAT32, FLOAT64, INT64, SHORT_NAMES, bfloat16
 from kernelgraph.compiler.kernel.body_builder import KernelBody, KernelValue, complex_kernel_value, kernel_select
 from kernelgraph.compiler.kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Reduction
-from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_kernel_phases
+from kernelgraph.compiler.kernel.primitives import PRIMITIVES, UINTS, evaluate_phases_of_loop_nest
 from kernelgraph.compiler.ops.table import OPS
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ def compute(formula: Any, *arrays: Array) -> Array:
     body.store(len(arrays), result)
     body.end_phase()
     out = np.empty(len(arrays[0]), result.dtype)
-    evaluate_kernel_phases(body.finish(), out.shape, 1, lambda o, _: arrays[o], lambda o, p, v: np.copyto(out, v))
+    evaluate_phases_of_loop_nest(body.finish(), out.shape, 1, lambda o, _: arrays[o], lambda o, p, v: np.copyto(out, v))
     return out
 
 
@@ -131,7 +131,7 @@ def test_phases_are_evaluated_in_order() -> None:
     x = np.random.default_rng(0).normal(size=(5, 7)).astype("f4")
     got: dict[int, Array] = {}
     nest = softmax_nest()
-    evaluate_kernel_phases(nest.phases, x.shape, 1, lambda o, _: x, lambda o, p, v: got.__setitem__(o, v.copy()))
+    evaluate_phases_of_loop_nest(nest.phases, x.shape, 1, lambda o, _: x, lambda o, p, v: got.__setitem__(o, v.copy()))
     want = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(got[1], want / want.sum(1, keepdims=True), rtol=1e-6)
     np.testing.assert_array_equal(got[2][:, 0], x.argmax(1) * 7)
@@ -158,7 +158,7 @@ def test_nan_wins_in_arg_reductions() -> None:
         body.store(1, body.result(0, 0, part=1))
         body.end_phase()
         got: list[Array] = []
-        evaluate_kernel_phases(body.finish(), x.shape, 1, lambda o, _: x, lambda o, p, v, got=got: got.append(v))
+        evaluate_phases_of_loop_nest(body.finish(), x.shape, 1, lambda o, _: x, lambda o, p, v, got=got: got.append(v))
         np.testing.assert_array_equal(got[0][:, 0], getattr(np, combine)(x, axis=1))
 
 
@@ -179,7 +179,7 @@ def test_primitives_take_their_dtypes_and_no_others(name: str) -> None:
             body.store(1, result)
             body.end_phase()
             data = np.ones(3, dtype)
-            evaluate_kernel_phases(
+            evaluate_phases_of_loop_nest(
                 body.finish(), (3,), 1, lambda o, _, data=data: data, lambda *_: None
             )  # checks the dtype
         else:
@@ -214,7 +214,7 @@ def test_casts_are_numpys(source: Any) -> None:
         def store(_: int, part: int, v: Array, out: Array = out) -> None:
             (out.imag if part else (out.real if out.dtype.kind == "c" else out))[...] = v
 
-        evaluate_kernel_phases(body.finish(), x.shape, 1, load, store)
+        evaluate_phases_of_loop_nest(body.finish(), x.shape, 1, load, store)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
             np.testing.assert_array_equal(out, x.astype(target))

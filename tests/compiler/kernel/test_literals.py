@@ -12,7 +12,7 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.kernel.body_builder import COMMON, is_fixed_kernel_constant
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import Constant, Kernel
 from tests.compiler.access_audit import run_program
 from tests.counts import examples
@@ -29,7 +29,7 @@ def graph(dtype: str, op: str, number: object) -> Graph:
 
 
 def texts(graph: Graph, target: str) -> list[str]:
-    return [t.kernel.source for t in build_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
+    return [t.kernel.source for t in compile_graph_to_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -50,9 +50,9 @@ def test_whole_numbers_are_parameters_too(op):
 @pytest.mark.parametrize("number", [3, 5, 40])
 def test_a_number_that_a_formula_needs_stays(op, dtype, number):
     made = graph(dtype, op, number)
-    assert not any(isinstance(a, Constant) for t in build_program(made).tasks for a in t.arguments)
+    assert not any(isinstance(a, Constant) for t in compile_graph_to_program(made).tasks for a in t.arguments)
     x = np.array([0, 1, 2, 3, 100, 127, 5], dtype)
-    (found,) = run_program(build_program(made), [x])
+    (found,) = run_program(compile_graph_to_program(made), [x])
     np.testing.assert_array_equal(found.view(dtype), interpret_graph(made, [x])[0])
 
 
@@ -63,7 +63,7 @@ def test_every_number_arrives(dtype, number):
     with np.errstate(all="ignore"):
         made = graph(dtype, "multiply", number)
         x = np.array([0, -0.0, 1, -3, 2.5, 100, 1e-3]).astype(dtype)
-        (found,), (expected,) = run_program(build_program(made), [x]), interpret_graph(made, [x])
+        (found,), (expected,) = run_program(compile_graph_to_program(made), [x]), interpret_graph(made, [x])
     values = found.view(expected.dtype)
     np.testing.assert_array_equal(values.astype(np.complex128), expected.astype(np.complex128))
 
@@ -72,5 +72,7 @@ def test_every_number_arrives(dtype, number):
 def test_numbers_with_instructions_of_their_own_stay(number):
     assert is_fixed_kernel_constant(number, np.dtype(np.float32))
     assert not any(
-        isinstance(a, Constant) for t in build_program(graph("float32", "maximum", number)).tasks for a in t.arguments
+        isinstance(a, Constant)
+        for t in compile_graph_to_program(graph("float32", "maximum", number)).tasks
+        for a in t.arguments
     )

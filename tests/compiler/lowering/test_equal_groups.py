@@ -13,7 +13,7 @@ from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph, Value
-from kernelgraph.compiler.lowering.equal_groups import EqualGroups
+from kernelgraph.compiler.lowering.equal_groups import EqualGroupsLowering
 from kernelgraph.compiler.lowering.lower import lower_to_program
 from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.targets.target import target_of
@@ -22,7 +22,7 @@ from tests.compiler.programs import graphs
 FACTORS = (0.3, 0.7, 1.5, 2.0, 7.0, 0.3 + 2**-40, float("inf"), -0.0)
 
 
-def as_they_stand(self: EqualGroups, group: Any, buffers: Any, line: str) -> Any:
+def as_they_stand(self: EqualGroupsLowering, group: Any, buffers: Any, line: str) -> Any:
     lowering = self.lower.__self__  # type: ignore[attr-defined]
     return lowering._kernel_tasks(self.graph, group, self.places, buffers, line)[0]
 
@@ -30,11 +30,11 @@ def as_they_stand(self: EqualGroups, group: Any, buffers: Any, line: str) -> Any
 def assert_lowered_alike(graph: Graph, target_name: str) -> None:
     target = target_of(target_name)
     layouts = [MemoryLayout.contiguous(graph.nodes[i].type) for i in graph.inputs]
-    for form in pipeline.alternative_graph_forms(graph, target, layouts=layouts):
-        prepared, fusion = pipeline.cover_with_groups(form, layouts, target)
+    for form in pipeline.run_graph_pass_stages(graph, target, layouts=layouts):
+        prepared, fusion = pipeline.run_fusion_stage(form, layouts, target)
         found = lower_to_program(prepared, fusion, layouts, target)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(EqualGroups, "tasks_of", as_they_stand)
+            patch.setattr(EqualGroupsLowering, "tasks_of", as_they_stand)
             wanted = lower_to_program(prepared, fusion, layouts, target)
         assert found == wanted
         assert [t.flops for t in found.tasks] == [t.flops for t in wanted.tasks]
@@ -91,14 +91,14 @@ def test_a_kind_of_group_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> Non
         part = b.slice(x, (2 * i + 1,), (1,), (100,))
         found = b.update(found, b.map("multiply", part, 0.1 + i), (2 * i,), (1,))
     lowered = []
-    lower = EqualGroups.tasks_of
+    lower = EqualGroupsLowering.tasks_of
 
-    def tasks_of(self: EqualGroups, *given: Any) -> Any:
+    def tasks_of(self: EqualGroupsLowering, *given: Any) -> Any:
         found = lower(self, *given)
         lowered.append(len(self.known))
         return found
 
-    monkeypatch.setattr(EqualGroups, "tasks_of", tasks_of)
-    pipeline.build_program(b.finish([found]))
+    monkeypatch.setattr(EqualGroupsLowering, "tasks_of", tasks_of)
+    pipeline.compile_graph_to_program(b.finish([found]))
     assert len(lowered) >= 50
     assert lowered[-1] <= 8

@@ -36,7 +36,7 @@ def test_an_update_of_a_view_inside_an_update():
     graph = b.finish([b.map("add", outer, 0.5), b.map("add", inner, 0.5)])
     arrays = [np.arange(1.0, 7.0)]
     for got, wanted in zip(
-        run_program(pipeline.build_program(graph), arrays), interpret_graph(graph, arrays), strict=True
+        run_program(pipeline.compile_graph_to_program(graph), arrays), interpret_graph(graph, arrays), strict=True
     ):
         np.testing.assert_array_equal(got.view(np.float64), wanted)
 
@@ -47,7 +47,7 @@ def test_an_update_of_a_view_inside_an_update():
 def test_program_means_what_the_graph_means(target, case):
     graph, arrays = case
     layouts = [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
-    program = pipeline.build_program(graph, target, layouts)
+    program = pipeline.compile_graph_to_program(graph, target, layouts)
     touched: list[Touched] = []
     results = run_program(program, arrays, touched=touched)
     agree(graph, arrays, results)
@@ -63,7 +63,7 @@ def test_a_long_reduction_is_cut_into_parts_that_cover_it(length, target):
     """Each element is in one part; a length that allows it has equal parts and no launch for a rest."""
     builder = GraphBuilder()
     x = builder.input(ArrayType((length,), np.dtype(np.float32)))
-    program = pipeline.build_program(builder.finish([builder.reduce("sum", x, (0,))]), target)
+    program = pipeline.compile_graph_to_program(builder.finish([builder.reduce("sum", x, (0,))]), target)
     read = [r for task in program.tasks for r in task.reads if r.buffer == 0]
     assert sum(int(np.prod(r.shape)) for r in read) == length
     ends = sorted(r.span for r in read)
@@ -91,7 +91,7 @@ def test_what_a_long_reduction_reads_is_stored_by_its_parts(name, shape, target,
     monkeypatch.setattr(pipeline, "target_of", lambda name, gpu: short)
     x = np.random.default_rng(0).random(shape)
     graph = kg.kernel_graph(device="fake")(STORED[name]).graph(x)
-    program = pipeline.build_program(graph, target)
+    program = pipeline.compile_graph_to_program(graph, target)
     if name == "all":  # one sweep over x, in parts
         assert any(t.name.endswith("_part") for t in program.tasks)
         assert sum(int(np.prod(r.shape)) for t in program.tasks for r in t.reads if r.buffer == 0) == x.size
@@ -123,7 +123,11 @@ def test_sizes_are_no_part_of_the_text(name, target, shapes):
     for shape in shapes:
         graph = kg.kernel_graph(device="fake")(PROGRAMS[name]).graph(np.ones(shape, np.float32))
         texts.append(
-            [t.kernel.source for t in pipeline.build_program(graph, target).tasks if isinstance(t.kernel, Kernel)]
+            [
+                t.kernel.source
+                for t in pipeline.compile_graph_to_program(graph, target).tasks
+                if isinstance(t.kernel, Kernel)
+            ]
         )
     assert texts[0] == texts[1]
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernelgraph.compiler.core.types import FLOAT32, INT64, SHORT_NAMES, DType, dtype_kind, real_dtype
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
-from kernelgraph.compiler.ops.table import OPS, UFUNC_PARTS, Op, resolve_loop_dtypes
+from kernelgraph.compiler.ops.table import OPS, UFUNC_PARTS, Op, resolve_op_row_dtypes
 from tests.compiler.op_cases import build, cases, complex_values, finfo, inputs, run
 from tests.compiler.op_checks import ATTRIBUTES, allowed, check, check_attributes, reference
 
@@ -47,10 +47,10 @@ def test_promotion_is_numpys(ufunc: np.ufunc) -> None:
         for number, name in enumerate(UFUNC_PARTS[ufunc]):
             if want is None:
                 with pytest.raises(TypeError, match=name):
-                    resolve_loop_dtypes(name, given)
+                    resolve_op_row_dtypes(name, given)
             else:
                 part = want if ufunc.nout == 1 else want[number]
-                assert resolve_loop_dtypes(name, given)[1] == part.dtype, (name, given)
+                assert resolve_op_row_dtypes(name, given)[1] == part.dtype, (name, given)
 
 
 @pytest.mark.parametrize("name", ["add", "exp", "less", "floor_divide", "arctan2"])
@@ -62,9 +62,9 @@ def test_requested_dtype(name: str) -> None:
             want = row.numpy(*arrays, dtype=asked)  # type: ignore[misc]
         except TypeError:
             with pytest.raises(TypeError):
-                resolve_loop_dtypes(row, [given] * row.arity, asked)
+                resolve_op_row_dtypes(row, [given] * row.arity, asked)
         else:
-            assert resolve_loop_dtypes(row, [given] * row.arity, asked)[1] == want.dtype
+            assert resolve_op_row_dtypes(row, [given] * row.arity, asked)[1] == want.dtype
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "min", "max", "any", "all", "argmin", "argmax"])
@@ -72,7 +72,7 @@ def test_reductions_are_typed_as_numpys(name: str) -> None:
     row = OPS[name]
     for dtype in SHORT_NAMES:
         assert row.numpy is not None
-        assert resolve_loop_dtypes(row, [dtype])[1] == row.numpy(np.ones(3, dtype)).dtype
+        assert resolve_op_row_dtypes(row, [dtype])[1] == row.numpy(np.ones(3, dtype)).dtype
         if row.identity is None:
             with pytest.raises(ValueError, match=r"empty|identity"):
                 row.numpy(np.ones(0, dtype))
@@ -125,7 +125,7 @@ def test_integer_power_to_a_negative_exponent_truncates() -> None:
 )
 def test_refusals_name_the_op_and_the_dtypes(name: str, dtypes: list[str], text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        resolve_loop_dtypes(name, [np.dtype(d) for d in dtypes])
+        resolve_op_row_dtypes(name, [np.dtype(d) for d in dtypes])
 
 
 def test_ordinary_expansions_are_short() -> None:
@@ -133,7 +133,7 @@ def test_ordinary_expansions_are_short() -> None:
     limits = {"add": 1, "relu": 3, "sigmoid": 9, "exp": 1, "maximum": 1, "absolute": 1, "sign": 9, "where": 1}
     for name, limit in limits.items():
         row = OPS[name]
-        loop, result = resolve_loop_dtypes(row, [np.dtype("f4")] * row.arity)
+        loop, result = resolve_op_row_dtypes(row, [np.dtype("f4")] * row.arity)
         (phase,) = build(row, loop, result)
         count = sum(i.op not in ("load", "store") for i in phase.instrs)
         assert count <= limit, name
@@ -151,7 +151,7 @@ def test_rows_say_what_they_need() -> None:
         assert row.cost >= 0
         assert row.numpy is not None or row.kind not in ("map", "reduce")
         assert bool(row.formulas) == (row.kind == "map")
-    assert resolve_loop_dtypes("argmax", [FLOAT32])[1] == INT64
+    assert resolve_op_row_dtypes("argmax", [FLOAT32])[1] == INT64
     assert real_dtype(np.dtype("c8")) == FLOAT32
     assert set(PRIMITIVES) >= {i.op for i in build(OPS["power"], [FLOAT32] * 2, FLOAT32)[0].instrs} - {"load", "store"}
 
@@ -159,7 +159,7 @@ def test_rows_say_what_they_need() -> None:
 @pytest.mark.parametrize("dtype", [d for d in SHORT_NAMES if dtype_kind(d) == "f"], ids=str)
 def test_ldexp_rounds_once_among_subnormals(dtype: DType) -> None:
     rng = np.random.default_rng(0)
-    loop, result = resolve_loop_dtypes("ldexp", [dtype, np.dtype("i4")])
+    loop, result = resolve_op_row_dtypes("ldexp", [dtype, np.dtype("i4")])
     low, high = np.log2(float(finfo(result).smallest_subnormal)), np.log2(float(finfo(result).max))
     x = rng.normal(size=4000) * 2.0 ** rng.uniform(low / 2, high / 2, 4000)
     arrays = [x.astype(dtype).astype(loop[0]), rng.integers(1.2 * low, 1.2 * high, 4000).astype(loop[1])]

@@ -25,7 +25,7 @@ LENGTH = 37
 
 def emulated(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     """The graph's outputs, computed by its CUDA text."""
-    program = pipeline.build_program(graph, "cuda")
+    program = pipeline.compile_graph_to_program(graph, "cuda")
     memories = [np.zeros(b.nbytes, np.uint8) for b in program.buffers]
     for number, array in zip(program.inputs, arrays, strict=True):
         memories[number][:] = array.ravel().view(np.uint8)
@@ -62,7 +62,7 @@ def test_rows_compile_without_a_gpu(group: Group) -> None:
     pytest.importorskip("cuda.core")
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_cubin
 
-    (task,) = pipeline.build_program(group.graph(LENGTH), "cuda").tasks
+    (task,) = pipeline.compile_graph_to_program(group.graph(LENGTH), "cuda").tasks
     assert isinstance(task.kernel, Kernel)
     nest = task.kernel.form
     single = replace(nest, width=1, operands=tuple(replace(o, layout="0") for o in nest.operands))
@@ -76,6 +76,6 @@ def test_products_and_sums_keep_their_roundings(dtype: str) -> None:
 
     b = GraphBuilder()
     x, y = (b.input(ArrayType((LENGTH,), np.dtype(dtype))) for _ in range(2))
-    (task,) = pipeline.build_program(b.finish([b.map("multiply", x, y)]), "cuda").tasks
+    (task,) = pipeline.compile_graph_to_program(b.finish([b.map("multiply", x, y)]), "cuda").tasks
     assert isinstance(task.kernel, Kernel)
     assert "fma" not in compile_ptx(task.kernel, (9, 0))

@@ -10,7 +10,7 @@ import pytest
 from kernelgraph.compiler.core.types import DTYPES, SHORT_NAMES
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.kernel.body_builder import KernelBody
-from kernelgraph.compiler.ops.table import OPS, resolve_loop_dtypes
+from kernelgraph.compiler.ops.table import OPS, resolve_op_row_dtypes
 from tests.compiler.op_cases import run
 
 U32, U64 = DTYPES["u32"], DTYPES["u64"]
@@ -45,7 +45,7 @@ def test_multiply_high_is_the_upper_half() -> None:
 @pytest.mark.parametrize("dtype", [d for d in SHORT_NAMES if d != U32], ids=str)
 def test_words_are_not_promoted(dtype: Any) -> None:
     with pytest.raises(TypeError, match="philox"):
-        resolve_loop_dtypes("philox", [dtype] + [U32] * 5)
+        resolve_op_row_dtypes("philox", [dtype] + [U32] * 5)
 
 
 def test_the_words_of_a_block_share_their_rounds() -> None:

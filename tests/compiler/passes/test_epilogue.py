@@ -15,7 +15,7 @@ from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.matmul_epilogue import absorb_matmul_epilogues
 from kernelgraph.compiler.passes.simplify import simplify_graph
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import Program, Task
 from tests.counts import examples
 
@@ -120,19 +120,21 @@ def test_a_chain_of_layers() -> None:
 
 
 def test_the_program_names_the_epilogue_and_all_lines() -> None:
-    (task,) = calls(build_program(network(beside=True), "cuda"))
+    (task,) = calls(compile_graph_to_program(network(beside=True), "cuda"))
     assert task.name == "matmul+bias+relu" and task.kernel.attrs == (("epilogue", ("bias", "relu")),)  # type: ignore[union-attr]
     assert task.line == "page.py:3, page.py:5, page.py:6"
-    assert [t.name for t in build_program(network(), "cpu").tasks] == ["matmul", "add_relu"]
+    assert [t.name for t in compile_graph_to_program(network(), "cpu").tasks] == ["matmul", "add_relu"]
 
 
 def test_a_small_product_alone_stays_beside_its_kernel() -> None:
     """Two tasks are replayed as a graph, which costs the host less than a call of the library."""
     b = GraphBuilder("layers")
     layer = network()
-    assert [t.name for t in build_program(layer, "cuda").tasks] == ["matmul", "add_relu"]
+    assert [t.name for t in compile_graph_to_program(layer, "cuda").tasks] == ["matmul", "add_relu"]
     x, w = (b.input(ArrayType(shape, np.dtype("f4"))) for shape in ((4096, 1024), (1024, 1024)))
-    assert [t.name for t in build_program(b.finish([b.map("relu", b.matmul(x, w))]), "cuda").tasks] == ["matmul+relu"]
+    assert [t.name for t in compile_graph_to_program(b.finish([b.map("relu", b.matmul(x, w))]), "cuda").tasks] == [
+        "matmul+relu"
+    ]
 
 
 def test_small_independent_products_are_rather_batched() -> None:
@@ -141,7 +143,7 @@ def test_small_independent_products_are_rather_batched() -> None:
         kind = ArrayType((n, n), np.dtype("f4"))
         x = b.input(kind)
         graph = b.finish([b.map("relu", b.matmul(x, b.input(kind))) for _ in range(8)])
-        return {t.name for t in build_program(graph, "cuda").tasks}
+        return {t.name for t in compile_graph_to_program(graph, "cuda").tasks}
 
     assert names(64) == {"matmul", "relu"} and names(2048) == {"matmul+relu"}
 
@@ -151,15 +153,17 @@ def test_small_independent_products_are_rather_batched() -> None:
 def test_products_wanted_in_16_bits(narrowed: str, activation: str) -> None:
     """They are done in 16 bits, which lets go of nothing: sums are in float32."""
     graph = network("bfloat16", (7,), False, activation, narrowed=narrowed, beside=True)
-    (task,) = calls(build_program(graph, "cuda"))
+    (task,) = calls(compile_graph_to_program(graph, "cuda"))
     assert task.name == "+".join(["matmul", "bias", *([activation] if activation else [])])
     assert {r.dtype for r in (*task.reads, *task.writes)} == {"bfloat16"}
 
 
 def test_products_of_16_bits_wanted_in_more_stay() -> None:
     graph = network("bfloat16", None, activation="")
-    assert [r.dtype for r in build_program(graph, "cuda").tasks[-1].reads] == ["float32"] * 2
-    (task,) = build_program(network("bfloat16", None, activation="", narrowed="result", reader="map"), "cuda").tasks[:1]
+    assert [r.dtype for r in compile_graph_to_program(graph, "cuda").tasks[-1].reads] == ["float32"] * 2
+    (task,) = compile_graph_to_program(
+        network("bfloat16", None, activation="", narrowed="result", reader="map"), "cuda"
+    ).tasks[:1]
     assert task.name == "matmul" and task.writes[0].dtype == "bfloat16"
 
 
@@ -185,11 +189,11 @@ def test_it_means_the_same(
 
 def test_tf32_is_a_matter_of_float32_on_a_gpu() -> None:
     def names(dtype: str, target: str = "cuda", tf32: bool = True) -> list[str]:
-        return [t.name for t in build_program(network(dtype, None, activation=""), target, tf32=tf32).tasks]
+        return [t.name for t in compile_graph_to_program(network(dtype, None, activation=""), target, tf32=tf32).tasks]
 
     assert names("float32") == names("complex64") == ["matmul(tf32)"]
     assert names("float32", tf32=False) == names("float16") == names("float64") == names("float32", "cpu") == ["matmul"]
-    (task,) = calls(build_program(network(beside=True), "cuda", tf32=True))
+    (task,) = calls(compile_graph_to_program(network(beside=True), "cuda", tf32=True))
     assert task.name == "matmul(tf32)+bias+relu"
 
 
@@ -201,5 +205,5 @@ def test_a_bias_that_is_a_part_of_another_array_has_no_gaps(step: int) -> None:
     row = b.matmul(x, w)
     layer = b.map("relu", b.map("add", b.matmul(w, w), row))
     graph = b.finish([layer, b.update(base, row, (0, 0), (1, step))])
-    found = [t for t in build_program(graph, "cuda").tasks if t.name.startswith("matmul+")]
+    found = [t for t in compile_graph_to_program(graph, "cuda").tasks if t.name.startswith("matmul+")]
     assert [t.reads[2].strides[-1] for t in found] == [4]

@@ -13,7 +13,7 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.long_products import cut_long_products
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.devices.cuda.libraries.gemm import cublas_calls_of_matmul_task
 
 
@@ -47,7 +47,7 @@ def test_the_parts_add_up(name: str, dtype: str) -> None:
 
 def test_of_rows_that_lie_one_after_another_it_is_one_call() -> None:
     graph = product([(100000, 25, 10), (100000, 25, 10)], [(1, 2, 0), (1, 0, 2)])
-    (task,) = (t for t in build_program(graph, "cuda").tasks if t.name == "matmul")
+    (task,) = (t for t in compile_graph_to_program(graph, "cuda").tasks if t.name == "matmul")
     calls = cublas_calls_of_matmul_task(task)
     assert calls is not None and len(calls) == 1 and calls[0].batch == 500
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
-from kernelgraph.compiler.graph.control_flow import CustomDerivative
+from kernelgraph.compiler.graph.control_flow import CustomDerivativeNode
 from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes.simplify import ANYWHERE, RULES, simplify_graph
@@ -27,7 +27,7 @@ def shuffled(b: GraphBuilder, x: Value) -> Value:
     return b.reshape(b.permute(b.reshape(b.slice(x, (65535,), (-1,), x.shape), (256, 256)), (1, 0)), x.shape)
 
 
-RULE = CustomDerivative(1, 1, None, None)
+RULE = CustomDerivativeNode(1, 1, None, None)
 # rule -> programs that it must change, on a float16 vector x
 CASES: dict[str, list[Make]] = {
     "simplify_constants": [lambda b, x: b.map("add", x, b.map("exp", b.const(1.0, x.dtype)))],
@@ -77,7 +77,7 @@ CASES: dict[str, list[Make]] = {
         lambda b, x: b.update(b.update(b.concat([x, x], 0), b.map("negative", x), (1,), (2,)), x, (0,), (2,)),
     ],
     "drop_stop_gradient": [lambda b, x: b.map("stop_gradient", x)],
-    "drop_device_place": [lambda b, x: b.placed(x, ("cpu", 1))],
+    "simplify_device_place": [lambda b, x: b.placed(x, ("cpu", 1))],
     "drop_custom_derivative": [
         lambda b, x: b.add("custom", (x.number, x.number), x.type, (("control", RULE), ("part", 0)))
     ],

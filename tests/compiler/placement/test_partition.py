@@ -11,7 +11,7 @@ from kernelgraph.compiler.core.cost import CPU
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.control_flow import Loop, add_control_flow_node
-from kernelgraph.compiler.graph.graph import Graph, GraphError, graph_and_bodies, has_device_places
+from kernelgraph.compiler.graph.graph import Graph, GraphError, graph_and_bodies, graph_has_place_nodes
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.placement.clusters import (
     DeviceLink,
@@ -20,7 +20,7 @@ from kernelgraph.compiler.placement.clusters import (
 )
 from kernelgraph.compiler.placement.partition import Move, Part, partition_graph_by_device
 from kernelgraph.compiler.placement.places import devices_of_placed_graph, place_nodes_by_arguments
-from kernelgraph.compiler.placement.replicate import has_collectives, replicate_graph_on_devices
+from kernelgraph.compiler.placement.replicate import graph_exchanges_between_devices, replicate_graph_on_devices
 from kernelgraph.runtime.core.errors import PlanError
 from kernelgraph.runtime.verify.multi_device import find_multi_device_violations, require_safe_multi_device_plan
 from tests.compiler.placement.random_places import F64, NUMBER, plan_of, random_graph, simulate, verify_random_plans
@@ -117,5 +117,5 @@ def test_bodies_of_loops_in_loops_are_looked_at_once() -> None:
         results = add_control_flow_node(b, Loop(graph, 2, (), 3), values) if depth else values
         graph = b.finish(results)
     assert len(list(graph_and_bodies(graph))) == 40
-    assert not has_device_places(graph)
-    assert not has_collectives(graph)
+    assert not graph_has_place_nodes(graph)
+    assert not graph_exchanges_between_devices(graph)

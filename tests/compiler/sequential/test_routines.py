@@ -14,7 +14,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.core.types import real_dtype
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.sequential.evaluate import evaluate_routine
 from kernelgraph.compiler.sequential.form import Routine
 from kernelgraph.compiler.sequential.lifting import lift_routine_sizes
@@ -174,7 +174,7 @@ def test_turns_that_are_all_independent_run_on_as_many_blocks_as_there_are(funct
     given, written = arguments(routine), [a for a in routine.arrays if a.role in ("out", "inout")]
     for got, want, array in zip(emulated(routine, given), evaluate_routine(routine, given), written, strict=True):
         assert array.role == "out" or np.array_equal(got, want)
-    (task,) = (t for t in build_program(graph, "cuda").tasks if t.name == "loop")
+    (task,) = (t for t in compile_graph_to_program(graph, "cuda").tasks if t.name == "loop")
     assert task.grid[0] > 1
 
 
@@ -193,7 +193,7 @@ def test_wide_steps_are_for_a_cluster_of_blocks_which_compiles() -> None:
 
     with recorded():
         graph = kg.kernel_graph(eliminated, device="cpu").graph(np.eye(200))
-    (task,) = (t for t in build_program(graph, "cuda").tasks if t.name == "loop")
+    (task,) = (t for t in compile_graph_to_program(graph, "cuda").tasks if t.name == "loop")
     assert task.grid == (8, 1, 1) and task.kernel.source.count("cluster_barrier()") >= 2
     assert "barrier.cluster.arrive" in compile_ptx(task.kernel, (9, 0)) and compile_cubin(task.kernel, (9, 0))
 
@@ -210,7 +210,7 @@ def test_one_kernel_serves_all_sizes(target: str) -> None:
     for n in (40, 41, 57):
         with recorded():
             graph = kg.kernel_graph(swept, device="cpu").graph(np.eye(n))
-        (task,) = (t for t in build_program(graph, target).tasks if t.name == "loop")
+        (task,) = (t for t in compile_graph_to_program(graph, target).tasks if t.name == "loop")
         kernels.add(task.kernel)
         numbers.add(tuple(a.value for a in task.arguments if isinstance(a, Int)))
     assert len(kernels) == 1 and len(numbers) == 3

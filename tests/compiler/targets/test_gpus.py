@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.core.cost import gpu_cost_model
+from kernelgraph.compiler.core.cost import work_cost_model_of_gpu
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.driver import early_start
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import make_ptx_copy_task
 from kernelgraph.runtime.program.device import H200, GpuProperties
 from kernelgraph.runtime.program.program import Pointer, Program
-from kernelgraph.runtime.schedule.cost_model import MACHINES, machine_of_device, machine_share_of_task
+from kernelgraph.runtime.schedule.cost_model import MACHINES, machine_model_of_device, machine_share_of_task
 from tests.runtime.cuda_calls import device_on
 from tests.runtime.cuda_fake import FakeContext
 
@@ -68,7 +68,7 @@ def shapes(program: Program) -> list[Any]:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_launches_fit_the_card(name: str) -> None:
-    programs = [build_program(GRAPHS[name], "cuda", gpu=gpu) for gpu in (H200, A100, A10)]
+    programs = [compile_graph_to_program(GRAPHS[name], "cuda", gpu=gpu) for gpu in (H200, A100, A10)]
     assert len({str(shapes(p)) for p in programs}) > 1
     assert len({p.tasks[0].kernel for p in programs}) == 1
     for program, gpu in zip(programs, (H200, A100, A10), strict=True):
@@ -79,7 +79,7 @@ def test_launches_fit_the_card(name: str) -> None:
 
 def test_columns_that_leave_multiprocessors_idle_take_larger_blocks() -> None:
     """480 blocks are four for each multiprocessor of an A100, and less on an H200."""
-    large, small = (build_program(GRAPHS["columns"], "cuda", gpu=gpu).tasks[0] for gpu in (H200, A100))
+    large, small = (compile_graph_to_program(GRAPHS["columns"], "cuda", gpu=gpu).tasks[0] for gpu in (H200, A100))
     assert large.grid == small.grid == (480, 1, 1)
     assert large.block[1] == 2 * small.block[1]
 
@@ -89,7 +89,7 @@ def test_what_equal_pieces_of_a_sum_leave_is_short(n: int) -> None:
     """One block does it, after or beside all others."""
     b = GraphBuilder()
     x = b.input(ArrayType((n + 1, n + 1), np.dtype("f4")))
-    program = build_program(b.finish([b.reduce("sum", b.slice(x, (1, 1), (1, 1), (n, n)), (0, 1))]), "cuda")
+    program = compile_graph_to_program(b.finish([b.reduce("sum", b.slice(x, (1, 1), (1, 1), (n, n)), (0, 1))]), "cuda")
     shapes = [task.reads[0].shape for task in program.tasks[:-1]]
     _, rows, _ = shapes[0]
     assert shapes[1:] == [(n % rows, n)] and 2 * (n % rows) <= rows
@@ -103,19 +103,25 @@ def test_what_is_broadcast_does_not_decide_how_columns_are_read() -> None:
         value, *numbers = (b.input(ArrayType(shape, np.dtype("f4"))) for shape in ((4096, 61440), *[(4096, 1)] * count))
         for number in numbers:
             value = b.map("multiply", value, number)
-        return build_program(b.finish([b.reduce("sum", value, (0,))]), "cuda")
+        return compile_graph_to_program(b.finish([b.reduce("sum", value, (0,))]), "cuda")
 
     assert shapes(weighted(0)) == shapes(weighted(1)) == shapes(weighted(2))
 
 
 def test_costs_are_those_of_the_card() -> None:
-    assert gpu_cost_model(H200).flops == pytest.approx(30e6, rel=0.01) and gpu_cost_model(H200).parallelism == 264
+    assert (
+        work_cost_model_of_gpu(H200).flops == pytest.approx(30e6, rel=0.01)
+        and work_cost_model_of_gpu(H200).parallelism == 264
+    )
     assert (A100.float_lanes, A10.float_lanes, H200.float_lanes) == (64, 128, 128)
-    cost = [build_program(GRAPHS["counts"], "cuda", gpu=gpu).tasks[-1].cost for gpu in (H200, A100, A10)]
+    cost = [compile_graph_to_program(GRAPHS["counts"], "cuda", gpu=gpu).tasks[-1].cost for gpu in (H200, A100, A10)]
     assert cost[0] < cost[1] < cost[2]
-    assert machine_of_device("cuda", H200) == MACHINES["cuda"] and machine_of_device("cpu", A100) == MACHINES["cpu"]
-    (task,) = build_program(of((40 * 128, 64), "max", (1,)), "cuda").tasks
-    loads = [machine_share_of_task(task, machine_of_device("cuda", gpu)) for gpu in (H200, A100, A10)]
+    assert (
+        machine_model_of_device("cuda", H200) == MACHINES["cuda"]
+        and machine_model_of_device("cpu", A100) == MACHINES["cpu"]
+    )
+    (task,) = compile_graph_to_program(of((40 * 128, 64), "max", (1,)), "cuda").tasks
+    loads = [machine_share_of_task(task, machine_model_of_device("cuda", gpu)) for gpu in (H200, A100, A10)]
     assert loads[0] < loads[1] < loads[2]
 
 
@@ -172,6 +178,10 @@ def test_programs_are_compiled_for_the_gpu_that_is_there(monkeypatch: pytest.Mon
     f = kg.kernel_graph(lambda x: x.sum(), device="cuda:3")
     x = kg.spec((1 << 24,), np.float32)
     monkeypatch.setitem(devices._open, ("cuda", 3), device_on(context))
-    assert shapes(f.program(x)) == shapes(build_program(f.graph(x), "cuda", gpu=A100))
+    assert shapes(f.program(x)) == shapes(compile_graph_to_program(f.graph(x), "cuda", gpu=A100))
     elsewhere = kg.kernel_graph(lambda x: x.sum(), device="cuda:77")  # there is none: as for an H200
-    assert shapes(elsewhere.program(x)) == shapes(build_program(f.graph(x), "cuda", gpu=H200)) != shapes(f.program(x))
+    assert (
+        shapes(elsewhere.program(x))
+        == shapes(compile_graph_to_program(f.graph(x), "cuda", gpu=H200))
+        != shapes(f.program(x))
+    )

@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.dsl.api.elementwise import source_of_user_function
 from kernelgraph.runtime.codegen import llvm_jit
-from kernelgraph.runtime.codegen.numba_functions import infer_user_function_dtypes, link_user_functions
+from kernelgraph.runtime.codegen.numba_functions import infer_user_function_dtypes, link_numba_user_functions
 from kernelgraph.runtime.program.program import Kernel
 from kernelgraph.runtime.program.user_function import UserFunction
 from tests.compiler.ops.test_ops_cuda import emulated
@@ -93,7 +93,7 @@ def test_compiles_without_a_gpu(function: Any, form: str) -> None:
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx, link_ptx_to_cubin
 
     known = made(function, "i8", "c16") if function is halves else made(function, "f4", "f4")
-    for task in pipeline.build_program(graph_of(known, (30, 64), form), "cuda").tasks:
+    for task in pipeline.compile_graph_to_program(graph_of(known, (30, 64), form), "cuda").tasks:
         assert isinstance(task.kernel, Kernel)
         ptx = compile_ptx(task.kernel, (9, 0))
         assert "call" not in ptx and ".local" not in ptx
@@ -111,9 +111,9 @@ def test_kernels_of_functions_that_differ_in_a_constant_differ() -> None:
 
 def test_the_machine_code_is_inlined_and_calls_no_python() -> None:
     function = made(light, "f4", "f4")
-    (task,) = pipeline.build_program(graph_of(function, (40, 64), "plain"), "cpu").tasks
+    (task,) = pipeline.compile_graph_to_program(graph_of(function, (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel) and task.kernel.functions == (function,)
-    text = link_user_functions(task.kernel.source, task.kernel.functions)
+    text = link_numba_user_functions(task.kernel.source, task.kernel.functions)
     assert not [n for n in llvm_jit.c_functions_declared_in_llvm_ir(text) if n.startswith(("Py", "NRT", "numba"))]
     optimised = str(llvm_jit.optimise_llvm_ir(text)[0])
     assert f"@{function.symbol}" not in optimised and f"@{task.kernel.name}" in optimised
@@ -126,9 +126,9 @@ def tiers(x, y):
 
 
 def test_branches_of_light_functions_become_vectors() -> None:
-    (task,) = pipeline.build_program(graph_of(made(tiers, "f4", "f4"), (40, 64), "plain"), "cpu").tasks
+    (task,) = pipeline.compile_graph_to_program(graph_of(made(tiers, "f4", "f4"), (40, 64), "plain"), "cpu").tasks
     assert isinstance(task.kernel, Kernel)
-    optimised = str(llvm_jit.optimise_llvm_ir(link_user_functions(task.kernel.source, task.kernel.functions))[0])
+    optimised = str(llvm_jit.optimise_llvm_ir(link_numba_user_functions(task.kernel.source, task.kernel.functions))[0])
     assert "fmul <" in optimised and "select <" in optimised
 
 
@@ -140,7 +140,7 @@ def test_loops_run_once_for_each_element(target: str) -> None:
     steps = b.call(made(halves, "u2", "c16"), x, y)[0]
     total = b.broadcast(b.reshape(b.reduce("sum", steps, (1,)), (8, 1)), (8, 5000))
     graph = b.finish([b.map("subtract", steps, total), b.map("exp", b.cast(steps, np.float64))])
-    kernels = [t.kernel for t in pipeline.build_program(graph, target).tasks]
+    kernels = [t.kernel for t in pipeline.compile_graph_to_program(graph, target).tasks]
     calls = [i for k in kernels if isinstance(k, Kernel) for p in k.form.phases for i in p.instrs if i.op == "call"]
     assert len(calls) == 1
 

@@ -193,7 +193,7 @@ def test_on_the_cpu_without_one_it_is_refused_at_its_line():
 
 
 def on_cuda(f: kg.KernelGraph, *args: Any) -> Program:
-    return pipeline.build_program(f._trace_for_inspection(args, {})[0].graph, "cuda")
+    return pipeline.compile_graph_to_program(f._trace_for_inspection(args, {})[0].graph, "cuda")
 
 
 def test_on_a_gpu_it_is_one_launch_among_the_others():

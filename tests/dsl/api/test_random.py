@@ -12,7 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.ops.philox import philox_reference
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.dsl.core.pytree import flatten
 from tests.dsl.tracing import interpreted
 
@@ -179,7 +179,7 @@ def test_a_gpu_thread_computes_each_block_once(shape: tuple[int, ...]) -> None:
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx
 
     f = kg.kernel_graph(lambda key: kg.random.uniform(key, shape) * 1.5, device="cpu")
-    (task,) = build_program(f.graph(KEY), "cuda").tasks
+    (task,) = compile_graph_to_program(f.graph(KEY), "cuda").tasks
     assert compile_ptx(task.kernel, (9, 0)).count("mul.hi.u32") < 100  # 180 and more where each has its own
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.ops.table import UFUNC_PARTS
-from kernelgraph.dsl.jit.eager import place_of_out
+from kernelgraph.dsl.jit.eager import eager_place_of_out
 from kernelgraph.dsl.trace.dispatch import FUNCTIONS
 from tests.dsl.tracing import assert_same
 
@@ -106,7 +106,7 @@ def test_out_is_what_was_given(function: Any) -> None:
             check(outs, lambda given=given: function(*map(ours, args), out=given))  # type: ignore[misc]
         outs = tuple(map(ours, fresh()))  # where nothing else is one of ours
         check(outs, lambda: function(*args, out=outs if several else outs[0]))
-        place = place_of_out(function)
+        place = eager_place_of_out(function)
         if place is not None and function not in (np.maximum, np.minimum):  # which will stop to take it there
             between = [p.default for p in _parameters(function)[len(args) : place]]
             outs = fresh()

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.dsl.core.exact import exact_key
+from kernelgraph.dsl.core.exact import exact_key_of_value
 from kernelgraph.dsl.core.pytree import Tree
 from kernelgraph.dsl.jit.signature import StaticArgument
 from tests.counts import examples
@@ -109,7 +109,7 @@ values = st.recursive(st.sampled_from(NUMBERS), lambda inner: st.lists(inner, ma
 @settings(max_examples=examples(200), deadline=None)
 @given(values, values)
 def test_values_with_one_form_print_the_same(a: Any, b: Any) -> None:
-    if exact_key(a) == exact_key(b):
+    if exact_key_of_value(a) == exact_key_of_value(b):
         assert type(a) is type(b) and (repr(a) == repr(b) or isinstance(a, tuple))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.dsl.devices import device_plans
-from kernelgraph.dsl.devices.device_calls import DeviceTrialCall
+from kernelgraph.dsl.devices.device_calls import MultiDeviceTrialCall
 from kernelgraph.dsl.jit.launcher import Launcher
 
 A, B, C = (np.random.default_rng(i).random((40, 40)) for i in range(3))
@@ -115,7 +115,7 @@ def test_the_clock_decides_between_one_device_and_several() -> None:
         assert y.device == "cpu"
         np.testing.assert_allclose(y, want, rtol=1e-12)
         kinds |= {type(entry) for entry in f._entries.values()}
-    assert DeviceTrialCall in kinds
+    assert MultiDeviceTrialCall in kinds
     assert [type(entry) for entry in f._entries.values()] == [Launcher] or Launcher in kinds
 
 
@@ -132,7 +132,7 @@ def test_links_that_were_timed_slow_are_not_used(times: Any, monkeypatch: pytest
     x, weights = np.ones((300, 300)), [np.full((300, 300), i / 100) for i in range(4)]
     branches(x, *weights)
     assert asked and {(a.index, b.index) for a, b in asked} <= {(0, 1), (1, 0)}
-    assert (DeviceTrialCall in map(type, branches._entries.values())) == (times == (5.0, 0.0))
+    assert (MultiDeviceTrialCall in map(type, branches._entries.values())) == (times == (5.0, 0.0))
     asked.clear()
     with kg.override(tune=False):
         kg.kernel_graph(lambda x: np.sqrt(x) @ x, device=("cpu:0", "cpu:1"))(x)

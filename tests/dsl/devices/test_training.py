@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_task_predecessors
+from kernelgraph.runtime.program.dag import members_of_bitmask, transitive_predecessors_in_dag
 from kernelgraph.runtime.program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from kernelgraph.runtime.program.plan import Launch, Plan
-from kernelgraph.runtime.program.program import task_dependences
+from kernelgraph.runtime.program.program import task_dependences_of_program
 
 RNG = np.random.default_rng(1)
 X, Y = RNG.random((16, 5)), RNG.random((16, 2))
@@ -98,7 +98,7 @@ def test_sums_lie_under_the_backward_pass(where: str) -> None:
     backward = next(s for s in plan.steps if isinstance(s, RunPart))
     part = plan.parts[backward.part]
     writers = {r.buffer: t for t, task in enumerate(part.tasks) for r in task.writes}
-    above = transitive_task_predecessors(task_dependences(part.program))
+    above = transitive_predecessors_in_dag(task_dependences_of_program(part.program))
     matmuls = {t for t, task in enumerate(part.tasks) if task.name == "matmul"}
     order, needed, counts = launched(part), set[int](), set[int]()
     for v in sent:

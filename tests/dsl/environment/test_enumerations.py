@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.core.object_state import comparable_state
+from kernelgraph.dsl.core.object_state import comparable_object_state
 
 X = np.arange(4.0)
 
@@ -68,10 +68,10 @@ def test_an_enumeration_is_read(number: int) -> None:
 def test_a_state_does_not_depend_on_where_objects_lie(kind: Any) -> None:
     """What is made only to be looked at may get the place of what was looked at before."""
     kept: list[Any] = []
-    then = comparable_state(kind, kept)
+    then = comparable_object_state(kind, kept)
     for _ in range(50):
         junk = [object() for _ in range(7)]
-        assert comparable_state(kind) == then
+        assert comparable_object_state(kind) == then
         kept.append(junk)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.core.settings import override
 from tests.compiler.access_audit import run_program
 from tests.counts import examples
@@ -26,7 +26,9 @@ def taken(x: Any, i: Any) -> Any:
 
 
 def tasks(function: Any, *args: Any, target: str = "cuda") -> list[str]:
-    return [t.name for t in build_program(kg.kernel_graph(device="fake")(function).graph(*args), target).tasks]
+    return [
+        t.name for t in compile_graph_to_program(kg.kernel_graph(device="fake")(function).graph(*args), target).tasks
+    ]
 
 
 def test_one_kernel() -> None:
@@ -38,7 +40,7 @@ def test_one_kernel() -> None:
 
 
 def test_the_indices_are_read_once() -> None:
-    program = build_program(
+    program = compile_graph_to_program(
         kg.kernel_graph(device="fake")(lambda x, i: np.sqrt(x[i] + i)).graph(X.ravel(), PLACES), "cuda"
     )
     touched: list[Any] = []
@@ -89,11 +91,13 @@ def test_a_gpu_checks_where_plans_are_verified() -> None:
 
     graph = kg.kernel_graph(device="fake")(function).graph(X, PLACES)
     with override(verify=True):
-        program = build_program(graph, "cuda")
+        program = compile_graph_to_program(graph, "cuda")
     assert [t.name for t in program.tasks] == ["clear_report", "gather", "check_indices"]
     with pytest.raises(IndexError, match="index 9 is out of bounds"):
         run_program(program, [X, PLACES + 4])
-    (found,) = run_program(build_program(graph, "cuda"), [X, np.array([99, 1, -1])])  # no kernel leaves its arrays
+    (found,) = run_program(
+        compile_graph_to_program(graph, "cuda"), [X, np.array([99, 1, -1])]
+    )  # no kernel leaves its arrays
     np.testing.assert_array_equal(found.view(np.float32).reshape(3, 4), X[[0, 1, -1]])
 
 

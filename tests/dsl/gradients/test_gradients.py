@@ -512,9 +512,9 @@ def test_derived_operations_are_no_turns_that_were_traced(monkeypatch: pytest.Mo
     from kernelgraph.dsl.recorded_loops import long_traces
 
     looked: list[int] = []
-    check_length = long_traces.check_trace_length
+    check_length = long_traces.check_loops_of_long_trace
     monkeypatch.setattr(
-        long_traces, "check_trace_length", lambda t: (looked.append(len(t.builder.nodes)), check_length(t))
+        long_traces, "check_loops_of_long_trace", lambda t: (looked.append(len(t.builder.nodes)), check_length(t))
     )
 
     def f(x: Any) -> Any:

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.derive.control_flow.snapshots import forward_passes, snapshot_levels_within_budget
+from kernelgraph.compiler.derive.control_flow.snapshots import (
+    snapshot_levels_within_budget,
+    snapshot_recomputation_factor,
+)
 from kernelgraph.runtime.schedule.schedule import predicted_microseconds
 
 from .test_gradients import quotient
@@ -201,11 +204,11 @@ def test_fewer_states_are_more_passes() -> None:
         for states in (1, 4, 12, 16, 40, 256, 1000, 10**6):
             levels = snapshot_levels_within_budget(states * 8, turns, 8)
             assert sum(levels) <= max(states, 2 * len(levels))
-            passes = forward_passes(turns, levels)
+            passes = snapshot_recomputation_factor(turns, levels)
             assert 1 <= passes <= before
             before = passes
         assert before == 1
-    assert forward_passes(100000, snapshot_levels_within_budget(256, 100000, 1)) == 3  # Revolve: 2.67
+    assert snapshot_recomputation_factor(100000, snapshot_levels_within_budget(256, 100000, 1)) == 3  # Revolve: 2.67
 
 
 @pytest.mark.parametrize("save", [4, 16, 64])

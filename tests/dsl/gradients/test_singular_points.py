@@ -12,7 +12,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.compiler.core.types import FLOAT64
 from kernelgraph.compiler.ops.derivatives import Partials, Zero
-from kernelgraph.compiler.ops.table import OPS, resolve_loop_dtypes
+from kernelgraph.compiler.ops.table import OPS, resolve_op_row_dtypes
 from tests.turn_programs import recorded
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,7 @@ def rows(arity: int) -> dict[str, Callable[..., Any]]:
 
 def _is_of_floats(row: Any) -> bool:
     try:
-        return resolve_loop_dtypes(row, (FLOAT64,) * row.arity)[1] == FLOAT64
+        return resolve_op_row_dtypes(row, (FLOAT64,) * row.arity)[1] == FLOAT64
     except TypeError:
         return False
 

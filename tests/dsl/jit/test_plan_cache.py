@@ -10,8 +10,8 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.graph.graph import Graph, Line
-from kernelgraph.compiler.pipeline import build_program
-from kernelgraph.dsl.core.errors import paths_of_line
+from kernelgraph.compiler.pipeline import compile_graph_to_program
+from kernelgraph.dsl.core.errors import call_paths_of_user_line
 from kernelgraph.dsl.jit import plan_cache, specializations
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Program
@@ -44,7 +44,7 @@ def graph_of(function: Any, dtype: Any = np.float64) -> Graph:
 
 
 def plan_of(graph: Graph, target: str) -> tuple[Program, Plan]:
-    program = build_program(graph, target)
+    program = compile_graph_to_program(graph, target)
     return program, plan_by_cost_model(program, "max", "balanced", MACHINES[target])
 
 
@@ -61,14 +61,14 @@ def test_what_is_kept_is_what_was_made(function: Any, target: str) -> None:
     assert found is not made and found == made and str(found[1]) == str(made[1])
     for task, other in zip(found[0].tasks, made[0].tasks, strict=True):
         assert isinstance(task.line, Line) and task.line == other.line
-        assert paths_of_line(task.line) == paths_of_line(other.line)
+        assert call_paths_of_user_line(task.line) == call_paths_of_user_line(other.line)
         assert {*task.line.places} <= {place for line in graph.lines for place in getattr(line, "places", ())}
 
 
 def test_a_function_of_many_nodes_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.linspace(0, 1, 16)
     expected = kg.kernel_graph(scaled)(x)
-    monkeypatch.setattr(specializations, "compile_stages", lambda *args, **options: refuse())
+    monkeypatch.setattr(specializations, "run_pipeline_stages", lambda *args, **options: refuse())
     assert np.asarray(kg.kernel_graph(scaled)(x)).tolist() == np.asarray(expected).tolist()
     with pytest.raises(AssertionError, match="not found"):
         kg.kernel_graph(scaled, fastmath=True)(x)

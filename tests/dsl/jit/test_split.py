@@ -334,9 +334,9 @@ def test_a_part_is_given_what_it_was_traced_for(monkeypatch: pytest.MonkeyPatch)
     """What one part leaves behind and the next one takes are of one type, or nothing runs."""
     from kernelgraph.dsl.jit import segments as parts
 
-    made = parts._python_result_on_device
+    made = parts._segment_result_on_device
     shorter = lambda result, device: (made(result, device)[0], made(result[:-1], device)[1])  # noqa: E731
-    monkeypatch.setattr(parts, "_python_result_on_device", shorter)
+    monkeypatch.setattr(parts, "_segment_result_on_device", shorter)
     with pytest.raises(kg.PlanError, match=r"traced for int64\[3\] and is given int64\[2\]"):
         split(lambda x: np.unique(x) + 1)(np.array([3, 1, 3, 2]))
 

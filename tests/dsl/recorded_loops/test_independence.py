@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgraph.dsl.recorded_loops.independence import Access, iterations_are_independent
-from kernelgraph.dsl.recorded_loops.linear import IntegerAtom as Atom
+from kernelgraph.dsl.recorded_loops.independence import Access, recorded_iterations_are_independent
 from kernelgraph.dsl.recorded_loops.linear import LinearExpression as Linear
-from kernelgraph.dsl.recorded_loops.values import ArraySection as Section
-from kernelgraph.dsl.recorded_loops.values import ArrayStorage as Storage
+from kernelgraph.dsl.recorded_loops.linear import LoopIntegerAtom as Atom
+from kernelgraph.dsl.recorded_loops.values import LoopArraySection as Section
+from kernelgraph.dsl.recorded_loops.values import LoopArrayStorage as Storage
 
 N = 7
 FLOAT64 = np.dtype(np.float64)
@@ -109,14 +109,14 @@ def test_turns_that_are_proved_to_be_apart_are_and_every_unsafe_mutant_is_refuse
             (section(rng, nest), True),
             *((section(rng, nest), False) for _ in range(rng.randint(0, 2))),
         ]
-        if not iterations_are_independent(nest.j, accesses):
+        if not recorded_iterations_are_independent(nest.j, accesses):
             continue
         assert not is_unsafe(nest, accesses), accesses
         proved += 1
         for at, access in enumerate(accesses):
             for mutant in mutants(access):
                 changed = [*accesses[:at], mutant, *accesses[at + 1 :]]
-                apart, unsafe = iterations_are_independent(nest.j, changed), is_unsafe(nest, changed)
+                apart, unsafe = recorded_iterations_are_independent(nest.j, changed), is_unsafe(nest, changed)
                 assert not (apart and unsafe), changed
                 killed += unsafe
                 cautious += not apart and not unsafe
@@ -137,7 +137,7 @@ def test_the_turns_of_known_programs() -> None:
     row = Section(a, ((of(i), 1, -1), (Linear(0), 1, 0)), (of(i),))
     column = Section(a, ((Linear(0), 1, 0), (of(j), 1, -1)), (of(i),))
     own = element(of(i), of(j))
-    assert iterations_are_independent(j, [(own, True), (own, False), (row, False), (column, False)])
-    assert not iterations_are_independent(j, [(own, True), (element(of(i), of(j) - 1), False)])
-    assert not iterations_are_independent(j, [(own, True), (Section(a, row.subs, (of(i) + 1,)), False)])
-    assert not iterations_are_independent(j, [(element(of(i), of(i)), True)])
+    assert recorded_iterations_are_independent(j, [(own, True), (own, False), (row, False), (column, False)])
+    assert not recorded_iterations_are_independent(j, [(own, True), (element(of(i), of(j) - 1), False)])
+    assert not recorded_iterations_are_independent(j, [(own, True), (Section(a, row.subs, (of(i) + 1,)), False)])
+    assert not recorded_iterations_are_independent(j, [(element(of(i), of(i)), True)])

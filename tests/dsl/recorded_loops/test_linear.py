@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelgraph.dsl.recorded_loops.linear import RULES, IntegerAtom, LinearExpression
+from kernelgraph.dsl.recorded_loops.linear import RULES, LinearExpression, LoopIntegerAtom
 
 OPERATORS = {
     "less": lambda a, b: a < b,
@@ -19,27 +19,27 @@ OPERATORS = {
 }
 
 
-def nest(rng: random.Random, depth: int) -> list[IntegerAtom]:
+def nest(rng: random.Random, depth: int) -> list[LoopIntegerAtom]:
     """Turns of loops, one in another: each runs from one linear integer of those around to below another."""
-    atoms: list[IntegerAtom] = []
+    atoms: list[LoopIntegerAtom] = []
     for _ in range(depth):
         low, high = linear(rng, atoms, 3), linear(rng, atoms, 5)
-        atoms.append(IntegerAtom(None, (low,), (high,)))  # type: ignore[arg-type]
+        atoms.append(LoopIntegerAtom(None, (low,), (high,)))  # type: ignore[arg-type]
     return atoms
 
 
-def linear(rng: random.Random, atoms: list[IntegerAtom], most: int) -> LinearExpression:
+def linear(rng: random.Random, atoms: list[LoopIntegerAtom], most: int) -> LinearExpression:
     found = LinearExpression(rng.randint(-most, most))
     for atom in rng.sample(atoms, rng.randint(0, len(atoms))):
         found = found + LinearExpression(0, ((atom, 1),)) * rng.choice((-2, -1, 1, 1, 2))
     return found
 
 
-def value(x: LinearExpression, at: dict[IntegerAtom, int]) -> int:
+def value(x: LinearExpression, at: dict[LoopIntegerAtom, int]) -> int:
     return x.constant + sum(factor * at[atom] for atom, factor in x.terms)
 
 
-def turns(atoms: list[IntegerAtom], at: dict[IntegerAtom, int]) -> Any:
+def turns(atoms: list[LoopIntegerAtom], at: dict[LoopIntegerAtom, int]) -> Any:
     """All values that the atoms take together."""
     if not atoms:
         yield dict(at)
@@ -65,9 +65,9 @@ def test_what_is_proved_holds_in_every_turn(seed: int) -> None:
 
 
 def test_a_triangle_is_seen() -> None:
-    i = IntegerAtom(None, (LinearExpression(0),), (LinearExpression(9),))  # type: ignore[arg-type]
+    i = LoopIntegerAtom(None, (LinearExpression(0),), (LinearExpression(9),))  # type: ignore[arg-type]
     row = LinearExpression(0, ((i, 1),))
-    j = IntegerAtom(None, (LinearExpression(0),), (row - 1,))  # type: ignore[arg-type]
+    j = LoopIntegerAtom(None, (LinearExpression(0),), (row - 1,))  # type: ignore[arg-type]
     column = LinearExpression(0, ((j, 1),))
     assert row.is_at_least(column + 1) and LinearExpression(9).is_at_least(column + 1) and (row - column).least == 1
     assert (row - column).greatest == 9 and not column.is_at_least(row)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.dsl.control_flow.repeated_loops import RepeatedLoop
+from kernelgraph.dsl.control_flow.repeated_loops import RepeatedBodyLoop
 from kernelgraph.dsl.recorded_loops.memory import LoopMemory
 from kernelgraph.dsl.trace.trace import RecordedLoops
 from tests.turn_programs import recorded, repeated
@@ -470,7 +470,7 @@ def sum_of_rows(a: Any) -> Any:
     ("mode", "function", "lost"),
     [
         (recorded, row_sums, (LoopMemory, "_note_loop_size")),
-        (repeated, sum_of_rows, (RepeatedLoop, "_moving_part")),
+        (repeated, sum_of_rows, (RepeatedBodyLoop, "_moving_part")),
     ],
 )
 def test_a_mistake_of_our_own_is_no_reason_not_to_record(

@@ -12,14 +12,14 @@ import pytest
 
 import kernelgraph as kg
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.dsl.environment.numpy_proxy import traced_form
+from kernelgraph.dsl.environment.numpy_proxy import numpy_proxy_of
 from kernelgraph.dsl.functions.numpy_creation import TRACED_CREATION
 from kernelgraph.dsl.jit.signature import argument_of
 from kernelgraph.dsl.jit.trace_function import _tracer_for_argument
 from kernelgraph.dsl.trace import view_rules
-from kernelgraph.dsl.trace.aliasing import COPY_ORDERS, memory_layout_of, root_of_view, unwrap_contiguous_view
+from kernelgraph.dsl.trace.aliasing import COPY_ORDERS, memory_layout_of_tracer, root_of_view, unwrap_contiguous_view
 from kernelgraph.dsl.trace.dispatch import FUNCTIONS, METHODS, public_numpy_name
-from kernelgraph.dsl.trace.memory_layout import resolve_memory_layout
+from kernelgraph.dsl.trace.memory_layout import resolve_layout_of_tracer
 from kernelgraph.dsl.trace.trace import Trace, trace_in_progress
 from kernelgraph.dsl.trace.tracer import SCALAR, Tracer
 from tests.dsl.api.test_every_name import BY_DATA, DATA, ROWS
@@ -72,14 +72,16 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
         trace = Trace("views")
         with trace_in_progress(trace):
             stand_ins = [_tracer_for_argument(trace, i, argument_of(a, True)) for i, a in enumerate(args)]
-            for want, got in zip(wanted, arrays(row(traced_form(np), *stand_ins)), strict=True):
+            for want, got in zip(wanted, arrays(row(numpy_proxy_of(np), *stand_ins)), strict=True):
                 if not isinstance(want, np.ndarray) or type(got) is not Tracer:
                     continue
                 if want.ndim and got._owner == SCALAR:
                     yield "a scalar"
                 counted["results"] += 1
                 try:
-                    found = resolve_memory_layout(memory_layout_of(unwrap_contiguous_view(got)), got._held.type)
+                    found = resolve_layout_of_tracer(
+                        memory_layout_of_tracer(unwrap_contiguous_view(got)), got._held.type
+                    )
                     mine = [_shares(got, x) for x in stand_ins]
                 except kg.TraceError:
                     found = None
@@ -91,9 +93,9 @@ def differences(row: Callable[..., Any], args: list[Array], counted: dict[str, i
 
 
 def _shares(x: Tracer, argument: Tracer) -> bool:
-    from kernelgraph.dsl.trace.aliasing import settle_reshapes
+    from kernelgraph.dsl.trace.aliasing import settle_reshapes_of_tracers
 
-    settle_reshapes(x)
+    settle_reshapes_of_tracers(x)
     return root_of_view(x) is argument and x.size > 0
 
 

@@ -19,7 +19,9 @@ ENTRIES = ["gcd", "collatz", "bits", "logic", "loops"]
 
 @pytest.fixture(scope="module")
 def compiled():
-    return llvm_jit.compile_llvm_ir(word_language.translate_words_to_llvm([word_functions], ENTRIES, "x86_64"), "words")
+    return llvm_jit.compile_llvm_ir(
+        word_language.translate_word_language_to_llvm([word_functions], ENTRIES, "x86_64"), "words"
+    )
 
 
 @given(NUMBERS, NUMBERS, st.sampled_from(ENTRIES))
@@ -38,9 +40,9 @@ OUTSIDE = ["return [a]", "for i in range(a): pass", "a.b = 1", "x = y = 1", "ret
 @pytest.mark.parametrize("body", [*OUTSIDE, "return a < b < 3", "return a / b", "return a < 'b'"])
 def test_what_is_outside_the_language_is_refused(body, monkeypatch):
     module = types.ModuleType("made")
-    monkeypatch.setattr(word_language, "module_source_text", lambda _: f"def f(a, b):\n    {body}\n")
+    monkeypatch.setattr(word_language, "word_module_source_text", lambda _: f"def f(a, b):\n    {body}\n")
     with pytest.raises(SyntaxError):
-        word_language.translate_words_to_llvm([module], [], "x86_64")
+        word_language.translate_word_language_to_llvm([module], [], "x86_64")
 
 
 def test_words_are_no_python_functions():

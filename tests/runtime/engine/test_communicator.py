@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.core.errors import PlanError
-from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, RankCommunicator, agreement_on_one
+from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, EngineCommunicator, rank_agreement_on_collective
 from kernelgraph.runtime.program.world import Host, World
 from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import run_ranks_as_threads
 
-FIRST, SECOND = agreement_on_one("first"), agreement_on_one("second")
+FIRST, SECOND = rank_agreement_on_collective("first"), rank_agreement_on_collective("second")
 
 
-def without_thread(world: World) -> RankCommunicator:
+def without_thread(world: World) -> EngineCommunicator:
     """One whose thread does not come to its jobs."""
-    made = RankCommunicator(world)
+    made = EngineCommunicator(world)
     made._start_thread_of_jobs = lambda: None  # type: ignore[method-assign]
     return made
 
@@ -33,7 +33,7 @@ def test_who_waits_does_what_nobody_has_begun() -> None:
 
 
 def test_who_waits_leaves_to_the_thread_what_it_has_begun() -> None:
-    communicator, begun, release = RankCommunicator(SingleRankWorld()), threading.Event(), threading.Event()
+    communicator, begun, release = EngineCommunicator(SingleRankWorld()), threading.Event(), threading.Event()
     done: list[int] = []
 
     def slow() -> None:
@@ -60,7 +60,7 @@ def test_contents_of_all_ranks() -> None:
         def read(contents: Host) -> None:
             found.extend(bytes(row) for row in contents)
 
-        RankCommunicator(world).run(FIRST, read, np.full(CONTENT_BYTES - 1, world.rank, np.uint8))
+        EngineCommunicator(world).run(FIRST, read, np.full(CONTENT_BYTES - 1, world.rank, np.uint8))
         return found
 
     for found in run_ranks_as_threads(3, live):
@@ -91,7 +91,7 @@ def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
 
 def test_who_need_not_come_soon_comes_by_itself() -> None:
     """The thread wakes from naps, and is woken from sleep."""
-    communicator, done = RankCommunicator(SingleRankWorld()), threading.Event()
+    communicator, done = EngineCommunicator(SingleRankWorld()), threading.Event()
     for turn in range(3):
         done.clear()
         event = communicator.submit(done.set, "job", soon=turn == 0)
@@ -105,7 +105,10 @@ def test_who_need_not_come_soon_comes_by_itself() -> None:
 
 @pytest.mark.parametrize("count", [1, 400])
 def test_a_digest_is_of_what_is_done_with_which_array(count: int) -> None:
-    one = agreement_on_one("sum", np.dtype("f4"), (count,))
+    one = rank_agreement_on_collective("sum", np.dtype("f4"), (count,))
     assert one.doing == f"sum of float32[{count}]"
-    others = [agreement_on_one("sum", np.dtype("f8"), (count,)), agreement_on_one("max", np.dtype("f4"), (count,))]
+    others = [
+        rank_agreement_on_collective("sum", np.dtype("f8"), (count,)),
+        rank_agreement_on_collective("max", np.dtype("f4"), (count,)),
+    ]
     assert one.digest not in [other.digest for other in others]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kernelgraph.runtime.core.host_pool import numpy_view_of_pool_block
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine import engine
-from kernelgraph.runtime.engine.encode_plan import LONG_US, split_launch_into_chunks
+from kernelgraph.runtime.engine.encode_plan import LONG_US, split_engine_launch_into_chunks
 from kernelgraph.runtime.program.plan import Launch, Plan, Record
 from kernelgraph.runtime.program.program import Buffer, Pointer, Program, Task
 from tests.counts import examples
@@ -77,14 +77,14 @@ def test_chunks_cover_every_unit_once(device, units, grain, cost, mode):
     assert (
         2
         <= numpy_view_of_pool_block(calls, np.int64, (1,))[0]
-        <= 2 * split_launch_into_chunks(task, engine.engine_thread_count())[1]
+        <= 2 * split_engine_launch_into_chunks(task, engine.native_engine_thread_count())[1]
     )
 
 
 @given(units=st.integers(0, 10**9), grain=st.integers(1, 10**7), cores=st.integers(1, 128), cost=st.floats(0, 1e6))
 def test_chunks_are_multiples_of_the_grain(units, grain, cores, cost):
     task = Task("t", HASH, (), (), (), units=units, grain=grain, cost=cost)
-    size, chunks = split_launch_into_chunks(task, cores)
+    size, chunks = split_engine_launch_into_chunks(task, cores)
     assert chunks <= max(8 * cores, cost / LONG_US + 1)
     if chunks > 1:
         assert size % grain == 0

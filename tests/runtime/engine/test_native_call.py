@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from kernelgraph.runtime.core.host_pool import numpy_view_of_pool_block
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.engine.direct_call import ARENA, DirectArgument, call_table_packers, direct_call_self_test
+from kernelgraph.runtime.engine.direct_call import (
+    ARENA,
+    DirectArgument,
+    direct_call_self_test,
+    direct_call_table_packers,
+)
 from kernelgraph.runtime.engine.engine import native_engine_functions
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
@@ -153,7 +158,7 @@ def test_scalars_come_packed(n: int, factor: float) -> None:
     plan = in_order([Buffer(4 * n, kind) for kind in ("input", "output")], [task], (0,), (1,), ("float32",))
     function = DEVICE.prepare(plan).direct([DirectArgument(0, x), DirectArgument(1)])
     assert function is not None
-    pack, convert = call_table_packers(0, ("float32",))
+    pack, convert = direct_call_table_packers(0, ("float32",))
     assert pack(factor) == convert(factor)
     found = numpy_view_of_pool_block(out, np.float32, (n,))
     found[...] = -1

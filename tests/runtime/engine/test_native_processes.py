@@ -37,7 +37,7 @@ def test_any_number_of_threads(threads):
     """With six threads on few cores, threads are stopped at any point: what races will show."""
     done = run_script(
         """
-        assert native.engine_thread_count() == int(os.environ["KERNELGRAPH_THREADS"])
+        assert native.native_engine_thread_count() == int(os.environ["KERNELGRAPH_THREADS"])
         for seed in range(150):
             check_random_plan(device, seed, random.choice(["async", "async", "chaos"]))
         rng = random.Random(0)

@@ -46,7 +46,7 @@ def test_who_waits_does_the_python_steps_of_what_it_waits_for(device, library, m
         writes[0][...] = 77
 
     monkeypatch.setitem(LIBRARY, "block", block)
-    blocked = [start(device, host_plan(["block"], 1000.0)) for _ in range(native.engine_thread_count())]
+    blocked = [start(device, host_plan(["block"], 1000.0)) for _ in range(native.native_engine_thread_count())]
     for _ in blocked:
         assert begun.acquire(timeout=60)
     arrays, (event,) = start(device, host_plan(["slow", "add_one", "slow", "add_one"], 1000.0))
@@ -64,19 +64,19 @@ def test_who_waits_does_the_python_steps_of_what_it_waits_for(device, library, m
     limit = time.monotonic() + 60
     while not (all(slow.query() for _, (slow,) in blocked) and alone.query()):
         assert time.monotonic() < limit
-    assert [memories.views[0][0] for memories, _ in blocked] == [77] * native.engine_thread_count()
+    assert [memories.views[0][0] for memories, _ in blocked] == [77] * native.native_engine_thread_count()
     assert left.views[0][0] == 44
 
 
 def test_python_steps_of_independent_streams_run_at_the_same_time(device, monkeypatch):
     """Each waits for the others to have begun."""
-    together = threading.Barrier(native.engine_thread_count(), timeout=60)
+    together = threading.Barrier(native.native_engine_thread_count(), timeout=60)
 
     def meet(reads, writes, attrs):
         together.wait()
 
     monkeypatch.setitem(LIBRARY, "meet", meet)
-    regions = [region(b, 1, "int64") for b in range(native.engine_thread_count())]
+    regions = [region(b, 1, "int64") for b in range(native.native_engine_thread_count())]
     tasks = [library_task("meet", (r,), (r,), 1000.0) for r in regions]
     streams = range(len(tasks))
     steps = (*(Launch(s, s) for s in streams), *(Record(s, s) for s in streams))
@@ -88,7 +88,7 @@ def test_python_steps_of_independent_streams_run_at_the_same_time(device, monkey
     del memories
 
 
-@pytest.mark.skipif(native.engine_thread_count() < 2, reason="one core is enough for the callers")
+@pytest.mark.skipif(native.native_engine_thread_count() < 2, reason="one core is enough for the callers")
 def test_while_a_caller_sleeps_another_thread_works(device):
     """All workers wait for a branch that the caller, who waits for them, does not need: it goes on."""
     engine = native.engine_of_process()
@@ -122,7 +122,7 @@ def test_waiting_for_a_whole_run_helps_with_all_of_it(device, library, monkeypat
 
     monkeypatch.setitem(LIBRARY, "block", block)
     monkeypatch.setitem(LIBRARY, "open", open_door)
-    kept = [start(device, host_plan(["block"], 1000.0)) for _ in range(native.engine_thread_count() - 1)]
+    kept = [start(device, host_plan(["block"], 1000.0)) for _ in range(native.native_engine_thread_count() - 1)]
     regions = [region(b, 1, "int64") for b in range(2)]
     tasks = tuple(library_task(n, (r,), (r,), 1000.0) for n, r in zip(("block", "open"), regions, strict=True))
     steps = (Launch(0, 0), Launch(1, 1), Record(0, 0), Record(1, 1))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelgraph.runtime.codegen.word_language import read_memory_word
-from kernelgraph.runtime.engine.direct_call import ASPECTS, direct_call_self_test, memory_words_of_object_aspect
+from kernelgraph.runtime.engine.direct_call import ASPECTS, direct_call_self_test, watched_words_of_object_aspect
 
 pytestmark = pytest.mark.skipif(not direct_call_self_test(), reason="objects lie otherwise")
 
@@ -65,17 +65,17 @@ def test_a_change_is_seen(number: int) -> None:
     aspect, make, value_of, change = CHANGES[number]
     made = make()
     value = value_of(made)
-    words = memory_words_of_object_aspect(aspect, made, value)
+    words = watched_words_of_object_aspect(aspect, made, value)
     assert words and all(read_memory_word(at) == word for at, word in words)
     change(made)
     assert not all(read_memory_word(at) == word for at, word in words)
-    assert memory_words_of_object_aspect(aspect, made, value) is None
+    assert watched_words_of_object_aspect(aspect, made, value) is None
 
 
 @pytest.mark.parametrize("change", [lambda c: setattr(c, "b", 2), lambda c: delattr(c, "a")])
 def test_a_class_that_grows_or_shrinks_is_seen(change: Callable[[Any], None]) -> None:
     made = new_class()
-    words = memory_words_of_object_aspect("size", vars(made), len(vars(made)))
+    words = watched_words_of_object_aspect("size", vars(made), len(vars(made)))
     assert words and all(read_memory_word(at) == word for at, word in words)
     made.a = 5
     assert all(read_memory_word(at) == word for at, word in words)
@@ -92,11 +92,11 @@ def test_what_answers_itself_has_no_words() -> None:
     class Meta(type):
         __mro__ = (First,)  # type: ignore[assignment]
 
-    assert memory_words_of_object_aspect("type", Liar(), Liar) is None
-    assert memory_words_of_object_aspect("classes", Meta("Made", (), {}), (First,)) is None
-    assert memory_words_of_object_aspect("size", [1, 2], 2) is None
-    assert memory_words_of_object_aspect("code", First(), None) is None
-    assert memory_words_of_object_aspect("code", helper, other.__code__) is None
-    assert memory_words_of_object_aspect("defaults", helper, (1,)) is None
-    assert memory_words_of_object_aspect("keyword defaults", helper, {}) is None
+    assert watched_words_of_object_aspect("type", Liar(), Liar) is None
+    assert watched_words_of_object_aspect("classes", Meta("Made", (), {}), (First,)) is None
+    assert watched_words_of_object_aspect("size", [1, 2], 2) is None
+    assert watched_words_of_object_aspect("code", First(), None) is None
+    assert watched_words_of_object_aspect("code", helper, other.__code__) is None
+    assert watched_words_of_object_aspect("defaults", helper, (1,)) is None
+    assert watched_words_of_object_aspect("keyword defaults", helper, {}) is None
     assert set(ASPECTS) == {change[0] for change in CHANGES}

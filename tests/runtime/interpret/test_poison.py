@@ -14,7 +14,7 @@ from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.devices.fake import FakeDevice
 from kernelgraph.runtime.interpret.library_calls import LIBRARY
-from kernelgraph.runtime.interpret.serial import PlanPoisonTracker, poisoned_buffers
+from kernelgraph.runtime.interpret.serial import SerialPoisonTracker, poisoned_buffers_of_plan
 from kernelgraph.runtime.program.plan import ENTRY, Launch, Plan
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import hash_program, hash_reference, library_task, random_plan, region
@@ -108,9 +108,9 @@ def test_what_a_poisoned_argument_spoils(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_lost_device_and_a_stream_that_failed_spoil_everything() -> None:
     program = hash_program(random.Random(1), 1, 6, 2)
     plan = random_plan(random.Random(1), program, 2)
-    lost, error = PlanPoisonTracker(plan), ValueError("no")
+    lost, error = SerialPoisonTracker(plan), ValueError("no")
     lost.fail(next(s.task for s in plan.steps if isinstance(s, Launch)), DeviceLost("gone"))
     assert all(isinstance(e, DeviceLost) for e in lost.output_errors())
-    entry = poisoned_buffers(plan, [(ENTRY, SimpleNamespace(error=error))])
-    assert PlanPoisonTracker(plan, entry).output_errors() == (error,) * len(program.outputs)
-    assert poisoned_buffers(plan, [(0, SimpleNamespace(error=None)), (1, object())]) == {}
+    entry = poisoned_buffers_of_plan(plan, [(ENTRY, SimpleNamespace(error=error))])
+    assert SerialPoisonTracker(plan, entry).output_errors() == (error,) * len(program.outputs)
+    assert poisoned_buffers_of_plan(plan, [(0, SimpleNamespace(error=None)), (1, object())]) == {}

@@ -14,9 +14,9 @@ from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.control_flow import Loop as LoopNode
 from kernelgraph.compiler.graph.control_flow import Window, add_control_flow_node
 from kernelgraph.compiler.graph.graph import Graph, Value
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.devices.fake import FakeDevice
-from kernelgraph.runtime.program.plan import FRESH, Loop, Plan, find_loop_rotation
+from kernelgraph.runtime.program.plan import FRESH, Loop, Plan, loop_rotation_of_plan
 from kernelgraph.runtime.program.program import Pointer
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
@@ -40,7 +40,7 @@ def carried(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def test_no_value_is_lost_whatever_the_turns(case: tuple[tuple[int, ...], tuple[int, ...]], turns: int, flag: bool):
     """Values are tokens here: each turn makes new ones, and what is read is always what was carried."""
     follows, sizes = case
-    found = find_loop_rotation(follows, sizes, flag)
+    found = loop_rotation_of_plan(follows, sizes, flag)
     count = len(follows)
     memory = {place: ("initial", place) for place in range(count)}
     wanted = [("initial", i) for i in range(count)]
@@ -64,15 +64,15 @@ def test_no_value_is_lost_whatever_the_turns(case: tuple[tuple[int, ...], tuple[
 
 
 def test_two_buffers_change_places_and_three_go_round() -> None:
-    assert find_loop_rotation((FRESH,), (8,), False).held == ((0,), (1,), (2,))
-    assert find_loop_rotation((FRESH,), (8,), False).lead == 1
-    wave = find_loop_rotation((1, FRESH), (8, 8), False)
+    assert loop_rotation_of_plan((FRESH,), (8,), False).held == ((0,), (1,), (2,))
+    assert loop_rotation_of_plan((FRESH,), (8,), False).lead == 1
+    wave = loop_rotation_of_plan((1, FRESH), (8, 8), False)
     assert len(wave.held) - wave.lead == 3
 
 
 def test_one_value_is_taken_over_once() -> None:
     with pytest.raises(ValueError, match="same one"):
-        find_loop_rotation((1, 1), (8, 8), False)
+        loop_rotation_of_plan((1, 1), (8, 8), False)
 
 
 def looping(count: int = 5) -> Graph:
@@ -91,7 +91,7 @@ def looping(count: int = 5) -> Graph:
 
 
 def planned() -> Plan:
-    return schedule(build_program(looping()), machine=MACHINES["cpu"])
+    return schedule(compile_graph_to_program(looping()), machine=MACHINES["cpu"])
 
 
 def test_a_loop_is_safe_as_lowered() -> None:
@@ -157,14 +157,14 @@ def test_the_size_of_a_plan_does_not_depend_on_the_turns(count: int) -> None:
         assert isinstance(loop, Loop)
         return len(plan.steps), len(loop.body.steps), len(loop.rotation.held)
 
-    assert shape(schedule(build_program(looping(count + 1)), machine=MACHINES["cpu"])) == shape(planned())
+    assert shape(schedule(compile_graph_to_program(looping(count + 1)), machine=MACHINES["cpu"])) == shape(planned())
 
 
 @given(st.integers(0, 12))
 @settings(max_examples=13, deadline=None)
 def test_the_fake_device_launches_every_turn(count: int) -> None:
     """Each turn launches the body's tasks, never on memory that it reads, and the last one writes the results."""
-    plan = schedule(build_program(looping(count)), machine=MACHINES["cpu"])
+    plan = schedule(compile_graph_to_program(looping(count)), machine=MACHINES["cpu"])
     device = FakeDevice()
     sizes = [b.nbytes for b in plan.program.buffers]
     outer = [device.allocate(max(1, n)) if plan.offsets[i] is None else None for i, n in enumerate(sizes)]

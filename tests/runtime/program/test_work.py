@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 import kernelgraph as kg
-from kernelgraph.runtime.program.plan import flops_of, least_bytes_of_task
+from kernelgraph.runtime.program.plan import flops_of_task, least_bytes_of_task
 from kernelgraph.runtime.program.program import Region, union_bytes_of_regions
 
 
@@ -46,8 +46,8 @@ def test_a_loop_counts_its_turns() -> None:
 
     x = kg.spec((1 << 16,), np.float32)
     (one,), (loop,) = once.program(x).tasks, often.program(x).tasks
-    assert least_bytes_of_task(one) == 2 * 4 << 16 and flops_of(one) >= 2 << 16
-    assert least_bytes_of_task(loop) == 10 * least_bytes_of_task(one) and flops_of(loop) == 10 * flops_of(one)
+    assert least_bytes_of_task(one) == 2 * 4 << 16 and flops_of_task(one) >= 2 << 16
+    assert least_bytes_of_task(loop) == 10 * least_bytes_of_task(one) and flops_of_task(loop) == 10 * flops_of_task(one)
     assert one.nodes and loop.nodes
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import (
     Buffer,
     Kernel,
@@ -21,10 +21,10 @@ from kernelgraph.runtime.program.program import (
     Program,
     Region,
     Task,
-    packed_members,
-    task_dependences,
+    packed_member_tasks,
+    task_dependences_of_program,
 )
-from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
+from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import (
     batch_matmul_tasks_where_faster,
@@ -45,7 +45,7 @@ GPU = replace(MACHINES["cuda"], packs=True, batches=True)
 
 def apart(program: Program) -> Program:
     """The program with every member a task of its own."""
-    return replace(program, tasks=tuple(m for t in program.tasks for m in packed_members(t)))
+    return replace(program, tasks=tuple(m for t in program.tasks for m in packed_member_tasks(t)))
 
 
 def stripped(task: Task) -> Task:
@@ -57,7 +57,7 @@ def order_of(program: Program) -> set[tuple[Task, Task]]:
     """Every pair that must be kept in order."""
     return {
         (stripped(program.tasks[p]), stripped(program.tasks[v]))
-        for v, sources in enumerate(task_dependences(program))
+        for v, sources in enumerate(task_dependences_of_program(program))
         for p in sources
     }
 
@@ -82,7 +82,7 @@ def test_packing_keeps_every_task_and_every_dependence(machine):
 
 def test_nothing_to_merge_gives_the_very_program():
     chain = program_of([frozenset({v - 1} if v else set()) for v in range(9)], Random(0))
-    assert pack_small_launches(chain, FAKE) is chain and batch_matmul_tasks(chain, FAKE) is chain
+    assert pack_small_launches(chain, FAKE) is chain and schedule_matmul_batches(chain, FAKE) is chain
     assert pack_small_launches(replace(chain, tasks=()), FAKE).tasks == ()
 
 
@@ -104,7 +104,7 @@ def test_a_packed_launch_is_one_launch_of_all_blocks_and_costs_what_the_longest_
     for _ in range(100):
         program = program_of(random_dag(rng, 12), rng)
         for task in pack_small_launches(program, GPU).tasks:
-            parts = packed_members(task)
+            parts = packed_member_tasks(task)
             assert task.grid[0] == sum(p.grid[0] for p in parts) and task.units == sum(p.units for p in parts)
             if len(parts) > 1:
                 assert dict(task.kernel.options)["packed"] == len(parts)
@@ -140,14 +140,14 @@ SHAPES = st.sampled_from([(2, 3, 4), (5, 5, 5), (1, 7, 2)])
 @hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_matmuls_of_one_form_are_batched_and_mean_the_same(cases, seed):
     program = matmuls([s for s, _ in cases], [t for _, t in cases])
-    made = batch_matmul_tasks(program, GPU)
+    made = schedule_matmul_batches(program, GPU)
     assert len(made.tasks) == len(set(cases))
     rng = np.random.default_rng(seed)
     arrays = [rng.random(program.buffers[b].nbytes // 4, np.float32) for b in program.inputs]
     for got, wanted in zip(run_program(made, arrays), run_program(program, arrays), strict=True):
         np.testing.assert_array_equal(got, wanted)
     for task in made.tasks:
-        count = len(packed_members(task))
+        count = len(packed_member_tasks(task))
         assert len(task.reads) == 2 * count and len(task.writes) == count
         assert ("batch", count) in task.kernel.attrs or count == 1
     assert find_plan_violations(schedule(made, machine=GPU)) == []
@@ -168,7 +168,7 @@ def test_branches_of_matmuls_are_batched_level_by_level():
     outputs = tuple(b for b, buffer in enumerate(buffers) if buffer.kind == "output")
     program = Program(tuple(buffers), tuple(tasks), (0,), outputs, target="cuda")
     made = batch_matmul_tasks_where_faster(program, "auto", GPU)
-    assert [len(packed_members(t)) for t in made.tasks] == [branches] * depth
+    assert [len(packed_member_tasks(t)) for t in made.tasks] == [branches] * depth
     assert predicted_microseconds(schedule(made, machine=GPU)) <= predicted_microseconds(schedule(program, machine=GPU))
     assert batch_matmul_tasks_where_faster(program, "auto", MACHINES["cpu"]) is program
     assert find_plan_violations(schedule(made, machine=GPU)) == []
@@ -182,7 +182,7 @@ def test_branches_of_matmuls_are_batched_level_by_level():
 def test_packed_programs_of_graphs_mean_the_same_and_touch_what_they_declare(case, data):
     graph, arrays = case
     layouts = [MemoryLayout(a.strides, False) for a in arrays]
-    program = build_program(graph, "cuda", layouts)
+    program = compile_graph_to_program(graph, "cuda", layouts)
     made = pack_small_launches(program, GPU)
     touched: list[Touched] = []
     results = run_program(made, arrays, touched=touched)
@@ -203,10 +203,10 @@ def test_sixty_four_tiny_branches_are_one_launch():
 
     f = kg.kernel_graph(device="fake")(stacked)
     graph = f.graph(*[np.ones(100, np.float32)] * 64)
-    program = build_program(graph, "cuda")
+    program = compile_graph_to_program(graph, "cuda")
     made = pack_small_launches(program, GPU)
     if len(program.tasks) == 64:
-        assert len(made.tasks) == 1 and len(packed_members(made.tasks[0])) == 64
+        assert len(made.tasks) == 1 and len(packed_member_tasks(made.tasks[0])) == 64
         assert (
             predicted_microseconds(plan_by_cost_model(program, "auto", "balanced", GPU))
             < predicted_microseconds(schedule(program, machine=GPU)) / 4
@@ -229,7 +229,7 @@ def test_the_verifier_objects_to_members_that_touch_each_other():
     bad = 0
     for _ in range(400):
         program = random_program(rng, rng.randint(2, 8))
-        preds, tasks = task_dependences(program), program.tasks
+        preds, tasks = task_dependences_of_program(program), program.tasks
         pairs = [
             (p, v)
             for v, sources in enumerate(preds)

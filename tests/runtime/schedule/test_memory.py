@@ -11,7 +11,7 @@ import pytest
 
 from kernelgraph.runtime.program.dag import members_of_bitmask
 from kernelgraph.runtime.program.plan import Launch, Plan
-from kernelgraph.runtime.program.program import Buffer, Library, Program, Task, task_dependences
+from kernelgraph.runtime.program.program import Buffer, Library, Program, Task, task_dependences_of_program
 from kernelgraph.runtime.schedule.antichain import HeaviestAntichains
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.memory_plan import ALIGNMENT, buffer_lifetimes, collect_temporary_buffers
@@ -44,7 +44,7 @@ def test_buffers_share_bytes_only_if_one_is_over_before_the_other_begins(mode: s
     for _ in range(300):
         program = random_program(rng, rng.randint(1, 20))
         plan = schedule(program, rng.choice([1, 2, 4, "max"]), mode, machine=FAKE)
-        follows = naive_closure(task_dependences(program)) if mode == "concurrency" else task_follows(plan)
+        follows = naive_closure(task_dependences_of_program(program)) if mode == "concurrency" else task_follows(plan)
         used = users_of(program)
         for a, b in sharing(plan):
             one = all(u in follows[v] for u in used[a] for v in used[b])
@@ -62,7 +62,8 @@ def test_lifetimes_are_what_they_are_said_to_be() -> None:
     for _ in range(200):
         program = random_program(rng, rng.randint(1, 25))
         before = [
-            sum(1 << u for u in known) | 1 << v for v, known in enumerate(naive_closure(task_dependences(program)))
+            sum(1 << u for u in known) | 1 << v
+            for v, known in enumerate(naive_closure(task_dependences_of_program(program)))
         ]
         temps = collect_temporary_buffers(program)
         lives = buffer_lifetimes(temps, before)
@@ -150,7 +151,7 @@ def test_sharing_bytes_never_lengthens_the_critical_path(mode: str) -> None:
         plan = schedule(program, rng.choice([1, 2, 4, "max"]), mode, machine=FAKE)
         order = [step.task for step in plan.steps if isinstance(step, Launch)]
         place = {v: i for i, v in enumerate(order)}
-        preds = [set(sources) for sources in task_dependences(program)]
+        preds = [set(sources) for sources in task_dependences_of_program(program)]
         if mode == "balanced":
             tail: dict[int, int] = {}
             for step in plan.steps:

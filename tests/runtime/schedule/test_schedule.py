@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.program.dag import (
-    critical_path_ranks_of_tasks,
-    depth_first_order,
-    max_task_parallelism,
-    maximum_matching,
-    transitive_reduction_of_tasks,
-    transitive_task_predecessors,
+    critical_path_ranks_of_dag,
+    depth_first_order_of_dag,
+    max_parallelism_of_dag,
+    maximum_matching_of_bitmasks,
+    transitive_predecessors_in_dag,
+    transitive_reduction_of_dag,
 )
 from kernelgraph.runtime.program.plan import Launch, Plan
-from kernelgraph.runtime.program.program import Buffer, Library, Program, Region, Task, task_dependences
+from kernelgraph.runtime.program.program import Buffer, Library, Program, Region, Task, task_dependences_of_program
 from kernelgraph.runtime.schedule.assign_streams import (
     MARGIN,
     assign_streams_for_max_parallelism,
@@ -184,15 +184,15 @@ def test_width_and_reduction_and_matching_against_brute_force() -> None:
     rng = Random(4)
     for _ in range(200):
         preds = random_dag(rng, rng.randint(1, 9))
-        above = transitive_task_predecessors(preds)
+        above = transitive_predecessors_in_dag(preds)
         assert [{u for u in range(len(preds)) if mask >> u & 1} for mask in above] == naive_closure(preds)
-        assert max_task_parallelism(above) == antichains(preds)
-        reduced = transitive_reduction_of_tasks(preds, above)
-        assert transitive_task_predecessors(reduced) == above
+        assert max_parallelism_of_dag(above) == antichains(preds)
+        reduced = transitive_reduction_of_dag(preds, above)
+        assert transitive_predecessors_in_dag(reduced) == above
         for v, sources in enumerate(reduced):
             for p in sources:
                 fewer = [set(s) - ({p} if w == v else set()) for w, s in enumerate(reduced)]
-                assert transitive_task_predecessors(fewer) != above
+                assert transitive_predecessors_in_dag(fewer) != above
 
 
 def test_a_matching_serves_the_first_left_vertices_as_well_as_any_can() -> None:
@@ -212,7 +212,7 @@ def test_a_matching_serves_the_first_left_vertices_as_well_as_any_can() -> None:
         rows = [rng.getrandbits(5) & rng.getrandbits(5) for _ in range(rng.randint(1, 5))]
         order = list(range(len(rows)))
         rng.shuffle(order)
-        partner = maximum_matching(rows, order)
+        partner = maximum_matching_of_bitmasks(rows, order)
         given = [right for right in partner if right >= 0]
         assert len(set(given)) == len(given)
         assert all(right < 0 or rows[left] >> right & 1 for left, right in enumerate(partner))
@@ -228,7 +228,7 @@ def test_orders_keep_the_dependences() -> None:
         orders = [
             assign_tasks_to_one_stream(preds).order,
             assign_streams_for_max_parallelism(preds, costs).order,
-            depth_first_order(preds, transitive_task_predecessors(preds)),
+            depth_first_order_of_dag(preds, transitive_predecessors_in_dag(preds)),
         ]
         orders += [list_schedule_on_streams(preds, costs, k, gap=0.5, hop=1.0).order for k in (1, 2, 8)]
         for order in orders:
@@ -247,7 +247,7 @@ def test_list_scheduling_is_within_grahams_bound() -> None:
         assignment = list_schedule_on_streams(preds, costs, k)
         waits = minimal_stream_waits(stream_order_of_assignment(tuple(preds), assignment))
         length = predict_makespan(assignment.order, assignment.stream, waits.needed, costs, [0.0] * len(preds), IDEAL)
-        path, work = max(critical_path_ranks_of_tasks(preds, costs)), sum(costs)
+        path, work = max(critical_path_ranks_of_dag(preds, costs)), sum(costs)
         assert max(path, work / k) - 1e-9 <= length <= work / k + (1 - 1 / k) * path + 1e-9
 
 
@@ -265,7 +265,7 @@ def test_predictions_are_within_the_bounds_of_work_and_path() -> None:
             waits = minimal_stream_waits(stream_order_of_assignment(tuple(preds), assignment)).needed
             length = predict_makespan(assignment.order, assignment.stream, waits, costs, shares, IDEAL)
             full = sum(c * s for c, s in zip(costs, shares, strict=True))
-            assert max(full, max(critical_path_ranks_of_tasks(preds, costs))) <= length + 1e-9
+            assert max(full, max(critical_path_ranks_of_dag(preds, costs))) <= length + 1e-9
             assert length <= sum(costs) + 1e-9
             # Overheads only add, and tasks that need less of the machine only help.
             slow = replace(IDEAL, launch=0.5, gap=0.2, hop=0.7, event=0.1, stream=1.0)
@@ -297,4 +297,4 @@ def test_dependences_of_a_program_are_kept_by_its_plans() -> None:
         program = random_program(rng, rng.randint(1, 25))
         plan = schedule(program, rng.choice(["auto", 2, 5, "max"]), rng.choice(["balanced", "small"]), machine=FAKE)
         follows = task_follows(plan)
-        assert all(sources <= follows[v] for v, sources in enumerate(task_dependences(program)))
+        assert all(sources <= follows[v] for v, sources in enumerate(task_dependences_of_program(program)))

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kernelgraph.runtime.program.plan import plan_happens_before
+from kernelgraph.runtime.program.plan import happens_before_relation_of_plan
 from kernelgraph.runtime.schedule.cost_model import MACHINES, MachineModel
 from kernelgraph.runtime.schedule.schedule import predicted_microseconds, schedule
 from kernelgraph.runtime.schedule.timeline import critical_path_of_timeline, predict_timeline
@@ -29,7 +29,7 @@ def test_a_start_follows_its_cause_and_all_that_it_must() -> None:
     machine, rng = MACHINES["fake"], Random(4)
     for _ in range(200):
         plan = schedule(random_program(rng, rng.randint(1, 20)), rng.choice(["max", 4]), machine=machine)
-        found, before = predict_timeline(plan, machine), plan_happens_before(plan)
+        found, before = predict_timeline(plan, machine), happens_before_relation_of_plan(plan)
         for each in found:
             assert all(
                 found[p].end <= each.start for p in range(len(found)) if before[each.task] >> p & 1 and p != each.task

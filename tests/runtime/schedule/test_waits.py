@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from kernelgraph.runtime.program.plan import Launch, Plan, Record, Wait
-from kernelgraph.runtime.program.program import task_dependences
+from kernelgraph.runtime.program.program import task_dependences_of_program
 from kernelgraph.runtime.schedule.assign_streams import (
     StreamAssignment,
     assign_streams_for_max_parallelism,
@@ -18,7 +18,7 @@ from kernelgraph.runtime.schedule.schedule import schedule
 from kernelgraph.runtime.schedule.waits import (
     StreamOrder,
     StreamWaits,
-    add_output_completion_nodes,
+    add_output_completion_waits,
     emit_plan_steps,
     minimal_stream_waits,
     replace_waits_by_join_points,
@@ -174,7 +174,7 @@ def test_completion_joins_delay_no_task() -> None:
         nodes = placed(preds, random_assignment(rng, preds))
         waits = minimal_stream_waits(nodes)
         writers = [rng.getrandbits(len(preds)) or 1 for _ in range(rng.randint(1, 4))]
-        ended, after, completion = add_output_completion_nodes(nodes, waits, writers)
+        ended, after, completion = add_output_completion_waits(nodes, waits, writers)
         before = task_follows(plan_of(preds, nodes, waits))
         steps, events, marks = emit_plan_steps(ended, after, completion)
         plan = Plan(program_of(preds, rng), steps, ended.streams, events, (), 0, marks)
@@ -209,6 +209,6 @@ def test_crossing_edges_are_never_fewer_than_the_waits() -> None:
         plan = schedule(program, rng.choice([2, 4, "max"]), machine=FAKE)
         assert plan.report is not None
         stream = {step.task: step.stream for step in plan.steps if isinstance(step, Launch)}
-        preds = task_dependences(program)
+        preds = task_dependences_of_program(program)
         assert plan.report.crossing == sum(stream[p] != stream[v] for v, ps in enumerate(preds) for p in ps)
         assert plan.report.inner.waits <= plan.report.crossing

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
-from kernelgraph.runtime.engine.run import FailedEvent
+from kernelgraph.runtime.engine.run import EngineFailedEvent
 from kernelgraph.runtime.program.device import DoneEvent
 from kernelgraph.runtime.program.program import Buffer, Int, Pointer, Program, Region, Task
 from kernelgraph.runtime.schedule.cost_model import MACHINES
@@ -109,7 +109,7 @@ def test_chained_calls_count_each_for_itself():
 def test_a_failed_run_does_not_count():
     ready = executable(10, 1000.0)
 
-    lost = DoneEvent(FailedEvent(RuntimeError("lost")))
+    lost = DoneEvent(EngineFailedEvent(RuntimeError("lost")))
     events, timing = timed(ready, arrays(2), [(0, lost)])
     with pytest.raises(RuntimeError):
         events[0].wait()

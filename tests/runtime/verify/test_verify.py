@@ -258,4 +258,4 @@ def test_the_verifier_shares_no_code_with_the_scheduler() -> None:
         known = {name.name for node in imports if node.module in data for name in node.names}
         types = {"Argument", "Launch", "Library", "Plan", "Pointer", "Record", "Region", "Task", "Wait"}
         types |= {"Branch", "ControlFlowArguments", "FRESH", "Loop", "LoopRotation"}
-        assert known <= {*types, "control_flow_arguments", "control_flow_bodies", "packed_members"}
+        assert known <= {*types, "control_flow_arguments", "control_flow_bodies", "packed_member_tasks"}

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.types import SHORT_NAMES, DType
-from ....layout.operands import BufferArray
-from .launches import GpuLaunchBuilder
+from ....layout.operands import StridedBufferArray
+from .launches import GpuAlgorithmBuilder
 
 THREADS = 512
 MANY = 8192  # counters of a block, all copies together
@@ -18,7 +18,10 @@ BLOCKS = 4  # of a multiprocessor
 
 
 def lower_gpu_bincount(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """np.bincount without weights. A number that has no bin is not counted."""
     source, bins, wanted = calls.contiguous(reads[0]), target.shape[0], target

@@ -12,11 +12,11 @@ import numpy as np
 from .....runtime.core.frozen import dataclass
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Argument, Buffer, Int, Kernel, Region, Task
-from ....core.cost import gpu_cost_model
+from ....core.cost import work_cost_model_of_gpu
 from ....core.types import SHORT_NAMES, DType
 from ....kernel.body_builder import KernelBody
 from ....kernel.loop_nest import POINT, LoopNest, Operand
-from ....layout.operands import BufferArray, are_operand_vectors_aligned, contiguous_strides
+from ....layout.operands import StridedBufferArray, are_operand_elements_aligned, contiguous_strides
 from ..kernel import cuda_kernel_of_nest
 from ..launch_shape import cuda_grid_and_block
 
@@ -24,7 +24,7 @@ THREADS = 256
 
 
 @dataclass(slots=True)
-class GpuLaunchBuilder:
+class GpuAlgorithmBuilder:
     """The tasks of one call under construction, and the buffers that they need. gpu: what is to run them."""
 
     gpu: GpuProperties
@@ -32,17 +32,17 @@ class GpuLaunchBuilder:
     line: str
     tasks: list[Task]
 
-    def temporary(self, shape: Sequence[int], dtype: Any) -> BufferArray:
+    def temporary(self, shape: Sequence[int], dtype: Any) -> StridedBufferArray:
         """A contiguous array of its own, of no particular contents."""
         kind = np.dtype(dtype)
         self.buffers.append(Buffer(math.prod(shape) * kind.itemsize, "temp"))
         strides = contiguous_strides(shape, kind.itemsize)
         region = Region(len(self.buffers) - 1, 0, tuple(shape), strides, kind.itemsize, kind.name)
-        return BufferArray(region, True)
+        return StridedBufferArray(region, True)
 
     def add_launch(
-        self, name: str, text: str, reads: Sequence[BufferArray], writes: Sequence[BufferArray],
-        pointers: Sequence[BufferArray], numbers: Sequence[int], blocks: int, threads: int = THREADS,
+        self, name: str, text: str, reads: Sequence[StridedBufferArray], writes: Sequence[StridedBufferArray],
+        pointers: Sequence[StridedBufferArray], numbers: Sequence[int], blocks: int, threads: int = THREADS,
         passes: float = 1.0,
     ) -> None:  # fmt: skip
         """Adds a launch of kernel text, in which NAME stands for its name. blocks: along x. reads, writes: what it
@@ -62,12 +62,12 @@ class GpuLaunchBuilder:
                 frozenset(r.buffer for r in regions[0] if r in regions[1]),
                 grid=(blocks, 1, 1),
                 block=(threads, 1, 1),
-                cost=round(gpu_cost_model(self.gpu).time(moved, 0), 3),
+                cost=round(work_cost_model_of_gpu(self.gpu).time(moved, 0), 3),
                 line=self.line,
             )
         )
 
-    def contiguous(self, source: BufferArray) -> BufferArray:
+    def contiguous(self, source: StridedBufferArray) -> StridedBufferArray:
         """The array, or a copy of it that is contiguous."""
         if source.contiguous:
             return source
@@ -75,33 +75,33 @@ class GpuLaunchBuilder:
         self.add_copy(source, own)
         return own
 
-    def result(self, target: BufferArray) -> BufferArray:
+    def result(self, target: StridedBufferArray) -> StridedBufferArray:
         """Where to write what `target` is to hold: itself, or contiguous memory to `deliver_result` from."""
         return target if target.contiguous else self.temporary(target.shape, target.dtype)
 
-    def deliver_result(self, result: BufferArray, target: BufferArray) -> None:
+    def deliver_result(self, result: StridedBufferArray, target: StridedBufferArray) -> None:
         """Copy what was written by `result` to where it belongs."""
         if result is not target:
             self.add_copy(result, target)
 
-    def add_copy(self, source: BufferArray, target: BufferArray, name: str = "copy") -> None:
+    def add_copy(self, source: StridedBufferArray, target: StridedBufferArray, name: str = "copy") -> None:
         """target[...] = source, of one dtype and shape."""
         self._add_elementwise_launch(name, source, target, source.dtype, lambda body: body.load(0, source.dtype))
 
-    def add_fill(self, target: BufferArray, value: Any) -> None:
+    def add_fill(self, target: StridedBufferArray, value: Any) -> None:
         """target[...] = value"""
         self._add_elementwise_launch("fill", None, target, target.dtype, lambda body: body.const(value, target.dtype))
 
     def _add_elementwise_launch(
         self,
         name: str,
-        source: BufferArray | None,
-        target: BufferArray,
+        source: StridedBufferArray | None,
+        target: StridedBufferArray,
         dtype: DType,
         make: Callable[[KernelBody], Any],
     ) -> None:
         operands, arrays = [], [a for a in (source, target) if a is not None]
-        axes = _join_axes_of_launch_regions([a.region for a in arrays])
+        axes = _join_axes_of_copied_regions([a.region for a in arrays])
         sizes = [n for n, _ in axes] or [1]
         numbers = list(sizes)
         wide = math.prod(sizes) >= 2**31
@@ -113,7 +113,7 @@ class GpuLaunchBuilder:
                 if layout[-1] == "s":
                     numbers.append(step)
                     wide = wide or abs(step) * n >= 2**31
-            aligned = array.aligned and are_operand_vectors_aligned(itemsize, ((n, strides[k]) for n, strides in axes))
+            aligned = array.aligned and are_operand_elements_aligned(itemsize, ((n, strides[k]) for n, strides in axes))
             operands.append(Operand(dtype, "out" if array is target else "in", layout, aligned))
         body = KernelBody()
         body.begin_phase(POINT)
@@ -125,7 +125,7 @@ class GpuLaunchBuilder:
         grid, block = cuda_grid_and_block(form, sizes, self.gpu)
         reads = (source.region,) if source is not None else ()
         arguments: tuple[Argument, ...] = (*(a.pointer for a in arrays), *map(Int, numbers))
-        cost = round(gpu_cost_model(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
+        cost = round(work_cost_model_of_gpu(self.gpu).time(math.prod(sizes) * dtype.itemsize * len(arrays), 0), 3)
         self.tasks.append(
             Task(
                 name,
@@ -150,7 +150,7 @@ def cuda_conversion_text(source: DType, target: DType) -> Callable[[str], str]:
 _REST = ("parallel", "reduced", "operands", "scalars", "phases", "index_bits")
 
 
-def _join_axes_of_launch_regions(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
+def _join_axes_of_copied_regions(regions: Sequence[Region]) -> list[tuple[int, tuple[int, ...]]]:
     """(length, strides) of the axes of regions of one shape; axes that all walk as one are one."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for axis, n in enumerate(regions[0].shape):

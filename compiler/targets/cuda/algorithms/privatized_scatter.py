@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from ....core.combiners import reduction_identity
 from ....core.types import INT64, SHORT_NAMES, DType
-from ....layout.operands import BufferArray
+from ....layout.operands import StridedBufferArray
 from ..kernel_text import cuda_constant_text
-from .launches import GpuLaunchBuilder, cuda_conversion_text
-from .radix_sort_text import HEAD, indent_kernel_text
+from .launches import GpuAlgorithmBuilder, cuda_conversion_text
+from .radix_sort_text import HEAD, indent_radix_kernel_text
 from .scan import gpu_scan_accumulator_dtype
 
 SHARED = 32 * 1024  # bytes of a block
@@ -24,7 +24,11 @@ EVERY = 16  # values to a place from which on this is faster than a sort
 
 
 def gpu_scatter_into_few_places(
-    calls: GpuLaunchBuilder, indices: BufferArray, values: BufferArray, target: BufferArray, op: str
+    calls: GpuAlgorithmBuilder,
+    indices: StridedBufferArray,
+    values: StridedBufferArray,
+    target: StridedBufferArray,
+    op: str,
 ) -> bool:
     """target[indices[i]] = op(target[indices[i]], values[i]) for all i; False where there are too many places."""
     length, places = indices.shape[0], target.shape[0]
@@ -50,14 +54,14 @@ def gpu_scatter_into_few_places(
     return True
 
 
-def scatter_op_before_place(op: str) -> str:
+def gpu_scatter_op_before_place(op: str) -> str:
     """How what is to be combined with a place is combined before."""
     return "add" if op == "sub" else op
 
 
 def _cuda_scatter_identity_text(run: DType, op: str) -> str:
     """What changes nothing, not even the sign of a zero."""
-    if scatter_op_before_place(op) == "add":
+    if gpu_scatter_op_before_place(op) == "add":
         return cuda_constant_text(run, -0.0 if run.kind == "f" else 0)
     return cuda_constant_text(run, reduction_identity(op, run))
 
@@ -65,7 +69,7 @@ def _cuda_scatter_identity_text(run: DType, op: str) -> str:
 def cuda_privatized_scatter_text(numbers: DType, values: DType, run: DType, op: str, warps: int, size: int) -> str:
     """a0: indices, a1: values, a2: (block, place) what each block has. n0: how many values, n1: how many places, n2: of
     a warp's stretch. size: places there is memory for, a power of two."""
-    i, s, a, part = SHORT_NAMES[numbers], SHORT_NAMES[values], SHORT_NAMES[run], scatter_op_before_place(op)
+    i, s, a, part = SHORT_NAMES[numbers], SHORT_NAMES[values], SHORT_NAMES[run], gpu_scatter_op_before_place(op)
     whole = cuda_conversion_text(numbers, INT64)
     lines = [
         *HEAD,
@@ -87,7 +91,7 @@ def cuda_privatized_scatter_text(numbers: DType, values: DType, run: DType, op: 
             f"    v{u} = load_{s}_1x1_if(a1, j{u}, i32(0), i32(0), j{u} < stop)",
         ]
     for u in range(TOGETHER):
-        lines += indent_kernel_text(
+        lines += indent_radix_kernel_text(
             [
                 f"k = {whole(f'k{u}')}",
                 f"good = j{u} < stop and k >= 0 and k < n1",
@@ -119,13 +123,15 @@ def cuda_privatized_scatter_text(numbers: DType, values: DType, run: DType, op: 
         f"    store_{a}_1x1(a2, i64(bid_x()) * n1 + p, i32(0), i32(0), total)",
         f"    p += {32 * warps}",
     ]
-    return "\n".join([f"THREADS = {32 * warps}", "def NAME(a0, a1, a2, n0, n1, n2):", *indent_kernel_text(lines), ""])
+    return "\n".join(
+        [f"THREADS = {32 * warps}", "def NAME(a0, a1, a2, n0, n1, n2):", *indent_radix_kernel_text(lines), ""]
+    )
 
 
 def cuda_join_private_copies_text(dtype: DType, op: str) -> str:
     """Combine what blocks have, 32 places a block. a0: (block, place), a1: places. n0: how many of a0, n1: places."""
     run = gpu_scan_accumulator_dtype(dtype)
-    t, a, part = SHORT_NAMES[dtype], SHORT_NAMES[run], scatter_op_before_place(op)
+    t, a, part = SHORT_NAMES[dtype], SHORT_NAMES[run], gpu_scatter_op_before_place(op)
     lines = [
         *HEAD[:3],
         f"sums = shared_{a}_1024()",
@@ -144,4 +150,4 @@ def cuda_join_private_copies_text(dtype: DType, op: str) -> str:
         f"    r1 = {op}({cuda_conversion_text(dtype, run)('r0')}, total)",
         f"    store_{t}_1x1(a1, p, i32(0), i32(0), {cuda_conversion_text(run, dtype)('r1')})",
     ]
-    return "\n".join(["THREADS = 1024", "def NAME(a0, a1, n0, n1):", *indent_kernel_text(lines), ""])
+    return "\n".join(["THREADS = 1024", "def NAME(a0, a1, n0, n1):", *indent_radix_kernel_text(lines), ""])

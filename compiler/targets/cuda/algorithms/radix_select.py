@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....layout.operands import BufferArray
-from .launches import GpuLaunchBuilder
+from ....layout.operands import StridedBufferArray
+from .launches import GpuAlgorithmBuilder
 from .radix_select_text import (
     BINS,
     EACH,
@@ -40,7 +40,10 @@ SELECT = 1 / 8  # the part of a row up to which selecting it moves fewer bytes t
 
 
 def lower_gpu_kth_values(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """The values in places `lower_gpu_kth_values` of the order of each row."""
     source, places, wanted = calls.contiguous(reads[0]), options["kth"], target
@@ -57,7 +60,10 @@ def lower_gpu_kth_values(
 
 
 def lower_gpu_topk(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """Where the first k of the order along an axis are, in order. Of equal values the first first."""
     axis, down = options["axis"], options["largest"]
@@ -74,7 +80,7 @@ def lower_gpu_topk(
     calls.deliver_result(result, wanted)
 
 
-def _is_block_sort_faster_than_select(calls: GpuLaunchBuilder, source: BufferArray) -> int:
+def _is_block_sort_faster_than_select(calls: GpuAlgorithmBuilder, source: StridedBufferArray) -> int:
     """Whether sorting each row in a block is faster than a select: how many keys each thread has then, else 0."""
     length, count = source.shape[-1], math.prod(source.shape[:-1])
     return (
@@ -85,7 +91,7 @@ def _is_block_sort_faster_than_select(calls: GpuLaunchBuilder, source: BufferArr
 
 
 def _gpu_topk_by_radix_select(
-    calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, k: int, down: bool
+    calls: GpuAlgorithmBuilder, source: StridedBufferArray, target: StridedBufferArray, k: int, down: bool
 ) -> None:
     """Select, put the places in order, then sort the values there."""
     count, length = math.prod(source.shape[:-1]), source.shape[-1]
@@ -110,8 +116,8 @@ def _gpu_topk_by_radix_select(
 
 
 def _run_gpu_radix_select(
-    calls: GpuLaunchBuilder, source: BufferArray, places: Sequence[int], down: bool | None
-) -> BufferArray:
+    calls: GpuAlgorithmBuilder, source: StridedBufferArray, places: Sequence[int], down: bool | None
+) -> StridedBufferArray:
     """(row, which, WORDS) of what is known in the end of the keys in these places of the order. down: None: of values
     alone; else of values and places."""
     count, length, many = math.prod(source.shape[:-1]), source.shape[-1], len(places)

@@ -16,7 +16,7 @@ from .radix_sort_text import (
     cuda_block_prefix_sum_text,
     decode_radix_key_text,
     encode_radix_key_text,
-    indent_kernel_text,
+    indent_radix_kernel_text,
     radix_key_dtype,
 )
 
@@ -49,7 +49,7 @@ def radix_select_digits(dtype: DType, length: int) -> list[SelectDigit]:
 
 
 def _radix_select_function_text(parameters: str, lines: Sequence[str], threads: int = THREADS) -> str:
-    return "\n".join([f"THREADS = {threads}", f"def NAME({parameters}):", *indent_kernel_text(lines), ""])
+    return "\n".join([f"THREADS = {threads}", f"def NAME({parameters}):", *indent_radix_kernel_text(lines), ""])
 
 
 def _zero_digit_counters_text(count: int) -> list[str]:
@@ -64,7 +64,7 @@ def _tally_radix_digits_text(dtype: DType, step: SelectDigit, first: bool, many:
         "while j < stop:",
         f"    inside = below_1x{EACH}(j, i64({THREADS}), i32(0), stop)",
         f"    v = load_{t}_1x{EACH}_if(a0, row * n0 + j, i64({THREADS}), i32(0), inside)",
-        *indent_kernel_text(encode_radix_key_text("v", dtype, down is not None, bool(down))),
+        *indent_radix_kernel_text(encode_radix_key_text("v", dtype, down is not None, bool(down))),
     ]
     for i in range(EACH):
         here, q = f"j + {i * THREADS}", f"v[{i}]"
@@ -85,7 +85,7 @@ def _tally_radix_digits_text(dtype: DType, step: SelectDigit, first: bool, many:
             for which in range(many):
                 place = f"i32_from_{k}({digit}) + {which * BINS}" if which else f"i32_from_{k}({digit})"
                 found += [f"    if top == key{which}:", f"        sadd_u32(counts, {place}, u32(1))"]
-        lines += indent_kernel_text(found)
+        lines += indent_radix_kernel_text(found)
     return [*lines, f"    j += {THREADS * EACH}"]
 
 
@@ -159,7 +159,7 @@ def _advance_to_digit_bin_text(step: SelectDigit, threads: int, places: bool, st
         inside += [store.format(word, value) for word, value in words]
         lines += [
             f"if left >= start and left < add(start, c{i}):",
-            *indent_kernel_text(inside),
+            *indent_radix_kernel_text(inside),
             f"start = add(start, c{i})",
         ]
     return lines
@@ -184,7 +184,7 @@ def pick_radix_digit_text(step: SelectDigit, first: bool, many: int, places: boo
     lines += [*bins, *_advance_to_digit_bin_text(step, PICKING, places, store)]
     if not first and places:  # nothing was counted
         kept = [store.format(w, v) for w, v in ((KEY, "key"), (PLACE, "place"), (LEFT, "left"), (DONE, "done"))]
-        lines += ["if done > 0 and x == 0:", *indent_kernel_text(kept)]
+        lines += ["if done > 0 and x == 0:", *indent_radix_kernel_text(kept)]
     return _radix_select_function_text(", ".join(["a0", "a1", "a2", *(numbers if first else [])]), lines, PICKING)
 
 
@@ -205,7 +205,7 @@ def radix_select_row_text(dtype: DType, steps: Sequence[SelectDigit], many: int,
     ]
     for w in range(many):
         values = ((KEY, "u64(0)"), (PLACE, "u64(0)"), (LEFT, f"u64_from_i64(n{1 + w})"), (DONE, "u64(0)"))
-        lines += indent_kernel_text([sstore.format(w * WORDS + word, value) for word, value in values])
+        lines += indent_radix_kernel_text([sstore.format(w * WORDS + word, value) for word, value in values])
     for number, step in enumerate(steps):
         first = number == 0
         lines += [*_zero_digit_counters_text(BINS if first else many * BINS), "barrier()", "stop = n0"]
@@ -233,7 +233,7 @@ def radix_selected_values_text(dtype: DType) -> str:
         f"j = i64(bid_x()) * {THREADS} + i64(tid_x())",
         "if j < n0:",
         f"    q = {word if k == 'u64' else f'{k}_from_u64({word})'}",
-        *indent_kernel_text(decode_radix_key_text("q", dtype)),
+        *indent_radix_kernel_text(decode_radix_key_text("q", dtype)),
         f"    store_{SHORT_NAMES[dtype]}_1x1(a1, j, i32(0), i32(0), q)",
     ]
     return _radix_select_function_text("a0, a1, n0", lines)
@@ -291,7 +291,7 @@ def radix_selected_keys_text(dtype: DType, down: bool) -> str:
         "if j < n0:",
         "    p = i64_from_u32(load_u32_1x1(a1, j, i32(0), i32(0)))",
         f"    q = load_{t}_1x1(a0, udiv(j, n2) * n1 + p, i32(0), i32(0))",
-        *indent_kernel_text(encode_radix_key_text("q", dtype, True, down)),
+        *indent_radix_kernel_text(encode_radix_key_text("q", dtype, True, down)),
         f"    store_{k}_1x1(a2, j, i32(0), i32(0), q)",
     ]
     return _radix_select_function_text("a0, a1, a2, n0, n1, n2", lines)

@@ -64,7 +64,7 @@ def decode_radix_key_text(name: str, dtype: DType) -> list[str]:
     ]
 
 
-def indent_kernel_text(lines: Sequence[str], depth: int = 1) -> list[str]:
+def indent_radix_kernel_text(lines: Sequence[str], depth: int = 1) -> list[str]:
     return ["    " * depth + line for line in lines]
 
 
@@ -162,10 +162,10 @@ def radix_digit_histogram_text(dtype: DType, places: bool, down: bool, passes: i
         "j = at + i64(x)",
         "while j < stop:",
         f"    k0 = load_{SHORT_NAMES[dtype]}_1x1(a0, row * n0 + j, i32(0), i32(0))",
-        *indent_kernel_text(encode_radix_key_text("k0", dtype, places, down)),
+        *indent_radix_kernel_text(encode_radix_key_text("k0", dtype, places, down)),
     ]
     for p in range(passes):
-        lines += indent_kernel_text([_radix_digit_text("d0", "k0", dtype, f"{k}({8 * p})")])
+        lines += indent_radix_kernel_text([_radix_digit_text("d0", "k0", dtype, f"{k}({8 * p})")])
         lines.append(f"    sadd_u32(counts, i32_from_u32(d0) + {p * DIGITS}, u32(1))")
     lines += [f"    j += {THREADS}", "barrier()"]
     for p in range(passes):
@@ -174,7 +174,7 @@ def radix_digit_histogram_text(dtype: DType, places: bool, down: bool, passes: i
             "if many > 0:",
             f"    gadd_u64(a1, (row * {passes} + {p}) * {DIGITS} + i64(x), u64_from_u32(many))",
         ]
-    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1, n2):", *indent_kernel_text(lines), ""])
+    return "\n".join([f"THREADS = {THREADS}", "def NAME(a0, a1, n0, n1, n2):", *indent_radix_kernel_text(lines), ""])
 
 
 # (row, pass, digit): counts become where the keys of each digit begin.
@@ -182,7 +182,7 @@ START_TEXT = "\n".join(
     [
         f"THREADS = {THREADS}",
         "def NAME(a0):",
-        *indent_kernel_text(
+        *indent_radix_kernel_text(
             [
                 *HEAD[:3],
                 f"sums = shared_u64_{WARPS}()",
@@ -280,7 +280,7 @@ def radix_sort_pass_text(dtype: DType, first: bool, last: bool, places: bool, ke
             kind = "i64" if last else "u32"
             lines.append(f"store_{kind}_1x1_if(a3, g{i}, i32(0), i32(0), t, i64(x + {i * THREADS}) < left)")
     head = "def NAME(a0, a1, a2, a3, a4, a5, n0, n1, n2, n3):"
-    return "\n".join([f"THREADS = ({THREADS}, {3 if places else 4})", head, *indent_kernel_text(lines), ""])
+    return "\n".join([f"THREADS = ({THREADS}, {3 if places else 4})", head, *indent_radix_kernel_text(lines), ""])
 
 
 def radix_sort_block_text(
@@ -329,12 +329,12 @@ def radix_sort_block_text(
         step.append(f"k{i} = sload_{k}_1(held, {own})")
         step += [f"s{i} = sload_u32_1(spots, {own})"] if places else []
     step.append("turn += 1")
-    lines += ["turn = 0", f"while turn < {passes or key.itemsize}:", *indent_kernel_text(step)]
+    lines += ["turn = 0", f"while turn < {passes or key.itemsize}:", *indent_radix_kernel_text(step)]
     for j in range(picks):
         lines += [
             f"if x == {j}:",
             f"    q = sload_{k}_1(held, n{2 + j})",
-            *indent_kernel_text(decode_radix_key_text("q", dtype)),
+            *indent_radix_kernel_text(decode_radix_key_text("q", dtype)),
             f"    store_{SHORT_NAMES[dtype]}_1x1(a1, i64(bid_x()) * {picks} + {j}, i32(0), i32(0), q)",
         ]
     for i in range(0 if picks else each):
@@ -346,4 +346,6 @@ def radix_sort_block_text(
             lines.append(f"t{i} = i64_from_u32(s{i})")
             lines.append(f"store_i64_1x1_if(a2, {where}, t{i}, at + {32 * i} < n1)")
     numbers = ", ".join(f"n{i}" for i in range(2 + picks))
-    return "\n".join([f"THREADS = ({THREADS}, 3)", f"def NAME(a0, a1, a2, {numbers}):", *indent_kernel_text(lines), ""])
+    return "\n".join(
+        [f"THREADS = ({THREADS}, 3)", f"def NAME(a0, a1, a2, {numbers}):", *indent_radix_kernel_text(lines), ""]
+    )

@@ -17,9 +17,9 @@ import numpy as np
 
 from ....core.combiners import reduction_identity
 from ....core.types import FLOAT32, HALVES, SHORT_NAMES, DType
-from ....layout.operands import BufferArray
+from ....layout.operands import StridedBufferArray
 from ..kernel_text import cuda_constant_text
-from .launches import GpuLaunchBuilder, cuda_conversion_text
+from .launches import GpuAlgorithmBuilder, cuda_conversion_text
 
 LENGTH = 4  # neighbours of a thread; it has 4 times as many, or 2 times if they are large
 RESIDENT = 1024  # threads that a multiprocessor should hold at once
@@ -32,7 +32,10 @@ COLUMNS = 1 << 13  # columns that fill the device with one thread each
 
 
 def lower_gpu_ufunc_accumulate(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """`ufunc.lower_ufunc_accumulate` of the ufuncs below."""
     op = {"add": "add", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}[options["ufunc"]]
@@ -40,7 +43,11 @@ def lower_gpu_ufunc_accumulate(
 
 
 def lower_gpu_cumulative_scan(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any], op: str
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
+    op: str,
 ) -> None:
     """np.cumsum, np.cumprod and their like along an axis. Of complex numbers sums alone, of each part."""
     (source,) = reads
@@ -67,7 +74,13 @@ def gpu_scan_accumulator_dtype(dtype: DType) -> DType:
 
 
 def gpu_scan_columns(
-    calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, op: str, outer: int, length: int, inner: int
+    calls: GpuAlgorithmBuilder,
+    source: StridedBufferArray,
+    target: StridedBufferArray,
+    op: str,
+    outer: int,
+    length: int,
+    inner: int,
 ) -> None:
     """One thread for each column of (outer, length, inner)."""
     text = cuda_column_scan_text(source.dtype, target.dtype, op)
@@ -112,10 +125,10 @@ def cuda_column_scan_text(source: DType, target: DType, op: str) -> str:
     return "\n".join(head)
 
 
-def gpu_scan_rows(calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, op: str) -> None:
+def gpu_scan_rows(calls: GpuAlgorithmBuilder, source: StridedBufferArray, target: StridedBufferArray, op: str) -> None:
     """Along the last axis of contiguous arrays."""
     length = source.shape[-1]
-    each = LENGTH * scan_runs_of_thread(gpu_scan_accumulator_dtype(target.dtype))
+    each = LENGTH * gpu_scan_runs_of_thread(gpu_scan_accumulator_dtype(target.dtype))
     count = math.prod(source.shape[:-1])
     threads = next((t for t in TILES if t * each >= length), TILES[-1])
     tile = threads * each
@@ -137,7 +150,7 @@ def gpu_scan_rows(calls: GpuLaunchBuilder, source: BufferArray, target: BufferAr
     )  # fmt: skip
 
 
-def scan_runs_of_thread(run: DType) -> int:
+def gpu_scan_runs_of_thread(run: DType) -> int:
     """How many runs of LENGTH neighbours a thread has."""
     return 4 if run.itemsize <= 4 else 2
 
@@ -152,7 +165,7 @@ def cuda_lookback_scan_text(source: DType, target: DType, op: str, threads: int,
     run = gpu_scan_accumulator_dtype(target)
     t, o, a = SHORT_NAMES[source], SHORT_NAMES[target], SHORT_NAMES[run]
     first, last = cuda_conversion_text(source, run), cuda_conversion_text(run, target)
-    groups = scan_runs_of_thread(run)
+    groups = gpu_scan_runs_of_thread(run)
     tile, warps = threads * LENGTH * groups, threads // 32
     slots = groups * warps
     per = max(1, slots // 32)  # of a lane of the first warp

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....core.types import INT64, SHORT_NAMES, DType
-from ....layout.operands import BufferArray
-from .launches import GpuLaunchBuilder, cuda_conversion_text
-from .privatized_scatter import gpu_scatter_into_few_places, scatter_op_before_place
+from ....layout.operands import StridedBufferArray
+from .launches import GpuAlgorithmBuilder, cuda_conversion_text
+from .privatized_scatter import gpu_scatter_into_few_places, gpu_scatter_op_before_place
 from .sort import gpu_sort_rows
 
 THREADS = 256
@@ -20,7 +20,10 @@ COMBINE = {"add": "add", "subtract": "sub", "multiply": "mul", "maximum": "maxim
 
 
 def lower_gpu_last_occurrences(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """Where each number comes last among the indices, -1 where it does not. The numbers are those below the length of
     the result."""
@@ -44,7 +47,10 @@ def NAME(a0, a1, n0, n1):
 
 
 def lower_gpu_ufunc_at(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """`a` after `ufunc.at(a, indices, values)`, all flat; values may be of another kind than `a`.
 
@@ -59,7 +65,11 @@ def lower_gpu_ufunc_at(
 
 
 def _gpu_scatter_by_sorting(
-    calls: GpuLaunchBuilder, indices: BufferArray, values: BufferArray, target: BufferArray, op: str
+    calls: GpuAlgorithmBuilder,
+    indices: StridedBufferArray,
+    values: StridedBufferArray,
+    target: StridedBufferArray,
+    op: str,
 ) -> None:
     if gpu_scatter_into_few_places(calls, indices, values, target, op) or gpu_scatter_integers_atomically(
         calls, indices, values, target, op
@@ -69,11 +79,11 @@ def _gpu_scatter_by_sorting(
     numbers, keys = (calls.temporary(indices.shape, "u4") for _ in range(2))
     order = calls.temporary(indices.shape, "i8")
     blocks = -(-length // THREADS)
-    text = cuda_index_to_u32_text(indices.dtype)
+    text = scatter_index_to_u32_text(indices.dtype)
     calls.add_launch("numbers", text, [indices], [numbers], [indices, numbers], [length, places], blocks, THREADS)
     gpu_sort_rows(calls, numbers, keys, order, passes=-(-places.bit_length() // 8))
     each = CHUNK if length >= EVERY * places else 1
-    known: BufferArray | None = order
+    known: StridedBufferArray | None = order
     while length:
         chunks = -(-length // CHUNK) if length > CHUNK else 0
         after = calls.temporary((max(chunks, 1),), "u4"), calls.temporary((max(chunks, 1),), target.dtype)
@@ -89,7 +99,11 @@ def _gpu_scatter_by_sorting(
 
 
 def gpu_scatter_integers_atomically(
-    calls: GpuLaunchBuilder, indices: BufferArray, values: BufferArray, target: BufferArray, op: str
+    calls: GpuAlgorithmBuilder,
+    indices: StridedBufferArray,
+    values: StridedBufferArray,
+    target: StridedBufferArray,
+    op: str,
 ) -> bool:
     """Integers, which are the same in every order; False for others."""
     t = SHORT_NAMES[target.dtype]
@@ -113,7 +127,7 @@ def gpu_scatter_integers_atomically(
     return True
 
 
-def cuda_index_to_u32_text(dtype: DType) -> str:
+def scatter_index_to_u32_text(dtype: DType) -> str:
     """a0: indices, a1: u32 the same; n1 for those that are out of range. n0: how many indices, n1: how many places."""
     t = SHORT_NAMES[dtype]
     return f"""THREADS = {THREADS}
@@ -149,7 +163,7 @@ def cuda_combine_sorted_text(dtype: DType, values: DType, op: str, each: int, or
         several = own(f"gather_{given}_8x1(a2, i64(0), i32(0), i32(0), load_i64_8x1(a1, j, i32(0), i32(1)))")
     else:
         several = own(f"load_{given}_8x1(a2, j, i32(0), i32(1))")
-    part = scatter_op_before_place(op)
+    part = gpu_scatter_op_before_place(op)
     lines = [
         f"at = (i64(bid_x()) * {THREADS} + i64(tid_x())) * {each}",
         "if at < n0:",

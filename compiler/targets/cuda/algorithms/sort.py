@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ....core.types import DType
-from ....layout.operands import BufferArray
-from .launches import GpuLaunchBuilder
+from ....layout.operands import StridedBufferArray
+from .launches import GpuAlgorithmBuilder
 from .radix_sort_text import (
     DIGITS,
     EACH,
@@ -32,21 +32,31 @@ BLOCKS = 8  # of a multiprocessor, that count digits
 
 
 def lower_gpu_sort(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """np.sort along an axis; np.partition is one too."""
     _lower_gpu_sort_call(calls, reads[0], target, options, places=False)
 
 
 def lower_gpu_argsort(
-    calls: GpuLaunchBuilder, reads: Sequence[BufferArray], target: BufferArray, options: Mapping[str, Any]
+    calls: GpuAlgorithmBuilder,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
 ) -> None:
     """np.argsort along an axis, always stable; np.argpartition is one too."""
     _lower_gpu_sort_call(calls, reads[0], target, options, places=True)
 
 
 def _lower_gpu_sort_call(
-    calls: GpuLaunchBuilder, source: BufferArray, target: BufferArray, options: Mapping[str, Any], places: bool
+    calls: GpuAlgorithmBuilder,
+    source: StridedBufferArray,
+    target: StridedBufferArray,
+    options: Mapping[str, Any],
+    places: bool,
 ) -> None:
     axis = options.get("axis", -1)
     axis += len(source.shape) if axis < 0 else 0
@@ -63,10 +73,10 @@ def keys_of_thread_in_block_sort(length: int, dtype: DType) -> int:
 
 
 def gpu_sort_rows(
-    calls: GpuLaunchBuilder,
-    source: BufferArray,
-    values: BufferArray | None,
-    places: BufferArray | None,
+    calls: GpuAlgorithmBuilder,
+    source: StridedBufferArray,
+    values: StridedBufferArray | None,
+    places: StridedBufferArray | None,
     down: bool = False,
     passes: int = 0,
 ) -> None:
@@ -86,8 +96,8 @@ def gpu_sort_rows(
 
 
 def _gpu_radix_sort_long_rows(
-    calls: GpuLaunchBuilder, source: BufferArray, values: BufferArray | None,
-    places: BufferArray | None, length: int, count: int, down: bool, passes: int,
+    calls: GpuAlgorithmBuilder, source: StridedBufferArray, values: StridedBufferArray | None,
+    places: StridedBufferArray | None, length: int, count: int, down: bool, passes: int,
 ) -> None:  # fmt: skip
     key = radix_key_dtype(source.dtype)
     tile = THREADS * EACH[key.itemsize]

@@ -12,15 +12,15 @@ from typing import Any
 
 from .....runtime.program.device import GpuProperties
 from .....runtime.program.program import Buffer, Task
-from ....layout.operands import BufferArray
+from ....layout.operands import StridedBufferArray
 from .bincount import lower_gpu_bincount
-from .launches import GpuLaunchBuilder
+from .launches import GpuAlgorithmBuilder
 from .radix_select import lower_gpu_kth_values, lower_gpu_topk
 from .scan import lower_gpu_cumulative_scan, lower_gpu_ufunc_accumulate
 from .scatter import lower_gpu_last_occurrences, lower_gpu_ufunc_at
 from .sort import lower_gpu_argsort, lower_gpu_sort
 
-Row = Callable[[GpuLaunchBuilder, Sequence[BufferArray], BufferArray, Mapping[str, Any]], None]
+Row = Callable[[GpuAlgorithmBuilder, Sequence[StridedBufferArray], StridedBufferArray, Mapping[str, Any]], None]
 
 ROWS: dict[str, Row] = {
     "cumsum": partial(lower_gpu_cumulative_scan, op="add"),
@@ -41,13 +41,13 @@ ROWS: dict[str, Row] = {
 def lower_gpu_call(
     gpu: GpuProperties,
     function: str,
-    reads: Sequence[BufferArray],
-    target: BufferArray,
+    reads: Sequence[StridedBufferArray],
+    target: StridedBufferArray,
     options: Mapping[str, Any],
     buffers: list[Buffer],
     line: str,
 ) -> list[Task]:
     """The tasks of a host call on a GPU, which may add buffers. target: where its result goes."""
-    calls = GpuLaunchBuilder(gpu, buffers, line, [])
+    calls = GpuAlgorithmBuilder(gpu, buffers, line, [])
     ROWS[function](calls, reads, target, options)
     return calls.tasks

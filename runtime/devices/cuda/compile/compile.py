@@ -51,19 +51,19 @@ def compile_ptx(kernel: Kernel, cc: tuple[int, int]) -> str:
     with paused_garbage_collection():
         compiler = _import_numba_cuda().compiler
         with compiler.global_compiler_lock:
-            library = _compile_numba_library(compiler, kernel, cc)
+            library = _compile_numba_cuda_library(compiler, kernel, cc)
     (ptx,) = library.get_asm_strs(cc=cc)
     return _rename_ptx_entry(str(ptx), kernel.name)
 
 
-def _compile_numba_library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
+def _compile_numba_cuda_library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -> Any:
     """What numba.cuda makes of a kernel's text."""
     modules = ("vocabulary", "lanes", "user_functions")
     intrinsics, lanes, user = (import_module(f".{m}", __package__) for m in modules)
     namespace: dict[str, Any] = {}
     exec(compile(kernel.source, f"<kernel {kernel.name}>", "exec"), namespace)
     function = namespace[kernel.name]
-    fast = _cuda_kernel_allows_fastmath(kernel)
+    fast = _numba_cuda_allows_fastmath(kernel)
     own = user.numba_intrinsics_of_user_functions(kernel.functions, cc)
     namespace.update(
         {n: own[n] if n in own else intrinsics.resolve_name_in_kernel_text(n, fast) for n in function.__code__.co_names}
@@ -75,10 +75,10 @@ def _compile_numba_library(compiler: Any, kernel: Kernel, cc: tuple[int, int]) -
             return import_module(".numba_front_end", __package__).compile_numba_library_without_user_functions(
                 function, parameters, cc, bounds, fast
             )
-    return _compile_numba_library_with_user_functions(compiler, function, parameters, cc, bounds, fast)
+    return _compile_numba_cuda_library_with_functions(compiler, function, parameters, cc, bounds, fast)
 
 
-def _compile_numba_library_with_user_functions(
+def _compile_numba_cuda_library_with_functions(
     compiler: Any, function: Any, parameters: Any, cc: tuple[int, int], bounds: Any, fastmath: bool
 ) -> Any:
     """A kernel as numba.cuda's own `compile_ptx` has it, which does not pass NVVM's option fma on."""
@@ -103,7 +103,7 @@ def _import_numba_cuda() -> Any:
     except ImportError as error:
         numpy = version("numpy")
         if tuple(int(n) for n in numpy.split(".")[:2]) >= (2, 5):
-            own = _cuda_package_version("numba-cuda")
+            own = _numba_cuda_package_version("numba-cuda")
             why = f"numba-cuda {own} does not work with NumPy {numpy}; pip install 'numpy<2.5'"
         else:
             why = f"numba-cuda cannot be imported ({error}); run pip install '.[cuda]' in kernelgraph's folder"
@@ -117,7 +117,7 @@ def _rename_ptx_entry(ptx: str, name: str) -> str:
     return "\n".join(lines).replace(mangled, name) + "\n"
 
 
-def _cuda_kernel_allows_fastmath(kernel: Kernel) -> bool:
+def _numba_cuda_allows_fastmath(kernel: Kernel) -> bool:
     return bool(dict(kernel.options).get("fastmath"))
 
 
@@ -147,7 +147,7 @@ _ROW = """
 """
 
 
-def pack_members_into_one_ptx_kernel(ptx: str, kernel: Kernel, members: int) -> str:
+def pack_compiled_ptx_members(ptx: str, kernel: Kernel, members: int) -> str:
     """A kernel's text for `members` of it in one launch: each has an equal run of blocks along x, and its row of the
     arguments: all lie in one block of parameters, first the pointers of each member, then the numbers of each."""
     pointers = sum(kind == "ptr" for kind in kernel.signature)
@@ -211,7 +211,7 @@ def _compile_ptx_or_take_last(kernel: Kernel, cc: tuple[int, int]) -> str:
     ptx = compile_ptx(kernel, cc)
     if "cluster" in options:
         ptx = _add_clusters_to_ptx(ptx, kernel, options["cluster"])
-    return pack_members_into_one_ptx_kernel(ptx, kernel, options["packed"]) if "packed" in options else ptx
+    return pack_compiled_ptx_members(ptx, kernel, options["packed"]) if "packed" in options else ptx
 
 
 def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
@@ -225,7 +225,7 @@ def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
         )
         if "guarded" in options:
             ptx = add_predicate_to_ptx(ptx, kernel)
-        return link_ptx_to_cubin(ptx, cc, _cuda_kernel_allows_fastmath(kernel))
+        return link_ptx_to_cubin(ptx, cc, _numba_cuda_allows_fastmath(kernel))
     except CompileError:
         raise
     except Exception as error:
@@ -245,23 +245,30 @@ def compile_cubin(kernel: Kernel, cc: tuple[int, int]) -> bytes:
 
 
 @cache
-def _cuda_package_version(package: str) -> str:
+def _numba_cuda_package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return "none"
 
 
-def versions_of_cuda_packages(*other_packages: str) -> str:
+def versions_of_numba_cuda_packages(*other_packages: str) -> str:
     """Those of the packages that code depends on, and of others."""
-    return ", ".join(f"{p} {_cuda_package_version(p)}" for p in (*_PACKAGES, *other_packages))
+    return ", ".join(f"{p} {_numba_cuda_package_version(p)}" for p in (*_PACKAGES, *other_packages))
 
 
 def cubin_cache_key(kernel: Kernel, cc: tuple[int, int]) -> str:
     """What a cubin depends on, as the disk cache's key."""
     functions = [(f.source.digest, f.arguments, f.results) for f in kernel.functions]
     return sha256_digest(
-        FORMAT, kernel.source, kernel.name, kernel.signature, kernel.options, functions, cc, versions_of_cuda_packages()
+        FORMAT,
+        kernel.source,
+        kernel.name,
+        kernel.signature,
+        kernel.options,
+        functions,
+        cc,
+        versions_of_numba_cuda_packages(),
     )
 
 

@@ -37,26 +37,26 @@ Codegen = Callable[..., Sequence[Value]]  # (builder, *lanes of each argument) -
 Rule = Callable[..., tuple[Any, Codegen]]  # (*argument types) -> result type, code generator
 
 
-def lane_element_type(t: Any) -> Any:
+def numba_lane_element_type(t: Any) -> Any:
     """The numba type of a lane."""
     return types.unliteral(t.dtype if isinstance(t, types.UniTuple) else t)
 
 
-def lane_count(t: Any) -> int:
+def numba_lane_count(t: Any) -> int:
     """The number of lanes."""
     return int(t.count) if isinstance(t, types.UniTuple) else 1
 
 
-def numba_type_of_lanes(element: Any, count: int) -> Any:
+def numba_cuda_type_of_lanes(element: Any, count: int) -> Any:
     """One lane is a scalar, several are a tuple."""
     return element if count == 1 else types.UniTuple(element, count)
 
 
-def _unpack_llvm_lanes(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
+def _unpack_numba_lanes(b: ir.IRBuilder, value: Value, t: Any) -> list[Value]:
     return [b.extract_value(value, k) for k in range(t.count)] if isinstance(t, types.BaseTuple) else [value]
 
 
-def _pack_llvm_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
+def _pack_numba_lanes(b: ir.IRBuilder, lanes: Sequence[Value]) -> Value:
     if len(lanes) == 1:
         return lanes[0]
     kinds = [lane.type for lane in lanes]
@@ -79,8 +79,8 @@ def make_numba_lane_intrinsic(name: str, arity: int, rule: Rule, in_context: boo
 
         def generate_numba_intrinsic(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Value]) -> Value:
             first = (context, builder) if in_context else (builder,)
-            lanes = generate(*first, *(_unpack_llvm_lanes(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
-            return context.get_dummy_value() if result == types.void else _pack_llvm_lanes(builder, lanes)
+            lanes = generate(*first, *(_unpack_numba_lanes(builder, a, t) for a, t in zip(args, argtypes, strict=True)))
+            return context.get_dummy_value() if result == types.void else _pack_numba_lanes(builder, lanes)
 
         return signature(result, *argtypes), generate_numba_intrinsic
 
@@ -92,18 +92,18 @@ def make_numba_lane_intrinsic(name: str, arity: int, rule: Rule, in_context: boo
     return intrinsic(define_numba_intrinsic)
 
 
-def widen_llvm_integers(b: ir.IRBuilder, *integers: Value) -> list[Value]:
+def widen_numba_integers(b: ir.IRBuilder, *integers: Value) -> list[Value]:
     """The integers in the widest of their types."""
     if all(i.type == integers[0].type for i in integers):
         return list(integers)
     return [i if i.type == I64 else b.sext(i, I64) for i in integers]
 
 
-def lane_element_numbers(
+def numba_lane_element_numbers(
     b: ir.IRBuilder, first: Value, gs: Value, ls: Value, length: int, groups: int
 ) -> list[list[Value]]:
     """The element numbers `first + g*gs + j*ls`, group by group."""
-    first, gs, ls = widen_llvm_integers(b, first, gs, ls)
+    first, gs, ls = widen_numba_integers(b, first, gs, ls)
     rows = []
     for g in range(groups):
         start = b.add(first, b.mul(gs, ir.Constant(gs.type, g))) if g else first
@@ -136,7 +136,7 @@ def emit_nvvm_branch(
     return results
 
 
-def all_lane_flags_hold(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
+def all_numba_lane_flags_hold(b: ir.IRBuilder, flags: Sequence[Value]) -> Value:
     """Whether all flags hold."""
     result = flags[0]
     for flag in flags[1:]:

@@ -10,14 +10,14 @@ from llvmlite import ir
 from .lanes import (
     NUMBA,
     Codegen,
-    all_lane_flags_hold,
+    all_numba_lane_flags_hold,
     emit_nvvm_branch,
-    lane_count,
-    lane_element_numbers,
     make_numba_lane_intrinsic,
-    numba_type_of_lanes,
+    numba_cuda_type_of_lanes,
+    numba_lane_count,
+    numba_lane_element_numbers,
     types,
-    widen_llvm_integers,
+    widen_numba_integers,
 )
 from .primitives import BITS, I8, I32, I64, LLVM, Value
 
@@ -25,7 +25,7 @@ GLOBAL, SHARED = 1, 3  # LLVM address spaces
 VECTOR_BYTES = 16  # the widest access of one thread
 
 
-class GpuElementAccess:
+class NumbaElementAccess:
     """How an array element lies in memory: `parts` scalars of `dtype` (2 for complex), bools as bytes."""
 
     def __init__(self, name: str, space: int = GLOBAL) -> None:
@@ -42,7 +42,7 @@ class GpuElementAccess:
         return ir.Constant(LLVM[self.dtype], 0.0 if self.dtype in ("f32", "f64") else 0)
 
     def _nvvm_pointer_to_element(self, b: ir.IRBuilder, base: Value, scalar: Value, storage: Any) -> Value:
-        (wide, _) = widen_llvm_integers(b, scalar, ir.Constant(I64, 0))
+        (wide, _) = widen_numba_integers(b, scalar, ir.Constant(I64, 0))
         address = b.add(base, b.mul(wide, ir.Constant(I64, self.bytes)))
         return b.inttoptr(address, storage.as_pointer(self.space))
 
@@ -114,12 +114,12 @@ class GpuElementAccess:
 
 def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """load(pointer, first, group stride[, lane stride][, mask])"""
-    cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
+    cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
-            rows = lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
+            rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
             flags = rest[-1] if masked else None
 
             def load_single_lane(number: Value, flag: Value | None) -> list[Value]:
@@ -143,7 +143,7 @@ def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, 
                     mine = flags[g * length : (g + 1) * length]
                     result += emit_nvvm_branch(
                         b,
-                        all_lane_flags_hold(b, mine),
+                        all_numba_lane_flags_hold(b, mine),
                         lambda: load_whole_group(row),  # noqa: B023
                         lambda: load_group_by_lanes(row, mine),  # noqa: B023
                     )
@@ -153,10 +153,10 @@ def load_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, 
                 return load_all_groups()
             flags = _repeat_mask_over_lanes(flags, length * repeats)
             return emit_nvvm_branch(
-                b, all_lane_flags_hold(b, flags), load_all_groups, lambda: load_masked_groups(flags)
+                b, all_numba_lane_flags_hold(b, flags), load_all_groups, lambda: load_masked_groups(flags)
             )
 
-        return numba_type_of_lanes(NUMBA[cell.dtype], length * repeats), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[cell.dtype], length * repeats), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 3 + (not vector) + bool(masked), numba_typing_rule)
 
@@ -168,25 +168,25 @@ def _repeat_mask_over_lanes(lanes: Sequence[Value], total: int) -> list[Value]:
 def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """gather(pointer, first, group stride[, lane stride], offset[, mask]): `load_intrinsic` at `first + offset`. An
     offset of several lanes has one for each."""
-    cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
+    cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        own = lane_count(argtypes[-2 if masked else -1])
+        own = numba_lane_count(argtypes[-2 if masked else -1])
         count = max(length * repeats, own)
 
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             offsets = rest[-2 if masked else -1]
             flags = _repeat_mask_over_lanes(rest[-1], count) if masked and count > 1 else None
-            rows = lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
+            rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
             flat = [number for row in rows for number in row]
 
             def gather_one_lane(k: int) -> list[Value]:
-                return cell.load(b, base[0], b.add(*widen_llvm_integers(b, flat[k % len(flat)], offsets[k % own])), 1)
+                return cell.load(b, base[0], b.add(*widen_numba_integers(b, flat[k % len(flat)], offsets[k % own])), 1)
 
             def gather_all_lanes() -> list[Value]:
                 if vector and own == 1:
-                    wide = [b.add(*widen_llvm_integers(b, row[0], offsets[0])) for row in rows]
+                    wide = [b.add(*widen_numba_integers(b, row[0], offsets[0])) for row in rows]
                     return [x for number in wide for x in cell.load(b, base[0], number, length)]
                 return [x for k in range(count) for x in gather_one_lane(k)]
 
@@ -201,18 +201,18 @@ def gather_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str
                 gather_all_lanes()
                 if flags is None
                 else emit_nvvm_branch(
-                    b, all_lane_flags_hold(b, flags), gather_all_lanes, lambda: gather_masked_lanes(flags)
+                    b, all_numba_lane_flags_hold(b, flags), gather_all_lanes, lambda: gather_masked_lanes(flags)
                 )
             )
 
-        return numba_type_of_lanes(NUMBA[cell.dtype], count), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[cell.dtype], count), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 4 + (not vector) + bool(masked), numba_typing_rule)
 
 
 def report_bad_index_intrinsic(name: str) -> Any:
     """report(pointer, value, condition): one of the int64 values for which the condition holds is stored, if any."""
-    cell = GpuElementAccess("i64")
+    cell = NumbaElementAccess("i64")
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, values: Sequence[Value], bad: Sequence[Value]) -> list[Value]:
@@ -235,13 +235,13 @@ def report_bad_index_intrinsic(name: str) -> Any:
 
 def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str, masked: str | None) -> Any:
     """store(pointer, first, group stride[, lane stride], value[, imaginary value][, mask])"""
-    cell, length, repeats = GpuElementAccess(dtype), int(lanes), int(groups)
+    cell, length, repeats = NumbaElementAccess(dtype), int(lanes), int(groups)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, *rest: Sequence[Value]) -> list[Value]:
             stride = ir.Constant(gs[0].type, 1) if vector else rest[0][0]
             values = rest[0 if vector else 1 :][: cell.parts]
-            rows = lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
+            rows = numba_lane_element_numbers(b, first[0], gs[0], stride, length, repeats)
             parts = [_repeat_mask_over_lanes(v, length * repeats) for v in values]
             scalars = list(zip(*parts, strict=True))  # (re, im) or (x,) of each lane
 
@@ -271,7 +271,7 @@ def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str,
                     mine = flags[g * length : (g + 1) * length]
                     emit_nvvm_branch(
                         b,
-                        all_lane_flags_hold(b, mine),
+                        all_numba_lane_flags_hold(b, mine),
                         lambda: store_whole_group(g),  # noqa: B023
                         lambda: store_masked_group(g, mine),  # noqa: B023
                     )
@@ -284,7 +284,7 @@ def store_intrinsic(name: str, vector: str, dtype: str, lanes: str, groups: str,
 
 def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
     """The address of shared memory of `elements`, as an integer."""
-    cell = GpuElementAccess(dtype, SHARED)
+    cell = NumbaElementAccess(dtype, SHARED)
 
     def numba_typing_rule() -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder) -> list[Value]:
@@ -302,20 +302,20 @@ def shared_memory_intrinsic(name: str, dtype: str, elements: str) -> Any:
 
 def shared_load_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sload(memory, first)"""
-    cell = GpuElementAccess(dtype, SHARED)
+    cell = NumbaElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any) -> list[Value]:
             return cell.load(b, base[0], first[0], int(lanes))
 
-        return numba_type_of_lanes(NUMBA[dtype], int(lanes)), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
 
 def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
     """sstore(memory, first, value)"""
-    cell = GpuElementAccess(dtype, SHARED)
+    cell = NumbaElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, value: Sequence[Value]) -> list[Value]:
@@ -329,25 +329,25 @@ def shared_store_intrinsic(name: str, dtype: str, lanes: str) -> Any:
 
 def shared_gather_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sget(memory, first, group stride, lane stride)"""
-    cell = GpuElementAccess(dtype, SHARED)
+    cell = NumbaElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             return [x for row in rows for number in row for x in cell.load(b, base[0], number, 1)]
 
-        return numba_type_of_lanes(NUMBA[dtype], int(lanes) * int(groups)), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[dtype], int(lanes) * int(groups)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
 
 
 def shared_scatter_intrinsic(name: str, dtype: str, lanes: str, groups: str) -> Any:
     """sput(memory, first, group stride, lane stride, value)"""
-    cell = GpuElementAccess(dtype, SHARED)
+    cell = NumbaElementAccess(dtype, SHARED)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, first: Any, gs: Any, ls: Any, value: Any) -> list[Value]:
-            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
+            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(lanes), int(groups))
             places = [number for row in rows for number in row]
             for number, x in zip(places, _repeat_mask_over_lanes(value, len(places)), strict=True):
                 cell.store(b, base[0], number, [x])

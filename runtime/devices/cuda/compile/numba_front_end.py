@@ -32,7 +32,7 @@ def compile_numba_library_without_user_functions(
     """The library of a kernel without functions of the user's, as `numba.cuda.compile_ptx` would make it, but that a
     product and a sum are contracted only under `fastmath`. The caller holds numba's lock."""
     with target("cuda"):
-        typing, lowering = _numba_typing_and_lowering_contexts()
+        typing, lowering = _numba_cuda_compile_contexts()
         made = compiler.compile_extra(
             typing,
             lowering,
@@ -41,7 +41,7 @@ def compile_numba_library_without_user_functions(
             types.void,
             _numba_compiler_flags(cc, fastmath),
             {},
-            pipeline_class=_NumbaPipeline,
+            pipeline_class=_NumbaCudaPipeline,
             call_conv=compiler.CUDACallConv(lowering),
             abi_info={},
         )
@@ -64,7 +64,7 @@ def _numba_compiler_flags(cc: tuple[int, int], fastmath: bool) -> Any:
     return flags
 
 
-class _NumbaPipeline(compiler.CUDACompiler):  # type: ignore[misc]
+class _NumbaCudaPipeline(compiler.CUDACompiler):  # type: ignore[misc]
     def define_pipelines(self) -> list[Any]:
         (whole,) = super().define_pipelines()
         passes = PassManager("kernel")
@@ -73,7 +73,7 @@ class _NumbaPipeline(compiler.CUDACompiler):  # type: ignore[misc]
         return [passes]
 
 
-class _CachedNumbaOperator(types.Function):  # type: ignore[misc]
+class _CachedNumbaCudaOperator(types.Function):  # type: ignore[misc]
     """An operator, which is resolved again when it is lowered."""
 
     def __init__(self, operator: Any) -> None:
@@ -87,7 +87,7 @@ class _CachedNumbaOperator(types.Function):  # type: ignore[misc]
         return self._call_types[key]
 
 
-class _SharedNumbaTypingContext(TypingContext):  # type: ignore[misc]
+class _SharedNumbaCudaTypingContext(TypingContext):  # type: ignore[misc]
     """numba.cuda's own typing context, all of whose registrations it shares, that remembers what it resolved."""
 
     def __init__(self, whole: Any) -> None:
@@ -105,15 +105,15 @@ class _SharedNumbaTypingContext(TypingContext):  # type: ignore[misc]
         if value not in OPERATORS:
             return super().resolve_value_type(value)
         if value not in self._operators:
-            self._operators[value] = _CachedNumbaOperator(super().resolve_value_type(value))
+            self._operators[value] = _CachedNumbaCudaOperator(super().resolve_value_type(value))
         return self._operators[value]
 
 
 @cache
-def _numba_typing_and_lowering_contexts() -> tuple[Any, Any]:
+def _numba_cuda_compile_contexts() -> tuple[Any, Any]:
     """For types and for lowering."""
     whole = import_module("numba.cuda.descriptor").cuda_target
     whole.target_context.refresh()
-    typing, lowering = _SharedNumbaTypingContext(whole.typing_context), copy.copy(whole.target_context)
+    typing, lowering = _SharedNumbaCudaTypingContext(whole.typing_context), copy.copy(whole.target_context)
     lowering.typing_context = typing
     return typing, lowering

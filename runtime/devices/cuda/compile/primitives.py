@@ -35,7 +35,7 @@ Value = Any
 Emit = Callable[..., Value]  # (builder, dtype of the last argument, *values) -> value
 
 
-def dtype_kind_letter(dtype: str) -> str:
+def nvvm_dtype_kind_letter(dtype: str) -> str:
     """`f`, `i` (signed), `u` (unsigned) or `b`; float16 and bfloat16 have none."""
     return {"f32": "f", "f64": "f", "f16": "h", "bf16": "h"}.get(dtype, dtype[0])
 
@@ -68,16 +68,16 @@ def _nvvm_instruction_by_dtype_kind(**methods: str) -> Emit:
     """One IRBuilder method for each kind: f, i, u, b."""
 
     def emit_instruction_of_kind(b: ir.IRBuilder, dtype: str, *args: Value) -> Value:
-        return getattr(b, methods[dtype_kind_letter(dtype)])(*args)
+        return getattr(b, methods[nvvm_dtype_kind_letter(dtype)])(*args)
 
     return emit_instruction_of_kind
 
 
 def _nvvm_comparison(symbol: str) -> Emit:
     def emit_comparison(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
-        if dtype_kind_letter(dtype) == "f":
+        if nvvm_dtype_kind_letter(dtype) == "f":
             return b.fcmp_unordered(symbol, x, y) if symbol == "!=" else b.fcmp_ordered(symbol, x, y)
-        return b.icmp_signed(symbol, x, y) if dtype_kind_letter(dtype) == "i" else b.icmp_unsigned(symbol, x, y)
+        return b.icmp_signed(symbol, x, y) if nvvm_dtype_kind_letter(dtype) == "i" else b.icmp_unsigned(symbol, x, y)
 
     return emit_comparison
 
@@ -88,7 +88,7 @@ def _nvvm_nan_propagating_min_or_max(symbol: str) -> Emit:
 
     def emit_min_or_max(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
         take = better(b, dtype, x, y)
-        if dtype_kind_letter(dtype) == "f":
+        if nvvm_dtype_kind_letter(dtype) == "f":
             take = b.or_(take, b.fcmp_unordered("uno", x, x))
         return b.select(take, x, y)
 
@@ -101,7 +101,7 @@ def _nvvm_argmin_or_argmax_preference(symbol: str) -> Emit:
 
     def emit_preference(b: ir.IRBuilder, dtype: str, x: Value, i: Value, y: Value, j: Value) -> Value:
         lower = b.icmp_signed("<", j, i)
-        if dtype_kind_letter(dtype) != "f":
+        if nvvm_dtype_kind_letter(dtype) != "f":
             same = b.icmp_signed("==", x, y)
             return b.or_(better(b, dtype, y, x), b.and_(same, lower))
         x_nan, y_nan = b.fcmp_unordered("uno", x, x), b.fcmp_unordered("uno", y, y)
@@ -113,7 +113,7 @@ def _nvvm_argmin_or_argmax_preference(symbol: str) -> Emit:
 
 
 def _nvvm_negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
-    if dtype_kind_letter(dtype) != "f":
+    if nvvm_dtype_kind_letter(dtype) != "f":
         return b.neg(x)
     integer = ir.IntType(BITS[dtype])  # flip the sign bit, also of zero and NaN
     sign = ir.Constant(integer, 1 << (BITS[dtype] - 1))
@@ -126,7 +126,7 @@ def _nvvm_shift_like_numpy(method: str) -> Emit:
     def emit_shift(b: ir.IRBuilder, dtype: str, x: Value, count: Value) -> Value:
         bits = BITS[dtype]
         inside = b.icmp_unsigned("<", count, ir.Constant(x.type, bits))
-        if method == "shr" and dtype_kind_letter(dtype) == "i":
+        if method == "shr" and nvvm_dtype_kind_letter(dtype) == "i":
             return b.ashr(x, b.select(inside, count, ir.Constant(x.type, bits - 1)))
         shifted = (b.shl if method == "shl" else b.lshr)(x, b.select(inside, count, ir.Constant(x.type, 0)))
         return b.select(inside, shifted, ir.Constant(x.type, 0))
@@ -254,7 +254,7 @@ def nvvm_dtype_conversion(b: ir.IRBuilder, x: Value, source: str, target: str) -
         if source == "f64":
             return _NARROW[target](b, x, True)
         return _NARROW[target](b, nvvm_dtype_conversion(b, x, source, "f32"), False)
-    return _CONVERT[dtype_kind_letter(source), dtype_kind_letter(target)](b, x, source, target)
+    return _CONVERT[nvvm_dtype_kind_letter(source), nvvm_dtype_kind_letter(target)](b, x, source, target)
 
 
 def emit_inline_ptx(text: str, result: Any, given: Any, constraints: str) -> Emit:
@@ -300,7 +300,7 @@ _NARROW: dict[str, Emit] = {"f16": _nvvm_float_to_half, "bf16": _nvvm_float_to_b
 def _nvvm_resize_integer(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
     if BITS[target] <= BITS[source]:
         return x if BITS[target] == BITS[source] else b.trunc(x, LLVM[target])
-    return (b.sext if dtype_kind_letter(source) == "i" else b.zext)(x, LLVM[target])
+    return (b.sext if nvvm_dtype_kind_letter(source) == "i" else b.zext)(x, LLVM[target])
 
 
 def _nvvm_float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
@@ -313,8 +313,8 @@ def _nvvm_float_to_int(b: ir.IRBuilder, x: Value, source: str, target: str) -> V
 
 
 def _nvvm_is_nonzero(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:
-    zero = ir.Constant(x.type, 0.0 if dtype_kind_letter(source) == "f" else 0)
-    return b.fcmp_unordered("!=", x, zero) if dtype_kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
+    zero = ir.Constant(x.type, 0.0 if nvvm_dtype_kind_letter(source) == "f" else 0)
+    return b.fcmp_unordered("!=", x, zero) if nvvm_dtype_kind_letter(source) == "f" else b.icmp_unsigned("!=", x, zero)
 
 
 def _nvvm_float_to_float(b: ir.IRBuilder, x: Value, source: str, target: str) -> Value:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from .lanes import all_lane_flags_hold, emit_nvvm_branch
+from .lanes import all_numba_lane_flags_hold, emit_nvvm_branch
 from .primitives import F32, ROWS, Value, call_external_nvvm_function, emit_inline_ptx
 
 _SMALLEST = 2.0**-100  # of a numerator or a square: below it the remainder, 2^-47 times as small, may be no float32
@@ -59,7 +59,10 @@ def _nvvm_round_lanes_together(name: str, fast: Callable[..., tuple[Value, Value
     def emit_some_lanes(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
         values, good = zip(*(fast(b, *row) for row in rows), strict=True)
         return emit_nvvm_branch(
-            b, all_lane_flags_hold(b, good), lambda: values, lambda: [ROWS[name].emit(b, "f32", *row) for row in rows]
+            b,
+            all_numba_lane_flags_hold(b, good),
+            lambda: values,
+            lambda: [ROWS[name].emit(b, "f32", *row) for row in rows],
         )
 
     def emit_all_lanes(b: ir.IRBuilder, rows: Sequence[tuple[Value, ...]]) -> list[Value]:

@@ -16,8 +16,12 @@ import numpy as np
 from llvmlite import ir
 
 from ....codegen import dual_numbers
-from ....program.user_function import UserFunction, float_constant_dtype_of_user_function, rebuild_python_function
-from .lanes import NUMBA, emit_nvvm_branch, lane_count, make_numba_lane_intrinsic, signature, types
+from ....program.user_function import (
+    UserFunction,
+    float_constant_dtype_of_user_function,
+    rebuild_user_function_in_python,
+)
+from .lanes import NUMBA, emit_nvvm_branch, make_numba_lane_intrinsic, numba_lane_count, signature, types
 from .primitives import LLVM, Value
 
 
@@ -28,11 +32,9 @@ def numba_intrinsics_of_user_functions(functions: Sequence[UserFunction], cc: tu
         _register_dual_numbers_with_numba_cuda()
     for function in functions:
         if not function.results:  # a kernel of the user's: see `compiler/targets/cuda/algorithms/custom_kernel.py`
-            found[function.symbol] = _compile_numba_callee_of_user_function(
+            found[function.symbol] = _compile_numba_cuda_callee(
                 cc,
-                rebuild_python_function(
-                    function.source, np.float64, partial(_compile_numba_callee_of_user_function, cc)
-                ),
+                rebuild_user_function_in_python(function.source, np.float64, partial(_compile_numba_cuda_callee, cc)),
             )
             continue
         found[function.symbol] = _user_function_intrinsic(function, False, cc)
@@ -60,7 +62,7 @@ def _register_dual_numbers_with_numba_cuda() -> None:
     )
 
 
-def _real_parts_of_numba_dtype(dtype: str) -> list[str]:
+def _numba_cuda_real_parts(dtype: str) -> list[str]:
     """The short names of the reals that make up a value."""
     d = np.dtype(dtype)
     if d.kind == "c":
@@ -71,7 +73,7 @@ def _real_parts_of_numba_dtype(dtype: str) -> list[str]:
 def _numba_cuda_type_of_dtype(dtype: str) -> Any:
     d = np.dtype(dtype)
     return (
-        NUMBA[_real_parts_of_numba_dtype(dtype)[0]]
+        NUMBA[_numba_cuda_real_parts(dtype)[0]]
         if d.kind != "c"
         else {8: types.complex64, 16: types.complex128}[d.itemsize]
     )
@@ -80,7 +82,7 @@ def _numba_cuda_type_of_dtype(dtype: str) -> Any:
 def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int, int]) -> Any:
     """The function on lanes; masked: the last argument says for which."""
     arguments, outputs = (
-        [_real_parts_of_numba_dtype(d) for d in dtypes] for dtypes in (function.arguments, function.results)
+        [_numba_cuda_real_parts(d) for d in dtypes] for dtypes in (function.arguments, function.results)
     )
     flat = [part for parts in outputs for part in parts]
     several = types.Tuple([_numba_cuda_type_of_dtype(r) for r in function.results])
@@ -88,20 +90,20 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Any]:
         given = argtypes[:-1] if masked else argtypes
-        count = max(map(lane_count, given))
+        count = max(map(numba_lane_count, given))
 
         def generate_nvvm(context: Any, b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            plain = rebuild_python_function(
+            plain = rebuild_user_function_in_python(
                 function.source,
                 float_constant_dtype_of_user_function(function.arguments),
-                partial(_compile_numba_callee_of_user_function, cc),
+                partial(_compile_numba_cuda_callee, cc),
             )
             made = context.compile_subroutine(b, plain, sig, caching=False)
 
             def call_in_one_lane(k: int) -> list[Value]:
                 reals = [v[k % len(v)] for v in lanes[: len(given)]]
                 values = [
-                    _take_user_function_argument(context, b, d, parts, reals)
+                    _take_numba_cuda_argument(context, b, d, parts, reals)
                     for d, parts in zip(function.arguments, arguments, strict=True)
                 ]
                 status, result = context.call_internal_no_propagate(b, made.fndesc, sig, values)
@@ -116,7 +118,7 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
 
             rows = []
             for k in range(count):
-                exists = _any_lane_of_mask(b, lanes[-1], k, count) if masked else None
+                exists = _any_numba_lane_of_mask(b, lanes[-1], k, count) if masked else None
                 rows.append(
                     call_in_one_lane(k)
                     if exists is None
@@ -134,7 +136,7 @@ def _user_function_intrinsic(function: UserFunction, masked: bool, cc: tuple[int
     )
 
 
-def _compile_numba_callee_of_user_function(cc: tuple[int, int], function: Any) -> Any:
+def _compile_numba_cuda_callee(cc: tuple[int, int], function: Any) -> Any:
     """A function that a user's function calls, compiled for `cc`; numba itself would ask for a GPU."""
     made: Any = import_module("numba.cuda").jit(device=True)(function)
     compile_cuda: Any = import_module("numba.cuda.compiler").compile_cuda
@@ -150,7 +152,7 @@ def _compile_numba_callee_of_user_function(cc: tuple[int, int], function: Any) -
     return made
 
 
-def _any_lane_of_mask(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value:
+def _any_numba_lane_of_mask(b: ir.IRBuilder, mask: Sequence[Value], k: int, count: int) -> Value:
     """Whether lane k of a mask does; a value that all lanes share is needed where any does."""
     if count > 1:
         return mask[k % len(mask)]
@@ -165,7 +167,7 @@ def _nvvm_result_of_failed_user_function(flat: Sequence[str]) -> list[Value]:
     return [ir.Constant(LLVM[part], float("nan") if part[0] == "f" else 0) for part in flat]
 
 
-def _take_user_function_argument(
+def _take_numba_cuda_argument(
     context: Any, b: ir.IRBuilder, dtype: str, parts: Sequence[str], reals: list[Value]
 ) -> Value:
     """The next argument, taken off the front of the reals."""

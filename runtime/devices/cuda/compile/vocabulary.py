@@ -52,13 +52,13 @@ from .lanes import (
     SHORT,
     Codegen,
     call_register,
-    lane_count,
-    lane_element_numbers,
-    lane_element_type,
     make_numba_lane_intrinsic,
-    numba_type_of_lanes,
+    numba_cuda_type_of_lanes,
+    numba_lane_count,
+    numba_lane_element_numbers,
+    numba_lane_element_type,
     types,
-    widen_llvm_integers,
+    widen_numba_integers,
 )
 from .loads_and_stores import (
     gather_intrinsic,
@@ -85,33 +85,33 @@ from .warp_and_atomics import (
 )
 
 
-def _broadcast_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
+def _broadcast_numba_lanes(count: int, lanes: Sequence[Sequence[Value]]) -> Iterable[tuple[Value, ...]]:
     return (tuple(v[k % len(v)] for v in lanes) for k in range(count))
 
 
 def _primitive_intrinsic(name: str, row: PrimitiveRow, fastmath: bool) -> Any:
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        count, element = max(map(lane_count, argtypes)), lane_element_type(argtypes[-1])
+        count, element = max(map(numba_lane_count, argtypes)), numba_lane_element_type(argtypes[-1])
         dtype = SHORT[element]
         together = None if fastmath or count == 1 else LANES.get((name, dtype))
 
         def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> Sequence[Value]:
-            rows = list(_broadcast_lanes(count, lanes))
+            rows = list(_broadcast_numba_lanes(count, lanes))
             return [row.emit(b, dtype, *args) for args in rows] if together is None else together(b, rows)
 
-        return numba_type_of_lanes(NUMBA[row.result] if row.result else element, count), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[row.result] if row.result else element, count), generate_nvvm
 
     return make_numba_lane_intrinsic(name, row.arity, numba_typing_rule)
 
 
 def _argmin_or_argmax_preference_intrinsic(name: str) -> Any:
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
-        count, dtype = max(map(lane_count, argtypes)), SHORT[lane_element_type(argtypes[0])]
+        count, dtype = max(map(numba_lane_count, argtypes)), SHORT[numba_lane_element_type(argtypes[0])]
 
         def generate_nvvm(b: ir.IRBuilder, *lanes: Sequence[Value]) -> list[Value]:
-            return [PREFER[name](b, dtype, *args) for args in _broadcast_lanes(count, lanes)]
+            return [PREFER[name](b, dtype, *args) for args in _broadcast_numba_lanes(count, lanes)]
 
-        return numba_type_of_lanes(types.boolean, count), generate_nvvm
+        return numba_cuda_type_of_lanes(types.boolean, count), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
 
@@ -121,7 +121,7 @@ def _dtype_conversion_intrinsic(name: str, target: str, source: str) -> Any:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [nvvm_dtype_conversion(b, x, source, target) for x in lanes]
 
-        return numba_type_of_lanes(NUMBA[target], lane_count(t)), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[target], numba_lane_count(t)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
@@ -131,19 +131,19 @@ def _bitcast_lanes_intrinsic(name: str, target: str, source: str) -> Any:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [b.bitcast(x, LLVM[target]) for x in lanes]
 
-        return numba_type_of_lanes(NUMBA[target], lane_count(t)), generate_nvvm
+        return numba_cuda_type_of_lanes(NUMBA[target], numba_lane_count(t)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
 
 def _half_conversion_intrinsic(name: str) -> Any:
     def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
-        half = lane_count(t) // 2
+        half = numba_lane_count(t) // 2
 
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
             return lanes[:half] if name == "lo" else lanes[half:]
 
-        return numba_type_of_lanes(lane_element_type(t), half), generate_nvvm
+        return numba_cuda_type_of_lanes(numba_lane_element_type(t), half), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
@@ -153,7 +153,7 @@ def _repeat_lanes_intrinsic(name: str, count: str) -> Any:
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> list[Value]:
             return [lanes[k % len(lanes)] for k in range(int(count))]
 
-        return numba_type_of_lanes(lane_element_type(t), int(count)), generate_nvvm
+        return numba_cuda_type_of_lanes(numba_lane_element_type(t), int(count)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
@@ -168,7 +168,7 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
             joined = [[x for part in lanes[k : k + values] for x in part] for k in range(0, len(lanes), values)]
             return [x for row in joined for x in row[skip : skip + size]]
 
-        return numba_type_of_lanes(lane_element_type(argtypes[0]), size * int(groups)), generate_nvvm
+        return numba_cuda_type_of_lanes(numba_lane_element_type(argtypes[0]), size * int(groups)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, int(groups) * values, numba_typing_rule)
 
@@ -176,10 +176,10 @@ def _shifted_window_of_lanes_intrinsic(name: str, length: str, groups: str, firs
 def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any) -> list[Value]:
-            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [widen_llvm_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
+            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [widen_numba_integers(b, i, ir.Constant(LLVM["i64"], 0))[0] for row in rows for i in row]
 
-        return numba_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm
+        return numba_cuda_type_of_lanes(types.int64, int(length) * int(groups)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 3, numba_typing_rule)
 
@@ -187,10 +187,10 @@ def _lane_numbers_intrinsic(name: str, length: str, groups: str) -> Any:
 def _lanes_below_length_intrinsic(name: str, length: str, groups: str) -> Any:
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, first: Any, gs: Any, ls: Any, n: Any) -> list[Value]:
-            rows = lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
-            return [b.icmp_signed("<", *widen_llvm_integers(b, i, n[0])) for row in rows for i in row]
+            rows = numba_lane_element_numbers(b, first[0], gs[0], ls[0], int(length), int(groups))
+            return [b.icmp_signed("<", *widen_numba_integers(b, i, n[0])) for row in rows for i in row]
 
-        return numba_type_of_lanes(types.boolean, int(length) * int(groups)), generate_nvvm
+        return numba_cuda_type_of_lanes(types.boolean, int(length) * int(groups)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 4, numba_typing_rule)
 
@@ -199,7 +199,7 @@ def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
     """Combine the halves of the lanes until `until` are left."""
 
     def numba_typing_rule(t: Any) -> tuple[Any, Codegen]:
-        dtype = SHORT[lane_element_type(t)]
+        dtype = SHORT[numba_lane_element_type(t)]
 
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value]) -> Sequence[Value]:
             while len(lanes) > int(until):
@@ -207,7 +207,7 @@ def _lane_fold_intrinsic(name: str, op: str, until: str) -> Any:
                 lanes = [ROWS[op].emit(b, dtype, x, y) for x, y in zip(lanes[:half], lanes[half:], strict=True)]
             return lanes
 
-        return numba_type_of_lanes(lane_element_type(t), min(int(until), lane_count(t))), generate_nvvm
+        return numba_cuda_type_of_lanes(numba_lane_element_type(t), min(int(until), numba_lane_count(t))), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
@@ -216,7 +216,7 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
     """Butterflies over the first `among` lanes (a power of two) of each aligned run of as many lanes."""
 
     def numba_typing_rule(t: Any, among: Any) -> tuple[Any, Codegen]:
-        dtype = SHORT[lane_element_type(t)]
+        dtype = SHORT[numba_lane_element_type(t)]
 
         def generate_nvvm(b: ir.IRBuilder, lanes: Sequence[Value], among: Sequence[Value]) -> list[Value]:
             (x,) = lanes
@@ -225,7 +225,7 @@ def _warp_butterfly_intrinsic(name: str, op: str) -> Any:
                 x = b.select(b.icmp_signed(">", among[0], ir.Constant(among[0].type, offset)), joined, x)
             return [x]
 
-        return lane_element_type(t), generate_nvvm
+        return numba_lane_element_type(t), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
@@ -271,7 +271,7 @@ def _part_of_lanes_intrinsic(name: str, number: str, among: str) -> Any:
         def generate_nvvm(b: ir.IRBuilder, items: Sequence[Value]) -> Sequence[Value]:
             return items[first : first + count]
 
-        return numba_type_of_lanes(kinds[first], count), generate_nvvm
+        return numba_cuda_type_of_lanes(kinds[first], count), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 1, numba_typing_rule)
 
@@ -293,7 +293,7 @@ def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
             for (n,) in lengths:
                 count = b.mul(count, n)
             for field, values in items.items():
-                setattr(array, field, _pack_llvm_values(b, values))
+                setattr(array, field, _pack_numba_values(b, values))
             array.data = b.inttoptr(address[0], array.data.type)
             array.itemsize, array.nitems = ir.Constant(LLVM["i64"], itemsize), count
             array.meminfo = ir.Constant(array.meminfo.type, None)
@@ -305,14 +305,14 @@ def _numba_array_view_intrinsic(name: str, dtype: str, ndim: str) -> Any:
     return make_numba_lane_intrinsic(name, 1 + int(ndim), numba_typing_rule, in_context=True)
 
 
-def _pack_llvm_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
+def _pack_numba_values(b: ir.IRBuilder, values: Sequence[Value]) -> Value:
     result = ir.Constant(ir.ArrayType(LLVM["i64"], len(values)), ir.Undefined)
     for k, value in enumerate(values):
         result = b.insert_value(result, value, k)
     return result
 
 
-def _index_arithmetic_intrinsic(name: str) -> Any:
+def _numba_index_arithmetic_intrinsic(name: str) -> Any:
     methods = {
         "udiv": lambda b, x, y: b.udiv(x, y),
         "urem": lambda b, x, y: b.urem(x, y),
@@ -321,9 +321,9 @@ def _index_arithmetic_intrinsic(name: str) -> Any:
 
     def numba_typing_rule(x: Any, y: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
-            return [methods[name](b, *widen_llvm_integers(b, x[0], y[0]))]
+            return [methods[name](b, *widen_numba_integers(b, x[0], y[0]))]
 
-        wide = types.int64 in (lane_element_type(x), lane_element_type(y))
+        wide = types.int64 in (numba_lane_element_type(x), numba_lane_element_type(y))
         return types.int64 if wide else types.int32, generate_nvvm
 
     return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
@@ -363,7 +363,7 @@ _PATTERNS = tuple(
         ("post_u64", atomic_write_intrinsic),
         ("barrier", _barrier_intrinsic),
         ("cluster_barrier", _cluster_barrier_intrinsic),
-        ("udiv|urem|least", _index_arithmetic_intrinsic),
+        ("udiv|urem|least", _numba_index_arithmetic_intrinsic),
         ("prefer_(?:argmax|argmin)", _argmin_or_argmax_preference_intrinsic),
     )
 )

@@ -11,8 +11,16 @@ from typing import Any
 
 from llvmlite import ir
 
-from .lanes import NUMBA, Codegen, lane_count, lane_element_type, make_numba_lane_intrinsic, numba_type_of_lanes, types
-from .loads_and_stores import GpuElementAccess
+from .lanes import (
+    NUMBA,
+    Codegen,
+    make_numba_lane_intrinsic,
+    numba_cuda_type_of_lanes,
+    numba_lane_count,
+    numba_lane_element_type,
+    types,
+)
+from .loads_and_stores import NumbaElementAccess
 from .primitives import I1, I32, I64, Value, call_external_nvvm_function
 
 GLOBAL, SHARED = 1, 3  # LLVM address spaces
@@ -55,7 +63,7 @@ def warp_shuffle_intrinsic(name: str, kind: str) -> Any:
             by = _narrow_lane_to_32_bits(b, which[0])
             return [exchange_lanes_of_warp(b, shfl, x, by, clamp) for x in lanes]
 
-        return numba_type_of_lanes(lane_element_type(t), lane_count(t)), generate_nvvm
+        return numba_cuda_type_of_lanes(numba_lane_element_type(t), numba_lane_count(t)), generate_nvvm
 
     return make_numba_lane_intrinsic(name, 2, numba_typing_rule)
 
@@ -104,14 +112,14 @@ def sync_warp_intrinsic(name: str) -> Any:
     return make_numba_lane_intrinsic(name, 0, numba_typing_rule)
 
 
-def _address_of_atomic_element(b: ir.IRBuilder, cell: GpuElementAccess, base: Value, number: Value) -> Value:
+def _address_of_atomic_element(b: ir.IRBuilder, cell: NumbaElementAccess, base: Value, number: Value) -> Value:
     return cell._nvvm_pointer_to_element(b, base, number, cell.storage)
 
 
 def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
     """sadd_u32(s, i, x), gadd_u64(p, i, x), gmax_i64(p, i, x): what was at element i before x was added (or the greater
     of the two was kept), in one step."""
-    cell = GpuElementAccess(dtype, SHARED if where == "s" else GLOBAL)
+    cell = NumbaElementAccess(dtype, SHARED if where == "s" else GLOBAL)
     op = "umax" if op == "max" and dtype[0] == "u" else op
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
@@ -125,7 +133,7 @@ def atomic_intrinsic(name: str, where: str, op: str, dtype: str) -> Any:
 
 def atomic_read_intrinsic(name: str) -> Any:
     """peek_u64(p, i): the word as it is now."""
-    cell = GpuElementAccess("u64", GLOBAL)
+    cell = NumbaElementAccess("u64", GLOBAL)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any) -> list[Value]:
@@ -142,7 +150,7 @@ def atomic_read_intrinsic(name: str) -> Any:
 
 def atomic_write_intrinsic(name: str) -> Any:
     """post_u64(p, i, x): the word is x from now on."""
-    cell = GpuElementAccess("u64", GLOBAL)
+    cell = NumbaElementAccess("u64", GLOBAL)
 
     def numba_typing_rule(*argtypes: Any) -> tuple[Any, Codegen]:
         def generate_nvvm(b: ir.IRBuilder, base: Any, number: Any, x: Any) -> list[Value]:

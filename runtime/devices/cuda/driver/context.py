@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ....core.errors import CompileError, KernelGraphError, OutOfMemory
-from ....engine.engine import engine_thread_count
+from ....engine.engine import native_engine_thread_count
 from .driver import CudaDriver
 from .early_start import query_gpu_properties, start_cuda_context_early
 
@@ -28,13 +28,13 @@ class DeviceNotFound(KernelGraphError, RuntimeError):
 class Current(threading.local):
     """Which GPU is current in this thread: one fact for all of them, as it is one for the driver."""
 
-    context: GpuContext | None = None
+    context: GpuDriverContext | None = None
 
 
 _current = Current()
 
 
-class GpuContext:
+class GpuDriverContext:
     """GPU number `index`. Raises DeviceNotFound, saying what is missing."""
 
     def __init__(self, index: int) -> None:
@@ -119,7 +119,7 @@ class GpuContext:
             raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
         return buffer
 
-    def open_memory_to_peer(self, other: GpuContext) -> None:
+    def open_memory_to_peer(self, other: GpuDriverContext) -> None:
         """Let another GPU reach this one's memory directly, where the machine can. Else copies go through the host.
 
         The driver maps the whole pool, which can take seconds: once for each pair of GPUs."""
@@ -136,7 +136,7 @@ class GpuContext:
     @property
     def copy_thread_count(self) -> int:
         """How many threads help with large copies."""
-        return min(12, engine_thread_count() - 1)
+        return min(12, native_engine_thread_count() - 1)
 
     def pinned(self, nbytes: int) -> Any:
         """Page-locked host memory; `int(memory.handle)` is its address."""

@@ -13,7 +13,12 @@ from ....core.disk_cache import sha256_digest
 from ....core.errors import CompileError
 from . import words as w
 
-ENTRIES = ("call_driver_function", "call_driver_status_function", "launch_one_node_graph", "prepare_graph_record")
+ENTRIES = (
+    "call_driver_function",
+    "call_driver_status_function",
+    "launch_driver_graph_from_python",
+    "prepare_driver_graph_record",
+)
 _PYTHON = ("PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
@@ -23,14 +28,14 @@ class NativeDriverCalls:
     def __init__(self) -> None:
         if not word_language.machine_code_can_read_bytes_objects():
             raise CompileError("this Python has no place for them")
-        sources = [word_language.module_source_text(m) for m in (word_language, w)]
+        sources = [word_language.word_module_source_text(m) for m in (word_language, w)]
         self._code = llvm_jit.compile_llvm_ir_lazily(
             sha256_digest("cuda calls", *sources, *ENTRIES, word_language.HEAD),
-            lambda: word_language.translate_words_to_llvm([w], ENTRIES, platform.machine()),
+            lambda: word_language.translate_word_language_to_llvm([w], ENTRIES, platform.machine()),
             "cuda_calls",
         )
         self._python = [_address_of_ctypes_function(getattr(ctypes.pythonapi, name)) for name in _PYTHON]
-        self._prepare = self._code.function("prepare_graph_record", ctypes.c_int64, ctypes.c_uint64)
+        self._prepare = self._code.function("prepare_driver_graph_record", ctypes.c_int64, ctypes.c_uint64)
 
     def function(self, ctypes_function: Any, takes_long: bool) -> Callable[..., int]:
         """A ctypes function of at most four integers (a pointer is one) that gives a result code, as a quick one.
@@ -64,7 +69,7 @@ class NativeDriverCalls:
         self._prepare(ctypes.addressof(record))
         words = [*self._python, ctypes.addressof(record)]
         return word_language.make_builtin_from_machine_code(
-            self._code.functions["launch_one_node_graph"], words, (self._code, record, held)
+            self._code.functions["launch_driver_graph_from_python"], words, (self._code, record, held)
         )
 
 

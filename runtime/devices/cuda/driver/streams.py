@@ -18,7 +18,7 @@ from .events import CudaEvent
 LEGACY, PER_THREAD = 1, 2  # handles of the two streams that go by "the default stream"
 
 
-class CapturedEvent(CudaEvent):
+class CapturedStreamEvent(CudaEvent):
     """An event of a graph that is being captured: there is nothing to wait for on the host."""
 
     __slots__ = ("graph",)
@@ -33,9 +33,9 @@ class CapturedEvent(CudaEvent):
             raise self.error
 
 
-def record_event_on_captured_stream(device: Any, stream: int) -> CapturedEvent:
+def record_event_on_captured_stream(device: Any, stream: int) -> CapturedStreamEvent:
     """An event that is recorded on a stream that somebody captures."""
-    event: CapturedEvent = device.events.take(stream, CapturedEvent)
+    event: CapturedStreamEvent = device.events.take(stream, CapturedStreamEvent)
     if code := device.context.driver.record(event.handle, stream):
         event.error = device.failure(code, "recording an event")
     return event
@@ -112,7 +112,7 @@ class CudaStream:
             raise self._device.failure(code, what)
 
 
-class GraphCaptureResources:
+class CapturedStreamResources:
     """What captured calls need, kept until the graphs are gone: memory, and streams of which each graph has its own,
     since libraries keep memory for each stream.
 
@@ -161,10 +161,10 @@ class GraphResources:
     """What one graph keeps."""
 
     def __init__(self, streams: dict[tuple[bool, int], int]) -> None:
-        self.flag, self.streams, self.things = NativeSemaphoreFlag(), streams, list[Any]()
+        self.flag, self.streams, self.things = DriverSemaphoreFlag(), streams, list[Any]()
 
 
-class NativeSemaphoreFlag:
+class DriverSemaphoreFlag:
     """A semaphore that C code sets. Where the C library has none, it is never set, and what waits for it stays."""
 
     def __init__(self) -> None:

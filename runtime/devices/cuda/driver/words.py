@@ -82,7 +82,7 @@ def call_driver_status_function(this: int, given: int, count: int) -> int:
     return as_int(load(head + AS_INT), code)
 
 
-def launch_one_node_graph(this: int, given: int, count: int) -> int:
+def launch_driver_graph_from_python(this: int, given: int, count: int) -> int:
     """A function for Python: an event, then the addresses of a call's buffers, to the driver's result code."""
     head = this + BYTES_AT
     words = stack(8 * count)
@@ -91,13 +91,13 @@ def launch_one_node_graph(this: int, given: int, count: int) -> int:
     graph = load(head + GRAPH)
     state = unlock_python(load(head + UNLOCK))
     mutex_lock(graph + LOCK)
-    code = issue_graph_launch(graph, words)
+    code = issue_driver_graph_launch(graph, words)
     mutex_unlock(graph + LOCK)
     lock_python(load(head + RELOCK), state)
     return as_int(load(head + AS_INT), code)
 
 
-def issue_graph_launch(graph: int, words: int) -> int:
+def issue_driver_graph_launch(graph: int, words: int) -> int:
     """New addresses into the node where there are any, a launch, and the event after it."""
     row = graph + ROWS
     last = row + 16 * load(graph + COUNT)
@@ -122,6 +122,6 @@ def issue_graph_launch(graph: int, words: int) -> int:
     return code
 
 
-def prepare_graph_record(graph: int) -> int:
+def prepare_driver_graph_record(graph: int) -> int:
     """Make the lock of a record."""
     return mutex_init(graph + LOCK, 0)

@@ -21,7 +21,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....core.errors import CompileError
-from ....interpret.control_flow import bind_branch_addresses, bind_loop_addresses, task_argument_value
+from ....interpret.control_flow import (
+    bind_interpreted_branch_addresses,
+    bind_interpreted_loop_addresses,
+    task_argument_value,
+)
 from ....program.plan import FRESH, Branch, Launch, Loop, LoopRotation, Plan, control_flow_arguments
 from ....program.program import Kernel, Pointer, Scalar, Task, control_flow_bodies
 from ..driver.driver import IF, WHILE
@@ -31,16 +35,16 @@ from ..modules.predicated_kernels import (  # fmt: skip
     FLAGS,
     LEAVES,
     LaunchPredicate,
+    gpu_kernel_has_predicated_form,
     kernel_has_advancing_form,
-    kernel_has_predicated_form,
-    make_flag_initialization_task,
-    make_iteration_advance_task,
-    make_loop_count_task,
+    launch_predicate_always_true,
+    launch_predicate_on_first_flag,
+    launch_predicate_on_flags_up_to,
+    make_flag_initialization_kernel_task,
+    make_iteration_advance_kernel_task,
+    make_loop_count_kernel_task,
     make_predicated_kernel_task,
-    make_selected_copies_task,
-    predicate_always_true,
-    predicate_on_first_flag,
-    predicate_on_flags_up_to,
+    make_selected_copies_kernel_task,
 )
 from ..modules.ptx_kernels import make_ptx_copy_task
 from .nodes import GraphNodeSequence
@@ -86,7 +90,7 @@ class GraphLoopOrBranchBody:
         """Have the kernels compiled that look. moved: of a loop that counts, what buffers move on by at an iteration.
         Raises CompileError."""
         if moved is not None:
-            self._turned = [_argument_strides_of_iterations(task, moved) for task, _ in self.steps]
+            self._turned = [_graph_argument_strides(task, moved) for task, _ in self.steps]
         if self.predicated:
             tasks = [self._plan_task_node(i, task, runner) for i, (task, runner) in enumerate(self.steps)]
             self._device.load([task.kernel for task in tasks if task is not None])  # at once
@@ -119,7 +123,7 @@ class GraphLoopOrBranchBody:
                 self.add(nodes, addresses, numbers, None, flags)
             return
         for i, (task, runner) in enumerate(self.steps):
-            looks = guard or (predicate_always_true(flags) if flags and any(self._turned[i]) else None)
+            looks = guard or (launch_predicate_always_true(flags) if flags and any(self._turned[i]) else None)
             if control_flow_bodies(task):
                 runner.whole.add(nodes, addresses, numbers, guard)
             elif looks is None:
@@ -131,10 +135,12 @@ class GraphLoopOrBranchBody:
 def _task_reads_iteration_numbers(task: Task, runner: Any) -> bool:
     if control_flow_bodies(task):
         return not runner.whole.counted or all(part.predicated for part in runner.whole.parts)
-    return isinstance(runner, CopyStep) or (isinstance(task.kernel, Kernel) and kernel_has_predicated_form(task.kernel))
+    return isinstance(runner, CopyStep) or (
+        isinstance(task.kernel, Kernel) and gpu_kernel_has_predicated_form(task.kernel)
+    )
 
 
-def _argument_strides_of_iterations(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
+def _graph_argument_strides(task: Task, moved: dict[int, int]) -> tuple[int, ...]:
     """What each argument changes by at an iteration."""
     return tuple(
         moved.get(a.buffer, 0) if isinstance(a, Pointer) else int(isinstance(a, Scalar) and a.index == 0)
@@ -156,7 +162,7 @@ class ControlFlowGraph:
         self.counted = isinstance(task.kernel, Loop) and not task.kernel.flag
         self.depth: int = 2 + max((whole.depth for part in self.parts for whole in part.wholes), default=0)  # at most
         self._moved = (
-            _buffers_moving_with_iterations(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
+            _graph_buffers_moving_by_iteration(task.kernel) if isinstance(task.kernel, Loop) and self.counted else None
         )
         self.alone: str | None = self._why_host_must_continue() if isinstance(task.kernel, Loop) else None
         self.refusal = self._why_not_in_graph()
@@ -185,13 +191,13 @@ class ControlFlowGraph:
             outputs = loop.body.program.outputs
             if loop.follows[0] != FRESH or len(set(outputs)) < len(outputs):
                 return "its condition is a value that it carries"
-            if any(loop.moves) or body_uses_iteration_number(loop.body):
+            if any(loop.moves) or graph_body_uses_iteration_number(loop.body):
                 return "its turns use their number"
         else:
             for task, runner in part.steps:
                 touched = {r.buffer for r in (*task.reads, *task.writes)} & self._moved.keys()
                 able = part.predicated and isinstance(runner, KernelStep) and kernel_has_advancing_form(task.kernel)  # type: ignore[arg-type]
-                if not able and (touched or any(_argument_strides_of_iterations(task, self._moved))):
+                if not able and (touched or any(_graph_argument_strides(task, self._moved))):
                     return f"{task.name} uses the number of the turn"
         rotation = loop.rotation
         round_, start = len(rotation.held) - rotation.lead, rotation.held[rotation.lead]
@@ -199,7 +205,7 @@ class ControlFlowGraph:
         if (
             round_ >= FLAGS
             or (len(rotation.held) >= FLAGS and not own)
-            or (self.counted and _loop_results_overlap(rotation))
+            or (self.counted and _graph_loop_results_overlap(rotation))
         ):
             return "its carried values change places in too many ways"
         return None
@@ -229,11 +235,11 @@ class ControlFlowGraph:
     def _add_branch_nodes(
         self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
-        flag, *bodies = bind_branch_addresses(self._task, addresses, scalars)
+        flag, *bodies = bind_interpreted_branch_addresses(self._task, addresses, scalars)
         flags = nodes.flags()
-        nodes.launch(make_flag_initialization_task(flags, flag, guard))
+        nodes.launch(make_flag_initialization_kernel_task(flags, flag, guard))
         for part, (places, numbers), value in zip(self.parts, bodies, (True, False), strict=True):
-            part.add(nodes, places, numbers, predicate_on_first_flag(flags, value))
+            part.add(nodes, places, numbers, launch_predicate_on_first_flag(flags, value))
 
     def iterations(self, addresses: Sequence[int], scalars: Sequence[Any]) -> int | None:
         """The number of iterations; None where it is in memory."""
@@ -252,7 +258,7 @@ class ControlFlowGraph:
         self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
         """One iteration after another: there is nothing to decide."""
-        places = bind_loop_addresses(self._task, addresses, scalars, _refuse_device_memory_read)
+        places = bind_interpreted_loop_addresses(self._task, addresses, scalars, _refuse_memory_read_in_graph)
         for number in range(places.count):
             self.parts[0].add(nodes, places.buffers_of_iteration(number), [number, *places.numbers], guard)
         self._add_copy_nodes(nodes, places.result_copies(places.count), guard)
@@ -261,27 +267,27 @@ class ControlFlowGraph:
         self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
         """Whole rounds without a look, then the iterations that are left."""
-        part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
+        part, places = self.parts[0], bind_interpreted_loop_addresses(self._task, addresses, scalars)
         first, end = self._rotation_of_iterations(places.loop)
         lead, flags, number = places.loop.rotation.lead, nodes.flags(), self.iterations(addresses, scalars)
         count = control_flow_arguments(self._task).count
         source = task_argument_value(count, addresses, scalars) if count is not None and number is None else 0
-        nodes.launch(make_loop_count_task(flags, source, number or 0, guard))
+        nodes.launch(make_loop_count_kernel_task(flags, source, number or 0, guard))
         if first:
             self._add_copy_nodes(nodes, places.initial_copies(first), guard)
 
         def add_loop_iteration(number: int, predicated: bool) -> None:
-            holds = predicate_on_flags_up_to(flags, number - first) if predicated else None
+            holds = launch_predicate_on_flags_up_to(flags, number - first) if predicated else None
             part.add(
                 nodes, places.buffers_of_iteration(number, 0, first), [number - first, *places.numbers], holds, flags
             )
 
         for number in range(first, lead):
             add_loop_iteration(number, True)
-        with nodes.only(WHILE, predicate_on_flags_up_to(flags, end - 1 - first)):
+        with nodes.only(WHILE, launch_predicate_on_flags_up_to(flags, end - 1 - first)):
             for number in range(lead, end):
                 add_loop_iteration(number, False)
-            nodes.launch(make_iteration_advance_task(flags, end - lead))
+            nodes.launch(make_iteration_advance_kernel_task(flags, end - lead))
         for number in range(lead, end - 1):
             add_loop_iteration(number, True)
         self._add_copies_of_results(nodes, flags, [places.result_copies(number) for number in range(first, end)])
@@ -289,10 +295,10 @@ class ControlFlowGraph:
     def _add_while_loop(
         self, nodes: GraphNodeSequence, addresses: Sequence[int], scalars: Sequence[Any], guard: LaunchPredicate | None
     ) -> None:
-        part, places = self.parts[0], bind_loop_addresses(self._task, addresses, scalars)
+        part, places = self.parts[0], bind_interpreted_loop_addresses(self._task, addresses, scalars)
         first, end = self._rotation_of_iterations(places.loop)
         lead, flags = places.loop.rotation.lead, nodes.flags()
-        nodes.launch(make_flag_initialization_task(flags, places.flag_address(0), guard))
+        nodes.launch(make_flag_initialization_kernel_task(flags, places.flag_address(0), guard))
         if first:
             self._add_copy_nodes(nodes, places.initial_copies(first), guard)
 
@@ -300,10 +306,12 @@ class ControlFlowGraph:
             part.add(nodes, places.buffers_of_iteration(number, flags, first), [number, *places.numbers], guard)
 
         for number in range(first, lead):
-            add_while_iteration(number, predicate_on_flags_up_to(flags, number - first))
-        with nodes.only(WHILE, predicate_on_flags_up_to(flags, end - first)):
+            add_while_iteration(number, launch_predicate_on_flags_up_to(flags, number - first))
+        with nodes.only(WHILE, launch_predicate_on_flags_up_to(flags, end - first)):
             for number in range(lead, end):
-                add_while_iteration(number, None if number == lead else predicate_on_flags_up_to(flags, number - first))
+                add_while_iteration(
+                    number, None if number == lead else launch_predicate_on_flags_up_to(flags, number - first)
+                )
         self._add_copies_of_results(
             nodes, flags, [places.result_copies(number, flags + FLAGS) for number in range(first, end + 1)]
         )
@@ -318,7 +326,7 @@ class ControlFlowGraph:
                 ends[row] = ends.get(row, 0) | 1 << number
         masked = [(*row, mask) for row, mask in ends.items()]
         for i in range(0, len(masked), LEAVES):
-            nodes.launch(make_selected_copies_task(flags, masked[i : i + LEAVES], self._device.properties))
+            nodes.launch(make_selected_copies_kernel_task(flags, masked[i : i + LEAVES], self._device.properties))
 
     def _rotation_of_iterations(self, loop: Loop) -> tuple[int, int]:
         """The first iteration of the rotation that there is, which may be one whose buffers the initial values are
@@ -344,14 +352,14 @@ class ControlFlowGraph:
             nodes.run(step, [a for row in some for a in row[:2]], guard.words if guard else ())
 
 
-def _buffers_moving_with_iterations(loop: Loop) -> dict[int, int]:
+def _graph_buffers_moving_by_iteration(loop: Loop) -> dict[int, int]:
     """The buffers of a body that move on at each iteration, and the bytes."""
     program, carried = loop.body.program, len(loop.follows)
     buffers = (*program.inputs[carried:], *program.outputs[loop.follows.count(FRESH) :])
     return {buffer: move for buffer, move in zip(buffers, loop.moves, strict=True) if move}
 
 
-def _loop_results_overlap(rotation: LoopRotation) -> bool:
+def _graph_loop_results_overlap(rotation: LoopRotation) -> bool:
     """Whether the results of some iteration lie in each other's places, so that they cannot be copied at once."""
     for held in rotation.held:
         carried = len(held)
@@ -361,10 +369,10 @@ def _loop_results_overlap(rotation: LoopRotation) -> bool:
     return False
 
 
-def body_uses_iteration_number(body: Plan) -> bool:
+def graph_body_uses_iteration_number(body: Plan) -> bool:
     """Whether some argument is the number of the iteration."""
     return any(isinstance(a, Scalar) and a.index == 0 for t in body.tasks for a in t.arguments)
 
 
-def _refuse_device_memory_read(address: int) -> int:
+def _refuse_memory_read_in_graph(address: int) -> int:
     raise AssertionError(f"the number of turns is in memory, at {address:#x}")

@@ -10,7 +10,7 @@ from typing import Any
 from ..driver.driver import CAPTURE_RELAXED
 from ..driver.events import CudaEvent
 from .conditional_nodes import ControlFlowGraph
-from .nodes import DEPTH, GraphNodeSequence, capture_nodes_into_cuda_graph, require_driver_success
+from .nodes import DEPTH, GraphNodeSequence, capture_nodes_into_cuda_graph, require_graph_call_success
 
 GRAPHS = 16  # of one loop or branch: calls in flight bring different addresses
 
@@ -27,11 +27,11 @@ class GraphExecutable:
         """In the order of a stream. Raises Refused."""
         record, own = device.events.record, self.stream or stream
         if own != stream:
-            require_driver_success(self._driver.wait(own, record(stream).handle, 0))
-        require_driver_success(self._driver.launch_graph(self.handle, own))
+            require_graph_call_success(self._driver.wait(own, record(stream).handle, 0))
+        require_graph_call_success(self._driver.launch_graph(self.handle, own))
         self.last = record(own)
         if own != stream:
-            require_driver_success(self._driver.wait(stream, self.last.handle, 0))
+            require_graph_call_success(self._driver.wait(stream, self.last.handle, 0))
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
@@ -90,12 +90,12 @@ class GraphControlFlow:
             graph = self._capture_into_graph(nodes, streams)
             code, handle = driver.instantiate(graph)
             driver.destroy_graph(graph)
-        require_driver_success(code)
+        require_graph_call_success(code)
         return GraphExecutable(driver, handle, nodes.kept, lane.stream if self._whole.library else 0)
 
     def _capture_into_graph(self, nodes: GraphNodeSequence, streams: Sequence[int]) -> int:
         driver = self._driver
-        require_driver_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
+        require_graph_call_success(driver.begin_capture(streams[0], CAPTURE_RELAXED))
         try:
             capture_nodes_into_cuda_graph(self._device, nodes.nodes, streams)
         except BaseException:
@@ -104,5 +104,5 @@ class GraphControlFlow:
                 driver.destroy_graph(graph)
             raise
         code, graph = driver.end_capture(streams[0])
-        require_driver_success(code)
+        require_graph_call_success(code)
         return int(graph)

@@ -19,9 +19,9 @@ from ....program.plan import Launch, Loop, Plan, control_flow_arguments
 from ....program.program import Pointer, Task, control_flow_bodies
 from ..driver.driver import CAPTURE_RELAXED, SUCCESS
 from ..modules.launch import NumpyHostStep
-from .conditional_nodes import ControlFlowGraph, body_uses_iteration_number
+from .conditional_nodes import ControlFlowGraph, graph_body_uses_iteration_number
 from .device_control_flow import GraphControlFlow, GraphExecutable
-from .nodes import MISTAKES, DriverRefusal, require_driver_success
+from .nodes import MISTAKES, DriverRefusal, require_graph_call_success
 
 GRAPH_NODES, LEAST_NODES = 256, 4  # of a graph of iterations
 GRAPHS = 6  # of iterations, of one loop
@@ -40,13 +40,15 @@ class HostControlFlowStep:
         self._device, self._driver, self._task, self._notes = device, device.context.driver, task, notes
         runners = [[runner(t) for t in body.tasks] for body in control_flow_bodies(task)]
         self._bodies = [
-            _HostLoopBody(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)
+            _CudaGraphHostLoopBody(body, each) for body, each in zip(control_flow_bodies(task), runners, strict=True)
         ]
         self.whole = ControlFlowGraph(device, task, runners)
         loop = task.kernel
         counted = isinstance(loop, Loop) and not loop.flag
         known = counted and not isinstance(control_flow_arguments(task).count, Pointer)
-        even = isinstance(loop, Loop) and counted and not (any(loop.moves) or body_uses_iteration_number(loop.body))
+        even = (
+            isinstance(loop, Loop) and counted and not (any(loop.moves) or graph_body_uses_iteration_number(loop.body))
+        )
         whole, waits = self.whole, any(body.waits for body in self._bodies)
         able = whole.refusal is None and not (known and (even or whole.alone))
         self._decided = GraphControlFlow(device, whole) if able else None
@@ -61,7 +63,7 @@ class HostControlFlowStep:
         self._graphs: OrderedDict[Any, GraphExecutable] = OrderedDict()  # of iterations, by what they were made of
 
     def __call__(self, addresses: Sequence[int], scalars: Sequence[Any], stream: int) -> int:
-        hands = _CudaLoopDevice(self, stream)
+        hands = _CudaGraphLoopDevice(self, stream)
         try:
             decided = self._decided
             if decided is not None and self._least and (self.whole.iterations(addresses, scalars) or 0) < self._least:
@@ -135,7 +137,7 @@ class HostControlFlowStep:
             stream = graphs.capturing() if lane is None else lane.capturing((False,))[0]
             if lane is not None:
                 self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
-            require_driver_success(driver.begin_capture(stream, CAPTURE_RELAXED))
+            require_graph_call_success(driver.begin_capture(stream, CAPTURE_RELAXED))
             try:
                 iteration = self._bodies[0].iteration(stream)
                 for _ in range(copies):
@@ -143,14 +145,14 @@ class HostControlFlowStep:
                         iteration(row, [0, *numbers])
             finally:
                 code, graph = driver.end_capture(stream)
-        require_driver_success(code)
+        require_graph_call_success(code)
         code, executable = driver.instantiate(graph)
         driver.destroy_graph(graph)
-        require_driver_success(code)
+        require_graph_call_success(code)
         return GraphExecutable(driver, executable, self._bodies, 0 if lane is None else lane.stream)
 
 
-class _HostLoopBody:
+class _CudaGraphHostLoopBody:
     """A plan's tasks in the order of its one stream."""
 
     def __init__(self, plan: Plan, runners: Sequence[Any]) -> None:
@@ -169,7 +171,7 @@ class _HostLoopBody:
         return run_body_iteration
 
 
-class _CudaLoopDevice:
+class _CudaGraphLoopDevice:
     """What loops do with device memory, in the order of a stream."""
 
     def __init__(self, step: HostControlFlowStep, stream: int) -> None:
@@ -177,8 +179,8 @@ class _CudaLoopDevice:
 
     def _read(self, address: int, nbytes: int) -> int:
         word = ctypes.c_int64(0)
-        require_driver_success(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
-        require_driver_success(self._driver.synchronize_stream(self._stream))
+        require_graph_call_success(self._driver.to_host(ctypes.addressof(word), address, nbytes, self._stream))
+        require_graph_call_success(self._driver.synchronize_stream(self._stream))
         return word.value
 
     def integer(self, address: int) -> int:
@@ -189,7 +191,7 @@ class _CudaLoopDevice:
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         if nbytes:
-            require_driver_success(self._driver.on_device(target, source, nbytes, self._stream))
+            require_graph_call_success(self._driver.on_device(target, source, nbytes, self._stream))
 
     def repeat(self, rows: Rows, numbers: Sequence[Any], times: int) -> int:
         return self._step.repeat(rows, numbers, times, self._stream)

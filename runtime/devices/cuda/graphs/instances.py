@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from ..driver.events import CudaEvent
-from ..modules.launch import GraphKernelNodeArguments
+from ..modules.launch import KernelArgumentBlock
 
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 LANES = 4  # streams that graphs are launched on
@@ -104,7 +104,7 @@ class GraphInstance:
         """steps: whose kernels it has."""
         self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0
-        self.nodes: list[GraphKernelNodeArguments] = []
+        self.nodes: list[KernelArgumentBlock] = []
         self.fixed: list[int] = []  # addresses that nodes pick from, beside those that a call brings
         self.kept: list[Any] = []
         self.last: CudaEvent | None = None

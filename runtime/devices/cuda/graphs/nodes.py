@@ -9,7 +9,7 @@ from typing import Any
 from ....core.frozen import dataclass, field
 from ....program.program import Task
 from ..driver.driver import SUCCESS, WHILE
-from ..modules.predicated_kernels import FLAGS_BYTES, LaunchPredicate, make_set_graph_condition_task
+from ..modules.predicated_kernels import FLAGS_BYTES, LaunchPredicate, make_graph_condition_kernel_task
 
 DEPTH = 8  # conditional nodes within each other
 MOST_LAUNCHES = 4096  # of one graph
@@ -29,7 +29,7 @@ class GraphTooLarge(Exception):
     """A graph would have too many nodes, or too many within each other. The message says which."""
 
 
-def require_driver_success(code: int) -> None:
+def require_graph_call_success(code: int) -> None:
     if code != SUCCESS:
         raise DriverRefusal(code)
 
@@ -84,7 +84,7 @@ class GraphNodeSequence:
         if len(self._within) > DEPTH:
             raise GraphTooLarge(f"more than {DEPTH} loops and branches within each other")
         self.kept.append(
-            self._device.kernel_step_of_task(make_set_graph_condition_task(guard, 0))
+            self._device.kernel_step_of_task(make_graph_condition_kernel_task(guard, 0))
         )  # whose kernel `capture_nodes_into_cuda_graph` needs
         made = ConditionalNode(kind, guard)
         self._within[-1].append(made)
@@ -101,19 +101,19 @@ def capture_nodes_into_cuda_graph(
     driver, stream = device.context.driver, streams[0]
     for node in nodes:
         if isinstance(node, LaunchNode):
-            require_driver_success(node.runner(node.addresses, node.numbers, stream))
+            require_graph_call_success(node.runner(node.addresses, node.numbers, stream))
             continue
         code, handle = driver.conditional_handle(stream)
-        require_driver_success(code)
-        decide = device.kernel_step_of_task(make_set_graph_condition_task(node.guard, handle))
-        require_driver_success(decide((), (), stream))
+        require_graph_call_success(code)
+        decide = device.kernel_step_of_task(make_graph_condition_kernel_task(node.guard, handle))
+        require_graph_call_success(decide((), (), stream))
         code, body = driver.add_conditional(stream, handle, node.kind)
-        require_driver_success(code)
-        require_driver_success(driver.capture_into(streams[1], body))
+        require_graph_call_success(code)
+        require_graph_call_success(driver.capture_into(streams[1], body))
         try:
             capture_nodes_into_cuda_graph(device, node.nodes, streams[1:])
             if node.kind == WHILE:
-                require_driver_success(decide((), (), streams[1]))
+                require_graph_call_success(decide((), (), streams[1]))
         finally:
             code, _ = driver.end_capture(streams[1])
-        require_driver_success(code)
+        require_graph_call_success(code)

@@ -45,12 +45,12 @@ def is_replayable_as_graph(runners: Sequence[Any], plan: Plan) -> bool:
 def is_graph_replay_worthwhile(plan: Plan, runners: Sequence[Any]) -> bool:
     """Whether a graph costs the host less than the launches, if all pointers to inputs and outputs are new."""
     busy = [r for r in runners if not r.empty]
-    outer = input_and_output_buffers(plan)
+    outer = replayed_input_and_output_buffers(plan)
     updates = sum(isinstance(r, KernelStep) and bool(r.buffers & outer or r.numbers) for r in busy)
     return LAUNCH_US * len(busy) > GRAPH_US + UPDATE_US * updates
 
 
-def input_and_output_buffers(plan: Plan) -> frozenset[int]:
+def replayed_input_and_output_buffers(plan: Plan) -> frozenset[int]:
     """The buffers that a call brings: inputs and outputs."""
     return frozenset(b for b, offset in enumerate(plan.offsets) if offset is None)
 
@@ -62,7 +62,7 @@ class PlanReplay:
         self._device, self._plan, self._notes = device, executable.plan, executable.notes
         self._driver = device.context.driver
         self._high = tuple(s in self._plan.high_priority for s in range(self._plan.streams))
-        outer = input_and_output_buffers(self._plan)
+        outer = replayed_input_and_output_buffers(self._plan)
         outputs = frozenset(self._plan.program.outputs)
         fixed = frozenset[int]().union(*(r.buffers for r in executable.runners if isinstance(r, FIXED))) & outer
         self._slots = sorted(fixed & outputs)  # outer buffers whose place in the graph is a slot

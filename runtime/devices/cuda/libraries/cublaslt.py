@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....core.frozen import dataclass, replace
-from .cublaslt_nan_probe import shrink_gemm_call
+from .cublaslt_nan_probe import shrink_cublaslt_probe_call
 from .gemm import GemmCall
 
 FORMS = 512  # that are kept
@@ -121,7 +121,9 @@ class CublasLt:
         key = (algorithm["algo"].tobytes(), call.dtype, call.operations, call.epilogue, call.tf32)
         if key not in self._verdicts and trial:
             try:
-                self._verdicts[key] = self._keeps_nan(*self._try_gemm_algorithm(shrink_gemm_call(call), algorithm))
+                self._verdicts[key] = self._keeps_nan(
+                    *self._try_gemm_algorithm(shrink_cublaslt_probe_call(call), algorithm)
+                )
             except self._lib.cuBLASLtError:  # it is not for small products
                 self._verdicts[key] = False
         return self._verdicts.get(key, False)

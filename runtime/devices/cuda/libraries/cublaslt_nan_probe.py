@@ -19,7 +19,7 @@ SMALL = 64  # of each length, and what is left over from its multiples, for the 
 Launch = Callable[[tuple[int, ...]], None]  # enqueues the product of arrays at addresses
 
 
-def shrink_gemm_call(call: GemmCall) -> GemmCall:
+def shrink_cublaslt_probe_call(call: GemmCall) -> GemmCall:
     """The call with shorter axes, at most two matrices, and its arrays without offsets."""
     n, m, k = (length if length <= SMALL else SMALL + length % SMALL for length in call.shape)
     made = replace(call, shape=(n, m, k), batch=min(call.batch, 2), offsets=(0,) * len(call.offsets))

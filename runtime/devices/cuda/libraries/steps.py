@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....program.program import Library, Pointer, Region, Task, packed_members
+from ....program.program import Library, Pointer, Region, Task, packed_member_tasks
 from ..driver.driver import SUCCESS, CudaDriver
 from ..modules.ptx_kernels import WORDS, make_ptx_pointer_table_task, make_ptx_relu_task
 from .cufft import make_cufft_step
@@ -119,7 +119,7 @@ class CopyStep:
         return SUCCESS if self.empty else int(self._copy(addresses[t] + to, addresses[s] + from_, self._nbytes, stream))
 
 
-def _is_region_copyable_at_once(region: Region) -> bool:
+def _is_library_copy_contiguous(region: Region) -> bool:
     expected = region.itemsize
     for n, stride in reversed(list(zip(region.shape, region.strides, strict=True))):
         if n > 1 and stride != expected:
@@ -138,7 +138,7 @@ def make_gpu_library_step(driver: CudaDriver, blas: CublasHandles, task: Task, l
 def _make_cublas_matmul_step(
     driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load
 ) -> MatmulStep | BatchedMatmulStep | MatmulSequenceStep | None:
-    parts = packed_members(task)
+    parts = packed_member_tasks(task)
     found = [cublas_calls_of_matmul_task(part) for part in parts]
     if any(calls is None or not all(map(blas.can, calls)) for calls in found):
         return None
@@ -150,17 +150,17 @@ def _make_cublas_matmul_step(
     return MatmulSequenceStep([MatmulStep(blas, part, calls, loaded) for calls, part in steps])
 
 
-def _make_gpu_copy_step(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> CopyStep | None:
+def _make_library_copy_step(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> CopyStep | None:
     (source,), (target,) = task.reads, task.writes
     same = source.dtype == target.dtype and source.shape == target.shape
     return (
         CopyStep(driver, task)
-        if same and _is_region_copyable_at_once(source) and _is_region_copyable_at_once(target)
+        if same and _is_library_copy_contiguous(source) and _is_library_copy_contiguous(target)
         else None
     )
 
 
-def _make_gpu_step_of_numpy_call(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> Any:
+def _make_library_step_of_numpy(driver: CudaDriver, blas: CublasHandles, task: Task, loaded: Load) -> Any:
     """A function of NumPy's that a library of the GPU has, all of its results wanted (or values without their vectors)
     and its arrays contiguous."""
     assert isinstance(task.kernel, Library)
@@ -172,7 +172,7 @@ def _make_gpu_step_of_numpy_call(driver: CudaDriver, blas: CublasHandles, task: 
         name, parts = _VALUES[name, parts], (0,)
     if (
         maker is None
-        or len(packed_members(task)) > 1
+        or len(packed_member_tasks(task)) > 1
         or parts != tuple(range(len(task.writes)))
         or not _is_evenly_spaced_gemm_batch(task)
     ):
@@ -181,7 +181,7 @@ def _make_gpu_step_of_numpy_call(driver: CudaDriver, blas: CublasHandles, task: 
 
 
 def _is_evenly_spaced_gemm_batch(task: Task) -> bool:
-    return all(_is_region_copyable_at_once(region) for region in (*task.reads, *task.writes))
+    return all(_is_library_copy_contiguous(region) for region in (*task.reads, *task.writes))
 
 
 # by the function and the one result that is wanted of it: that which gives no other
@@ -194,6 +194,6 @@ _VALUES: dict[tuple[str, Any], str] = {
 _MODULES: dict[str, Any] = {"fft": make_cufft_step, "linalg": make_cusolver_step}
 _NATIVE: dict[str, Callable[[CudaDriver, CublasHandles, Task, Load], Any]] = {
     "matmul": _make_cublas_matmul_step,
-    "copy": _make_gpu_copy_step,
-    "host": _make_gpu_step_of_numpy_call,
+    "copy": _make_library_copy_step,
+    "host": _make_library_step_of_numpy,
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....core.errors import CompileError
 from ....core.frozen import replace
-from ....program.program import Constant, Int, Pointer, Scalar, Task, packed_members
+from ....program.program import Constant, Int, Pointer, Scalar, Task, packed_member_tasks
 from ..driver.driver import SUCCESS, CudaDriver, KernelNode, LaunchConfig
 from .modules import LoadedKernel
 
@@ -46,7 +46,7 @@ class KernelStep:
             raise CompileError(f"task {task.name}: pointers must come before numbers")
         self._picks = tuple((p.buffer, p.offset) for p in pointers)
         self._pack = Struct(f"={len(pointers)}Q").pack_into
-        self._pick = _kernel_address_picker(self._picks)
+        self._pick = _launch_address_picker(self._picks)
         self._scalars: list[tuple[int, int, str]] = []
         for i, argument in enumerate(task.arguments):
             if isinstance(argument, Int | Constant):
@@ -73,16 +73,16 @@ class KernelStep:
         code: int = self.call(self.address, self._handle, self.parameters, 0)
         return code
 
-    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> GraphKernelNodeArguments:
+    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> KernelArgumentBlock:
         """The launch in a graph. kept: addresses. moved: the buffers that come with a call, and their places there."""
         block = ctypes.create_string_buffer(self._block.raw, len(self._block))
         slots = _kernel_argument_block_slots(ctypes.addressof(block), len(self._slots))
         parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
         picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
-        return GraphKernelNodeArguments(handle, block, parameters, slots, self._pack, picks, self._scalars)
+        return KernelArgumentBlock(handle, block, parameters, slots, self._pack, picks, self._scalars)
 
 
-class GraphKernelNodeArguments:
+class KernelArgumentBlock:
     """A kernel node of a graph and its own block of arguments."""
 
     def __init__(
@@ -104,7 +104,7 @@ class GraphKernelNodeArguments:
                 if place is None:
                     extra.append(address)
                 numbers.append(count + len(extra) - 1 if place is None else place)
-            self._pick = _kernel_address_picker([(n, 0) for n in numbers])
+            self._pick = _launch_address_picker([(n, 0) for n in numbers])
         else:
             self._pick = lambda m: [o if place is None else m[place] + o for place, o in self._picks]
 
@@ -125,7 +125,7 @@ def _kernel_argument_block_slots(start: int, count: int) -> Any:
     return (ctypes.c_void_p * max(1, count))(*(start + SLOT * i for i in range(count)))
 
 
-def _kernel_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _launch_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function from the buffers' addresses to those at (buffer, offset)."""
     if len(picks) > 1 and not any(offset for _, offset in picks):
         return itemgetter(*(buffer for buffer, _ in picks))
@@ -133,8 +133,8 @@ def _kernel_address_picker(picks: Sequence[tuple[int, int]]) -> Callable[[Sequen
 
 
 def pack_member_kernel_arguments(task: Task) -> Task:
-    """A packed task, all members' pointers before their numbers, as `pack_members_into_one_ptx_kernel` reads them."""
-    parts = packed_members(task)
+    """A packed task, all members' pointers before their numbers, as `pack_compiled_ptx_members` reads them."""
+    parts = packed_member_tasks(task)
     if len(parts) == 1:
         return task
     every = [[isinstance(a, Pointer) for a in part.arguments] for part in parts]

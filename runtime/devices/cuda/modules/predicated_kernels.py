@@ -17,10 +17,10 @@ from ....core.frozen import dataclass, replace
 from ....program.device import GpuProperties
 from ....program.program import Int, Kernel, Scalar, Task
 from .launch import pack_member_kernel_arguments
-from .ptx_kernels import COPY, HEAD, THREADS, thread_blocks_of_copy
+from .ptx_kernels import COPY, HEAD, THREADS, thread_blocks_of_copy_kernel
 
 FLAGS, FLAGS_BYTES = 8, 24  # of a block
-LEAVES = 100  # rows of `make_selected_copies_task`: 4 KiB of parameters are the least that every GPU takes
+LEAVES = 100  # rows of `make_selected_copies_kernel_task`: 4 KiB of parameters are the least that every GPU takes
 _ONES = 0x0101010101010101
 _WORD = (1 << 64) - 1
 
@@ -38,17 +38,17 @@ class LaunchPredicate:
         return self.address, self.mask, self.want
 
 
-def predicate_on_flags_up_to(flags: int, number: int) -> LaunchPredicate:
+def launch_predicate_on_flags_up_to(flags: int, number: int) -> LaunchPredicate:
     """The flags 0 to `number` of a block are all true."""
     mask = _WORD >> 8 * (FLAGS - 1 - number)
     return LaunchPredicate(flags, mask, _ONES & mask)
 
 
-def predicate_always_true(flags: int) -> LaunchPredicate:
+def launch_predicate_always_true(flags: int) -> LaunchPredicate:
     return LaunchPredicate(flags, 0, 0)
 
 
-def predicate_on_first_flag(flags: int, value: bool) -> LaunchPredicate:
+def launch_predicate_on_first_flag(flags: int, value: bool) -> LaunchPredicate:
     return LaunchPredicate(flags, 0xFF, int(value))
 
 
@@ -115,10 +115,10 @@ def _advance_ptx_parameters(body: str, moves: Sequence[int], name: str) -> str:
 def kernel_has_advancing_form(kernel: Kernel) -> bool:
     """Whether there is a turned form: of one member alone."""
     options = dict(kernel.options)
-    return kernel_has_predicated_form(kernel) and "packed" not in options and "ptx" not in options
+    return gpu_kernel_has_predicated_form(kernel) and "packed" not in options and "ptx" not in options
 
 
-def kernel_has_predicated_form(kernel: Kernel) -> bool:
+def gpu_kernel_has_predicated_form(kernel: Kernel) -> bool:
     """Whether there is a guarded form: not of C++."""
     return dict(kernel.options).get("own") != "c++"
 
@@ -249,23 +249,23 @@ def _make_ptx_kernel(name: str, text: str, words: int) -> Kernel:
     return Kernel(name, "cuda", text, ("i64",) * words, (("ptx", name),))
 
 
-def make_flag_initialization_task(flags: int, byte: int, guard: LaunchPredicate | None) -> Task:
+def make_flag_initialization_kernel_task(flags: int, byte: int, guard: LaunchPredicate | None) -> Task:
     """The first flag becomes whether the byte is not 0, or neither if the guard fails; all others become true."""
-    words = (flags, byte, *(guard or predicate_always_true(flags)).words)
+    words = (flags, byte, *(guard or launch_predicate_always_true(flags)).words)
     return Task("begin", _make_ptx_kernel("begin", _BEGIN, 5), tuple(map(Int, words)), (), ())
 
 
-def make_loop_count_task(flags: int, source: int, number: int, guard: LaunchPredicate | None) -> Task:
+def make_loop_count_kernel_task(flags: int, source: int, number: int, guard: LaunchPredicate | None) -> Task:
     """A loop of the number of iterations that is at `source`, or without one of `number`; none if the guard fails."""
-    words = (flags, source, number, *(guard or predicate_always_true(flags)).words)
+    words = (flags, source, number, *(guard or launch_predicate_always_true(flags)).words)
     return Task("count", _make_ptx_kernel("count", _COUNT + _LEFT, 6), tuple(map(Int, words)), (), ())
 
 
-def make_iteration_advance_task(flags: int, iterations: int) -> Task:
+def make_iteration_advance_kernel_task(flags: int, iterations: int) -> Task:
     return Task("advance", _make_ptx_kernel("advance", _ADVANCE + _LEFT, 2), (Int(flags), Int(iterations)), (), ())
 
 
-def make_set_graph_condition_task(guard: LaunchPredicate, handle: int) -> Task:
+def make_graph_condition_kernel_task(guard: LaunchPredicate, handle: int) -> Task:
     return Task("decide", _make_ptx_kernel("decide", _DECIDE, 4), tuple(map(Int, (*guard.words, handle))), (), ())
 
 
@@ -277,12 +277,12 @@ def _selected_copies_ptx_kernel(rows: int) -> Kernel:
     return Kernel(name, "cuda", text, ("i64",) * (1 + 4 * rows), (("ptx", "leave"),))
 
 
-def make_selected_copies_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
+def make_selected_copies_kernel_task(flags: int, rows: Sequence[tuple[int, int, int, int]], gpu: GpuProperties) -> Task:
     """Copies of (target, source, bytes, mask), where bit i of the mask says whether to copy if flag i is the first that
     is not true."""
     places = (Int(address) for target, source, _, _ in rows for address in (target, source))
     numbers = (*(Int(n) for _, _, n, _ in rows), *(Int(mask) for *_, mask in rows))
-    blocks = thread_blocks_of_copy(max(n for _, _, n, _ in rows), gpu)
+    blocks = thread_blocks_of_copy_kernel(max(n for _, _, n, _ in rows), gpu)
     arguments = (Int(flags), *places, *numbers)
     kernel, grid = _selected_copies_ptx_kernel(len(rows)), (blocks, len(rows), 1)
     return Task("leave", kernel, arguments, (), (), grid=grid, block=(THREADS, 1, 1))

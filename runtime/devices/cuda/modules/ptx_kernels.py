@@ -184,7 +184,7 @@ def ptx_pointer_table_kernel(words: int) -> Kernel:
     return Kernel(name, "cuda", text, ("ptr",) * (words + 1), (("ptx", "table"),))
 
 
-def thread_blocks_of_copy(nbytes: int, gpu: GpuProperties) -> int:
+def thread_blocks_of_copy_kernel(nbytes: int, gpu: GpuProperties) -> int:
     """Blocks of one copy."""
     return min(BLOCKS * gpu.multiprocessors, max(1, -(-nbytes // (16 * THREADS))))
 
@@ -193,7 +193,7 @@ def make_ptx_copy_task(rows: Sequence[tuple[Pointer, Pointer, int]], gpu: GpuPro
     """Copies of (target, source, bytes), at most COPIES, none of which overlaps another."""
     pointers = tuple(p for target, source, _ in rows for p in (target, source))
     sizes = tuple(Int(n) for _, _, n in rows)
-    blocks = thread_blocks_of_copy(max(n for _, _, n in rows), gpu)
+    blocks = thread_blocks_of_copy_kernel(max(n for _, _, n in rows), gpu)
     return Task("copies", ptx_copy_kernel(len(rows)), (*pointers, *sizes), (), (), grid=(blocks, len(rows), 1),
                 block=(THREADS, 1, 1))  # fmt: skip
 

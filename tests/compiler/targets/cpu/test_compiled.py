@@ -26,7 +26,7 @@ def lowest(array: np.ndarray) -> int:
 
 def compiled(graph: Any, arrays: list[np.ndarray], streams: Any = "auto") -> list[np.ndarray]:
     layouts = [MemoryLayout(a.strides, a.ctypes.data % 16 == 0) for a in arrays]
-    program = pipeline.build_program(graph, "cpu", layouts)
+    program = pipeline.compile_graph_to_program(graph, "cpu", layouts)
     plan = schedule(program, streams, machine=MACHINES["cpu"])
     executable = DEVICE.prepare(plan)
     memories: list[Any] = [None] * len(program.buffers)

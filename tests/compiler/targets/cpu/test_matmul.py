@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.layout.operands import BufferArray
-from kernelgraph.compiler.targets.cpu.matmul import cpu_matmul_task
+from kernelgraph.compiler.layout.operands import StridedBufferArray
+from kernelgraph.compiler.targets.cpu.matmul import cpu_matmul_kernel_task
 from kernelgraph.runtime.codegen import llvm_jit
 from kernelgraph.runtime.program.program import Int, Kernel, Region
 from tests.counts import examples
@@ -30,8 +30,8 @@ def run(kernel: Kernel, vector_bytes: int, slots: list[int], begin: int, end: in
     KERNELS[key][0](ctypes.addressof(given), begin, end)
 
 
-def described(array: Any, buffer: int) -> BufferArray:
-    return BufferArray(Region(buffer, 0, array.shape, array.strides, array.itemsize, array.dtype.name), False)
+def described(array: Any, buffer: int) -> StridedBufferArray:
+    return StridedBufferArray(Region(buffer, 0, array.shape, array.strides, array.itemsize, array.dtype.name), False)
 
 
 def lying(rng: Any, shape: tuple[int, ...], dtype: str, how: str) -> Any:
@@ -59,7 +59,7 @@ def test_kernels_of_any_shape_and_layout(dtype: str, vector_bytes: int, count: i
     b = lying(rng, (count, k, n), dtype, data.draw(HOWS))
     room = np.full((count, m + 1, n + 2), 7, dtype)
     c = room[:, :m, 1 : n + 1]
-    tasks = cpu_matmul_task(vector_bytes, [described(a, 0), described(b, 1)], [described(c, 2)], "")
+    tasks = cpu_matmul_kernel_task(vector_bytes, [described(a, 0), described(b, 1)], [described(c, 2)], "")
     if tasks is None:  # a library does it
         assert b.strides[-1] != b.itemsize
         return

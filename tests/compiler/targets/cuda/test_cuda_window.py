@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kernelgraph as kg
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block
 from kernelgraph.compiler.targets.cuda.launch_shape import choose_cuda_launch_shape
 from kernelgraph.runtime.program.device import H200, GpuProperties
@@ -39,7 +39,7 @@ def test_stencils_mean_what_numpy_says(stencil: Stencil, many: bool, seed: int) 
 @given(stencils(), SEEDS)
 def test_windows_say_where_operands_lie(stencil: Stencil, seed: int) -> None:
     """Operands of a window start where their shifts say; so many elements of it are aligned."""
-    program = build_program(graph_of(stencil, stencil.arrays(seed))[0], "cuda")
+    program = compile_graph_to_program(graph_of(stencil, stencil.arrays(seed))[0], "cuda")
     for form, starts, strides in first_elements(program):
         for window in form.windows:
             size = form.operands[window.operands[0]].dtype.itemsize
@@ -76,7 +76,11 @@ def test_a_warp_reads_what_views_share_once(vector: int, many: bool, rows: int) 
 
 def windows(function: Any, *arrays: Any) -> list[set[tuple[int, ...]]]:
     """The shifts of each window."""
-    return [set(w.shifts) for form in forms(build_program(graph_of(function, arrays)[0], "cuda")) for w in form.windows]
+    return [
+        set(w.shifts)
+        for form in forms(compile_graph_to_program(graph_of(function, arrays)[0], "cuda"))
+        for w in form.windows
+    ]
 
 
 X = np.ones((60, 80), np.float32)
@@ -113,7 +117,7 @@ def test_what_is_written_in_place_is_in_no_window() -> None:
         x[:, :40] += x[:, 1:41]
         return x
 
-    for form in forms(build_program(graph_of(shifted, [X])[0], "cuda")):
+    for form in forms(compile_graph_to_program(graph_of(shifted, [X])[0], "cuda")):
         assert all(form.operands[k].role == "in" for w in form.windows for k in w.operands)
 
 
@@ -136,13 +140,13 @@ def test_users_functions_and_gathers_take_no_windows() -> None:
         return t[x[1:] + x[:-1]]
 
     graph, _ = graph_of(looked_up, [np.ones(100, np.int64), table])
-    for form in forms(build_program(graph, "cuda")):
+    for form in forms(compile_graph_to_program(graph, "cuda")):
         assert not form.looked_up or choose_cuda_launch_shape(form).strategy == "elementwise"
 
 
 def test_the_cpu_has_no_windows() -> None:
     graph, _ = graph_of(lambda x: x[1:] + x[:-1], [np.ones(100, np.float32)])
-    assert all(not form.windows for form in forms(build_program(graph, "cpu")))
+    assert all(not form.windows for form in forms(compile_graph_to_program(graph, "cpu")))
     assert kg.kernel_graph(device="cpu")(lambda x: x[1:] + x[:-1])(np.arange(9.0)).shape == (8,)
 
 
@@ -151,7 +155,7 @@ def test_the_size_class() -> None:
     for columns, many in ((1000, False), (10_000, True)):
         x = kg.spec((1000, columns), np.float32)
         (form,) = forms(
-            build_program(kg.kernel_graph(device="fake")(lambda x: x[1:, 1:] + x[:-1, :-1]).graph(x), "cuda")
+            compile_graph_to_program(kg.kernel_graph(device="fake")(lambda x: x[1:, 1:] + x[:-1, :-1]).graph(x), "cuda")
         )
         assert form.many == many and form.width == 1
 

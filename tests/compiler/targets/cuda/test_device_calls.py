@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import scan
 from kernelgraph.runtime.program.program import Library
 from tests.compiler.device_calls import on_device
@@ -103,7 +103,7 @@ def test_tiles_look_back(monkeypatch: Any) -> None:
 def test_no_host_call_is_left() -> None:
     x = np.zeros((70, 90), np.float32)
     for function in (lambda x: np.cumsum(x, 0), lambda x: np.cumsum(x, 1), lambda x: np.cumprod(x)):
-        tasks = build_program(graph_of(function, x), "cuda").tasks
+        tasks = compile_graph_to_program(graph_of(function, x), "cuda").tasks
         assert not any(isinstance(t.kernel, Library) for t in tasks)
 
 
@@ -112,5 +112,5 @@ def test_they_compile(dtype: str) -> None:
     compile_module = pytest.importorskip("kernelgraph.runtime.devices.cuda.compile.compile")
     x = np.zeros((3, 9000), dtype)
     for axis in (0, 1):
-        for task in build_program(graph_of(lambda x, a=axis: np.cumsum(x, a), x), "cuda").tasks:
+        for task in compile_graph_to_program(graph_of(lambda x, a=axis: np.cumsum(x, a), x), "cuda").tasks:
             assert compile_module.compile_cubin(task.kernel, (9, 0))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import privatized_scatter, scatter
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.program.program import Library
@@ -28,7 +28,7 @@ def test_counts() -> None:
 
 def test_a_histogram_is_two_kernels() -> None:
     x = RNG.standard_normal(300).astype("f4")
-    tasks = build_program(graph_of(lambda x: np.histogram(x, 8, (-1.0, 1.0))[0] + 1, x), "cuda").tasks
+    tasks = compile_graph_to_program(graph_of(lambda x: np.histogram(x, 8, (-1.0, 1.0))[0] + 1, x), "cuda").tasks
     assert [t.name for t in tasks][1:] == ["fill", "bincount", "add"]
 
 
@@ -164,7 +164,7 @@ def test_bad_indices_are_dropped_or_raise() -> None:
     graph = graph_of(function, x, i)
     np.testing.assert_array_equal(on_device(graph, [x, i])[0], [0, 5, 2, 3])
     with override(verify=True):
-        assert any(isinstance(t.kernel, Library) for t in build_program(graph, "cuda").tasks)
+        assert any(isinstance(t.kernel, Library) for t in compile_graph_to_program(graph, "cuda").tasks)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f8", "u1"])
@@ -178,6 +178,8 @@ def test_they_compile(dtype: str) -> None:
         return y, np.bincount(i, minlength=50)
 
     for n in (9, 5000):
-        program = build_program(graph_of(function, np.zeros(50, dtype), np.zeros(n, "i8"), np.zeros(n, dtype)), "cuda")
+        program = compile_graph_to_program(
+            graph_of(function, np.zeros(50, dtype), np.zeros(n, "i8"), np.zeros(n, dtype)), "cuda"
+        )
         for kernel in dict.fromkeys(t.kernel for t in program.tasks if n == 9 or t.name.startswith("combine")):
             assert compile_module.compile_cubin(kernel, (9, 0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import radix_select, radix_select_text
 from kernelgraph.runtime.program.program import Library
 from kernelgraph.runtime.verify.plan import find_plan_violations
@@ -51,7 +51,9 @@ def test_a_block_picks_from_rows_that_it_sorts() -> None:
 def test_most_of_a_row_is_sorted(small: None) -> None:
     x = np.zeros((3, 5000), np.float32)
     for k, name in ((600, "collect"), (2500, "sort_pass")):
-        assert name in [t.name for t in build_program(graph_of(lambda x, k=k: kg.topk(x, k), x), "cuda").tasks]
+        assert name in [
+            t.name for t in compile_graph_to_program(graph_of(lambda x, k=k: kg.topk(x, k), x), "cuda").tasks
+        ]
 
 
 def test_plans_of_device_calls_are_safe() -> None:
@@ -75,7 +77,7 @@ def test_plans_of_device_calls_are_safe() -> None:
 @pytest.mark.parametrize(("dtype", "shape"), [("f2", (1, 1 << 14)), ("u1", (200, 1 << 13))])
 def test_they_compile(dtype: str, shape: tuple[int, int]) -> None:
     compile_module = pytest.importorskip("kernelgraph.runtime.devices.cuda.compile.compile")
-    tasks = build_program(graph_of(lambda x: kg.topk(x, 9), np.zeros(shape, dtype)), "cuda").tasks
+    tasks = compile_graph_to_program(graph_of(lambda x: kg.topk(x, 9), np.zeros(shape, dtype)), "cuda").tasks
     assert not any(isinstance(t.kernel, Library) for t in tasks)
     for kernel in dict.fromkeys(t.kernel for t in tasks if t.name.startswith(("select", "collect"))):
         assert compile_module.compile_cubin(kernel, (9, 0))

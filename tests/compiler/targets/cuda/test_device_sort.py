@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.algorithms import radix_sort_text
 from kernelgraph.runtime.program.program import Library
 
@@ -44,13 +44,15 @@ def test_long_rows_in_tiles(dtype: str, monkeypatch: Any) -> None:
 def test_no_host_call_is_left() -> None:
     x = np.zeros((70, 90), np.float32)
     for function in (lambda x: np.sort(x, 0), lambda x: np.argsort(x, 1), lambda x: np.partition(x, 3)):
-        assert not any(isinstance(t.kernel, Library) for t in build_program(graph_of(function, x), "cuda").tasks)
+        assert not any(
+            isinstance(t.kernel, Library) for t in compile_graph_to_program(graph_of(function, x), "cuda").tasks
+        )
 
 
 @pytest.mark.parametrize(("dtype", "length"), [("f8", 100_000), ("i4", 3000)])
 def test_they_compile(dtype: str, length: int) -> None:
     compile_module = pytest.importorskip("kernelgraph.runtime.devices.cuda.compile.compile")
     x = np.zeros((2, length), dtype)
-    tasks = build_program(graph_of(lambda x: (np.sort(x), np.argsort(x)), x), "cuda").tasks
+    tasks = compile_graph_to_program(graph_of(lambda x: (np.sort(x), np.argsort(x)), x), "cuda").tasks
     for kernel in dict.fromkeys(t.kernel for t in tasks):
         assert compile_module.compile_cubin(kernel, (9, 0))

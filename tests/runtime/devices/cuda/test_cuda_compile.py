@@ -299,12 +299,12 @@ def test_many_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_the_short_way_through_numba_gives_the_same(nest: LoopNest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out changes no letter, and it is left out: numba's own way would be as right, and twice as slow."""
-    kernel, whole = cuda_kernel_of_nest(nest), cuda_compile._compile_numba_library_with_user_functions
+    kernel, whole = cuda_kernel_of_nest(nest), cuda_compile._compile_numba_cuda_library_with_functions
     monkeypatch.setattr(
-        cuda_compile, "_compile_numba_library_with_user_functions", lambda *a: pytest.fail("numba's own way")
+        cuda_compile, "_compile_numba_cuda_library_with_functions", lambda *a: pytest.fail("numba's own way")
     )
     short = compile_ptx(kernel, CC)
-    monkeypatch.setattr(cuda_compile, "_compile_numba_library_with_user_functions", whole)
+    monkeypatch.setattr(cuda_compile, "_compile_numba_cuda_library_with_functions", whole)
     monkeypatch.setitem(sys.modules, "kernelgraph.runtime.devices.cuda.compile.numba_front_end", None)
     assert compile_ptx(kernel, CC) == short
 

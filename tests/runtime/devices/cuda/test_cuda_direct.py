@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.devices.cuda.driver.streams import CapturedEvent
+from kernelgraph.runtime.devices.cuda.driver.streams import CapturedStreamEvent
 from kernelgraph.runtime.devices.cuda.graphs import one_launch
 from kernelgraph.runtime.engine.direct_call import DirectArgument
 from tests.runtime.cuda_calls import call, chain, counted, device_on, ready, start
@@ -92,7 +92,7 @@ def test_a_direct_call_leaves_to_others_what_it_cannot_do(monkeypatch: pytest.Mo
     failed = device.events.record(device._streams[False][0])
     failed.error = ValueError("no")
     assert go((failed,), 0, source.address, target.address) is None
-    captured = CapturedEvent(device.events, 1, upload.stream)
+    captured = CapturedStreamEvent(device.events, 1, upload.stream)
     assert go((captured,), 0, source.address, target.address) is None
     with pytest.raises(TypeError):
         go((), 0, source.address, None)

@@ -14,9 +14,9 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
-from kernelgraph.compiler.pipeline import build_program
+from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.devices.cuda import device as cuda
-from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, shrink_gemm_call
+from kernelgraph.runtime.devices.cuda.libraries.cublaslt_nan_probe import SMALL, shrink_cublaslt_probe_call
 from kernelgraph.runtime.devices.cuda.libraries.gemm import cublas_calls_of_matmul_task
 from kernelgraph.runtime.program.program import Library, Region, Task
 from tests.counts import examples
@@ -84,12 +84,12 @@ def test_products_are_numpys(graph: Any, whole: bool) -> None:
 @given(products(), st.sampled_from(["float32", "float16"]))
 def test_a_small_product_is_as_the_large_one(graph: Any, dtype: str) -> None:
     """The same transposes, the same alignments, and leading dimensions that hold its columns."""
-    for task in build_program(graph, "cuda").tasks:
+    for task in compile_graph_to_program(graph, "cuda").tasks:
         for product in (cublas_calls_of_matmul_task(task) or ()) if task.name.startswith("matmul") else ():
             large = replace(
                 product, dtype=dtype, shape=(1000, 77, 3000), leading=tuple(ld + 3000 for ld in product.leading)
             )
-            tiny = shrink_gemm_call(large)
+            tiny = shrink_cublaslt_probe_call(large)
             assert tiny.operations == large.operations and max(tiny.shape) < 2 * SMALL and tiny.batch <= 2
             assert all((a - b) % SMALL == 0 for a, b in zip(tiny.shape, large.shape, strict=True))
             for ld, (rows, columns), stride in zip(tiny.leading, tiny.stored_shapes, tiny.strides, strict=True):

@@ -17,7 +17,7 @@ from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.graphs import instances as cuda_instances
 from kernelgraph.runtime.program.program import Buffer, Int, Kernel, Library, Pointer, Program, Region, Scalar, Task
-from kernelgraph.runtime.schedule.batching import batch_matmul_tasks, pack_small_launches
+from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import schedule
 from tests.compiler.programs import agree, graphs
@@ -107,7 +107,7 @@ def test_what_goes_wrong_with_graphs_is_said_and_done_without(
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: bool, seed: int) -> None:
     graph = branches(3, 3)
-    program = forms(pipeline.build_program(graph, "cuda"))[form]
+    program = forms(pipeline.compile_graph_to_program(graph, "cuda"))[form]
     kernels = [t.kernel for t in program.tasks]
     assert form % 2 == any(dict(k.attrs).get("batch") for k in kernels if isinstance(k, Library))
     assert (form > 1) == any(dict(k.options).get("packed") for k in kernels if isinstance(k, Kernel))
@@ -143,7 +143,7 @@ def test_batches_and_packs_with_fresh_pointers(always: None, form: int, replay: 
 
 def test_a_batch_that_the_gpu_has_not_goes_to_the_host() -> None:
     graph = branches(3, 2, dtype="i4")
-    program = batch_matmul_tasks(pipeline.build_program(graph, "cuda"), MACHINES["cuda"])
+    program = schedule_matmul_batches(pipeline.compile_graph_to_program(graph, "cuda"), MACHINES["cuda"])
     device = device_on(FakeContext(), replay=True)
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
     assert any("runs on the host" in note for note in executable.notes) and executable._replay is None
@@ -240,5 +240,5 @@ def test_a_plan_with_a_host_step_has_one_way() -> None:
     b = GraphBuilder("spectra")
     x = b.input(ArrayType((64,), np.dtype("c8")))
     graph = b.finish([*b.host("fft.fft", [x], [x.type]), *b.host("fft.ifft", [x], [x.type])])
-    plan = schedule(pipeline.build_program(graph, "cuda"), machine=MACHINES["cuda"])
+    plan = schedule(pipeline.compile_graph_to_program(graph, "cuda"), machine=MACHINES["cuda"])
     assert device_on(FakeContext(), replay=True).ways(plan) == ("streams",)

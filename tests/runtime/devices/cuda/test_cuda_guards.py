@@ -16,7 +16,7 @@ from kernelgraph.runtime.core.errors import CompileError
 from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
-    pack_members_into_one_ptx_kernel,
+    pack_compiled_ptx_members,
 )
 from kernelgraph.runtime.devices.cuda.modules import predicated_kernels as g
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import ptx_copy_kernel
@@ -49,7 +49,7 @@ def test_a_guard_comes_first_and_its_words_last(kernel: Kernel) -> None:
     parameters, _, body = text.partition(")")
     assert re.findall(r"_(guard|param)_(\d)", parameters)[-3:] == [("guard", "0"), ("guard", "1"), ("guard", "2")]
     assert body.index("%guarded ret") < body.index("_param_0")
-    packed = g.add_predicate_to_ptx(pack_members_into_one_ptx_kernel(plain, kernel, 3), kernel)
+    packed = g.add_predicate_to_ptx(pack_compiled_ptx_members(plain, kernel, 3), kernel)
     (size,) = map(int, re.findall(r"arguments\[(\d+)\]\n", packed))
     assert size == 8 * (3 * len(kernel.signature) + 3) and f"[arguments+{size - 8}]" in packed
 
@@ -80,14 +80,14 @@ def test_what_cannot_be_moved_is_refused(kernel: Kernel) -> None:
 
 
 def test_what_says_what_is_true_links() -> None:
-    guard = g.predicate_on_flags_up_to(256, 3)
+    guard = g.launch_predicate_on_flags_up_to(256, 3)
     assert guard.mask == 0xFFFFFFFF and guard.want == 0x01010101
     tasks = [
-        g.make_flag_initialization_task(1, 2, guard),
-        g.make_loop_count_task(1, 2, 3, None),
-        g.make_iteration_advance_task(1, 2),
-        g.make_set_graph_condition_task(guard, 3),
-        g.make_selected_copies_task(1, [(1, 2, 3, 4)] * 3, H200),
+        g.make_flag_initialization_kernel_task(1, 2, guard),
+        g.make_loop_count_kernel_task(1, 2, 3, None),
+        g.make_iteration_advance_kernel_task(1, 2),
+        g.make_graph_condition_kernel_task(guard, 3),
+        g.make_selected_copies_kernel_task(1, [(1, 2, 3, 4)] * 3, H200),
     ]
     for task in tasks:
         assert isinstance(task.kernel, Kernel) and len(task.arguments) == len(task.kernel.signature)

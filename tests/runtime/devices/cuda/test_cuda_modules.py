@@ -142,7 +142,7 @@ def test_a_replay_keeps_the_kernels_of_its_graphs(forgetful: None, monkeypatch: 
     """Those that copy, and that write tables of addresses, too."""
     monkeypatch.setattr(cuda, "is_graph_replay_worthwhile", lambda plan, runners: True)
     device = device_on(FakeContext(), replay=True)
-    program = forms(pipeline.build_program(branches(3, 3), "cuda"))[form]
+    program = forms(pipeline.compile_graph_to_program(branches(3, 3), "cuda"))[form]
     executable = device.prepare(schedule(program, "max", machine=MACHINES["cuda"]))
     for turn in range(4):  # arrays in other places: they are copied into slots
         inputs = [device.allocate(128) for _ in executable.plan.program.inputs]

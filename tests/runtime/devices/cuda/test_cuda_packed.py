@@ -20,7 +20,7 @@ from kernelgraph.runtime.devices.cuda.compile.compile import (
     compile_cubin,
     compile_ptx,
     link_ptx_to_cubin,
-    pack_members_into_one_ptx_kernel,
+    pack_compiled_ptx_members,
 )
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
     COPIES,
@@ -44,7 +44,7 @@ def test_packed_kernels_compile(members: int, data: Any) -> None:
     nest = data.draw(st.one_of(elementwise(), reductions()))[0]
     kernel = cuda_kernel_of_nest(nest)
     packed = replace(kernel, options=(*kernel.options, ("packed", members)))
-    text = pack_members_into_one_ptx_kernel(compile_ptx(kernel, CC), packed, members)
+    text = pack_compiled_ptx_members(compile_ptx(kernel, CC), packed, members)
     assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
     assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
 
@@ -85,7 +85,7 @@ def test_however_a_kernel_reads_its_parameters_they_are_packed() -> None:
     declared = "\t.reg .b32 %half<3>;\n\t.reg .b64 %at<2>;\n"
     reads = f"\tld.param.u32 %half0, [{place}+4];\n\tld.param.v2.u32 {{%half1, %half2}}, [{place}];\n"
     reads += f"\tmov.b64 %at0, {place};\n\tld.param.u64 %at1, [%at0];\n"
-    text = pack_members_into_one_ptx_kernel(plain.replace(load, declared + load + reads), packed, 2)
+    text = pack_compiled_ptx_members(plain.replace(load, declared + load + reads), packed, 2)
     rows = 8 * 2 * 2  # the pointers of both members
     assert f"[%packedwide2+{rows + 4}]" in text and f"add.s64 %at0, %packedwide2, {rows};" in text
     assert link_ptx_to_cubin(text, CC)

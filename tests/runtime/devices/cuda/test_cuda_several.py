@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgraph.runtime.devices.cuda.driver.context import GpuContext
+from kernelgraph.runtime.devices.cuda.driver.context import GpuDriverContext
 from tests.runtime.cuda_calls import counted, device_on
 from tests.runtime.cuda_fake import FakeContext
 
@@ -33,10 +33,10 @@ class Gpu:
         assert self.current.index == self.index
 
 
-def contexts() -> list[GpuContext]:
+def contexts() -> list[GpuDriverContext]:
     made = []
     for index in range(2):
-        context = GpuContext.__new__(GpuContext)
+        context = GpuDriverContext.__new__(GpuDriverContext)
         context._device, context.index, context.alone = Gpu(index), index, True
         context.core = type("Core", (), {"StreamOptions": lambda priority: priority})
         made.append(context)
