@@ -192,7 +192,7 @@ def candidate(who: str, device: str, function: Any) -> Candidate:
             clock,
         )
     call = in_numba(function) if who == "numba" else function
-    return Candidate(call, copied, lambda _: None, clock)
+    return Candidate(call, copied, lambda result: None if result is None else waited(result), clock)  # as long for all
 
 
 def leaves(values: list[Any]) -> list[Any]:
