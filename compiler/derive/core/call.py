@@ -111,11 +111,23 @@ def cotangent_fitted_to(builder: GraphBuilder, value: Value, like: Value) -> Val
 
 def sum_cotangent_over_broadcast_axes(builder: GraphBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """Sums over the axes along which `shape` was broadcast to the value's."""
-    extra = len(value.shape) - len(shape)
-    wide = [i for i, n in enumerate(value.shape) if i < extra or (shape[i - extra] == 1 and n != 1)]
-    if wide:
-        value = _sum_of_product(builder, value, wide)
-    return builder.reshape(value, shape)
+    wide = _broadcast_axes(value.shape, shape)
+    return builder.reshape(_sum_of_product(builder, value, wide) if wide else value, shape)
+
+
+def mask_fitted_to(builder: GraphBuilder, mask: Value, shape: tuple[int, ...]) -> Value:
+    """Where sums of a cotangent under a mask, over axes along which `shape` was broadcast, may be other than zero."""
+    wide = _broadcast_axes(mask.shape, shape)
+    if not wide:
+        return builder.reshape(mask, shape)
+    same = _same_along(builder, mask.number, mask.shape, wide)
+    return builder.reshape(builder.reduce("any", mask, wide) if same is None else same, shape)
+
+
+def _broadcast_axes(wide: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """The axes of a shape along which another was broadcast to it."""
+    extra = len(wide) - len(shape)
+    return [i for i, n in enumerate(wide) if i < extra or (shape[i - extra] == 1 and n != 1)]
 
 
 def _sum_of_product(builder: GraphBuilder, value: Value, axes: Sequence[int]) -> Value:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from ....runtime.program.user_function import UserFunction, derivatives_of_user_function
 from ...graph.graph import Value
 from ...ops.derivatives import Formula, Pair, Partials, Term
-from ..core.call import RuleCall, conjugated_cotangent, cotangent_fitted_to, rule_can_differentiate_value
+from ..core.call import (
+    RuleCall,
+    conjugated_cotangent,
+    cotangent_fitted_to,
+    mask_fitted_to,
+    rule_can_differentiate_value,
+)
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
 from .structure import add_tangents_in_rule
 
@@ -65,11 +71,11 @@ def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pai
     if mask is not None and not row.bounded and found.shape == mask.shape:
         found = builder.map("where", mask, found, builder.const(0, found.dtype))
     result = cotangent_fitted_to(builder, found, call.args[place])
-    if mask is not None and result.shape == mask.shape:
-        call.masks[result.number] = mask
-    if call.node.op == "where" and result.shape == call.args[0].shape:
-        condition = call.args[0]
-        call.masks[result.number] = condition if place == 1 else builder.map("logical_not", condition)
+    if call.node.op == "where":
+        condition = call.args[0] if place == 1 else builder.map("logical_not", call.args[0])
+        mask = builder.broadcast(condition, found.shape)
+    if mask is not None and mask.shape == found.shape:
+        call.masks[result.number] = mask_fitted_to(builder, mask, result.shape)
     return result
 
 

@@ -40,6 +40,18 @@ def _slice_cotangent_part(call: RuleCall, part: CotangentPart) -> CotangentPart:
     return CotangentPart(part.value, first, tuple(t * b for t, b in zip(steps, part.steps, strict=True)))
 
 
+def _under_its_mask(turn: Callable[[RuleCall, Value], Value]) -> Callable[[RuleCall, Value], Value]:
+    """What turns a cotangent, and its mask with it."""
+
+    def turn_with_mask(call: RuleCall, ct: Value) -> Value:
+        found, mask = turn(call, ct), call.masks.get(ct.number)
+        if mask is not None and mask.shape == ct.shape:
+            call.masks[found.number] = turn(call, mask)
+        return found
+
+    return turn_with_mask
+
+
 def _permute_cotangent(call: RuleCall, ct: Value) -> Value:
     axes = call.attr("axes")
     return call.builder.permute(ct, [axes.index(i) for i in range(len(axes))])
@@ -149,12 +161,12 @@ STRUCTURE: dict[str, Rule] = {
     "slice": Lifted(
         _slice_cotangent_part, lambda call, t: {0: None if t[0] is None else _same_view_of_tangent(call, t[0])}
     ),
-    "permute": linear_view_derivative_rule(_same_view_of_tangent, _permute_cotangent),
+    "permute": linear_view_derivative_rule(_same_view_of_tangent, _under_its_mask(_permute_cotangent)),
     "broadcast": linear_view_derivative_rule(
         _same_view_of_tangent, lambda call, ct: sum_cotangent_over_broadcast_axes(call.builder, ct, call.args[0].shape)
     ),
     "reshape": linear_view_derivative_rule(
-        _same_view_of_tangent, lambda call, ct: call.builder.reshape(ct, call.args[0].shape)
+        _same_view_of_tangent, _under_its_mask(lambda call, ct: call.builder.reshape(ct, call.args[0].shape))
     ),
     "windows": linear_view_derivative_rule(_same_view_of_tangent, _windows_cotangent),
     "concat": Linear(_concat_tangents, _concat_cotangents),

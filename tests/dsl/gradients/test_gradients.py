@@ -222,6 +222,32 @@ def test_complex_numbers() -> None:
     close(kg.grad(lambda z: (z.real * z.imag).sum())(z), z.imag + 1j * z.real)
 
 
+def _with_rule(function: Any, backward: Any) -> Any:
+    custom = kg.custom_vjp(function)
+    custom.defvjp(lambda z: (function(z), z), lambda z, ct: (backward(z, ct),))
+    return custom
+
+
+@pytest.mark.parametrize(
+    ("function", "backward", "real"),
+    [
+        (lambda z: z * z, lambda z, ct: ct * np.conj(2 * z), False),
+        (lambda z: z.real * z.imag, lambda z, ct: ct * (z.imag + 1j * z.real), False),
+        (lambda z: z.real, lambda z, ct: ct, False),
+        (lambda t: np.exp(1j * t), lambda t, ct: (ct * np.conj(1j * np.exp(1j * t))).real, True),
+        (lambda t: np.exp(1j * t), lambda t, ct: ct * np.conj(1j * np.exp(1j * t)), True),
+    ],
+)
+def test_complex_cotangents_of_a_rule_of_one_s_own(function: Any, backward: Any, real: bool) -> None:
+    """A rule gets and gives cotangents by the convention of all others; of a real argument it may give complex ones."""
+    custom = _with_rule(function, backward)
+    z = X if real else X + 1j * rng.normal(size=X.shape)
+    for loss in (lambda f, z: (abs(f(z * 1.5)) ** 2).sum(), lambda f, z: (f(z) * (1 + 2j)).real.sum() ** 2):
+        found, expected = (kg.grad(lambda z, f=f, loss=loss: loss(f, z))(z) for f in (custom, function))
+        assert np.asarray(found).dtype == z.dtype
+        close(found, np.asarray(expected))
+
+
 def test_dtypes_stay() -> None:
     for dtype in (np.float32, np.float16, kg.bfloat16, np.float64):
         assert np.asarray(kg.grad(lambda x: (np.sin(x) * 2.0).sum())(X.astype(dtype))).dtype == dtype

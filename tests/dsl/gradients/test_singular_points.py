@@ -170,3 +170,53 @@ def test_what_a_where_does_not_take_in_a_recorded_loop() -> None:
         ieee = np.asarray(kg.kernel_graph(lambda x: kg.grad(f, ieee=True)(x))(x))
     assert not [reason for each in notes for reason in each.unrolled.values()]
     assert np.isnan(ieee[:2]).all() and ieee[2] == expected[2]
+
+
+def _norm(x: Any) -> Any:
+    return np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def _assigned(x: Any) -> Any:
+    n = _norm(x)
+    q = x / n
+    q[np.broadcast_to(n == 0, q.shape)] = 0
+    return q
+
+
+OF_ROWS: dict[str, Callable[[Any], Any]] = {
+    "unit": lambda x: np.where(_norm(x) > 0, x / _norm(x), 0),
+    "unit or itself": lambda x: np.where(_norm(x) == 0, x, x / np.sqrt((x**2).sum(1, keepdims=True))),
+    "new axis": lambda x: np.where(_norm(x) > 0, x / np.sqrt((x**2).sum(1))[:, None], 0),
+    "transposed": lambda x: np.where(_norm(x) > 0, (x.T / np.sqrt((x**2).sum(1))).T, 0),
+    "columns": lambda x: np.where(_norm(x)[:, 0] > 0, x.T / _norm(x)[:, 0], 0),
+    "some of each row": lambda x: np.where(x != 0, x / _norm(x), 0),
+    "standard score": lambda x: np.where(x.std(1, keepdims=True) > 0, (x - x[:, :1]) / x.std(1, keepdims=True), 0),
+    "where of where": lambda x: np.where(x < 9, np.where(_norm(x) > 0, x / _norm(x), 0), 1),
+    "largest": lambda x: np.where(_norm(x) > 0, x / np.sqrt(np.max(x**2, 1, keepdims=True)), 0),
+    "assigned": _assigned,
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_rows_of_zeros_that_a_where_leaves_out(name: str) -> None:
+    """What comes back to them is zero, also through what was broadcast over a row; others have their gradient."""
+    rng = np.random.default_rng(0)
+    x, weights, u = rng.normal(size=(3, 4, 3))
+    x[1] = 0
+
+    def loss(x: Any) -> Any:
+        found = OF_ROWS[name](x)
+        return (found * (weights if found.shape == weights.shape else weights.T)).sum()
+
+    gradient = np.asarray(kg.grad(loss)(x))
+    others = np.array([0, 2, 3])
+    apart = np.asarray(kg.grad(lambda rows: loss(np.concatenate([rows[:1], np.ones((1, 3)), rows[1:]])))(x[others]))
+    np.testing.assert_allclose(gradient[others], apart, rtol=1e-12, atol=1e-12)
+    assert np.isfinite(gradient).all()
+    u[1] = 0
+    with np.errstate(all="ignore"):
+        quotient = (loss(x + 1e-6 * u) - loss(x - 1e-6 * u)) / 2e-6
+    np.testing.assert_allclose(np.vdot(gradient, u), quotient, rtol=1e-6, atol=1e-6)
+    _, tangent = kg.jvp(loss, (x,), (u,))
+    np.testing.assert_allclose(tangent, quotient, rtol=1e-6, atol=1e-6)
+    assert not np.isfinite(np.asarray(kg.grad(loss, ieee=True)(x))).all()
