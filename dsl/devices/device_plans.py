@@ -119,7 +119,7 @@ def surroundings_of_device_part(
             if not places.keys().isdisjoint(s.reads)
         ]
     else:
-        link = link_from_device(devices[part.slot], devices)
+        link = LINKS[devices[part.slot][0]]  # a guess will do, and alike parts stay one
         moves = [s.source for s in partition.steps if isinstance(s, Move)]
         onward = {v for s in partition.steps if isinstance(s, Part) for v in s.reads}
         sent = [v for v in places if v in moves or v in onward] if any(v in places for v in moves) else []
@@ -135,17 +135,16 @@ def bytes_of_device_value(type: ArrayType) -> int:
     return max(1, type.nbytes)
 
 
-def link_from_device(device: Place, devices: Sequence[Place]) -> DeviceLink:
-    """The slowest of a device's links to others, as the clock has it; a guess where they are not there, or without
-    `settings.tune`."""
-    others = [place for place in devices if place != device]
-    if not others or not settings.tune:
-        return LINKS[device[0]]
+def slowest_link_of_first_device(devices: Sequence[Place]) -> DeviceLink:
+    """To the others, as the clock has it; a guess where they are not there, or without `settings.tune`."""
+    guess = LINKS[devices[0][0]]
+    if not settings.tune:
+        return guess
     try:
-        opened = [open_device(place) for place in (device, *others)]
-        times = [measured_copy_times(opened[0], other) for other in opened[1:]]
+        first, *others = (open_device(place) for place in devices)
+        times = [measured_copy_times(first, other) for other in others]
     except KernelGraphError:
-        return LINKS[device[0]]
+        return guess
     latency, each_byte = max(times, key=lambda pair: pair[0] + pair[1] * TYPICAL_BYTES)
     return DeviceLink(latency, 1 / each_byte if each_byte else math.inf)
 
@@ -167,7 +166,7 @@ def plan_over_places(graph: Graph, devices: Sequence[Place], maker: MultiDeviceP
     if len(devices) > 1:
         kind = devices[0][0]
         costs = target_of(kernel_target_of_device_kind(kind), gpu_properties_at(devices[0])).model
-        slots = choose_device_slots(graph, places, costs, link_from_device(devices[0], devices))
+        slots = choose_device_slots(graph, places, costs, slowest_link_of_first_device(devices))
     free = [o in places.open or places.slots[o] is None for o in graph.outputs]
     try:
         partition = partition_graph_by_device(graph, slots, [0 if is_free else None for is_free in free])

@@ -131,7 +131,7 @@ def test_links_that_were_timed_slow_are_not_used(times: Any, monkeypatch: pytest
 
     x, weights = np.ones((300, 300)), [np.full((300, 300), i / 100) for i in range(4)]
     branches(x, *weights)
-    assert asked and {(a.index, b.index) for a, b in asked} <= {(0, 1), (1, 0)}
+    assert {(a.index, b.index) for a, b in asked} == {(0, 1)}
     assert (MultiDeviceTrialCall in map(type, branches._entries.values())) == (times == (5.0, 0.0))
     asked.clear()
     with kg.override(tune=False):
