@@ -242,52 +242,53 @@ class Program:
 def task_dependences_of_program(program: Program, anti: bool = True) -> tuple[frozenset[int], ...]:
     """For each task the earlier tasks that it must follow: true, anti- and output dependences on overlapping bytes.
     anti: False leaves out those that write over what the earlier one only reads."""
-    touched: dict[int, _ProgramBufferAccesses] = {}
+    written: dict[int, _ProgramBufferAccesses] = {}
+    read: dict[int, _ProgramBufferAccesses] = {}
     result: list[frozenset[int]] = []
     for number, task in enumerate(program.tasks):
         found: set[int] = set()
         accesses = [(r, False, r.span) for r in task.reads] + [(w, True, w.span) for w in task.writes]
         for region, writes, span in accesses:
-            if region.buffer in touched:
-                for other, other_region in touched[region.buffer].at(span, anti and writes):
-                    if other not in found and _region_lattices_meet(region, other_region):
-                        found.add(other)
+            for before in (written, read) if anti and writes else (written,):
+                if region.buffer in before:
+                    for other, other_region, _, _ in before[region.buffer].at(*span):
+                        if other not in found and _region_lattices_meet(region, other_region):
+                            found.add(other)
         for region, writes, span in accesses:
-            if region.buffer not in touched:
-                touched[region.buffer] = _ProgramBufferAccesses()
-            touched[region.buffer].add(number, region, writes, span)
+            before = written if writes else read
+            if region.buffer not in before:
+                before[region.buffer] = _ProgramBufferAccesses()
+            before[region.buffer].add(number, region, span)
         result.append(frozenset(found))
     return tuple(result)
 
 
 class _ProgramBufferAccesses:
-    """Who reads and writes a buffer, found by place."""
+    """Who reads a buffer, or who writes it, found by place."""
 
-    FEW = 64  # that are looked at one by one
+    FEW = 16  # that are looked at one by one
 
     def __init__(self) -> None:
-        self.all: list[tuple[int, Region]] = []
-        self.spans: list[tuple[int, int, bool]] = []  # lowest and highest byte, and whether it writes
-        self.table = np.empty((0, 3), np.int64)  # the first ones of them
+        self.all: list[tuple[int, Region, int, int]] = []  # task, region, and its lowest and highest byte
+        self.spans = _NO_SPANS  # of many the bytes as a table, which has room for more
 
-    def add(self, number: int, region: Region, writes: bool, span: tuple[int, int]) -> None:
-        self.all.append((number, region))
-        self.spans.append((*span, writes))
+    def add(self, number: int, region: Region, span: tuple[int, int]) -> None:
+        count = len(self.all)
+        self.all.append((number, region, *span))
+        if count >= self.FEW:
+            if count >= len(self.spans):
+                self.spans = np.array([each[2:] for each in self.all] * 2, np.int64)
+            self.spans[count] = span
 
-    def at(self, span: tuple[int, int], readers: bool) -> Iterator[tuple[int, Region]]:
-        """Those whose span meets this one; readers: those that only read, too."""
-        low, high = span
-        if len(self.spans) - len(self.table) > max(self.FEW, len(self.table) // 4):
-            self.table = np.array(self.spans, np.int64)
-        known = len(self.table)
-        if known:
-            lows, highs, writes = self.table.T
-            meets = (lows < high) & (low < highs)
-            for i in (meets if readers else meets & (writes != 0)).nonzero()[0].tolist():
-                yield self.all[i]
-        for i, (other_low, other_high, other_writes) in enumerate(self.spans[known:], known):
-            if (readers or other_writes) and other_low < high and low < other_high:
-                yield self.all[i]
+    def at(self, low: int, high: int) -> list[tuple[int, Region, int, int]]:
+        """Those whose span meets these bytes."""
+        if len(self.all) <= self.FEW:
+            return [each for each in self.all if each[2] < high and low < each[3]]
+        lows, highs = self.spans[: len(self.all)].T
+        return [self.all[i] for i in ((lows < high) & (low < highs)).nonzero()[0].tolist()]
+
+
+_NO_SPANS = np.empty((0, 2), np.int64)
 
 
 def regions_overlap(a: Region, b: Region) -> bool:

@@ -200,13 +200,15 @@ def _greedy_arena_packing(
     order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[int], best_fit: bool
 ) -> list[int]:
     """Place buffers one by one, in the smallest gap that fits or in the lowest, on top if there is none."""
-    offsets, placed = [0] * len(sizes), 0
+    offsets, placed, end = [0] * len(sizes), 0, 0
     line: list[tuple[int, int, int]] = []  # (start, end, buffer) of all placed, lowest first
     for b in order:
         size, rivals = sizes[b], conflicts[b] & placed
         top, choice, room = 0, -1, 0
         near = line
-        if rivals.bit_count() * 4 < len(line):
+        if rivals == placed:  # there is no gap between all of them: each was put on another one, or in between
+            top, near = end, []
+        elif rivals.bit_count() * 4 < len(line):
             near = sorted([(offsets[c], offsets[c] + sizes[c], c) for c in members_of_bitmask(rivals)])
         for low, high, c in near:
             if rivals >> c & 1:
@@ -219,5 +221,6 @@ def _greedy_arena_packing(
                     top = high
         offsets[b] = top if choice < 0 else choice
         placed |= 1 << b
+        end = max(end, offsets[b] + size)
         insort(line, (offsets[b], offsets[b] + size, b))
     return offsets
