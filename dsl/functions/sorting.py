@@ -204,6 +204,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Trac
 
 @implements(np.digitize)
 def digitize(x: Any, bins: Any, right: bool = False) -> Tracer:
+    if to_traced_array(x).dtype.kind == "c":
+        raise DTypeError("np.digitize: x may not be complex; write x.real")
     return host_call_of_one_result("digitize", [x, bins], to_traced_array(x).shape, dtypes=[np.intp], right=bool(right))
 
 

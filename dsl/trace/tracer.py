@@ -251,8 +251,9 @@ class Tracer(NumpyProtocols):
         return found.__index__()
 
     def __round__(self, decimals: Any = None) -> Any:
-        if self.shape:
-            raise TraceError("an array has no round(); write np.round(x, decimals)", numpys=True)
+        if self._owner != SCALAR or self.dtype.kind in "cb":
+            what = "an array" if self._owner != SCALAR else f"a NumPy scalar of {self.dtype}"
+            raise TraceError(f"{what} has no round(); write np.round(x, decimals)", numpys=True)
         return self.__int__() if decimals is None else np.round(self, decimals)
 
     def __float__(self) -> float:

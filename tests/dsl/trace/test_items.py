@@ -74,3 +74,20 @@ def test_one_element_takes_one_value() -> None:
     for function in (lambda x: x.__setitem__(0, np.array([5])), lambda x: x.fill([1]), lambda x: x.__setitem__(0, [1])):
         with pytest.raises(ValueError, match="sequence"):
             kg.kernel_graph(lambda x, f=function: (f(x), x)[1], device="cpu")(np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "x", [np.ones(2, "c8"), np.ones(2, bool), np.ones(2), np.ones(2, "i4")], ids=lambda x: x.dtype.name
+)
+@pytest.mark.parametrize("read", [lambda x: x[0], lambda x: x[0, ...], lambda x: x], ids=["scalar", "no axis", "array"])
+def test_what_has_no_round_in_numpy_has_none(x: Any, read: Any) -> None:
+    def rounded(x: Any) -> Any:
+        return round(read(x), 1)
+
+    try:
+        want = rounded(x)
+    except TypeError:
+        with pytest.raises(TypeError, match=r"no round\(\)"):
+            kg.kernel_graph(rounded, device="cpu")(x)
+    else:
+        np.testing.assert_array_equal(kg.kernel_graph(rounded, device="cpu")(x), want)
