@@ -1,6 +1,6 @@
 """Two devices of one machine beside PyTorch and JAX: copies, collectives, branches, data-parallel steps, a call's cost.
 
-    python benchmarks/devices.py [--device cuda] [--only copies collectives branches steps calls store] [--small]
+    python benchmarks/devices.py [--device cuda] [--only copies collectives branches steps calls hops store] [--small]
 
 `--device cpu` runs the same on two CPU devices, which share the machine's cores: it shows that all runs, not how fast.
 Every figure is the least of several rounds. Float32 products are whole float32 ones in all three libraries; PyTorch's
@@ -25,7 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 PARSER = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
 PARSER.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-PARSER.add_argument("--only", nargs="*", default=("copies", "collectives", "branches", "steps", "calls", "store"))
+PARSER.add_argument(
+    "--only", nargs="*", default=("copies", "collectives", "branches", "steps", "calls", "hops", "store")
+)
 PARSER.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
 PARSER.add_argument("--peer", default="", help="run as one process of a peer (used by the script itself)")
 PARSER.add_argument("--rounds", type=int, default=5)
@@ -390,6 +392,25 @@ def calls() -> None:
     table("A call of one small kernel on each device, until it returns", "| time", rows)
 
 
+def hops() -> None:
+    """What it takes to go on, on another device, with a result: a chain that goes to and fro, beside one that stays."""
+    length = 32
+
+    def chain(devices: tuple[str, str]) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for i in range(length):
+                x = kg.place(x, devices[i % 2]).cumsum()
+            return x
+
+        return kg.kernel_graph(run, device=FIRST)
+
+    x = kg.asarray(np.ones(64, np.float32), device=FIRST)
+    stays, goes = (chain(devices) for devices in ((FIRST, FIRST), (FIRST, SECOND)))
+    stay, go = (timed(lambda f=f: (f(x), wait()), wait) / length for f in (stays, goes))
+    rows = [f"256 bytes | {stay * 1e6:.1f} us | {go * 1e6:.1f} us | {(go - stay) * 1e6:.1f} us"]
+    table("From one small kernel to the next", "array | on one device | on the other, with its copy | more", rows)
+
+
 def store() -> None:
     rows = []
     for nbytes in (1 << 12, 1 << 22):
@@ -412,6 +433,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "branches": branches,
     "steps": steps,
     "calls": calls,
+    "hops": hops,
     "store": store,
 }
 

@@ -1,6 +1,7 @@
 """Ranks beside raw mpi4py in one run: sums over all ranks, and pushes to a server.
 
     python -m kernelgraph.run -n 2 benchmarks/machines.py [--rounds 200] [--calls 20] [--only-small | --only-pushes]
+    python -m kernelgraph.run -n 2 benchmarks/machines.py --device cuda --steps 8 4096
 
 Each round times each sum once, in turns, after a barrier, sums of up to 64 KiB `--calls` times in a row; the figures
 are the medians of the slowest rank's times for one call, and the least. Pushes are timed by rank 1, while the others
@@ -168,19 +169,59 @@ def pushes(rounds: int, alone: bool) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--calls", type=int, default=1, help="of small sums in a row")
-    parser.add_argument("--only-small", action="store_true", help="only sums of up to 64 KiB")
-    parser.add_argument("--only-pushes", action="store_true", help="no sums")
-    parser.add_argument("--alone", action="store_true", help="pushes keep all else from the cores")
-    options = parser.parse_args()
+def loss(p: Any, x: Any) -> Any:
+    for w, b in p:
+        x = np.maximum(x @ w + b, np.float32(0))
+    return (x * x).mean()
+
+
+def sgd(p: Any, g: Any) -> Any:
+    rate = np.float32(1e-6)
+    return [(w - rate * gw, b - rate * gb) for (w, b), (gw, gb) in zip(p, g, strict=True)]
+
+
+def step_time(mesh: Any, device: str, layers: int, width: int, rows: int, rounds: int) -> float:
+    """The least seconds of a data-parallel step on a mesh, with so many rows on each device."""
+    rng = np.random.default_rng(0)
+    p = [
+        (rng.normal(size=(width, width)).astype(np.float32) / np.float32(np.sqrt(width)), np.zeros(width, np.float32))
+        for _ in range(layers)
+    ]
+    train = kg.DataParallel(loss, mesh, update=sgd)
+    state = train.replicate(p)
+    x = kg.shard(rng.normal(size=(rows * len(mesh), width)).astype(np.float32), mesh)
+    least = float("inf")
+    for turn in range(rounds + 3):
+        kg.synchronize(device)
+        start = time.perf_counter()
+        state, _ = train(state, x)
+        kg.waitall()
+        kg.synchronize(device)
+        least = min(least, time.perf_counter() - start) if turn >= 3 else least
+    return least
+
+
+def steps(device: str, layers: int, width: int, rounds: int) -> None:
+    """One rank's time over that of all, each with as many rows."""
+    if RANK == 0:
+        print(f"\n### A step of {layers} x Linear({width}), the same rows on each rank, ms\n")
+        print(f"| rows a rank | one rank | {SIZE} ranks | one / all |\n|--:|--:|--:|--:|")
+    for rows in (width, max(1, width // 16)):
+        alone = step_time(kg.Mesh((device,)), device, layers, width, rows, rounds)
+        together = WORLD.allreduce(step_time(kg.Mesh(SIZE), device, layers, width, rows, rounds), MPI.MAX)
+        if RANK == 0:
+            print(f"| {rows} | {alone * 1e3:.2f} | {together * 1e3:.2f} | {alone / together:.3f} |", flush=True)
+
+
+def main(options: argparse.Namespace) -> None:
     rounds = options.rounds
     WORLD.Ibarrier().Wait()  # Open MPI: whoever waits in a communicator's first collective stops others' messages
     kg.distributed.init()
     if RANK == 0:
         print(f"{SIZE} ranks; {machine(None, ('numpy', 'mpi4py', 'openmpi'))}")
+    if options.steps:
+        steps(options.device, *options.steps, min(rounds, 10))
+        return
     if not options.only_pushes:
         sums(rounds, options.calls, tuple(n for n in SUM_BYTES if n <= SMALL or not options.only_small))
     if SIZE > 1 and not options.only_small:
@@ -188,5 +229,14 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with kg.device("cpu"):
-        main()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=1, help="of small sums in a row")
+    parser.add_argument("--only-small", action="store_true", help="only sums of up to 64 KiB")
+    parser.add_argument("--only-pushes", action="store_true", help="no sums")
+    parser.add_argument("--alone", action="store_true", help="pushes keep all else from the cores")
+    parser.add_argument("--device", default="cpu", help="where each rank computes: cpu, or cuda")
+    parser.add_argument("--steps", nargs=2, type=int, metavar=("LAYERS", "WIDTH"), help="data-parallel steps, no more")
+    given = parser.parse_args()
+    with kg.device(given.device):
+        main(given)

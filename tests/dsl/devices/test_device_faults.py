@@ -13,6 +13,7 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.array.devices import open_device
 from kernelgraph.runtime.devices.fake import FakeDevice
+from tests import two_devices
 
 X = np.ones((8, 8), np.float32)
 
@@ -83,3 +84,12 @@ def test_a_fault_is_an_error_and_nothing_is_kept(fakes: list[FakeDevice], eager:
     assert seen > 40
     assert [device.in_use for device in fakes] == before
     assert [failures_of(program, args) for program, args in programs] == [0, 0]  # as good as new
+
+
+def test_what_runs_on_two_gpus_runs_on_two_cpu_devices() -> None:
+    with kg.override(cpu_devices=2):
+        mesh = kg.Mesh(("cpu:0", "cpu:1"))
+        assert two_devices.count_wrong_collectives(mesh, 10) == 0
+        assert two_devices.count_differences(mesh, 20) == 0
+        errors, wrong, _ = two_devices.run_faults(mesh, 12)
+    assert errors and not wrong
