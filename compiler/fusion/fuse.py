@@ -233,8 +233,8 @@ class GraphFuser(FusionCover):
         if all([a < 0 for m in group.maps[number] for a, _, _ in m]):
             return None  # the same for every iteration
         own = self.type_of(number).size
-        if times > 1:
-            cost = max(cost, self._work_above(number))  # or what is above it would be stored in its place
+        if times > 1 and len(self.readers_of(number)) > 1:  # another computes it anyway, and all that is above it
+            cost = max(cost, self._work_above(number))
         extra = cost * (times * math.prod(group.domain) - own) / max(own, 1)
         if group.reduced and not any(index_map_depends_on(m, group.reduced) for m in group.maps[number]):
             extra = cost * (times - 1)  # evaluated once per row
