@@ -6,6 +6,7 @@ is carried keeps its type.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from ...compiler.graph.graph import Value
 from ...runtime.core.errors import KernelGraphError
 from ..core.errors import TraceError, UnsupportedError
 from ..core.pytree import Tree, flatten, unflatten
+from ..functions.numpy_creation import traced_ndenumerate
 from ..trace.aliasing import root_of_view
 from ..trace.operands import to_graph_operand
 from ..trace.trace import Trace, current_trace, loop_recorder_of_trace
@@ -41,7 +43,7 @@ FEW = 8  # turns for which no loop is made
 Identity = tuple[int, Any]
 
 
-ITERATORS = (zip, enumerate, reversed, np.ndindex)
+ITERATORS = (zip, enumerate, reversed, np.ndindex, np.ndenumerate, itertools.repeat)
 
 
 class DeferredIterator:
@@ -51,15 +53,18 @@ class DeferredIterator:
         self.function, self.args, self.options = function, args, options
 
     def __iter__(self) -> Iterator[Any]:
-        made: Iterator[Any] = iter(self.function(*self.args, **self.options))
+        function: Any = traced_ndenumerate if self.function is np.ndenumerate else self.function
+        made: Iterator[Any] = iter(function(*self.args, **self.options))
         return made
 
 
 def items(function: Any, /, *args: Any, **options: Any) -> Any:
     """`function(*args, **options)`, which a `for` goes over."""
     trace = current_trace()
-    if trace is not None and trace.loops_of is not None and any(function is kind for kind in ITERATORS):
-        return DeferredIterator(function, args, options)
+    if trace is not None and trace.loops_of is not None and isinstance(function, type):
+        kind = next((kind for kind in ITERATORS if kind == function), None)  # what stands for NumPy's is equal to it
+        if kind is not None:
+            return DeferredIterator(kind, args, options)
     return function(*args, **options)
 
 

@@ -25,7 +25,7 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
 DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range"})
-ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex"})
+ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
 
 
 def code_with_control_flow_calls(code: CodeType) -> CodeType:

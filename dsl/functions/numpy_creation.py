@@ -254,6 +254,14 @@ def _numpy_class_that_needs_values(kind: type) -> Callable[..., Any]:
     return refuse_numpy_class_on_tracers
 
 
+def traced_ndenumerate(arr: Any) -> Any:
+    """Indices and elements, which are read one by one."""
+    if not is_traced([arr]):
+        return np.ndenumerate(arr)
+    array = to_traced_array(arr)
+    return ((index, array[index]) for index in np.ndindex(array.shape))
+
+
 TRACED_CREATION: dict[Any, Callable[..., Any]] = {
     np.array: _traced_array_function,
     np.asarray: traced_asarray,
@@ -290,5 +298,5 @@ TRACED_OBJECTS: dict[Any, Callable[..., Any]] = {
     np.r_: _concatenate_row_key,
     np.c_: _concatenate_column_key,
     np.nditer: _numpy_class_that_needs_values(np.nditer),
-    np.ndenumerate: _numpy_class_that_needs_values(np.ndenumerate),
+    np.ndenumerate: traced_ndenumerate,
 }

@@ -30,6 +30,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
     def apply_binary_operator(self: Tracer, other: Any, modulus: Any = None) -> Any:
         if modulus is not None or other is NotImplemented or getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
+        if rows == ("multiply",) and isinstance(other, _SEQUENCES) and _is_whole_scalar(self):
+            return other * operator.index(self)
         args = (other, self) if reflected else (self, other)
         recorder = loop_recorder_of_trace()
         if recorder is None and isinstance(other, TracedLoopSymbolBase):
@@ -102,6 +104,8 @@ def _number_operator(
     function = divmod if python == "__divmod__" else getattr(operator, python)
 
     def apply_host_operator(self: TracedNumber, *others: Any) -> Any:
+        if isinstance(others[0] if others else None, _SEQUENCES):  # which `*` repeats, as often as it asks for
+            return NotImplemented
         if any(type(other) not in _NUMBERS and not _is_operand_of_number_subclass(other) for other in others):
             return on_arrays(self, *others)
         operands = (*others, self) if reflected else (self, *others)
@@ -126,6 +130,10 @@ def _number_operator(
     return apply_host_operator
 
 
+def _is_whole_scalar(x: Any) -> bool:
+    return type(x) is Tracer and x._owner == SCALAR and x.dtype.kind in "iu"
+
+
 def _is_operand_of_number_subclass(x: Any) -> bool:
     """Whether it is a number of a subclass of Python's, such as an IntEnum."""
     return isinstance(x, (int, float, complex)) and not isinstance(x, (np.generic, Tracer, TracedLoopSymbolBase))
@@ -133,6 +141,7 @@ def _is_operand_of_number_subclass(x: Any) -> bool:
 
 _WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
 _NUMBERS = {bool, int, float, complex, TracedNumber}
+_SEQUENCES = (list, tuple, str, bytes, bytearray)
 
 
 def _install_tracer_operators() -> None:

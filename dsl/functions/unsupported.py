@@ -27,7 +27,6 @@ _OTHER = {
     np.poly: "its result's dtype depends on data; call it outside of the traced function",
     np.vectorize: "write the function with whole-array operations",
     np.nditer: "write whole-array operations, or for i in np.ndindex(x.shape): x[i]",
-    np.ndenumerate: "write for i in np.ndindex(x.shape): x[i]",
     np.array2string: "print the result, outside of the traced function",
     np.array_repr: "print the result, outside of the traced function",
     np.array_str: "print the result, outside of the traced function",
@@ -46,6 +45,6 @@ EXPOSED += [np.polydiv, np.poly, np.real_if_close]
 for _names, _instead in _INSTEAD.items():
     for _name in _names.split():
         REFUSED[getattr(np, _name)] = _SHAPE + _instead
-DEPENDS_ON_DATA |= {*REFUSED, np.polydiv, np.poly, np.real_if_close, np.vectorize, np.nditer, np.ndenumerate}
+DEPENDS_ON_DATA |= {*REFUSED, np.polydiv, np.poly, np.real_if_close, np.vectorize, np.nditer}
 REFUSED.update(_OTHER)
 REFUSED[unique_values] = REFUSED[np.unique_values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from math import prod
 from typing import Any
 
@@ -35,12 +36,16 @@ def count_loop_items(iterable: Any) -> int | None:
     if not isinstance(iterable, DeferredIterator):
         return None
     function, args, options = iterable.function, iterable.args, iterable.options
-    if function is np.ndindex:
-        shape = _ndindex_extents(args)
-        return prod(shape) if not options and all(type(n) is int and n >= 0 for n in shape) else None
+    if function in (np.ndindex, np.ndenumerate):
+        shape = axes_of_indices(iterable)
+        return prod(shape) if shape and all(type(n) is int and n >= 0 for n in shape) else None
     if not _is_recordable_loop_iterator(function, args, options):
         return None
+    if function is repeat:
+        return int(args[1])
     counts = [count_loop_items(x) for x in _iterated_arguments_of_recorded_loop(function, args)]
+    if options.get("strict") and len({*counts}) > 1:  # which is an error
+        return None
     return None if None in counts or not counts else min(n for n in counts if n is not None)
 
 
@@ -53,6 +58,8 @@ def loop_item_at(iterable: Any, turn: Any) -> Any:
     if iterable.function is zip:
         return tuple(loop_item_at(part, turn) for part in iterable.args)
     (part, *start) = iterable.args
+    if iterable.function is repeat:
+        return part
     if iterable.function is enumerate:
         return turn + [*start, *iterable.options.values(), 0][0], loop_item_at(part, turn)
     return loop_item_at(part, len(part) - 1 - turn)
@@ -63,11 +70,21 @@ def is_array(x: Any) -> bool:
     return type(x) is Tracer or (type(x) is np.ndarray and x.dtype.kind in "biufc")
 
 
-def axes_of_ndindex(iterable: Any) -> Sequence[Any]:
+def axes_of_indices(iterable: Any) -> Sequence[Any]:
     """The lengths of the axes whose indices are the items; none where these are no indices."""
-    if isinstance(iterable, DeferredIterator) and iterable.function is np.ndindex and not iterable.options:
-        return _ndindex_extents(iterable.args)
+    if not isinstance(iterable, DeferredIterator) or iterable.options:
+        return ()
+    args = iterable.args
+    if iterable.function is np.ndenumerate:
+        return args[0].shape if len(args) == 1 and (is_array(args[0]) or isinstance(args[0], LoopArray)) else ()
+    if iterable.function is np.ndindex:
+        return args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
     return ()
+
+
+def item_at_indices(recorder: Recorder, iterable: DeferredIterator, index: tuple[Any, ...]) -> Any:
+    """What a loop over indices goes over at one of them."""
+    return index if iterable.function is np.ndindex else (index, recorder.lift(iterable.args[0])[index])
 
 
 def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopItems | None:
@@ -81,12 +98,16 @@ def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopIt
     function, args, options = iterable.function, iterable.args, iterable.options
     if not _is_recordable_loop_iterator(function, args, options):
         return None
+    if function is repeat:
+        return LoopItems(LinearExpression(args[1]), lambda k: args[0])
     parts = [recorded_loop_items_of_iterable(recorder, x) for x in _iterated_arguments_of_recorded_loop(function, args)]
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
     if function is zip:
         count = found[0].count
+        if options.get("strict") and any(part.count != count for part in found):
+            return None
         for part in found[1:]:
             count = recorder.least(count, part.count)
         return LoopItems(count, lambda k: tuple(part.at(k) for part in found), found[0].start)
@@ -97,13 +118,11 @@ def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopIt
     return LoopItems(part.count, lambda k: part.at(part.count - 1 - k))
 
 
-def _ndindex_extents(args: Sequence[Any]) -> Sequence[Any]:
-    return args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
-
-
 def _is_recordable_loop_iterator(function: Any, args: Sequence[Any], options: dict[str, Any]) -> bool:
-    if function is zip:  # a strict one may raise an error
-        return all(name == "strict" and value is False for name, value in options.items())
+    if function is zip:
+        return all(name == "strict" and type(value) is bool for name, value in options.items())
+    if function is repeat:
+        return not options and len(args) == 2 and type(args[1]) is int and args[1] >= 0
     if function is enumerate:
         return len(args) + len(options) in (1, 2) and [*options] in ([], ["start"]) and len(args) > 0
     return function is reversed and len(args) == 1 and not options and not isinstance(args[0], DeferredIterator)

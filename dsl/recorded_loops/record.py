@@ -25,7 +25,7 @@ from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
 from ..trace.trace import FEW, LoopNotRecordable, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .iterables import axes_of_ndindex, count_loop_items, loop_item_at
+from .iterables import axes_of_indices, count_loop_items, loop_item_at
 from .long_traces import count_user_loops_around
 from .recorder import CONSTANTS, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
@@ -89,7 +89,7 @@ def record_loop_as_routine(
         or trace.handlers
         or trace.turn is not None
     )
-    if loops is None or count is None or count <= loops.few or around or axes_of_ndindex(iterable):
+    if loops is None or count is None or count <= loops.few or around or axes_of_indices(iterable):
         return False
     loops.recorded.append(site)
     for first in range(PEELED + 1):

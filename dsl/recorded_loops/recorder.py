@@ -28,7 +28,7 @@ from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .independence import recorded_iterations_are_independent
-from .iterables import LoopItems, axes_of_ndindex, recorded_loop_items_of_iterable
+from .iterables import LoopItems, axes_of_indices, item_at_indices, recorded_loop_items_of_iterable
 from .kinds import (
     PLAIN,
     check_loop_kind_keeps_digits,
@@ -170,9 +170,12 @@ class LoopRecorder(RecordedLoopArithmetic):
     ) -> None:
         """`for item in iterable: body(item)`, until `stop()`. key: the user's function in `body`. few: turns that are
         written one after the other."""
-        axes = axes_of_ndindex(iterable)
+        axes = axes_of_indices(iterable)
         if axes:  # which have many turns together, however short each is
-            self._record_ndindex_loops((), axes, body, stop, self._unrolled_iteration_limit() if len(axes) == 1 else 1)
+            few = self._unrolled_iteration_limit() if len(axes) == 1 else 1
+            self._record_ndindex_loops(
+                (), axes, lambda index: body(item_at_indices(self, iterable, index)), stop, few, key or body
+            )
             return
         items = recorded_loop_items_of_iterable(self, iterable)
         if items is None:
@@ -187,9 +190,15 @@ class LoopRecorder(RecordedLoopArithmetic):
         self._record_loop_over_items(items, body, stop, key or body)
 
     def _record_ndindex_loops(
-        self, index: tuple[Any, ...], axes: Sequence[Any], body: Callable[[Any], Any], stop: Part | None, few: int
+        self,
+        index: tuple[Any, ...],
+        axes: Sequence[Any],
+        body: Callable[[Any], Any],
+        stop: Part | None,
+        few: int,
+        key: Any,
     ) -> None:
-        """The loops over `np.ndindex(*axes)`, one in another."""
+        """The loops over `np.ndindex(*axes)`, one in another. key: the user's function in `body`."""
         if not axes:
             body(index)
             return
@@ -198,9 +207,9 @@ class LoopRecorder(RecordedLoopArithmetic):
             raise LoopNotRecordable("a length that np.ndindex is given may be negative")
         self.run_for(
             LoopRange(0, axes[0], 1),
-            lambda i: self._record_ndindex_loops((*index, i), axes[1:], body, stop, few),
+            lambda i: self._record_ndindex_loops((*index, i), axes[1:], body, stop, few, key),
             stop,
-            body,
+            key,
             few,
         )
 

@@ -180,6 +180,22 @@ def test_power_with_an_exponent_of_the_call() -> None:
         f(n, -2)
 
 
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda n: [1.5] * n, 4),
+        (lambda n: n * (1, 2), 3),
+        (lambda n: (n == [4], n != (4,)), 4),
+        (lambda x: [1.5] * x[1], np.arange(3)),
+        (lambda x: x[:2].sum() * (2, 3), np.arange(4)),
+    ],
+)
+def test_whole_numbers_repeat_lists(function: Any, given: Any) -> None:
+    """And multiply none of their elements."""
+    got, want = kg.kernel_graph(function, device="cpu")(given), function(given)
+    assert type(got) is type(want) and [np.asarray(x).item() for x in got] == [*want]
+
+
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8", "c8", "c16"])
 def test_complex_numbers(dtype: str) -> None:
     f = kg.kernel_graph(lambda x, n: (x * n, n + x), device="cpu")

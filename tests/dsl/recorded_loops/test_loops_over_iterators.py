@@ -1,7 +1,8 @@
-"""Recorded loops over `zip`, `enumerate`, `reversed` and `np.ndindex`: what Python and NumPy give."""
+"""Recorded loops over `zip`, `enumerate`, `reversed`, `np.ndindex` and their like: what Python and NumPy give."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,32 @@ def one_in_another(a: Any, x: Any) -> Any:
     return x
 
 
+def elements(a: Any, x: Any) -> Any:
+    total = 0.0
+    for (i, j), v in np.ndenumerate(a):
+        a[i, j] = v * x[i] - total
+        total = total * 0.5 + a[i, 0]
+    for (i,), v in np.ndenumerate(x):
+        if v > 4:
+            break
+        x[i] += i
+    return total, i
+
+
+def again_and_again(a: Any, x: Any) -> Any:
+    for v in itertools.repeat(x[0], 2 * len(x)):
+        for _ in itertools.repeat(None, len(x)):
+            x[-1] = x[-1] * 0.5 + v
+    return v
+
+
+def all_of_both(a: Any, x: Any) -> Any:
+    s = 0.0
+    for row, v in zip(a, x, strict=True):
+        s += row[0] * v
+    return s
+
+
 def skipped(a: Any, x: Any) -> Any:
     count = 0
     for i, v in enumerate(x):
@@ -79,6 +106,7 @@ def skipped(a: Any, x: Any) -> Any:
 
 
 PROGRAMS = [numbered_pairs, shorter_ends, places, first_place, backwards, one_in_another, skipped]
+PROGRAMS += [elements, again_and_again, all_of_both]
 
 
 def outcome(function: Callable[..., Any], *given: Any) -> tuple[str, list[Any]]:
@@ -120,7 +148,7 @@ def test_gives_what_python_gives_of_nothing(program: Callable[..., Any], shape: 
 
 def test_long_ones_are_recorded() -> None:
     a, x = np.ones((300, 40)), np.arange(300.0)
-    for program in (numbered_pairs, places, one_in_another):
+    for program in (numbered_pairs, places, one_in_another, elements, again_and_again, all_of_both):
         assert len(kg.kernel_graph(program, device="cpu").graph(a, x).nodes) < 30
 
 
