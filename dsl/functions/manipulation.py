@@ -24,6 +24,8 @@ from .products import matmul
 from .selection import take
 from .views import broadcast_to, cast, copy, diagonal, expand_dims, moveaxis, ravel, reshape
 
+MANY_SECTIONS = 4096  # empty arrays that a split may give
+
 
 @implements(np.atleast_3d)
 def atleast_3d(*arys: Any) -> Any:
@@ -55,6 +57,11 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Trace
     n = checked_section_count(indices_or_sections)
     if n <= 0:
         raise ShapeError("number sections must be larger than 0.")
+    if n > x.shape[at] + MANY_SECTIONS:
+        raise UnsupportedError(
+            f"np.array_split of {x.shape[at]} elements into {n} parts is not supported, nearly all of them are empty; "
+            f"write min(parts, x.shape[{at}])"
+        )
     each, more = divmod(x.shape[at], n)
     cuts = [i * each + min(i, more) for i in range(n + 1)]
     return [getitem(x, (*(slice(None),) * at, slice(i, j))) for i, j in pairwise(cuts)]

@@ -395,3 +395,10 @@ def test_functions_of_shapes_alone_and_of_scipy() -> None:
     x = np.linspace(-3, 3, 7)
     agrees(lambda x: (special.erf(x), special.erfc(x), special.expit(x)), x)
     agrees(lambda x: (special.gammaln(x), special.erf(x.astype(np.float32))), x + 4)
+
+
+@pytest.mark.parametrize("parts", [2**31, 2**63, 2**64])
+def test_a_split_into_more_parts_than_memory_holds_is_refused(parts: int) -> None:
+    function = kg.kernel_graph(lambda x: np.array_split(x, parts), device="cpu")
+    with pytest.raises(kg.UnsupportedError, match=r"write min\(parts, x\.shape\[0\]\)"):
+        function(np.ones(3))
