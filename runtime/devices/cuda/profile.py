@@ -13,7 +13,7 @@ from ...program.program import Kernel
 from .driver.driver import SUCCESS
 from .driver.events import CudaEvent, EventPool
 
-COPIES = {"to_device": "to device", "to_host": "to host", "on_device": "on device"}
+COPIES = {"to_device": "to device", "to_host": "to host", "on_device": "on device", "to_peer": "to another GPU"}
 
 
 class CudaProfileMarks:
@@ -68,9 +68,11 @@ class CudaProfileMarks:
             yield self._driver, name, plain
             setattr(self._driver, name, functools.partial(self._copy_with_span, plain, words))
 
-    def _copy_with_span(self, plain: Any, words: str, target: Any, source: Any, nbytes: int, stream: int) -> int:
+    def _copy_with_span(self, plain: Any, words: str, *given: Any) -> int:
+        """given: what the driver's call takes, at last the number of bytes and the stream."""
+        nbytes, stream = given[-2:]
         start = self._pool.record(stream)
-        code = plain(target, source, nbytes, stream)
+        code = plain(*given)
         self.add_span_until_now(start, "copy", words, stream, nbytes=nbytes)
         return int(code)
 

@@ -124,3 +124,11 @@ def test_a_call_is_on_the_default_stream_of_its_own_gpu(machine: Machine, torch:
         machine.set_current(0)
         tensor.late(np.full_like(X, np.nan))  # right after the call
         np.testing.assert_array_equal(found, (X + turn) * 2 + X)
+
+
+def test_a_profile_shows_copies_between_gpus(machine: Machine) -> None:
+    x = kg.asarray(X, device="cuda:0")
+    with kg.profile() as p:
+        y = x.to_device("cuda:1")
+        np.testing.assert_array_equal(y, X)
+    assert [s.nbytes for s in p.spans if (s.kind, s.name) == ("copy", "to another GPU")] == [X.nbytes]
