@@ -47,8 +47,10 @@ def load_or_make_plan(graph: Graph, options: object, make: Callable[[], tuple[Pr
 
 
 def _plan_cache_key(graph: Graph, options: object) -> str:
-    """Empty where the graph holds more than plain data, or the package's files have changed."""
-    package = _fingerprint_of_package()
+    """Empty without a cache, for more than plain data, and where the package's files have changed."""
+    package = settings.cache_dir and _fingerprint_of_package()
+    if not package:
+        return ""
     dtypes: dict[DType, tuple[str, str]] = {}
     for node in graph.nodes:
         if (dtype := node.type.dtype) not in dtypes:
@@ -60,7 +62,7 @@ def _plan_cache_key(graph: Graph, options: object) -> str:
     except ValueError:
         return ""
     versions = FORMAT, sys.version_info, np.__version__, cpu_vector_features()
-    return package and sha256_digest(data, graph.name, options, versions, sorted(vars(settings).items()), package)
+    return sha256_digest(data, graph.name, options, versions, sorted(vars(settings).items()), package)
 
 
 @cache

@@ -86,6 +86,8 @@ def test_what_differs_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     with kg.override(verify=True):
         keys.append(plan_cache._plan_cache_key(graph_of(scaled), "cpu"))
+    with kg.override(cache_dir=""):
+        assert plan_cache._plan_cache_key(graph_of(scaled), "cpu") == ""
     monkeypatch.setattr(plan_cache, "_fingerprint_of_package", lambda: "other files")
     keys.append(plan_cache._plan_cache_key(graph_of(scaled), "cpu"))
     assert all(keys) and len({*keys}) == len(keys)
