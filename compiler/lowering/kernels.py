@@ -600,12 +600,9 @@ class KernelGroupLowering:
 
 
 def _equal_parts_of_group_reduction(total: int, parts: int) -> int:
-    """A few parts less where they are then equal and leave no rest, which would be a launch of its own: one block, that
-    may take as long as all others."""
-    some = range(parts, max(1, 3 * parts // 4), -1)
-    for fewer in some:
+    """A few parts less where they are then equal and leave no rest, which would be a launch of its own."""
+    for fewer in range(parts, max(1, 3 * parts // 4), -1):
         length, rest = divmod(total, fewer)
         if not rest and (length < 64 or length % ALIGNED == 0):
             return fewer
-    short = [fewer for fewer in some if total // fewer < 64]
-    return min(short, key=lambda fewer: sum(divmod(total, fewer)), default=parts)
+    return parts

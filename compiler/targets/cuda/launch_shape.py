@@ -35,6 +35,10 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 # (16-byte groups a thread, threads at most): a row takes the first line that holds it.
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
 _MAX_LANES = 32
+# Float32 functions that take as long as moving 4 bytes; those of angles need registers for large ones.
+_SLOW = frozenset({"div", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "tanh"})
+# Largest blocks, which bound a thread's registers (80 and 64), where arithmetic takes longer than memory: measured.
+_BUSY_ROW_THREADS, _BUSY_LOOP_THREADS = 768, 1024
 _LOOP_REGISTERS = 128  # for the values of a loop that reduces and stores: a compiler keeps fewer alive than their order
 
 # Of stencils, measured: two columns a lane are best, and many rows, if the threads still fill the GPU.
@@ -237,7 +241,27 @@ def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     while length * groups > _MAX_LANES:
         groups //= 2
     fewer = _cuda_groups_that_fit_registers(nest, length, groups)
-    return CudaShape("row", length, fewer, loop or fewer < groups, threads=MAX_THREADS)
+    loop = loop or fewer < groups
+    busy = _BUSY_LOOP_THREADS if loop else _BUSY_ROW_THREADS
+    return CudaShape(
+        "row", length, fewer, loop, threads=busy if _is_cuda_nest_bound_by_arithmetic(nest) else MAX_THREADS
+    )
+
+
+def _is_cuda_nest_bound_by_arithmetic(nest: LoopNest) -> bool:
+    """Of a nest that stores what it computes of rows: whether it has more than one slow float32 function for each 4
+    bytes that it moves."""
+    loops = [phase for phase in nest.phases if phase.kind == LOOP]
+    if not any(instr.op == "store" for phase in loops for instr in phase.instrs):
+        return False
+    outer, inner = range(nest.parallel), nest.axes - 1
+    moved = [
+        nest.operands[o].dtype.itemsize
+        for o in cuda_operands_touched_in_phases(nest, LOOP)
+        if cuda_operand_moves_along(nest, o, inner) and any(cuda_operand_moves_along(nest, o, axis) for axis in outer)
+    ]
+    slow = [sum(i.op in _SLOW and i.dtype == np.float32 for i in phase.instrs) for phase in loops]
+    return 4 * max(slow) > sum(moved)  # what one phase has computed, the next ones keep
 
 
 def _cuda_groups_that_fit_registers(nest: LoopNest, length: int, groups: int) -> int:

@@ -14,6 +14,7 @@ from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.pipeline import compile_graph_to_program
+from kernelgraph.compiler.targets.cuda.launch_shape import choose_cuda_launch_shape
 from kernelgraph.dsl.array import devices
 from kernelgraph.runtime.devices.cuda.driver import early_start
 from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import make_ptx_copy_task
@@ -84,15 +85,27 @@ def test_columns_that_leave_multiprocessors_idle_take_larger_blocks() -> None:
     assert large.block[1] == 2 * small.block[1]
 
 
-@pytest.mark.parametrize("n", [10238, 5119])
-def test_what_equal_pieces_of_a_sum_leave_is_short(n: int) -> None:
-    """One block does it, after or beside all others."""
-    b = GraphBuilder()
-    x = b.input(ArrayType((n + 1, n + 1), np.dtype("f4")))
-    program = compile_graph_to_program(b.finish([b.reduce("sum", b.slice(x, (1, 1), (1, 1), (n, n)), (0, 1))]), "cuda")
-    shapes = [task.reads[0].shape for task in program.tasks[:-1]]
-    _, rows, _ = shapes[0]
-    assert shapes[1:] == [(n % rows, n)] and 2 * (n % rows) <= rows
+def _gradient_shape(f: Any, *arrays: Any) -> Any:
+    """The launch shape of the first kernel of a value and its gradient."""
+    task = kg.value_and_grad(kg.kernel_graph(f, device="fake")).program(*arrays).tasks[0]
+    return choose_cuda_launch_shape(task.kernel.form)
+
+
+def test_kernels_bound_by_arithmetic_hold_fewer_registers() -> None:
+    """The largest block bounds what the compiler may give a thread."""
+    x, price = np.empty((4096, 1024), np.float32), np.empty(1 << 26, np.float32)
+
+    def norm(x: Any) -> Any:
+        centred = x - x.mean(1, keepdims=True)
+        return np.tanh(centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)).sum()
+
+    def entropy(x: Any) -> Any:
+        z = x - x.max(1, keepdims=True)
+        return (x * (z - np.log(np.exp(z).sum(1, keepdims=True)))).sum()
+
+    assert _gradient_shape(norm, x).threads == 768 and _gradient_shape(entropy, x).threads == 512
+    assert _gradient_shape(lambda x: (np.exp(-x) / np.log(x) / np.sqrt(x)).sum(), price).threads == 1024
+    assert _gradient_shape(lambda x: (x * x).sum(), price).threads == 512
 
 
 def test_what_is_broadcast_does_not_decide_how_columns_are_read() -> None:
