@@ -30,20 +30,24 @@ def forked(body: Callable[[], int | None]) -> int:
 
 
 def interrupt(number: int = signal.SIGINT, looks: int = 4) -> None:
-    """Sends a signal once the main thread has been seen in one call of its script's so many times in a row.
+    """Sends a signal once the main thread has been seen in one call of its script's so many times in a row; and again
+    every 5 s that the call goes on.
 
     To be called by the main thread. Python does not listen to SIGINT in what a shell has started in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def watch() -> None:
-        seen, count = None, 0
+        seen, call, count = None, None, 0
         while count < looks:
             time.sleep(0.01)
             call = _call_of_the_script()
             count = count + 1 if call is not None and call is seen else 0
             seen = call
-        os.kill(os.getpid(), number)
+        while call is seen:  # Python drops what a handler raises within a finalizer
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+            call = _call_of_the_script()
 
     threading.Thread(target=watch, daemon=True).start()
 
