@@ -61,8 +61,9 @@ def _plan_cache_key(graph: Graph, options: object) -> str:
         data = marshal.dumps((nodes, graph.inputs, graph.numbers, graph.outputs, lines), 2)
     except ValueError:
         return ""
+    attrs = repr([n.attrs for n in graph.nodes])  # marshal sees the bytes of a NumPy scalar, not its dtype
     versions = FORMAT, sys.version_info, np.__version__, cpu_vector_features()
-    return sha256_digest(data, graph.name, options, versions, sorted(vars(settings).items()), package)
+    return sha256_digest(data, attrs, graph.name, options, versions, sorted(vars(settings).items()), package)
 
 
 @cache

@@ -46,7 +46,16 @@ from ...interpret.serial import (
 from ...program.device import DONE, Device, DoneEvent, Executable, Timing, error_of_event
 from ...program.plan import Branch, Launch, Loop, Plan, Wait, all_kernels_of_plan
 from ...program.plan import Record as RecordStep
-from ...program.program import Buffer, Kernel, Library, Program, Region, Task, packed_member_tasks
+from ...program.program import (
+    Buffer,
+    Kernel,
+    Library,
+    Program,
+    Region,
+    Task,
+    control_flow_bodies,
+    packed_member_tasks,
+)
 from .profile import cpu_profile_spans_of_run, profile_cpu_task_calls
 from .streams import CPUStream, CPUStreamEvent, milliseconds_between_cpu_events
 
@@ -88,7 +97,10 @@ class CPUExecutable(Executable):
         cores = native_engine_thread_count()
         self._is_small = self.cost * (1 - 1 / max(2, cores)) < WAKE_US  # all cores together save less than that
         shared = [t.cost for t in tasks if plan.streams > 1 or split_engine_launch_into_chunks(t, cores)[1] > 1]
-        self._suits_waiting_caller = sum(shared) * (1 - 1 / cores) < WAKE_US and self.cost < CALLER_US
+        light = sum(shared) * (1 - 1 / cores) < WAKE_US and self.cost < CALLER_US
+        bodies = [body for t in tasks for body in control_flow_bodies(t)]
+        # what a signal handler raises as native code calls Python back is lost in the main thread
+        self._suits_waiting_caller = light and all(map(is_native_plan, bodies))
         self._runs_inline = native_engine_functions() is not None and self._is_small and not self.needs_python
         if self._runs_inline:  # one Python call less
             self.run_and_wait = self.run  # type: ignore[method-assign]

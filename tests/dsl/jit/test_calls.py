@@ -417,3 +417,22 @@ def test_who_waits_anyway_runs_candidates_too() -> None:
             for found, x in zip(branches(a, b), (a, b), strict=True):
                 np.testing.assert_allclose(np.asarray(found), (x @ x) @ x + 1)
         assert engine.begun_and_ended_runs[1] == before
+
+
+def test_loops_that_call_python_back_are_not_run_by_who_waits() -> None:
+    """What a signal handler raises as a step is called back would be lost in the main thread."""
+
+    @kg.kernel_graph(device="cpu")
+    def powers(a: Any, b: Any) -> Any:
+        for _ in range(40):
+            a = np.tanh(a @ b)
+        return a
+
+    a, b = np.random.default_rng(0).random((2, 200, 200)) / 50
+    with override(threads=1):
+        expected = np.asarray(powers(a, b))
+        engine = engine_of_process()
+        assert engine is not None
+        before = engine.begun_and_ended_runs[1]
+        np.testing.assert_array_equal(np.asarray(powers(a, b)), expected)
+        assert engine.begun_and_ended_runs[1] == before + 1

@@ -93,6 +93,15 @@ def test_what_differs_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(keys) and len({*keys}) == len(keys)
 
 
+def test_numpy_scalars_of_the_same_bytes_are_told_apart() -> None:
+    def histogram_up_to(high: Any) -> Any:
+        return lambda x: np.histogram(x, 3, range=(0, high))[0]
+
+    number = np.float32(4)
+    graphs = [graph_of(histogram_up_to(high)) for high in (number, number.view(np.int32))]
+    assert len({plan_cache._plan_cache_key(graph, "cpu") for graph in graphs} - {""}) == 2
+
+
 def test_functions_of_the_users_are_not_kept(cache: Path) -> None:
     graph = graph_of(lambda x: kg.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2.0), (0, x))[1])
     assert plan_cache._plan_cache_key(graph, "cpu") == ""
