@@ -598,7 +598,8 @@ class Environment:
                     user_line_of_name([code], ("STORE_DEREF", "DELETE_DEREF"), name),
                 )
         if any((self.registered_proxy_class(kind) or kind) is not kind for kind in self._bare_classes):
-            line = user_line_of_name(self._codes, ("LOAD_ATTR",), "__class__")
+            written = [c for c in self._codes if c.co_filename != "<string>"]  # not what dataclasses write
+            line = user_line_of_name(written, ("LOAD_ATTR",), "__class__")
             if line:
                 raise TraceError(
                     "an enumeration of flags, or a metaclass, holds objects whose __class__ is read; write type(o)",

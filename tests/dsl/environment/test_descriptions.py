@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import ctypes
+import dataclasses
 import decimal
 import enum
 import functools
@@ -42,6 +44,12 @@ def other(a: int, b: int = 2) -> int:
 @functools.wraps(helper)
 def wrapped(a: int) -> int:
     return helper(a)
+
+
+@dataclasses.dataclass
+class Pair:
+    a: Any
+    b: int = 1
 
 
 READS: dict[str, Callable[[Any, Any], Any]] = {
@@ -178,6 +186,15 @@ def test_the_class_of_an_object_that_flags_hold_is_asked_by_type() -> None:
 
     refused(lambda: cpu(by_attribute)(X), kg.TraceError, line=by_attribute.__code__.co_firstlineno + 1)
     check_changes(by_type, (lambda: setattr(Sides.LEFT, "held", 5.0),))
+
+
+def test_a_dataclass_in_a_list_of_a_class_of_its_own_is_read() -> None:
+    held = collections.UserList([Pair(np.array([True, False]))])
+
+    def replace() -> None:
+        held[0] = Pair(np.array([2.0, 3.0]))
+
+    check_changes(lambda x, *, held=held: x * max(vars(held[0])["a"].ravel()), (replace,))
 
 
 def test_the_mask_of_a_masked_array_is_watched() -> None:
