@@ -141,10 +141,15 @@ class MPIWorld(World):
 
     def _finish_later(self, request: Any, to: int) -> None:
         """Keep what is sent to a rank, which does not change, until it has come."""
+
+        def has_message_left() -> bool:
+            with self._sending:  # no two threads may test one request
+                self._unfinished = [one for one in self._unfinished if not one.Test()]
+                return len(self._unfinished) <= UNFINISHED or all(one is not request for one in self._unfinished)
+
         with self._sending:
-            self._unfinished = [one for one in (*self._unfinished, request) if not one.Test()]
-        if len(self._unfinished) > UNFINISHED:
-            self._poll_until_ready(request.Test, to)
+            self._unfinished.append(request)
+        self._poll_until_ready(has_message_left, to)
 
     def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
         status, taken = MPI.Status(), []
