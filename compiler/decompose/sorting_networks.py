@@ -79,7 +79,7 @@ def _sorted_slices(builder: GraphBuilder, a: Value, axis: int) -> list[Value]:
 def comparators_of_sorting_network(count: int) -> Iterator[tuple[int, int]]:
     """Pairs of places that bring any `count` values into order, one after the other.
 
-    GraphBatcher's merge exchange: Knuth, The Art of Computer Programming, 5.2.2, algorithm M."""
+    Batcher's merge exchange: Knuth, The Art of Computer Programming, 5.2.2, algorithm M."""
     top = 1 << (count - 1).bit_length() - 1 if count > 1 else 0
     p = top
     while p:
