@@ -262,7 +262,7 @@ def cos_formula(z: KernelValue) -> KernelValue:
 # Inverse functions. Beyond _FAR, arcsin z is atan2(x, |y|) + i log(2 |z|) to all digits.
 
 
-def _is_huge_complex_and_log(x: KernelValue, y: KernelValue) -> tuple[KernelValue, KernelValue]:
+def _huge_complex_mask_and_log(x: KernelValue, y: KernelValue) -> tuple[KernelValue, KernelValue]:
     """Whether |x + i y| is huge or infinite, and log(2 |x + i y|)."""
     limit = _choose_by_float_size(x, 2.0**60, 2.0**500)
     return (x.abs() > limit) | (y.abs() > limit), log_formula(complex_kernel_value(x, y)).re + math.log(2)
@@ -272,7 +272,7 @@ def arcsin_formula(z: KernelValue) -> KernelValue:
     x, y = z.parts
     a, b = sqrt_formula(complex_kernel_value(1 - x, -y)), sqrt_formula(complex_kernel_value(1 + x, y))
     im = (a.re * b.im - a.im * b.re).asinh()
-    far, length = _is_huge_complex_and_log(x, y)
+    far, length = _huge_complex_mask_and_log(x, y)
     tangent = x / kernel_select(far, y.abs(), a.re * b.re - a.im * b.im)
     tangent = kernel_select(isinf_formula(x) & isinf_formula(y), x.const(1).copysign(x), tangent)
     return complex_kernel_value(kernel_select(x.eq(0), x, tangent.atan()), kernel_select(far, length.copysign(y), im))
@@ -283,7 +283,7 @@ def arccos_formula(z: KernelValue) -> KernelValue:
     a, b = sqrt_formula(complex_kernel_value(1 - x, -y)), sqrt_formula(complex_kernel_value(1 + x, y))
     re = 2 * (a.re / b.re).atan()
     im = (b.re * a.im - b.im * a.re).asinh()
-    far, length = _is_huge_complex_and_log(x, y)
+    far, length = _huge_complex_mask_and_log(x, y)
     re = kernel_select(x.eq(0), math.pi / 2, kernel_select(far, y.abs().atan2(x), re))
     return complex_kernel_value(re, kernel_select(far, length.copysign(-y), im))
 

@@ -219,7 +219,7 @@ class MeshFunction(PicklableDecoratedFunction):
 
     def _mesh_executable_for_arguments(self, tree: Tree, local: Sequence[Any], known: Sequence[int]) -> MeshExecutable:
         """What runs a call. known: the numbers to take by value."""
-        with self._lock, _is_on_mesh(self._mesh):
+        with self._lock, _trace_on_mesh(self._mesh):
             try:
                 captured = self._versions.trace(tree, local, frozenset(known))[0]
             except NeedOpenedArguments:
@@ -306,7 +306,7 @@ def _count_mesh_leaves(tree: Tree) -> int:
 
 
 @contextmanager
-def _is_on_mesh(mesh: Mesh) -> Iterator[None]:
+def _trace_on_mesh(mesh: Mesh) -> Iterator[None]:
     before, context.mesh = context.mesh, mesh
     try:
         yield

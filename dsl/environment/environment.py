@@ -437,7 +437,7 @@ class Environment:
             raise undecided_identity_error("values")
         return id(self.original_value(value))
 
-    def place(self, container: Any, values: list[Any]) -> Any:
+    def keep_container_of_arguments(self, container: Any, values: list[Any]) -> Any:
         """A container of the arguments, made of these."""
         self._placed[id(container)] = container
         self._above.update((id(value), (container, i)) for i, value in enumerate(values))
@@ -761,11 +761,11 @@ def frozen_container_maker(world: Environment | None) -> Make:
 
     def make_frozen_container(kind: type, names: tuple[Any, ...], values: list[Any]) -> Any:
         if kind is tuple:
-            return world.place(tuple(values), values)
+            return world.keep_container_of_arguments(tuple(values), values)
         of_python = bool(mutating_methods_to_freeze(kind)) and not is_user_class(kind)
         names = tuple(map(world.proxy_of, names))  # keys may be objects of the user's
         found = rebuild_container(frozen_container_class(kind) if of_python else world.proxy_of(kind), names, values)
-        return world.place(world.refuse_assignments(found), values)
+        return world.keep_container_of_arguments(world.refuse_assignments(found), values)
 
     return make_frozen_container
 

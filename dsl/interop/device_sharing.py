@@ -168,10 +168,10 @@ def shared_array_as_call_leaf(array: SharedArray) -> Array:
 
 def copied_to(leaf: Array, device: Device) -> Array:
     """A leaf whose memory is shared, copied to another device."""
-    return from_numpy(is_array_with_shared_memory(leaf).numpy(), device, own=True)
+    return from_numpy(shared_memory_of_array(leaf).numpy(), device, own=True)
 
 
-def is_array_with_shared_memory(leaf: Array) -> SharedArray:
+def shared_memory_of_array(leaf: Array) -> SharedArray:
     return SharedArray(leaf._memory, leaf._spec, leaf._device, leaf._event)
 
 
