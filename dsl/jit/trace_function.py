@@ -159,7 +159,7 @@ def trace_function(
         if loops is None or not loops.recorded:
             raise AssertionError(f"a loop was not recorded, and not followed: {error.reason}") from error
         for site in loops.recorded if error.site is None else [error.site]:
-            loops.unrolled[site] = error.reason
+            loops.refuse(site, error.reason)
         if loops.whole and not loops.repeated:
             from ..recorded_loops.record import record_loop_as_routine
 
@@ -354,7 +354,7 @@ def _traced_function_of_call(
 ) -> TracedFunction:
     _check_traced_function_loop_values(whole.graph)
     graph, why = whole.graph, tuple[str, ...]()
-    if trace.loops_of is not None and trace.loops_of.repeated and trace.loops_of.recorded:
+    if trace.loops_of is not None and trace.loops_of.holds_repeated_turns:
         graph, why = join_loop_iterations(drop_unused_loop_results(graph), trace.target_name)
     few = len(graph.nodes) < LEAST_NODES
     made = Rerolled(graph, []) if few else reroll_graph(graph, trace.target_name)
@@ -395,6 +395,7 @@ def _unrecorded_loops_of_call(trace: Trace) -> tuple[str, ...]:
     return tuple(
         f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: this loop is traced turn by turn, since {why}"
         for code, why in found.items()
+        if loops is None or code not in loops.repeating or code not in loops.recorded
     )
 
 

@@ -39,6 +39,8 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
     Raises LoopNotRecordable, with the loop as its site, where it cannot be recorded: the trace has to begin again."""
     if trace.loops_of is None:
         return False
+    if body.__code__ in trace.loops_of.repeating:
+        return record_loop_as_routine(trace, iterable, body, stop)
     count = count_loop_items(iterable)
     if count is None:
         if length_hint(iterable) > FEW:
@@ -80,7 +82,8 @@ def record_loop_as_routine(
 
     Raises LoopNotRecordable, with the loop as its site, where the turns may differ otherwise than evenly."""
     loops, site = trace.loops_of, body.__code__
-    count = None if loops is None or stop is not None or site in loops.unrolled else count_loop_items(iterable)
+    refused = loops is None or (site in loops.unrolled and site not in loops.repeating)
+    count = None if refused or stop is not None else count_loop_items(iterable)
     around = (
         count_user_loops_around() > 1
         or trace.depth

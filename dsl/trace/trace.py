@@ -91,13 +91,27 @@ class RecordedLoops:
     """Loops are recorded, by `record`, but for these: the code of each one's body, and why it is not.
 
     whole: all of them or none. few: those of so few turns are not. repeated: as nodes whose turns repeat; all others
-    are traced turn by turn, as without."""
+    are traced turn by turn, as without. What cannot be recorded otherwise is tried so (`repeating`) before that."""
 
     def __init__(self, record: Callable[..., bool], whole: bool, few: int = FEW, repeated: bool = False) -> None:
         self.record, self.whole, self.few, self.repeated = record, whole, few, repeated
         self.recorded: list[Any] = []  # the codes of those that this trace has recorded
         self.short = False  # whether a loop was left as it is for its few turns
         self.unrolled: dict[Any, str] = {}
+        self.repeating: set[Any] = set()
+
+    def refuse(self, site: Any, reason: str) -> None:
+        """The loop is recorded no more as it was."""
+        if self.repeated or site in self.unrolled:
+            self.repeating.discard(site)
+        else:
+            self.repeating.add(site)
+        self.unrolled.setdefault(site, reason)
+
+    @property
+    def holds_repeated_turns(self) -> bool:
+        """Whether this trace has nodes whose turns repeat."""
+        return any(self.repeated or site in self.repeating for site in self.recorded)
 
 
 class TracedLoopSymbolBase:

@@ -292,6 +292,34 @@ def test_explanations_say_what_became_of_a_loop() -> None:
     assert "1000 turns of" in str(decorated.explain(np.ones(8), 1000))
 
 
+def oscillate(y: Array, times: Array) -> Any:
+    for t in times:
+        k = np.array([y[1], np.sin(t) - y[0]])
+        y = y + 0.01 * k
+    return y
+
+
+def largest_then_oscillate(x: Array, y: Array, times: Array) -> Any:
+    best = x[0]
+    for i in range(1, x.shape[0]):
+        best = max(best, x[i])
+        x[i] = best
+    return x, oscillate(y, times)
+
+
+@pytest.mark.parametrize("turns", [100, 3000])
+def test_a_loop_over_elements_that_is_no_routine_is_one_node_of_repeated_turns(turns: int) -> None:
+    """Its state is a new array each turn, which a routine does not follow; another loop beside it stays a routine."""
+    times = np.linspace(0, 1, turns)
+    graph = same(oscillate, RNG.random(2), times, exact=False)
+    assert [node.op for node in graph.nodes].count("loop") == 1 and len(graph.nodes) < 10
+    graph = same(largest_then_oscillate, RNG.random(600), RNG.random(2), times, exact=False)
+    ops = [node.op for node in graph.nodes]
+    assert ops.count("loop") == 1 and "sequential" in ops
+    text = str(kg.kernel_graph(device="cpu")(oscillate).explain(RNG.random(2), times))
+    assert f"{turns} turns of" in text and "turn by turn" not in text
+
+
 STATEMENTS = (
     "x = small(x * {c} + {a})",
     "y = small({a} - x)",
