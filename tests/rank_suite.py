@@ -6,6 +6,7 @@ Each function is a part; `--fault NAME` ends one rank, or makes it differ, in th
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 
 import kernelgraph as kg
 from kernelgraph.dsl.devices.distributed import current
+from kernelgraph.runtime.program.world import CONTENT_BYTES
 from tests import rank_cases
 
 CASES = 24
@@ -33,6 +35,14 @@ def own_collectives() -> None:
     np.testing.assert_array_equal(kg.distributed.all_reduce(np.full((2, 3), rank)), np.full((2, 3), sum(range(size))))
     np.testing.assert_array_equal(kg.distributed.all_gather(rank), range(size))
     assert kg.distributed.broadcast(rank, size - 1) == size - 1
+    for op, join in (("sum", np.add), ("max", np.maximum)):
+        for count in (0, 1, 7, CONTENT_BYTES // 8, CONTENT_BYTES // 8 + 1):  # the last goes after the agreement
+            given = [np.random.default_rng(r).normal(size=count) for r in range(size)]
+            found = kg.distributed.all_reduce(given[rank], op)
+            np.testing.assert_allclose(found, functools.reduce(join, given), rtol=1e-12, atol=1e-12)
+            every = kg.distributed.all_gather(found)
+            assert {each.tobytes() for each in every} == {found.tobytes()}
+            np.testing.assert_array_equal(kg.distributed.broadcast(given[rank], size - 1), given[-1])
     mesh = kg.Mesh(size)
     whole = np.arange(size * 6).reshape(2, 3 * size)
     np.testing.assert_array_equal(kg.shard(whole, mesh, axis=1), whole)
@@ -48,10 +58,10 @@ def descend(w: Any, g: Any) -> Any:
 
 
 def training() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.random((16, 5)), rng.random((16, 2))
+    rng, size = np.random.default_rng(0), kg.distributed.size()
+    x, y = rng.random((4 * size, 5)), rng.random((4 * size, 2))
     weights = [rng.random((5, 7)), rng.random((7, 2))]
-    train = kg.DataParallel(loss, kg.Mesh(kg.distributed.size()), update=descend)
+    train = kg.DataParallel(loss, kg.Mesh(size), update=descend)
     w, own = train.replicate(weights), weights
 
     @kg.kernel_graph(device="cpu")
@@ -85,6 +95,14 @@ def disagreement() -> None:
             raise AssertionError("ranks that differ did not raise")
         np.testing.assert_array_equal(add(np.ones(3)), np.full(3, kg.distributed.size()))
         most(np.ones(3)).wait()
+    for lonely in range(kg.distributed.size()):  # whichever rank has an array of its own
+        count = 100 + (kg.distributed.rank() == lonely)
+        try:
+            kg.distributed.all_reduce(np.ones(count))
+        except kg.PlanError as error:
+            assert "float64[100]" in str(error) and "float64[101]" in str(error)
+        else:
+            raise AssertionError("ranks that differ did not raise")
 
 
 def sync_store() -> None:

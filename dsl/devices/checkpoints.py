@@ -176,4 +176,4 @@ def _communicator_of_ranks() -> EngineCommunicator | None:
 
 def _wait_for_ranks(ranks: EngineCommunicator | None, doing: str) -> None:
     if ranks is not None:
-        ranks.run(rank_agreement_on_collective(doing), lambda _: None)
+        ranks.run(rank_agreement_on_collective(doing))

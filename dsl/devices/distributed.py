@@ -21,13 +21,11 @@ import numpy as np
 from ...runtime.core.errors import RankError
 from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import (
-    CONTENT_BYTES,
     Agreement,
     EngineCommunicator,
-    join_contents_of_ranks,
     rank_agreement_on_collective,
 )
-from ...runtime.program.world import JOINS, Host, World
+from ...runtime.program.world import CONTENT_BYTES, JOINS, Host, World
 from ...runtime.worlds.alone import SingleRankWorld
 from ...runtime.worlds.threads import run_ranks_as_threads
 from ..array.devices import DeviceUnavailableError
@@ -130,55 +128,51 @@ def local_rank() -> int:
 
 def barrier() -> None:
     """Wait until all ranks are here. Raises RankError."""
-    current().run(
-        rank_agreement_on_collective("kg.distributed.barrier()"), lambda _: None
-    )  # all have told what they are about to do
+    current().run(rank_agreement_on_collective("kg.distributed.barrier()"))  # all have told what they are about to do
 
 
 def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
     """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
     communicator, array = current(), np.asarray(x)
-    dtype, agreement = _all_reduce_dtype_and_agreement(op, array.dtype, array.shape)
-    given = np.ascontiguousarray(array, dtype).reshape(-1)
-    result = np.empty(given.size, dtype)
+    dtype, agreement, join = _all_reduce_dtype_and_agreement(op, array.dtype, array.shape)
+    given, result = np.asarray(array, dtype, order="C"), np.empty(array.shape, dtype)
     if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
-        communicator.run(agreement, lambda contents: join_contents_of_ranks(JOINS[op], contents, result), given)
+        communicator.run(agreement, None, given, result, join)
     else:
-        communicator.run(agreement, lambda _: communicator.world.all_reduce(given, result, op))
-    return result.astype(array.dtype, copy=False).reshape(array.shape)
+        flat = given.reshape(-1), result.reshape(-1)
+        communicator.run(agreement, lambda: communicator.world.all_reduce(*flat, op))
+    return result if array.dtype is dtype else result.astype(array.dtype)
 
 
 @lru_cache(maxsize=512)
 def _all_reduce_dtype_and_agreement(
     op: str, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> tuple[np.dtype[Any], Agreement]:
-    """In which dtype arrays are joined, and what ranks agree on. float16 is joined as float32, bool as uint8, which MPI
-    has. Raises OptionError, DTypeError."""
+) -> tuple[np.dtype[Any], Agreement, np.ufunc]:
+    """In which dtype arrays are joined, what ranks agree on, and what joins. float16 is joined as float32, bool as
+    uint8, which MPI has. Raises OptionError, DTypeError."""
     if op not in JOINS:
         raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
     if dtype.kind not in ("iufb" if op in ("max", "min") else "iufc"):
         raise DTypeError(f"a {op} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
     wide = {"b": np.uint8, "f": np.float32}.get(dtype.kind) if dtype.itemsize <= 2 else None
-    found = dtype.newbyteorder("=") if wide is None else np.dtype(wide)
-    return found, rank_agreement_on_collective(f"kg.distributed.all_reduce {op}", dtype, shape)
+    native = dtype if dtype.isnative else dtype.newbyteorder("=")
+    found = native if wide is None else np.dtype(wide)
+    return found, rank_agreement_on_collective(f"kg.distributed.all_reduce {op}", dtype, shape), JOINS[op]
 
 
 def all_gather(x: Any) -> np.ndarray[Any, Any]:
     """All ranks' arrays, along a new first axis. Raises PlanError, RankError."""
     communicator, given = current(), _contiguous_array_for_ranks(x)
-    result = np.empty((communicator.world.size, *given.shape), given.dtype)
-
-    def copy_contents_gathered_from_ranks(contents: Host) -> None:
-        _bytes_of_rank_array(result).reshape(contents.shape)[...] = contents
-
-    _exchange_with_ranks(
-        communicator,
-        "kg.distributed.all_gather",
-        given,
-        copy_contents_gathered_from_ranks,
-        lambda: communicator.world.all_gather(_bytes_of_rank_array(given), _bytes_of_rank_array(result)),
-    )
-    return result.reshape((communicator.world.size, *np.shape(x)))
+    world = communicator.world
+    own, result = _bytes_of_rank_array(given), np.zeros((world.size, *given.shape), given.dtype)
+    agreement = rank_agreement_on_collective("kg.distributed.all_gather", given.dtype, given.shape)
+    all_ranks = _bytes_of_rank_array(result)
+    if result.nbytes <= CONTENT_BYTES:
+        all_ranks.reshape(world.size, own.size)[world.rank] = own
+        communicator.run(agreement, None, all_ranks, all_ranks, np.bitwise_or)
+    else:
+        communicator.run(agreement, lambda: world.all_gather(own, all_ranks))
+    return result.reshape((world.size, *np.shape(x)))
 
 
 def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
@@ -187,17 +181,13 @@ def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
     if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < communicator.world.size:
         raise OptionError(f"root={root!r} is none of the {communicator.world.size} ranks")
     result = np.array(given)
-
-    def copy_contents_of_root_rank(contents: Host) -> None:
-        _bytes_of_rank_array(result)[...] = contents[root]
-
-    _exchange_with_ranks(
-        communicator,
-        f"kg.distributed.broadcast from {root}",
-        given,
-        copy_contents_of_root_rank,
-        lambda: communicator.world.broadcast(_bytes_of_rank_array(result), root),
-    )
+    agreement = rank_agreement_on_collective(f"kg.distributed.broadcast from {root}", given.dtype, given.shape)
+    own = _bytes_of_rank_array(result)
+    if given.nbytes <= CONTENT_BYTES:
+        own *= communicator.world.rank == root
+        communicator.run(agreement, None, own, own, np.bitwise_or)
+    else:
+        communicator.run(agreement, lambda: communicator.world.broadcast(own, root))
     return result.reshape(np.shape(x))
 
 
@@ -211,17 +201,6 @@ def _contiguous_array_for_ranks(x: Any) -> Host:
 
 def _bytes_of_rank_array(array: Host) -> Host:
     return array.reshape(-1).view(np.uint8)
-
-
-def _exchange_with_ranks(
-    communicator: EngineCommunicator, name: str, given: Host, small: Callable[[Host], None], large: Callable[[], None]
-) -> None:
-    """What a small array needs is in the message in which the ranks agree."""
-    agreement = rank_agreement_on_collective(name, given.dtype, given.shape)
-    if given.nbytes <= CONTENT_BYTES:
-        communicator.run(agreement, small, _bytes_of_rank_array(given))
-    else:
-        communicator.run(agreement, lambda _: large())
 
 
 def shrink() -> None:

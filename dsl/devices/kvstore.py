@@ -85,7 +85,7 @@ class KVStore:
                 first = self._own_copy_of_value(given[0] if isinstance(given, (list, tuple)) else given)
                 if self._ranks is not None:
                     agreement = rank_agreement_on_collective(f"init of {one!r}", first.dtype, first.shape)
-                    self._ranks.run(agreement, lambda _: None)
+                    self._ranks.run(agreement)
                 self._specs[one] = first._spec
                 if self._servers is not None:
                     self._servers.init(one, first.numpy())
@@ -146,7 +146,7 @@ class KVStore:
         if self._servers is not None:
             self._servers.barrier()
         elif self._ranks is not None:
-            self._ranks.run(rank_agreement_on_collective("the store's barrier()"), lambda _: None)
+            self._ranks.run(rank_agreement_on_collective("the store's barrier()"))
 
     def set_updater(self, updater: Updater, states: int = 0) -> None:
         """updater(key, pushed, stored) assigns to `stored`, e.g. `stored -= 0.1 * pushed`. It is compiled once for each

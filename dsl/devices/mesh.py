@@ -141,7 +141,7 @@ class Sharded:
             every = np.empty((len(self.mesh), *own.shape), own.dtype)
             raw, whole = own.reshape(-1).view(np.uint8), every.reshape(-1).view(np.uint8)
             agreement = rank_agreement_on_collective("reading", self.dtype, self.shape)
-            communicator.run(agreement, lambda _: communicator.world.all_gather(raw, whole))
+            communicator.run(agreement, lambda: communicator.world.all_gather(raw, whole))
             parts = list(every)
         return np.concatenate(parts, axis=self.axis)
 

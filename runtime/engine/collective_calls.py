@@ -10,8 +10,8 @@ import numpy as np
 
 from ..program.device import Device, Event
 from ..program.multi_device import Collective, MultiDevicePlan
-from ..program.world import JOINS, Host, World
-from .communicator import CONTENT_BYTES, Agreement, EngineCommunicator, join_contents_of_ranks
+from ..program.world import CONTENT_BYTES, JOINS, Host, World
+from .communicator import Agreement, EngineCommunicator
 
 
 def rank_collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
@@ -64,11 +64,10 @@ class EngineCollectiveCall:
 
     def _call(self, source: Host, target: Host, agreement: Agreement | None) -> None:
         if agreement is not None:
-            fits = self.fits_agreement
-            contents = self._communicator.exchange(agreement, source if fits else None)
-            if fits:
-                join_contents_of_ranks(JOINS[self.step.how], contents, target)
+            if self.fits_agreement:
+                self._communicator.exchange(agreement, source, target, JOINS[self.step.how])
                 return
+            self._communicator.exchange(agreement)
         call_collective_from_engine(self._communicator.world, self.step, source, target)
 
     def _call_on_joined_arrays(

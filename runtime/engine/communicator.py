@@ -26,12 +26,11 @@ import numpy as np
 from ..core.errors import PlanError, RankError
 from ..core.frozen import dataclass
 from ..program.device import Event
-from ..program.world import Host, World
+from ..program.world import DIGEST_BYTES, Host, World
 from .promises import EnginePromise, PythonPromise, make_promise
 
 TEXT_BYTES = 4096  # what each rank tells of its collectives where they differ
-DIGEST_BYTES = 16
-CONTENT_BYTES = 240  # of each rank, beside the digest: as many as make no message slower
+NOTHING = np.empty(0, np.uint8)
 NAP_SECONDS, NAPS = 5e-4, 100  # how long the thread of jobs naps, and how often, before it sleeps until it is woken
 SMALL_BYTES = 1 << 18  # a sum of no more takes less than a nap
 Job = tuple[Callable[[], object], EnginePromise | PythonPromise, str, bool]
@@ -61,34 +60,6 @@ def rank_agreement_on_collective(
     return rank_agreement_on_collectives((doing,), doing)
 
 
-class RankAgreementMessage:
-    """Memory of the message in which ranks agree: of each a digest, and room for a small array. It is used again."""
-
-    def __init__(self, ranks: int) -> None:
-        self.own = np.zeros(DIGEST_BYTES + CONTENT_BYTES, np.uint8)
-        self.every = np.zeros((ranks, DIGEST_BYTES + CONTENT_BYTES), np.uint8)
-        self._own_digest = self.own.data[:DIGEST_BYTES]
-        self._digests = self.every[:, :DIGEST_BYTES]
-        self._views: dict[tuple[np.dtype[np.generic], int], tuple[Host, Host]] = {}
-
-    def write_digest(self, digest: bytes) -> None:
-        self._own_digest[:] = digest
-
-    def all_digests(self) -> bytes:
-        return self._digests.tobytes()
-
-    def contents(self, dtype: np.dtype[np.generic], count: int) -> tuple[Host, Host]:
-        """Where this rank's array is written, and where those of all are read, a row each."""
-        found = self._views.get((dtype, count))
-        if found is None:
-            end = DIGEST_BYTES + dtype.itemsize * count
-            found = self.own[DIGEST_BYTES:end].view(dtype), self.every[:, DIGEST_BYTES:end].view(dtype)
-            if len(self._views) >= 256:
-                self._views.clear()
-            self._views[dtype, count] = found
-        return found
-
-
 class EngineCommunicator:
     """What does the collectives of a world. failure: why it does none any more."""
 
@@ -100,7 +71,6 @@ class EngineCommunicator:
         self._jobs: deque[Job] = deque()
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # wakes the thread of jobs; False: no more come
         self._naps = False  # whether that thread wakes by itself
-        self._message = RankAgreementMessage(world.size)
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # of whoever does jobs
         self._thread: threading.Thread | None = None
@@ -120,13 +90,26 @@ class EngineCommunicator:
         """All ranks are about to do the same."""
         return self.submit(partial(self.exchange, agreement), agreement.doing, False)
 
-    def run(self, agreement: Agreement, job: Callable[[Host], None], content: Host | None = None) -> None:
-        """Agree, do a job, and wait for it, after those before it. content: see `exchange`. The job is given what that
-        gives. Raises PlanError, RankError."""
+    def run(
+        self,
+        agreement: Agreement,
+        job: Callable[[], object] | None = None,
+        source: Host = NOTHING,
+        target: Host = NOTHING,
+        join: np.ufunc = np.add,
+    ) -> None:
+        """Agree, do a job, and wait for it, after those before it. source, target, join: see `exchange`. Raises
+        PlanError, RankError."""
+
+        def agree_and_do_job() -> None:
+            self.exchange(agreement, source, target, join)
+            if job is not None:
+                job()
+
         with self._turn:
             while self._jobs:
                 self._do_next_collective_job()
-            error = self._run_one_job(lambda: job(self.exchange(agreement, content)), agreement.doing)
+            error = self._run_one_job(agree_and_do_job, agreement.doing)
         if error is not None:
             raise error.with_traceback(None)
 
@@ -201,22 +184,18 @@ class EngineCommunicator:
         where = "; ".join(getattr(error, "__notes__", ()))
         self.world.fail(f"{type(error).__name__}: {error}{f' ({where})' if where else ''}, before {self.world.doing}")
 
-    def exchange(self, agreement: Agreement, content: Host | None = None) -> Host:
-        """All ranks' contents, a row each, once they agree. They are read before the next exchange. For jobs.
+    def exchange(
+        self, agreement: Agreement, source: Host = NOTHING, target: Host = NOTHING, join: np.ufunc = np.add
+    ) -> None:
+        """All ranks agree, and `target` has their arrays joined: see `World.agree`. For jobs.
 
-        content: an array with one axis, of at most `CONTENT_BYTES`. Raises PlanError where ranks do not agree."""
-        world, message = self.world, self._message
-        message.write_digest(agreement.digest)
-        if content is None:
-            found = message.every
-        else:
-            own, found = message.contents(content.dtype, content.size)
-            own[...] = content
+        Raises PlanError where ranks do not agree."""
+        world = self.world
         doing, world.doing = world.doing, agreement.doing
-        world.all_gather(message.own, message.every)
+        agrees = world.agree(agreement.digest, source, target, join)
         world.doing = doing
-        if message.all_digests() == agreement.digest * world.size:
-            return found
+        if agrees:
+            return
         text = np.zeros(TEXT_BYTES, np.uint8)
         words = "\n".join(agreement.lines).encode()[:TEXT_BYTES]
         text[: len(words)] = np.frombuffer(words, np.uint8)
@@ -224,16 +203,6 @@ class EngineCommunicator:
         world.all_gather(text, texts)
         told = [bytes(t).rstrip(b"\0").decode(errors="replace").split("\n") for t in texts]
         raise PlanError(text_of_differing_rank_collective(told, world.rank))
-
-
-def join_contents_of_ranks(join: np.ufunc, contents: Host, result: Host) -> None:
-    """Join ranks' arrays, a row each, in their order: the same bits on each. result: with one axis."""
-    if len(contents) == 1:
-        result[...] = contents[0]
-        return
-    join(contents[0], contents[1], out=result)
-    for array in contents[2:]:
-        join(result, array, out=result)
 
 
 def text_of_differing_rank_collective(texts: Sequence[Sequence[str]], rank: int) -> str:

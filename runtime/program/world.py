@@ -13,6 +13,8 @@ import numpy as np
 
 Host = np.ndarray[Any, Any]
 
+DIGEST_BYTES = 16  # of what ranks agree on
+CONTENT_BYTES = 1 << 16  # of the arrays that are joined with an agreement, at most
 JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -36,6 +38,11 @@ class World(Protocol):
     local_rank: int  # among the ranks of this machine,
     local_size: int  # of which there are so many
     doing: str  # what this rank waits for, for people
+
+    def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
+        """Whether all ranks come with the same digest. If so, `target` has all ranks' arrays joined, the same bits on
+        each. source, target: alike, of at most `CONTENT_BYTES`; the digest says of which dtype and shape."""
+        ...
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
         """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays, the same bits on each."""

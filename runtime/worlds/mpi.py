@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import Host, World, bytes_of_array
+from ..program.world import CONTENT_BYTES, DIGEST_BYTES, Host, World, bytes_of_array
 
 LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
 PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
@@ -33,9 +33,46 @@ give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
 TOGETHER_BYTES = 32 << 10  # an array of no more travels with its text
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
+BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
+DIFFERENT = bytes(DIGEST_BYTES)  # in place of a digest: some ranks differ
 NO_BYTES = np.empty(0, np.uint8)
 HEADER = struct.Struct("<QQ")  # bytes of the text, and of an array that comes after
 OPERATIONS = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
+
+
+def agreement_steps(rank: int, size: int) -> list[tuple[int, int, bool]]:
+    """The messages by which ranks join what all of them have, by recursive doubling: to whom, from whom, and whether
+    what comes is joined; else it is all there is."""
+    whole = 1 << size.bit_length() - 1  # so many, a power of two, double; each of the others has one of them do it
+    if rank >= whole:
+        return [(rank - whole, MPI.PROC_NULL, True), (MPI.PROC_NULL, rank - whole, False)]
+    steps = [(rank ^ 1 << i, rank ^ 1 << i, True) for i in range(whole.bit_length() - 1)]
+    if rank + whole < size:
+        steps = [(MPI.PROC_NULL, rank + whole, True), *steps, (rank + whole, MPI.PROC_NULL, True)]
+    return steps
+
+
+class AgreementMessages:
+    """Memory of the messages in which ranks agree: of each a digest, then an array."""
+
+    def __init__(self) -> None:
+        self.sent, self.received = (np.zeros(DIGEST_BYTES + CONTENT_BYTES, np.uint8) for _ in range(2))
+        self.sent_digest, self.received_digest = self.sent.data[:DIGEST_BYTES], self.received.data[:DIGEST_BYTES]
+        self.receiving = [self.received, MPI.BYTE]
+        self._arrays: dict[bytes, tuple[Host, Host]] = {}
+
+    def arrays(self, digest: bytes, like: Host) -> tuple[Host, Host]:
+        """The arrays in both messages. A digest says of which dtype and shape, if it comes with an array."""
+        found = self._arrays.get(digest)
+        if found is None or found[0].size != like.size:
+            sent, received = (
+                np.frombuffer(memory, like.dtype, like.size, DIGEST_BYTES).reshape(like.shape)
+                for memory in (self.sent, self.received)
+            )
+            if len(self._arrays) >= 256:
+                self._arrays.clear()
+            found = self._arrays[digest] = sent, received
+        return found
 
 
 class MPIWorld(World):
@@ -51,6 +88,7 @@ class MPIWorld(World):
         machine = communicator.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
         self.local_rank, self.local_size = machine.Get_rank(), machine.Get_size()
         machine.Free()
+        self._steps, self._messages = agreement_steps(self.rank, self.size), AgreementMessages()
         self.doing = ""
         self.count = 0  # collectives that this rank has come to
         self.left: dict[int, int] = {}  # ranks that come to no more collectives, and how many they have come to
@@ -66,15 +104,15 @@ class MPIWorld(World):
 
     # collectives
 
-    def _call_mpi_collective(self, name: str, call: Callable[..., Any], *given: Any) -> None:
-        """Call one of MPI's collectives."""
+    def _call_mpi_collective(self, name: str, call: Callable[..., Any], *given: Any) -> Any:
+        """Call one of MPI's collectives, or what is made of messages to all."""
         if self.failure is not None:
             raise RankError(*self.failure)
         self.count += 1
         self.doing = self.doing or name
         self._since = time.monotonic()
         try:
-            call(*given)
+            return call(*given)
         except MPI.Exception as error:
             self._since = 0.0
             self._fail_collective(error)
@@ -95,6 +133,33 @@ class MPIWorld(World):
     def _lost_ranks(self) -> tuple[int, ...]:
         group, own = self._data.Get_failed(), self._data.Get_group()
         return tuple(sorted(MPI.Group.Translate_ranks(group, range(group.Get_size()), own)))
+
+    def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
+        agrees: bool = self._call_mpi_collective("agreement", self._agree_with_ranks, digest, source, target, join)
+        return agrees
+
+    def _agree_with_ranks(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
+        """Who finds another digest says so in the rest of its messages, which come to all."""
+        messages, nbytes, agrees, mine = self._messages, DIGEST_BYTES + source.nbytes, True, source
+        messages.sent_digest[:] = digest
+        own, other = messages.arrays(digest, source)
+        for to, sender, joined in self._steps:
+            own[...] = mine
+            self._data.Sendrecv([messages.sent, nbytes, BYTE], to, AGREE, messages.receiving, sender, AGREE)
+            if sender < 0:  # nobody
+                continue
+            if messages.received_digest != digest:
+                agrees, nbytes, messages.sent_digest[:] = False, DIGEST_BYTES, DIFFERENT
+            elif not joined:
+                target[...] = other
+            elif self.rank < sender:  # in the same order on both, for the same bits
+                join(own, other, target)
+            else:
+                join(other, own, target)
+            mine = target
+        if mine is source:  # the only rank
+            target[...] = source
+        return agrees
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
         self._call_mpi_collective("all_reduce", self._data.Allreduce, source, target, OPERATIONS[op])

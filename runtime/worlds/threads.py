@@ -111,6 +111,15 @@ class ThreadsWorld(World):
         self.meeting.exchange(self.rank, what, None)
         return result
 
+    def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
+        def join_where_digests_agree(given: list[tuple[bytes, Host]]) -> Host | None:
+            return reduce(join, [x for _, x in given]) if all(other == digest for other, _ in given) else None
+
+        found = self._exchange_with_ranks("agreement", (digest, source), join_where_digests_agree)
+        if found is not None:
+            target[...] = found
+        return found is not None
+
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
         found = self._exchange_with_ranks(
             "all_reduce", source, lambda given: reduce(JOINS[op], _require_alike_arrays_of_ranks(given))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernelgraph.runtime.core.errors import PlanError
-from kernelgraph.runtime.engine.communicator import CONTENT_BYTES, EngineCommunicator, rank_agreement_on_collective
-from kernelgraph.runtime.program.world import Host, World
+from kernelgraph.runtime.engine.communicator import EngineCommunicator, rank_agreement_on_collective
+from kernelgraph.runtime.program.world import CONTENT_BYTES, World
 from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import run_ranks_as_threads
 
@@ -28,7 +28,7 @@ def test_who_waits_does_what_nobody_has_begun() -> None:
     events = [communicator.submit(lambda i=i: done.append((i, threading.current_thread())), "job") for i in range(4)]
     events[2].wait()
     assert done == [(i, threading.current_thread()) for i in range(3)] and not events[3].query()
-    communicator.run(FIRST, lambda contents: done.append((9, threading.current_thread())))
+    communicator.run(FIRST, lambda: done.append((9, threading.current_thread())))
     assert [i for i, _ in done] == [0, 1, 2, 3, 9] and events[3].query()
 
 
@@ -53,18 +53,15 @@ def test_who_waits_leaves_to_the_thread_what_it_has_begun() -> None:
     communicator.close(10)
 
 
-def test_contents_of_all_ranks() -> None:
-    def live(world: World) -> list[bytes]:
-        found: list[bytes] = []
-
-        def read(contents: Host) -> None:
-            found.extend(bytes(row) for row in contents)
-
-        EngineCommunicator(world).run(FIRST, read, np.full(CONTENT_BYTES - 1, world.rank, np.uint8))
-        return found
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (CONTENT_BYTES // 8,)])
+def test_arrays_are_joined_with_the_agreement(shape: tuple[int, ...]) -> None:
+    def live(world: World) -> np.ndarray:
+        result = np.empty(shape)
+        EngineCommunicator(world).run(FIRST, None, np.full(shape, world.rank + 1.0), result, np.multiply)
+        return result
 
     for found in run_ranks_as_threads(3, live):
-        assert found == [bytes([r]) * (CONTENT_BYTES - 1) for r in range(3)]
+        np.testing.assert_array_equal(found, np.full(shape, 6.0))
 
 
 def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
@@ -81,7 +78,7 @@ def test_what_follows_an_agreement_that_fails_does_not_run() -> None:
         event = communicator.submit(job, "job")
         with pytest.raises(PlanError) as caught:
             event.wait()
-        communicator.run(FIRST, lambda contents: done.append(2))
+        communicator.run(FIRST, lambda: done.append(2))
         return str(caught.value), done
 
     for rank, (text, done) in enumerate(run_ranks_as_threads(2, live)):

@@ -8,6 +8,35 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.parametrize("size", range(1, 20))
+def test_messages_of_an_agreement_bring_all_of_all_ranks_to_each(size: int) -> None:
+    pytest.importorskip("mpi4py")
+    mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
+    left = [mpi.agreement_steps(rank, size) for rank in range(size)]
+    known: list[list[int]] = [[rank] for rank in range(size)]
+    mail: dict[tuple[int, int], list[list[int]]] = {}
+    sent = [0] * size
+    longest = max(map(len, left))
+    while any(left):
+        progress = False
+        for rank, steps in enumerate(left):
+            if not steps:
+                continue
+            to, sender, joined = steps[0]
+            if sent[rank] != len(steps):  # each is sent once
+                sent[rank] = len(steps)
+                if to >= 0:
+                    mail.setdefault((rank, to), []).append(sorted(known[rank]))
+            if sender < 0 or mail.get((sender, rank)):
+                came = mail[sender, rank].pop(0) if sender >= 0 else []
+                known[rank] = known[rank] + came if joined else came
+                del steps[0]
+                progress = True
+        assert progress
+    assert all(sorted(each) == list(range(size)) for each in known)  # nobody's twice
+    assert not any(mail.values()) and longest <= size.bit_length() + 1
+
+
 def test_no_two_threads_test_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mpi4py")
     mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
