@@ -17,7 +17,7 @@ from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
 from .fusion.sweeps import split_row_reductions_for_fusion
 from .graph.graph import Graph
-from .lowering.lower import lower_to_program
+from .lowering.lower import Replaced, lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
 from .passes.long_products import cut_long_products
 from .passes.materialize import MemoryLayout, materialize_copies
@@ -152,8 +152,10 @@ def run_pipeline_stages(
     fastmath: bool = False,
     tf32: bool = False,
     gpu: GpuProperties = H200,
+    replaced: Replaced = (),
 ) -> PipelineStages:
-    """Every stage of a graph. Of its forms the one whose plan is predicted to be faster is taken."""
+    """Every stage of a graph. Of its forms the one whose plan is predicted to be faster is taken. replaced: outputs
+    that may be written over an input, and which."""
     made_for = target_of(target, gpu)
     machine = made_for.machine
     bodies: list[tuple[Plan, PipelineStages]] = []
@@ -170,7 +172,11 @@ def run_pipeline_stages(
         )
 
     def best_compiled_graph_form(
-        graph: Graph, layouts: Sequence[MemoryLayout], streams: str | int, loose: frozenset[int] = frozenset()
+        graph: Graph,
+        layouts: Sequence[MemoryLayout],
+        streams: str | int,
+        loose: frozenset[int] = frozenset(),
+        replaced: Replaced = (),
     ) -> PipelineStages:
         found = []
         for form in run_graph_pass_stages(graph, made_for, tf32, layouts):
@@ -180,7 +186,7 @@ def run_pipeline_stages(
                 check_graph_after_stage(form, types, "rewrite_sums_as_vector_products")
                 passes.append(("vector products", form))
             prepared, fusion = run_fusion_stage(form, layouts, made_for)
-            program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_loop_body, loose)
+            program = lower_to_program(prepared, fusion, layouts, made_for, fastmath, plan_loop_body, loose, replaced)
             found.append(PipelineStages((*passes, ("prepared", prepared)), fusion, program, made_for.model))
         return (
             found[0]
@@ -194,4 +200,4 @@ def run_pipeline_stages(
         return max(host, predicted_microseconds(plan_of_program(program, streams)))
 
     layouts = layouts or [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    return replace(best_compiled_graph_form(graph, layouts, "auto"), bodies=tuple(bodies))
+    return replace(best_compiled_graph_form(graph, layouts, "auto", replaced=replaced), bodies=tuple(bodies))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Buffer, Library, Program, Region, Task, union_bytes_of_regions
@@ -26,8 +27,11 @@ from .control_flow import PlanBody, lower_control_flow, refuse_to_lower_loop_bod
 from .custom_kernels import lower_custom_kernel_node
 from .equal_groups import EqualGroupsLowering
 from .kernels import KernelGroupLowering
-from .sequential import lower_sequential_node, source_of_routine_result
+from .sequential import lower_sequential_node, reads_before_routine_writes, source_of_routine_result
 
+Replaced: TypeAlias = Sequence[tuple[int, int]]  # outputs that take an input's place in its memory: both their numbers
+
+MAY_FAIL = frozenset({"host", "kernel", "gather", "loop", "branch"})  # with any, a call is done whole or not at all
 HOST_CALL = 5.0  # microseconds to hand a step to Python
 
 
@@ -39,10 +43,11 @@ def lower_to_program(
     fastmath: bool = False,
     plan_body: PlanBody = refuse_to_lower_loop_body,
     loose: frozenset[int] = frozenset(),
+    replaced: Replaced = (),
 ) -> Program:
     """The program of a graph that `materialize` prepared and `fuse` covered. plan_body: makes plans of loops' bodies.
-    loose: the outputs whose memory need not be aligned to 16 bytes."""
-    return _ProgramLowering(graph, fusion, layouts, target, fastmath, plan_body, loose).run()
+    loose: the outputs whose memory need not be aligned to 16 bytes. replaced: what outputs may be written over."""
+    return _ProgramLowering(graph, fusion, layouts, target, fastmath, plan_body, loose, replaced).run()
 
 
 @dataclass(slots=True)
@@ -54,12 +59,13 @@ class _ProgramLowering:
     fastmath: bool
     plan_body: PlanBody
     loose: frozenset[int]
+    replaced: Replaced
     equal: EqualGroupsLowering | None = None  # of several groups
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
         home = _NodeBufferLocations(
-            self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose
+            self.graph, self.layouts, {n for g in self.fusion.groups for n in g.stores}, self.loose, self.replaced
         )
         places, buffers = home.places, home.buffers
         if sum(group.kind == "kernel" for group in self.fusion.groups) > 1:
@@ -261,7 +267,14 @@ def _bytes_moved_by_lowered_region(region: Region) -> int:
 class _NodeBufferLocations:
     """Where each stored node, and each view of one, lies."""
 
-    def __init__(self, graph: Graph, layouts: Sequence[MemoryLayout], stored: set[int], loose: frozenset[int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        layouts: Sequence[MemoryLayout],
+        stored: set[int],
+        loose: frozenset[int],
+        replaced: Replaced,
+    ) -> None:
         self.graph = graph
         self.loose = {graph.outputs[i] for i in loose}
         self.buffers: list[Buffer] = []
@@ -273,6 +286,8 @@ class _NodeBufferLocations:
             low, high = place.region(node.type).span
             self.buffers.append(Buffer(high - low, "input"))
             self.places[number] = replace(place, offset=-low, aligned=layout.aligned)
+        for output, given in replaced:
+            self._place_over_input(graph.outputs[output], graph.inputs[given], stored)
         aliased = {graph.nodes[o].args[0] for o in outputs if graph.nodes[o].op == "reshape" and o not in stored}
         for number in range(len(graph.nodes) - 1, -1, -1):
             node = graph.nodes[number]
@@ -324,6 +339,25 @@ class _NodeBufferLocations:
         )
         if alone and graph.nodes[source].type == node.type and within.isdisjoint({*node.args} - {source}):
             self.places[source] = self.places[number]
+
+    def _place_over_input(self, number: int, given: int, stored: set[int]) -> None:
+        """A routine's result lies in the memory of the input that it starts from, if nothing reads that after it is
+        written to, and nothing can fail."""
+        graph, node, place = self.graph, self.graph.nodes[number], self.places[given]
+        if node.op != "sequential" or graph.outputs.count(number) > 1 or source_of_routine_result(node) != given:
+            return
+        if place.strides != contiguous_strides(node.type.shape, node.type.dtype.itemsize):
+            return
+        if not MAY_FAIL.isdisjoint(n.op for n in graph.nodes):
+            return
+        within = [given]  # and what looks at its memory
+        for inner in within:
+            within += [n for n in graph.users[inner] if OPS[graph.nodes[n].op].kind == "view" and n not in stored]
+        readers = {reader for inner in within for reader in graph.users[inner]}.difference(within)
+        if all(_are_lowered_as_one_call(graph.nodes[r], node) for r in readers) and (
+            {*within}.isdisjoint(graph.outputs) and reads_before_routine_writes(node, within)
+        ):
+            self.places[number] = place
 
     def _place_view(self, node: Node) -> BufferLocation | None:
         if OPS[node.op].kind != "view" or node.args[0] not in self.places:

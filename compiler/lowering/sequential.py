@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...runtime.program.program import Argument, Buffer, Int, Library, Pointer, Region, Task
 from ..core.types import ArrayType
 from ..graph.graph import Graph, Node
 from ..layout.operands import BufferLocation, contiguous_strides
-from ..sequential.form import Routine
+from ..sequential.dead_code import statements_in_routine_block
+from ..sequential.form import Let, Routine, Store
 from ..sequential.lifting import lift_routine_sizes
 from ..sequential.parallel_turns import routine_for_printing
 from ..targets.target import Target
@@ -61,6 +62,8 @@ def lower_sequential_node(
                 reads.append(source if target.routine_copies else region)
             writes.append(region)
         arguments.append(Pointer(region.buffer, region.offset))
+    over = {w.buffer for w in writes}
+    reads = [r for r in reads if r in writes or r.buffer not in over]  # see `reads_before_routine_writes`
     lifted, numbers = lift_routine_sizes(routine_for_printing(routine, unwanted))
     kernel, shape = target.routine(lifted)
     cost = round(routine.turns * STEP_US + 1, 3)
@@ -86,6 +89,22 @@ def source_of_routine_result(node: Node) -> int | None:
                 return source
             part -= 1
     raise AssertionError(f"a routine has no result {part}")
+
+
+def reads_before_routine_writes(node: Node, arguments: Collection[int]) -> bool:
+    """Whether a result may share memory with these arguments, one of which it starts from: whatever reads the others
+    stands before all that writes to that one."""
+    routine, given = node.attr("routine"), iter(node.args)
+    numbers = [n for n, a in enumerate(routine.arrays) if a.role in ("in", "inout") and next(given) in arguments]
+    written = [n for n in numbers if routine.arrays[n].role == "inout"]
+    begun = False
+    for statement in routine.body:
+        inner = [*statements_in_routine_block((statement,))]
+        begun |= any(isinstance(s, Store) and s.array in written for s in inner)
+        loads = (s.instr.attr for s in inner if isinstance(s, Let) and s.instr.op == "load")
+        if begun and any(n in numbers and n not in written for n in loads):
+            return False
+    return len(written) == 1
 
 
 def _buffer_region_of_routine_array(type: ArrayType, place: BufferLocation) -> Region:

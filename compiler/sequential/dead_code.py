@@ -11,7 +11,7 @@ from .form import Block, Fold, For, If, Let, Set, Statement, Stop, Store, While,
 def routine_block_without_dead_code(block: Block, private: Collection[int]) -> Block:
     """The block without what nobody sees. private: arrays that are the routine's own."""
     while True:
-        every = [*_statements_in_routine_block(block)]
+        every = [*statements_in_routine_block(block)]
         reads = {(s.instr.op, s.instr.attr) for s in every if isinstance(s, Let) and s.instr.op in ("load", "get")}
         used = {number for s in every for number in _values_used_by_routine_statement(s)}
         found = _routine_block_without_unread(block, {a for a in private if ("load", a) not in reads}, reads, used)
@@ -20,11 +20,12 @@ def routine_block_without_dead_code(block: Block, private: Collection[int]) -> B
         block = found
 
 
-def _statements_in_routine_block(block: Block) -> Iterator[Statement]:
+def statements_in_routine_block(block: Block) -> Iterator[Statement]:
+    """All statements of a block, and of the blocks within them."""
     for s in block:
         yield s
         for inner in blocks_in_routine_statement(s):
-            yield from _statements_in_routine_block(inner)
+            yield from statements_in_routine_block(inner)
 
 
 def _values_used_by_routine_statement(s: Statement) -> tuple[int, ...]:

@@ -206,6 +206,8 @@ class _LauncherWriter:
         self.count = len(leaves) if captured.state is None else captured.state.leaves
         self.given = "leaves"
         scalars = () if self.state is None else self.state.scalars
+        over = dict(zip(plan.program.inputs, arrays, strict=False))
+        self.in_place = {n: over[b] for n, b in enumerate(plan.program.outputs) if b in over}  # outputs -> leaves
         self.specs = [spec_of(captured.graph.nodes[o].type, i in scalars) for i, o in enumerate(captured.graph.outputs)]
 
     def constant(self, value: Any) -> str:
@@ -249,14 +251,20 @@ class _LauncherWriter:
         if self.specs:
             holds = f"({''.join(f'{k}, ' for k in kept)})"
             known = "".join(f"r{i}._event = " for i in range(len(self.specs)))
-            yield f"if caller and join(caller, forked, events, {plan_boundary(self.plan).exits}, {holds}): {known}None"
+            into = "    " if self.in_place else ""
+            if self.in_place:
+                yield "try:"
+            exits = plan_boundary(self.plan).exits
+            yield f"{into}if caller and join(caller, forked, events, {exits}, {holds}): {known}None"
             if self.on_cpu:
-                yield f"elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
-                yield f"    track_memory(events, {holds})"
+                yield f"{into}elif events is not over[0] and not settled(events, ({outputs}), {self.waits}, over):"
+                yield f"{into}    track_memory(events, {holds})"
             else:
                 yield f"else: track(events, {holds}, {sum(held)})"
+            if self.in_place:  # a wait that is interrupted leaves work that writes to the caller's arrays
+                yield f"except BaseException: track_memory(events, {holds}); raise"
         for leaf, output in self.captured.assigned:
-            yield f"assign(leaves[{leaf}], r{output})"
+            yield f"r{output}.numpy()" if output in self.in_place else f"assign(leaves[{leaf}], r{output})"
         if self.state is not None:
             yield f"given = leaves[{self.count + len(self.holders)}]"
             yield from self._lines_that_store_state("given")
@@ -345,7 +353,7 @@ class _LauncherWriter:
         targets = {leaf for leaf, _ in self.captured.assigned}
         assigned = [leaf in targets for leaf in self.arrays] + [False] * len(self.captured.arrays)
         found = [_launch_argument_from_array(*given) for given in zip(program.inputs, arrays, assigned, strict=True)]
-        found += [DirectArgument(buffer) for buffer in program.outputs]
+        found += [DirectArgument(b) for number, b in enumerate(program.outputs) if number not in self.in_place]
         return [*found, DirectArgument(ARENA)] if self._takes_arena() else found
 
     def _takes_arena(self) -> bool:
@@ -388,11 +396,12 @@ class _LauncherWriter:
         if not self.on_cpu:
             yield "if caller and capturing(caller): return NOT_TAKEN"
         given += [self.constant(array) for array in self.captured.arrays]
-        sizes = [max(1, output.nbytes) for output in self.specs]
-        sizes += [self.plan.arena_bytes] if self._takes_arena() else []
-        made = [f"m{number}" for number in range(len(sizes))]
+        sizes = {f"m{n}": max(1, output.nbytes) for n, output in enumerate(self.specs) if n not in self.in_place}
+        if self._takes_arena():
+            sizes["arena"] = self.plan.arena_bytes
+        made = [*sizes]
         if made:
-            yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in zip(made, sizes, strict=True))
+            yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in sizes.items())
             yield "except OutOfMemory: return NOT_TAKEN"
         numbers = [*self.statements] if self.uses_host else []
         if count := len(self.captured.graph.numbers):
@@ -403,13 +412,15 @@ class _LauncherWriter:
             yield from (f"    {statement}" for statement in numbers)
             yield "except Exception: return NOT_TAKEN"
         self.numbers = self.names
-        yield from self._lines_that_start_plan([*given, *made], sum(sizes))
+        yield from self._lines_that_start_plan([*given, *made], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
         event = "" if self.on_cpu else ", e"
         for number in sorted(returned):
             yield f"r{number} = Array(m{number}, {self.constant(self.specs[number])}, device{event})"
         for leaf, number in self.captured.assigned:
+            if number in self.in_place:
+                continue
             if type(self.leaves[leaf]) is Array:
                 yield f"a = leaves[{leaf}]; a._memory = m{number}; a._event = a._host = None"
                 continue
@@ -474,6 +485,10 @@ class _LauncherWriter:
                 memories[buffer] = f"b{number}.address"
                 kept.append(f"b{number}")
         for number, (buffer, spec) in enumerate(zip(program.outputs, self.specs, strict=True)):
+            if number in self.in_place:
+                yield f"m{number} = NumpyMemory(leaves[{self.in_place[number]}])"
+                kept.append(f"m{number}")
+                continue
             yield f"m{number} = allocate({max(1, spec.nbytes)})"
             memories[buffer] = f"m{number}.address"
             kept.append(f"m{number}")

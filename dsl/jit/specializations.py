@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from ...compiler.graph.graph import Graph, GraphError, graph_has_place_nodes
 from ...compiler.passes.materialize import MemoryLayout
 from ...compiler.pipeline import PipelineStages, run_pipeline_stages
@@ -395,8 +397,8 @@ class Specializations:
 
     def compiled(self, captured: TracedFunction, leaves: Sequence[Any]) -> CompiledProgram:
         """The program and the plan of a trace for leaves like these."""
-        kind, layouts = self.kind, self.layouts(captured, leaves)
-        key = (captured.graph, layouts)
+        kind, layouts, replaced = self.kind, self.layouts(captured, leaves), self._replaced_inputs(captured, leaves)
+        key = (captured.graph, layouts, replaced)
         found = self.plans.get(key)
         if found is None:
             began = time.perf_counter_ns()
@@ -405,7 +407,7 @@ class Specializations:
             made: list[PipelineStages] = []
 
             def compile_and_plan() -> tuple[Program, Plan]:
-                stages = self._compile_stages(captured, layouts)
+                stages = self._compile_stages(captured, layouts, replaced)
                 made.append(stages)
                 program = batch_matmul_tasks_where_faster(stages.program, streams, machine)
                 return program, plan_by_cost_model(program, streams, options.memory, machine)
@@ -416,7 +418,7 @@ class Specializations:
                 else:
                     from .plan_cache import load_or_make_plan
 
-                    decides = kind, options, gpu, machine, layouts
+                    decides = kind, options, gpu, machine, layouts, replaced
                     program, plan = load_or_make_plan(captured.graph, decides, compile_and_plan)
             except GraphError as error:
                 raise locate_graph_error(error) from None
@@ -431,18 +433,38 @@ class Specializations:
             )
         return found
 
-    def _compile_stages(self, captured: TracedFunction, layouts: Sequence[MemoryLayout]) -> PipelineStages:
+    def _replaced_inputs(self, captured: TracedFunction, leaves: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+        """The outputs that NumPy arrays become, which are inputs too: the numbers of both. The kernels may write to
+        these arrays themselves where nothing is raised once a call has begun."""
+        if captured.watched or not DEVICES[self.kind].host_memory:
+            return ()
+        return tuple(
+            (output, captured.feeds.index(leaf))
+            for leaf, output in captured.assigned
+            if type(leaves[leaf]) is np.ndarray and leaf in captured.feeds
+        )
+
+    def _compile_stages(
+        self, captured: TracedFunction, layouts: Sequence[MemoryLayout], replaced: Sequence[tuple[int, int]]
+    ) -> PipelineStages:
         target, options = kernel_target_of_device_kind(self.kind), self.options
         fastmath, tf32 = options.fastmath, options.tf32
         return run_pipeline_stages(
-            captured.graph, target, layouts, fastmath=fastmath, tf32=tf32, gpu=gpu_properties_at(self.place)
+            captured.graph,
+            target,
+            layouts,
+            fastmath=fastmath,
+            tf32=tf32,
+            gpu=gpu_properties_at(self.place),
+            replaced=replaced,
         )
 
     def stages(self, captured: TracedFunction, leaves: Sequence[Any]) -> PipelineStages:
         """What the compiler makes of a trace. It is kept of the program looked at or compiled last."""
         compiled = self.compiled(captured, leaves)
         if compiled.stages is None or compiled.stages.passes[0][1] is not captured.graph:
-            compiled.keep_stages(self._compile_stages(captured, self.layouts(captured, leaves)))
+            replaced = self._replaced_inputs(captured, leaves)
+            compiled.keep_stages(self._compile_stages(captured, self.layouts(captured, leaves), replaced))
         assert compiled.stages is not None
         return compiled.stages
 
