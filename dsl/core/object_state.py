@@ -59,16 +59,31 @@ VIEWS = {type(getattr(empty, name)()): name for empty in _DICTS for name in ("ke
 
 def state_pairs_of_dict(value: Any) -> list[tuple[Any, Any]]:
     """A dict's keys and values, past methods of its class. A key may have another hash by now."""
-    with suppress(KeyError):
-        if isinstance(value, OrderedDict):
-            return [*OrderedDict.items(value), *hidden_state_pairs_of_dict(value)]
-    return [*dict.items(value)]
+    listed = listed_pairs_of_ordered_dict(value) if isinstance(value, OrderedDict) else None
+    return [*dict.items(value)] if listed is None else [*listed, *hidden_state_pairs_of_dict(value)]
+
+
+def listed_pairs_of_ordered_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]] | None:
+    """What is found where an OrderedDict is iterated over; None where keys were taken out past its class."""
+    try:
+        return [*OrderedDict.items(value)]
+    except KeyError:
+        return None
+
+
+def is_whole_ordered_dict(value: OrderedDict[Any, Any]) -> bool:
+    """Whether an OrderedDict lists what it holds: nothing was put in, or taken out, past its class."""
+    listed = listed_pairs_of_ordered_dict(value)
+    return listed is not None and len(listed) == dict.__len__(value)
 
 
 def hidden_state_pairs_of_dict(value: OrderedDict[Any, Any]) -> list[tuple[Any, Any]]:
     """What was put into an OrderedDict past its class: found by key, but not where it is iterated over."""
-    listed = [*OrderedDict.keys(value)]
-    return [] if len(listed) == dict.__len__(value) else [(k, v) for k, v in dict.items(value) if k not in listed]
+    listed = listed_pairs_of_ordered_dict(value)
+    if listed is None or len(listed) == dict.__len__(value):
+        return []
+    keys = [key for key, _ in listed]
+    return [(k, v) for k, v in dict.items(value) if k not in keys]
 
 
 def default_factory_of_object(value: Any) -> Any:

@@ -9,7 +9,7 @@ from types import BuiltinFunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
 from .exact import exact_key_of_value
-from .object_state import builtin_container_base_of_class, is_user_class
+from .object_state import builtin_container_base_of_class, is_user_class, is_whole_ordered_dict
 
 Make = Callable[[type, tuple[Hashable, ...], list[Any]], Any]  # a container of this kind, names and values
 ORIGINAL = "_kernelgraph_original"  # where a class that stands for another one says for which
@@ -86,7 +86,7 @@ def flatten(
     if kind is tuple or kind is list:
         return Tree(kind, (), flatten_children(value))
     original = _VARS(kind).get(ORIGINAL, kind)
-    if original is dict or (original is OrderedDict and dict.__len__(value) == len([*value])):  # none put in past it
+    if original is dict or (original is OrderedDict and is_whole_ordered_dict(value)):
         return Tree(original, tuple(value), flatten_children(value.values()))
     if type(getattr(kind, "__dataclass_fields__", None)) is dict and _is_plain_dataclass(original):
         import dataclasses
@@ -106,7 +106,8 @@ def flatten(
     if objects and is_plain_object(kind):
         held = object.__getattribute__(value, "__dict__")
         return Tree(kind, tuple(held), flatten_children(held.values()))
-    if results and isinstance(value, _CONTAINERS) and (kind is original or is_user_class(original)):
+    whole = not isinstance(value, OrderedDict) or is_whole_ordered_dict(value)
+    if results and isinstance(value, _CONTAINERS) and whole and (kind is original or is_user_class(original)):
         tree = _flatten_python_container(value, original, flatten_children)
         own = _attributes_of_object(value)
         return Tree(AttributedContainer, tuple(own), (tree, *flatten_children(own.values()))) if own else tree

@@ -17,6 +17,7 @@ from functools import cache
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NoReturn
 
+from ..core.context import context
 from ..core.errors import (
     TraceError,
     UserError,
@@ -215,9 +216,8 @@ class Environment:
         self._functions: list[tuple[Any, dict[str, Any], str]] = []  # and partial objects: what they do depends on
         self._undo: list[Undo] = []  # what puts back what has no stand-in
         self._cached: dict[tuple[int, str], Any] = {}  # properties that are computed once
-        self._properties: list[
-            tuple[Any, str, str, Any]
-        ] = []  # those of the user's objects: object, name, label, value
+        # those of the user's objects: object, name, label, value, and what takes it out again
+        self._properties: list[tuple[Any, str, str, Any, Undo]] = []
         self.closing: list[Callable[[], None]] = []  # what is done when the trace is over
         self.needed: NeedCachedProperty | NeedOpenedArguments | None = None  # also one that was swallowed
         self.defaults_of: Any = None  # the function whose defaults are arguments, and opened
@@ -377,14 +377,14 @@ class Environment:
         proxy: what stands for the object."""
         place = (id(real), name)
         if place not in self._cached:
-            self._undo.append(restorer_of_attributes(real))
+            self._undo.append(put_back := restorer_of_attributes(real))
             try:
                 with trace_in_progress(None):
                     self._cached[place] = compute(real)
             except Exception:
                 self.proxy_of(compute)(proxy)  # which raises the same, and what it reads is guarded
                 raise
-            self._properties.append((real, name, label, self._cached[place]))
+            self._properties.append((real, name, label, self._cached[place], put_back))
         return self.proxy_of(self._cached[place], label)
 
     def cached_property_value(self, instance: Any, name: str, compute: Any) -> Any:
@@ -632,9 +632,11 @@ class Environment:
 
     def _store_cached_properties(self) -> None:
         """Puts what was computed once where Python puts it."""
-        for real, name, label, value in self._properties:
+        for real, name, label, value, _ in self._properties:
             real.__dict__[name] = value
             self.guard_read(real, name, label, "held")
+        if context.undo is not None:
+            context.undo += [put_back for *_, put_back in self._properties]
 
     def _check_objects_unchanged(self) -> None:
         """Raises TraceError where something was changed past what refuses that."""

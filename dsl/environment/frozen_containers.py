@@ -13,6 +13,7 @@ from ..core.object_state import (
     builtin_container_base_of_class,
     default_factory_of_object,
     hidden_state_pairs_of_dict,
+    listed_pairs_of_ordered_dict,
     state_pairs_of_dict,
 )
 from ..core.pytree import ORIGINAL
@@ -153,6 +154,10 @@ def fill_frozen_container(lift: Callable[..., Any], container: Any, value: Any, 
         if factory is not None:
             container.default_factory = lift(factory)
         ordered = isinstance(value, OrderedDict)
+        if ordered and listed_pairs_of_ordered_dict(value) is None:
+            raise TraceError(
+                f"{label}, an OrderedDict, lists keys that were taken out of it past its class; write del o[key]"
+            )
         hidden = [k for k, _ in hidden_state_pairs_of_dict(value)] if ordered else ()
         for key, item in state_pairs_of_dict(value):
             put = OrderedDict.__setitem__ if ordered and key not in hidden else dict.__setitem__

@@ -352,8 +352,16 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         caller: the streams that it is forked from and joined to. known: the numbers to take by value. behind: of opened
         arguments the holders, and the leaves as they were given."""
         places = [address(leaf) for leaf in leaves if type(leaf) is np.ndarray]
-        entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
-        return entry, entry.run([*leaves, *behind] if behind else leaves, places, caller)
+        before, context.undo = context.undo, []
+        try:
+            entry = self._versions.entry(self._cache_key_of_leaves(tree, leaves), tree, leaves, known)
+            return entry, entry.run([*leaves, *behind] if behind else leaves, places, caller)
+        except KernelGraphError:
+            for undo in reversed(context.undo):
+                undo()
+            raise
+        finally:
+            context.undo = before
 
     def _install_fast_path(self, tree: Tree, entry: Launcher, leaves: Sequence[Any]) -> None:
         """The next calls like this one go the fast way."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..array.array import Array
-from ..core.object_state import is_user_class
+from ..core.object_state import is_user_class, is_whole_ordered_dict
 from ..core.pytree import LEAF, Tree, is_plain_object
 
 ABSENT = object()
@@ -85,7 +85,7 @@ def names_and_values_of_holder(value: Any) -> tuple[tuple[Hashable, ...], list[A
     kind = type(value)
     if kind is list:
         return (), [*value]
-    if kind in _DICTS:
+    if kind is dict or (kind is OrderedDict and is_whole_ordered_dict(value)):
         return tuple(value), [*value.values()]
     if not is_object_holder(kind):
         return None

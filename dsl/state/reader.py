@@ -6,9 +6,11 @@ and the holders to the entry's own fast way.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..core.object_state import is_whole_ordered_dict
 from ..core.pytree import Tree
 from .holders import SameHolder, SameLeaf, slots_of
 
@@ -69,6 +71,8 @@ class _NestedArgumentReaderWriter:
             if names:
                 yield f"{unpacked} = {value}"
         elif issubclass(kind, dict):
+            if issubclass(kind, OrderedDict):
+                yield _reader_line_not_taken(f"{self.constant(is_whole_ordered_dict)}({value})")
             yield from self._lines_that_read_argument_dict(tree.names, unpacked, value)
         else:
             slots = [n for n in tree.names if n in slots_of(kind)]

@@ -287,6 +287,10 @@ class Tracer(NumpyProtocols):
         return found if dtype is None else found.astype(dtype)
 
     def __contains__(self, value: Any) -> bool:
+        if self._owner == SCALAR:
+            raise TypeError(f"argument of type 'numpy.{self.dtype}' is not iterable")
+        if not self.shape:  # an argument that may be a scalar of NumPy's outside
+            raise TraceError("an array of no axes has no items for `in`; write x == value")
         return value in self._known_scalar("cannot decide `in`", "write (x == value).any() and np.where")
 
     def __hash__(self) -> int:

@@ -9,6 +9,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,6 +183,77 @@ def test_an_ordered_dict_with_a_hidden_item_is_no_argument() -> None:
     dict.__setitem__(holder, "k", 3.0)
     with pytest.raises(kg.ArgumentsError, match="OrderedDict"):
         cpu(function)(X, holder)
+
+
+def ordered_dict_without_a_listed_key(**items: float) -> Any:
+    holder = collections.OrderedDict(items)
+    dict.__delitem__(holder, "k")
+    return holder
+
+
+@pytest.mark.parametrize("read", [len, lambda o: o["j"], lambda o: [*o], lambda o: dict(o), lambda o: o.copy()])
+def test_an_ordered_dict_emptied_past_its_class_is_refused(read: Callable[[Any], Any]) -> None:
+    holder = ordered_dict_without_a_listed_key(j=2.0, k=3.0)
+    with pytest.raises(kg.TraceError, match=r"\.py:\d+: .*taken out of it past its class"):
+        cpu(lambda x: (read(holder), x))(X)
+    with pytest.raises(kg.ArgumentsError, match="OrderedDict"):
+        cpu(lambda x, o: (read(o), x))(X, holder)
+
+
+def test_an_ordered_dict_that_calls_clear_and_others_fill_past_its_class_is_no_argument() -> None:
+    def clear(x: Any, held: Any) -> Any:
+        value = held["k"]
+        held.clear()
+        return x * value
+
+    f, holder = cpu(clear), collections.OrderedDict(k=2.0)
+    assert_same(f(X, holder), X * 2.0)
+    dict.__setitem__(holder, "k", 3.0)
+    with pytest.raises(kg.KernelGraphError, match="OrderedDict"):
+        f(X, holder)
+    assert dict.items(holder) == {("k", 3.0)}
+
+
+def test_a_known_ordered_dict_of_an_argument_that_gets_a_hidden_item_is_read_again() -> None:
+    def function(x: Any, held: Any) -> Any:
+        held["k"] = 2.0
+        return x * len(held)
+
+    f, holder = cpu(function), collections.OrderedDict(k=1.0)
+    for _ in range(5):
+        assert_same(f(X, holder), X)
+    dict.__setitem__(holder, "j", 3.0)
+    with pytest.raises(kg.KernelGraphError, match="OrderedDict"):
+        f(X, holder)
+
+
+def test_a_cached_property_is_taken_out_where_the_call_is_refused_after_its_trace() -> None:
+    class Held:
+        @functools.cached_property
+        def gain(self) -> float:
+            return 2.0
+
+    held = Held()
+    holder = SimpleNamespace(table=collections.defaultdict(float, k=held))
+
+    def function(x: Any, r: Any = holder) -> Any:
+        gain = r.table["k"].gain
+        vars(r).update(table=x)
+        return x * gain
+
+    with pytest.raises(kg.ArgumentsError, match="by another name"):
+        cpu(function)(X)
+    assert vars(held) == {}
+
+
+def test_in_asks_a_scalar_as_numpy_does() -> None:
+    def ask(x: Any, value: Any) -> Any:
+        return x * (2 if "a" in value else 3)
+
+    with pytest.raises(TypeError, match="not iterable"):
+        cpu(lambda x: ask(x, x.sum()))(X)
+    with pytest.raises(kg.TraceError, match="no axes"):
+        cpu(ask)(X, cpu(lambda x: x.sum())(X))
 
 
 def test_what_a_pattern_takes_apart_is_watched() -> None:
