@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from ....runtime.core.frozen import dataclass
 from ...core.types import dtype_kind, real_dtype
 from ...graph.builder import GraphBuilder
@@ -132,16 +134,43 @@ def _broadcast_axes(wide: Sequence[int], shape: Sequence[int]) -> list[int]:
 
 def _sum_of_product(builder: GraphBuilder, value: Value, axes: Sequence[int]) -> Value:
     """sum(a * c), where c is the same along the axes, as sum(a) * c: so sums differ in factors alone are one sum, which
-    the function itself may have made. float16 stays within its range."""
+    the function itself may have made. Only where no sum of a can overflow: a large one may have a small factor."""
     node = builder.nodes[value.number]
-    if value.dtype.itemsize > 2 and value.type.size:
-        if node.op == "negative":
-            return builder.map("negative", _sum_of_product(builder, builder.at(node.args[0]), axes))
-        for place in (0, 1) if node.op == "multiply" else (1,) if node.op == "divide" else ():
-            rest, factor = builder.at(node.args[1 - place]), _same_along(builder, node.args[place], value.shape, axes)
-            if factor is not None and rest.shape == value.shape:
-                return builder.map(node.op, _sum_of_product(builder, rest, axes), factor)
+    if node.op == "negative":
+        return builder.map("negative", _sum_of_product(builder, builder.at(node.args[0]), axes))
+    for place in (0, 1) if node.op == "multiply" else (1,) if node.op == "divide" else ():
+        rest, factor = builder.at(node.args[1 - place]), _same_along(builder, node.args[place], value.shape, axes)
+        if factor is not None and rest.shape == value.shape and _sums_cannot_overflow(builder, rest):
+            return builder.map(node.op, builder.reduce("sum", rest, axes, rest.dtype), factor)
     return builder.reduce("sum", value, axes, value.dtype)
+
+
+WITHIN_ONE = frozenset({"sin", "cos", "tanh", "erf", "sigmoid"})
+
+
+def _sums_cannot_overflow(builder: GraphBuilder, value: Value) -> bool:
+    """Whether no element is beyond 1, by what it is: one of these functions, or exp(x - max(x))."""
+    node = builder.nodes[value.number]
+    if value.dtype.kind != "f" or value.type.size > float(np.finfo(value.dtype).max):
+        return False
+    return node.op in WITHIN_ONE or (node.op == "exp" and _is_minus_its_maximum(builder, builder.nodes[node.args[0]]))
+
+
+def _is_minus_its_maximum(builder: GraphBuilder, node: Node) -> bool:
+    """Whether it is x - max(x) with the maximum of each element's own row."""
+    if node.op != "subtract":
+        return False
+    x, most = (builder.nodes[n] for n in node.args)
+    while most.op == "broadcast":
+        most = builder.nodes[most.args[0]]
+    shape = most.type.shape
+    while most.op == "reshape":
+        most = builder.nodes[most.args[0]]
+    if most.op != "max" or most.args[0] != node.args[0]:
+        return False
+    lengths = x.type.shape
+    own = tuple(1 if i in most.attr("axes") else n for i, n in enumerate(lengths))
+    return (1,) * (len(lengths) - len(shape)) + shape == own
 
 
 def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes: Sequence[int]) -> Value | None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.derive.core import call
 from kernelgraph.compiler.derive.derive import derive_reverse
 from kernelgraph.compiler.derive.rules.host import HOST_RULES
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.runtime.interpret.numpy_calls import HOST
 
-from .derivatives import check, check_function, check_graph, graph_of
+from .derivatives import Build, check, check_function, check_graph, graph_of
 
 rng = np.random.default_rng(0)
 A, B = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
@@ -64,16 +68,59 @@ def test_factors_that_are_the_same_are_taken_out_of_sums() -> None:
     check(build, A)
 
 
+PRODUCTS: list[Build] = [
+    lambda g, v: [g.map("multiply", g.map("negative", g.map("subtract", v[0], v[1])), v[2])],
+    lambda g, v: [g.map("divide", g.map("add", v[1], v[0]), g.map("exp", v[2]))],
+    lambda g, v: [g.map("multiply", g.broadcast(g.map("exp", v[2]), (4, 6)), g.map("multiply", v[0], v[1]))],
+    lambda g, v: [g.map("divide", g.map("multiply", v[1], g.map("divide", v[0], 3.0)), g.broadcast(v[2], (4, 6)))],
+]
+
+
+@pytest.mark.parametrize("build", PRODUCTS)
+def test_sums_of_products_with_what_is_broadcast(build: Build) -> None:
+    check(build, A, B[:, :1], 2 + B[0] ** 2)
+    check(build, A, B[0], 2 + B[:, 1:2] ** 2)
+    check(build, A, np.float64(0.3), 2 + B[:1] ** 2)
+
+
+def _sums_of_exponentials(g: Any, v: Any, *, maximum: bool) -> Any:
+    """log(sum(exp(x - m))) and exp(-sum(exp(x - m))), m: the rows' maximum, or any numbers."""
+    m = g.reshape(g.reduce("max", v[0], (1,)), (4, 1)) if maximum else v[1]
+    e = g.reduce("sum", g.map("exp", g.map("subtract", v[0], m)), (1,))
+    return [g.map("log", e), g.map("exp", g.map("negative", e))]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("build", [
-    lambda g, v: g.map("multiply", g.map("negative", g.map("subtract", v[0], v[1])), v[2]),
-    lambda g, v: g.map("divide", g.map("add", v[1], v[0]), g.map("exp", v[2])),
-    lambda g, v: g.map("multiply", g.broadcast(g.map("exp", v[2]), (4, 6)), g.map("multiply", v[0], v[1])),
-    lambda g, v: g.map("divide", g.map("multiply", v[1], g.map("divide", v[0], 3.0)), g.broadcast(v[2], (4, 6))),
+    *PRODUCTS,
+    partial(_sums_of_exponentials, maximum=True),
+    partial(_sums_of_exponentials, maximum=False),
+    lambda g, v: [g.map("multiply", g.map("tanh", g.map("multiply", v[0], v[1])), v[2])],
 ])  # fmt: skip
-def test_sums_of_products_with_what_is_broadcast(build: Any) -> None:
-    check(lambda g, v: [build(g, v)], A, B[:, :1], 2 + B[0] ** 2)
-    check(lambda g, v: [build(g, v)], A, B[0], 2 + B[:, 1:2] ** 2)
-    check(lambda g, v: [build(g, v)], A, np.float64(0.3), 2 + B[:1] ** 2)
+@settings(max_examples=60)
+@given(data=st.data())
+def test_gradients_are_finite_where_those_of_sums_of_products_are(build: Build, dtype: Any, data: Any) -> None:
+    """At any scale of the arguments and of the cotangents: as with each product summed as it is."""
+    smallest, maximum = 1e3 * float(np.finfo(dtype).smallest_normal), getattr(build, "keywords", {}).get("maximum")
+    most, decades = float(np.finfo(dtype).max), 300 if dtype == np.float64 else 37
+    scale = st.one_of(st.sampled_from([1.0, most / 4]), st.integers(-decades, decades).map(lambda n: 10.0**n))
+    scales = [data.draw(scale) for _ in range(5)]
+    given = (A, B[:, :1], 2 + B[:, 1:2] ** 2)
+    with np.errstate(over="ignore"):
+        arrays = [(a * s).astype(dtype) for a, s in zip(given, scales, strict=False)]
+    graph = graph_of(build, arrays)
+    shapes = [graph.nodes[n].type.shape for n in graph.outputs]
+    cts = [(np.resize(2 + np.tanh(B), n) * s).astype(dtype) for n, s in zip(shapes, scales[3:], strict=False)]
+    wanted, outputs = range(len(arrays)), range(len(graph.outputs))
+    with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
+        found = interpret_graph(derive_reverse(graph, wanted, outputs), [*arrays, *cts])[len(cts) :]
+        patch.setattr(call, "_sum_of_product", lambda g, value, axes: g.reduce("sum", value, axes, value.dtype))
+        plain = interpret_graph(derive_reverse(graph, wanted, outputs), [*arrays, *cts])[len(cts) :]
+    for a, b in zip(found, plain, strict=True):
+        finite = np.isfinite(b)
+        size = max(scales[3:]) if maximum else np.abs(b[finite]).max(initial=smallest)  # what cancels
+        assert np.all(np.isfinite(a[finite]))
+        np.testing.assert_allclose(a[finite], b[finite], rtol=1e-4, atol=1e-5 * size)
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 2])
