@@ -161,13 +161,10 @@ def comparable_object_state(value: Any, kept: list[Any] | None = None, visited: 
         held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _state_mask_of_masked_array(value)
         own = value.dtype.str, value.shape, value.strides, data, *comparable_object_states(held)
     elif kind is FunctionType:
+        users = is_user_file(value.__code__.co_filename)
         own = (
             id(value),
-            *(
-                comparable_object_states(_state_dependencies_of_function(value))
-                if is_user_file(value.__code__.co_filename)
-                else ()
-            ),
+            *comparable_object_states((_state_dependencies_of_function if users else _functions_of_decorator)(value)),
         )
     elif isinstance(value, type):
         bases = [b for b in value.__mro__ if is_user_class(b)]
@@ -237,6 +234,11 @@ def _state_dependencies_of_function(function: Any) -> Iterator[Any]:
         yield cell.cell_contents
     for name in dict.fromkeys(names_in_code(function.__code__)):
         yield function.__globals__.get(name)
+
+
+def _functions_of_decorator(function: Any) -> Iterator[Any]:
+    """The functions of a user that one made by a decorator of `functools` calls: its attributes."""
+    yield from (v for k, v in function.__dict__.items() if k in ("__wrapped__", "registry"))
 
 
 def names_in_code(code: CodeType) -> Iterator[str]:

@@ -418,6 +418,11 @@ def _call_function_on_masked(function: Any, args: tuple[Any, ...], options: dict
 def _call_ufunc_on_masked(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """A ufunc, or a method of one."""
     plain = {k: v for k, v in options.items() if v is not None}
+    if method == "__call__" and ufunc.signature is not None:  # of vectors and matrices, as matmul: not of each element
+        if ufunc in _FUNCTIONS and not plain:
+            return _FUNCTIONS[ufunc](*inputs)
+        plain |= {"out": tuple(masked_arguments_as_arrays(plain["out"]))} if "out" in plain else {}
+        return UFUNCS["__call__"](ufunc, *masked_arguments_as_arrays(inputs), **plain)
     if method == "__call__":
         return _implement_on_masked_elements(lambda *all_, **keywords: UFUNCS["__call__"](ufunc, *all_, **keywords))(
             *inputs, **plain

@@ -472,3 +472,20 @@ def test_super_binds_whatever_it_finds(name: str) -> None:
         binder.k = own.k = k
         assert_same(f(X), X * own.read(name))
         assert vars(binder) == vars(own)
+
+
+def test_what_a_dispatching_function_of_a_metaclass_chooses_from_is_seen() -> None:
+    held = np.array([2.0, 3.0])
+
+    class Meta(type):
+        found = functools.singledispatch(lambda i: 7.0)
+
+    Meta.found.register(int, lambda i: held)
+
+    def f(x: Any) -> Any:
+        return x * Meta.found(1)[0]  # type: ignore[index]
+
+    g = cpu(f)
+    for value in (2.0, 5.0):
+        held[0] = value
+        assert_same(g(X), f(X))

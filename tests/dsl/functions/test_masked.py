@@ -404,3 +404,25 @@ def test_none_is_no_mask(function: Any) -> None:
     program = kg.kernel_graph(lambda x: function(x, where=None, **options), device="cpu")
     with pytest.raises(kg.DTypeError, match="None is no array"):
         program(X)
+
+
+@pytest.mark.parametrize("name", ["matmul", "vecdot", "matvec", "vecmat"])
+def test_products_of_vectors_that_a_known_mask_has_chosen(name: str) -> None:
+    if not hasattr(np, name):
+        pytest.skip("NumPy is older")
+    product = getattr(np, name)
+
+    def f(a: Any) -> Any:
+        v = a[np.arange(a.shape[0]) % 2 == 0]
+        matrix = np.ones((2, 2))
+        left, right = {"matvec": (matrix, v), "vecmat": (v, matrix)}.get(name, (v, v))
+        return product(left, right), v[0]
+
+    def g(a: Any) -> Any:
+        v = a[np.arange(a.shape[0]) % 2 == 0]
+        np.matmul(v, v, out=v)
+        return v
+
+    x = np.array([1.0, 7.0, 2.0, 8.0])
+    assert_same(kg.kernel_graph(f, device="cpu")(x), f(x))
+    assert_same(kg.kernel_graph(g, device="cpu")(x), g(x.copy()))
