@@ -47,9 +47,14 @@ class ArrayPiece:
 def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
     """Where the elements of a key's array are."""
     if count < BIG_ELEMENTS or servers == 1:
-        return [ArrayPiece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)]
+        return [_whole_array_piece(key, count, servers)]
     edges = [count * i // servers for i in range(servers + 1)]
     return [ArrayPiece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
+
+
+@functools.lru_cache(maxsize=4096, typed=True)
+def _whole_array_piece(key: Key, count: int, servers: int) -> ArrayPiece:
+    return ArrayPiece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ is revoked instead: who waits gets RankError, and `shrink` makes the communicato
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import sys
@@ -35,7 +36,6 @@ BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other abo
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
 BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
 DIFFERENT = bytes(DIGEST_BYTES)  # in place of a digest: some ranks differ
-NO_BYTES = np.empty(0, np.uint8)
 HEADER = struct.Struct("<QQ")  # bytes of the text, and of an array that comes after
 OPERATIONS = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
 
@@ -192,17 +192,17 @@ class MPIWorld(World):
     # mail
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
-        body = NO_BYTES if array is None else bytes_of_array(array)
-        together = body.nbytes <= TOGETHER_BYTES
-        header = HEADER.pack(len(message), 0 if together else body.nbytes)
-        head = b"".join((header, message.ljust(_aligned(len(message)), b"\0"), body.data if together else b""))
+        nbytes = 0 if array is None else array.nbytes
+        if array is None or nbytes <= TOGETHER_BYTES:
+            head = _mail_head(message, 0)
+            content = head if array is None else head + array.tobytes()
+            self._finish_later(self._mail.Isend([content, BYTE], to, 2 * channel), to)
+            return
         with self._sending:
-            requests = [self._mail.Isend([head, MPI.BYTE], to, 2 * channel)]
-            if not together:
-                requests.append(self._mail.Isend([body, MPI.BYTE], to, 2 * channel + 1))
-        self._finish_later(requests[0], to)
-        if not together:
-            self._poll_until_ready(requests[1].Test, to)
+            first = self._mail.Isend([_mail_head(message, nbytes), BYTE], to, 2 * channel)
+            second = self._mail.Isend([bytes_of_array(array), BYTE], to, 2 * channel + 1)
+        self._finish_later(first, to)
+        self._poll_until_ready(second.Test, to)
 
     def _finish_later(self, request: Any, to: int) -> None:
         """Keep what is sent to a rank, which does not change, until it has come."""
@@ -213,37 +213,39 @@ class MPIWorld(World):
                 return len(self._unfinished) <= UNFINISHED or all(one is not request for one in self._unfinished)
 
         with self._sending:
+            if not self._unfinished and request.Test():
+                return
             self._unfinished.append(request)
         self._poll_until_ready(has_message_left, to)
 
     def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        status, taken = MPI.Status(), []
+        status, tag = MPI.Status(), 2 * channel
+        message = None
 
         def has_message_arrived() -> bool:
-            message = self._mail.Improbe(MPI.ANY_SOURCE, 2 * channel, status)
-            if message is not None:
-                taken.append(message)
+            nonlocal message
+            message = self._mail.Improbe(MPI.ANY_SOURCE, tag, status)
             return message is not None or stop()
 
         self._poll_until_ready(has_message_arrived, None)
-        if not taken:
+        if message is None:
             return None
-        head = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-        taken[0].Recv([head, MPI.BYTE])
+        head = np.empty(status.count, np.uint8)
+        message.Recv([head, BYTE])
         length, nbytes = HEADER.unpack_from(head.data)
         text = head[HEADER.size : HEADER.size + length].tobytes()
-        sender: int = status.Get_source()
+        sender: int = status.source
         if not nbytes:
             return sender, text, head[HEADER.size + _aligned(length) :]
         body = np.empty(nbytes, np.uint8)
-        self._poll_until_ready(self._mail.Irecv([body, MPI.BYTE], sender, 2 * channel + 1).Test, sender)
+        self._poll_until_ready(self._mail.Irecv([body, BYTE], sender, tag + 1).Test, sender)
         return sender, text, body
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
-        self._finish_later(self._mail.Isend([bytes_of_array(array), MPI.BYTE], to, 2 * channel), to)
+        self._finish_later(self._mail.Isend([bytes_of_array(array), BYTE], to, 2 * channel), to)
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
-        request = self._mail.Irecv([bytes_of_array(array), MPI.BYTE], source, 2 * channel)
+        request = self._mail.Irecv([bytes_of_array(array), BYTE], source, 2 * channel)
         self._poll_until_ready(request.Test, source)
 
     def _poll_until_ready(self, ready: Callable[[], bool], other: int | None) -> None:
@@ -367,6 +369,12 @@ class MPIWorld(World):
         for other in range(self.size):
             if other != self.rank and other not in self.ended:
                 self._watch.isend(notice, other, kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _mail_head(text: bytes, nbytes: int) -> bytes:
+    """What a message begins with. nbytes: of an array that comes after it."""
+    return HEADER.pack(len(text), nbytes) + text.ljust(_aligned(len(text)), b"\0")
 
 
 def _aligned(nbytes: int) -> int:
