@@ -52,6 +52,8 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
     engine: `mpi`, or `alone` for a world of one; None: `mpi` where a launcher started this process, else `alone`.
     elastic: ranks that are left go on when one dies (`shrink`), with Open MPI started with `--with-ft ulfm`; else all
     end. Raises OptionError, DeviceUnavailableError where mpi4py or its MPI is not installed."""
+    if not isinstance(elastic, bool):
+        raise OptionError(f"elastic={elastic!r}: write True or False")
     if _process or _thread.communicator is not None:
         return
     if engine is None:
@@ -133,7 +135,9 @@ def barrier() -> None:
 
 def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
     """The elementwise `sum`, `prod`, `max` or `min` of all ranks' arrays. Raises PlanError, RankError."""
-    communicator, array = current(), np.asarray(x)
+    communicator, array = current(), _array_for_ranks(x)
+    if not isinstance(op, str):
+        raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
     dtype, agreement, join = _all_reduce_dtype_and_agreement(op, array.dtype, array.shape)
     given, result = np.asarray(array, dtype, order="C"), np.empty(array.shape, dtype)
     if given.nbytes <= CONTENT_BYTES:  # it travels in the message in which the ranks agree
@@ -191,9 +195,21 @@ def broadcast(x: Any, root: int = 0) -> np.ndarray[Any, Any]:
     return result.reshape(np.shape(x))
 
 
+def _array_for_ranks(x: Any) -> Host:
+    """Raises DTypeError for what is no array, or more than one."""
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError("ranks exchange arrays without masks; write x.filled(value)")
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise DTypeError(f"ranks exchange arrays, which this is not: {error}") from None
+
+
 def _contiguous_array_for_ranks(x: Any) -> Host:
     """A C-contiguous array with at least one axis, whose bytes may travel. Raises DTypeError."""
-    given = np.ascontiguousarray(x)
+    given = np.ascontiguousarray(_array_for_ranks(x))
     if given.dtype.hasobject:
         raise DTypeError(f"ranks exchange arrays of numbers; {given.dtype} holds objects of this process")
     return given

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -82,7 +84,11 @@ class KVStore:
             with self._lock:
                 if one in self._specs:
                     raise ArgumentsError(f"key {one!r} has a value already; push to it")
-                first = self._own_copy_of_value(given[0] if isinstance(given, (list, tuple)) else given)
+                if isinstance(given, (list, tuple)):
+                    if not given:
+                        raise ArgumentsError(f"nothing is given for key {one!r}; write an array")
+                    given = given[0]
+                first = self._own_copy_of_value(given)
                 if self._ranks is not None:
                     agreement = rank_agreement_on_collective(f"init of {one!r}", first.dtype, first.shape)
                     self._ranks.run(agreement)
@@ -123,6 +129,9 @@ class KVStore:
             return found if isinstance(key, (list, tuple)) else found[0]
         for one, given in self._keys_with_values(key, out, "pull"):
             with self._lock:
+                for target in given if isinstance(given, (list, tuple)) else [given]:
+                    if isinstance(target, np.ndarray) and not target.flags.writeable:
+                        raise ArgumentsError(f"key {one!r} is pulled into an array that is read-only")
                 if self._servers is not None and self._lies_like_stored_value(one, given):
                     self._servers.pull(one, given)
                     continue
@@ -177,23 +186,27 @@ class KVStore:
         with open(path, "wb") as file:
             np.savez(file, **names)  # type: ignore[arg-type]
 
-    def load_optimizer_states(self, path: str | Sequence[str]) -> None:
+    def load_optimizer_states(self, path: Any) -> None:
         """Read them, after `init` and `set_updater`, and before a `barrier`: the files of all ranks that wrote any, for
         any number of ranks; or what this rank wrote, if they are as many. Raises ArgumentsError where none fit."""
-        paths = [path] if isinstance(path, str) else path
+        alone = isinstance(path, (str, os.PathLike))
+        if not (alone or isinstance(path, (list, tuple))):
+            raise ArgumentsError(f"load_optimizer_states takes a path, or a list of paths, not {path!r}")
         loaded: dict[Key, dict[int, dict[int, Host]]] = {}  # by key, number of the state, and piece
-        for one in paths:
-            with np.load(one) as content:
-                for name in content.files:
-                    number, piece, text = name.split("/", 2)
-                    loaded.setdefault(kvstore_text_key(text), {}).setdefault(int(number), {})[int(piece)] = content[
-                        name
-                    ]
+        for one in [path] if alone else path:
+            try:
+                with np.load(one) as content:
+                    for name in content.files:
+                        number, piece, text = name.split("/", 2)
+                        states = loaded.setdefault(kvstore_text_key(text), {})
+                        states.setdefault(int(number), {})[int(piece)] = content[name]
+            except (ValueError, LookupError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+                raise ArgumentsError(f"{one} is no file that save_optimizer_states has written: {error}") from None
         with self._lock:
             for key, states in loaded.items():
                 if len(states) != self._state_count:
                     raise ArgumentsError(f"{path} has {len(states)} states of {key!r}, not {self._state_count}")
-                for part, made in self._states_here(key, states, isinstance(path, str)):
+                for part, made in self._states_here(key, states, alone):
                     self._states[part] = made
 
     def _states_here(self, key: Key, states: dict[int, dict[int, Host]], own: bool) -> Iterator[tuple[Part, list[Any]]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -263,8 +262,7 @@ def run_ranks_as_threads(size: int, run: Callable[[ThreadsWorld], Result]) -> li
             meeting.end(rank, "has ended")
         except BaseException as error:
             failures.append(error)
-            text = "".join(traceback.format_exception_only(error)).strip()
-            meeting.end(rank, f"raised {text}")
+            meeting.end(rank, f"raised {type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=live_as_rank, args=(r,), name=f"rank {r}", daemon=True) for r in range(size)]
     for thread in threads:

@@ -7,6 +7,7 @@ This file is also what each rank runs, before anything is imported: libraries re
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import runpy
 import shlex
@@ -38,6 +39,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.ranks < 1:
         parser.error("-n takes a number of ranks, 1 or more")
+    if options.mpiexec and not shutil.which((shlex.split(options.mpiexec) or [""])[0]):
+        parser.error(f"--mpiexec: there is no program {options.mpiexec!r}")
+    if options.module and importlib.util.find_spec(options.script.split(".")[0]) is None:
+        parser.error(f"there is no module {options.script}")
+    if not options.module and not os.path.exists(options.script):
+        parser.error(f"there is no file {options.script}")
     program = [sys.executable, os.path.abspath(__file__), RANK, *(["-m"] if options.module else [])]
     program += [options.script, *options.rest]
     if options.ranks == 1 and not options.mpiexec:

@@ -80,5 +80,21 @@ def test_one_rank_needs_no_mpi(tmp_path: Path) -> None:
 def test_launching_without_an_mpi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(run, "find_launcher", lambda: None)
     with pytest.raises(SystemExit) as ended:
-        run.main(["-n", "2", "script.py"])
+        run.main(["-n", "2", __file__])
     assert ended.value.code == 2 and ".[mpi]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-n", "0", __file__], "-n takes a number of ranks"),
+        (["-n", "2", "no_script.py"], "there is no file no_script.py"),
+        (["no_script.py"], "there is no file no_script.py"),
+        (["-n", "2", "-m", "no_module.part"], "there is no module no_module.part"),
+        (["-n", "2", "--mpiexec", "no_launcher -x", __file__], "there is no program 'no_launcher -x'"),
+    ],
+)
+def test_what_cannot_be_launched(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.main(arguments)
+    assert ended.value.code == 2 and text in capsys.readouterr().err

@@ -322,6 +322,37 @@ def test_bad_stores() -> None:
             assert isinstance(error, kg.ArgumentsError | kg.ShapeError) and text in str(error), error
 
 
+@pytest.mark.parametrize("kind", ["local", "dist_sync", "dist_async"])
+def test_stores_are_given_what_is_none_of_theirs(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no states")
+    np.savez(tmp_path / "other.npz", a=ones())
+    fixed = ones()
+    fixed.flags.writeable = False
+
+    def run() -> Any:
+        store = kg.KVStore(kind)
+        store.set_updater(descend)
+        store.init("w", ones())
+        errors = [
+            error_of(lambda: store.init("v", [])),
+            error_of(lambda: store.pull("w", out=fixed)),
+            error_of(lambda: store.pull("w", out=[ones(), fixed])),
+            error_of(lambda: store.load_optimizer_states(3)),
+            error_of(lambda: store.load_optimizer_states(tmp_path / "text")),
+            error_of(lambda: store.load_optimizer_states([str(tmp_path / "other.npz")])),
+        ]
+        store.push("w", ones())
+        store.barrier()
+        store.pull("w", out=(out := ones(7)))  # of what was refused no answer is on its way
+        return errors, out
+
+    texts = ["nothing is given for key 'v'", *["read-only"] * 2, "not 3", *["save_optimizer_states has written"] * 2]
+    for errors, out in on_ranks(2, run):
+        for error, text in zip(errors, texts, strict=True):
+            assert isinstance(error, kg.ArgumentsError) and text in str(error), error
+        assert out.max() < 1
+
+
 def test_an_updater_that_fails_is_an_error_on_all_ranks() -> None:
     def broken(key: Any, pushed: Any, stored: Any) -> None:
         raise ZeroDivisionError("no learning rate")

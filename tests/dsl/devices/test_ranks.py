@@ -93,6 +93,10 @@ def test_eager_collectives_of_what_makes_no_sense() -> None:
             lambda: kg.distributed.all_reduce(1.0, "mean"),
             lambda: kg.distributed.broadcast(1.0, 2),
             lambda: kg.distributed.broadcast(1.0, True),
+            lambda: kg.distributed.all_reduce(1.0, ["sum"]),
+            lambda: kg.distributed.all_reduce([[1], [1, 2]]),
+            lambda: kg.distributed.all_reduce(np.ma.masked_array([1, 2], [True, False])),
+            lambda: kg.distributed.all_gather(np.ma.masked_array([1, 2], [True, False])),
         ]
         return [f"{type(error).__name__}: {error}" for call in calls if (error := error_of(call))]
 
@@ -105,8 +109,12 @@ def test_eager_collectives_of_what_makes_no_sense() -> None:
             "op='mean'",
             "root=2",
             "root=True",
+            "op=['sum']",
+            "which this is not",
+            "without masks",
+            "without masks",
         )
-        assert [want in text for want, text in zip(wanted, texts, strict=True)] == [True] * 7
+        assert [want in text for want, text in zip(wanted, texts, strict=True)] == [True] * 11
         assert all("test_ranks.py:" in text for text in texts)
 
 
@@ -241,6 +249,8 @@ def test_bad_worlds() -> None:
             kg.distributed.run_threads(size, run)  # type: ignore[arg-type]
     with pytest.raises(kg.OptionError, match="'mpi', 'alone'"):
         kg.distributed.init("gloo")
+    with pytest.raises(kg.OptionError, match="elastic='yes'"):
+        kg.distributed.init(elastic="yes")  # type: ignore[arg-type]
     with pytest.raises(kg.OptionError, match="of which there are 2"):
         on_ranks(2, lambda: kg.Mesh(3))
     with pytest.raises(kg.OptionError, match="'sum', 'prod'"):
