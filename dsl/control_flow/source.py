@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
 from types import CodeType
 
 from ...runtime.core.frozen import dataclass
 
 FunctionNode = ast.FunctionDef | ast.Lambda
+ENDS = 4  # ends of a statement that are tried: a decorator, or a bracket on a line of its own, is none
+_INDENTED = " \t\r\n\f#"  # how lines begin that begin no statement of the file
 _FUTURES = 0x1FF0000  # the flags of `from __future__ import ...` in co_flags
 
 
@@ -30,34 +34,54 @@ def syntax_tree_of_function(code: CodeType) -> FunctionSource:
     lines = linecache.getlines(code.co_filename)
     if not lines:
         raise SourceUnavailable("its source is not there")
-    text = "".join(lines)
-    found = _parse_source_file(code.co_filename, text, code.co_flags & _FUTURES)
-    if code not in found.codes:
-        raise SourceUnavailable("its source has changed, or is made while it is imported")
-    places = found.nodes.get((code.co_name, code.co_firstlineno), [])
-    if len(places) != 1:
-        raise SourceUnavailable("several functions of its name stand on its line")
-    return places[0]
+    for text in _texts_around_line(lines, code.co_firstlineno):
+        try:
+            found = _parse_source_text(code.co_filename, text, code.co_flags & _FUTURES)
+        except SyntaxError:
+            continue
+        if code not in found.codes:
+            continue
+        places = found.nodes.get((code.co_name, code.co_firstlineno), [])
+        if len(places) != 1:
+            raise SourceUnavailable("several functions of its name stand on its line")
+        return places[0]
+    raise SourceUnavailable("its source has changed, or is made while it is imported")
+
+
+def _texts_around_line(lines: list[str], line: int) -> Iterator[str]:
+    """What may be the file's statement around a line, in its place, and at last the file: it takes long to parse. The
+    imports come before the statement, since calls of what they import are compiled otherwise."""
+    start = next((n for n in range(min(line, len(lines)), 0, -1) if lines[n - 1][0] not in _INDENTED), 0)
+    if start > 1:
+        before = "; ".join(_imports_of_file(lines)) + "\n" * (start - 1)
+        ends = (n for n in range(line + 1, len(lines) + 1) if lines[n - 1][0] not in _INDENTED)
+        for end in (*islice(ends, ENDS), len(lines) + 1)[:ENDS]:
+            yield before + "".join(lines[start - 1 : end - 1])
+    yield "".join(lines)
+
+
+def _imports_of_file(lines: list[str]) -> Iterator[str]:
+    """The imports that begin a line, each as one line."""
+    rest = iter(lines)
+    for line in rest:
+        if line.startswith(("import ", "from ")) and not line.startswith("from __future__"):
+            text = line.partition("#")[0].strip()
+            while text.endswith("\\") or text.count("(") > text.count(")"):
+                text = text.removesuffix("\\") + next(rest, ")").partition("#")[0].strip()
+            yield text
 
 
 @dataclass(frozen=True, slots=True)
-class _ParsedFile:
+class _ParsedText:
     codes: frozenset[CodeType]
     nodes: dict[tuple[str, int], list[FunctionSource]]
 
 
-_FILES: dict[tuple[str, int], tuple[str, _ParsedFile]] = {}
-
-
-def _parse_source_file(filename: str, text: str, futures: int) -> _ParsedFile:
-    known = _FILES.get((filename, futures))
-    if known is not None and known[0] == text:
-        return known[1]
-    try:
-        tree = ast.parse(text, filename)
-        compiled = compile(tree, filename, "exec", futures, dont_inherit=True)
-    except SyntaxError:
-        raise SourceUnavailable("its source has changed") from None
+@lru_cache(maxsize=256)
+def _parse_source_text(filename: str, text: str, futures: int) -> _ParsedText:
+    """Raises SyntaxError."""
+    tree = ast.parse(text, filename)
+    compiled = compile(tree, filename, "exec", futures, dont_inherit=True)
     nodes: dict[tuple[str, int], list[FunctionSource]] = {}
     for source in _functions_in_tree(tree, ""):
         node = source.node
@@ -65,9 +89,7 @@ def _parse_source_file(filename: str, text: str, futures: int) -> _ParsedFile:
         decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
         line = min([node.lineno, *(d.lineno for d in decorators)])
         nodes.setdefault((name, line), []).append(source)
-    found = _ParsedFile(frozenset(_codes_in_source_code(compiled)), nodes)
-    _FILES[filename, futures] = (text, found)
-    return found
+    return _ParsedText(frozenset(_codes_in_source_code(compiled)), nodes)
 
 
 def _functions_in_tree(tree: ast.AST, owner: str) -> Iterator[FunctionSource]:
