@@ -142,14 +142,17 @@ class MPIWorld(World):
         """Who finds another digest says so in the rest of its messages, which come to all."""
         messages, nbytes, agrees, mine = self._messages, DIGEST_BYTES + source.nbytes, True, source
         messages.sent_digest[:] = digest
-        own, other = messages.arrays(digest, source)
+        own, other = messages.arrays(digest, source) if source.nbytes else (source, source)
         for to, sender, joined in self._steps:
-            own[...] = mine
+            if source.nbytes:
+                own[...] = mine
             self._data.Sendrecv([messages.sent, nbytes, BYTE], to, AGREE, messages.receiving, sender, AGREE)
             if sender < 0:  # nobody
                 continue
             if messages.received_digest != digest:
                 agrees, nbytes, messages.sent_digest[:] = False, DIGEST_BYTES, DIFFERENT
+            elif not source.nbytes:
+                continue
             elif not joined:
                 target[...] = other
             elif self.rank < sender:  # in the same order on both, for the same bits
