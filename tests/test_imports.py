@@ -202,6 +202,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "runtime/devices/cuda/driver/context.py",
     ),
     "nvmath": ("runtime/devices/cuda/libraries/",),
+    "nccl": ("runtime/devices/cuda/libraries/nccl.py",),
     "mpi4py": ("runtime/worlds/mpi.py",),
 }
 # imported within functions: what a light start does not need, and what only errors and people need
@@ -234,6 +235,7 @@ HEAVY = {
     "runtime/core/readable_text",
     "runtime/core/settings",
     "runtime/devices/cuda/driver/early_start",
+    "runtime/devices/cuda/libraries/nccl",
     "runtime/engine/run",
     "runtime/verify/plan",
     "runtime/worlds/mpi",

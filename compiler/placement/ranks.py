@@ -17,12 +17,27 @@ from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, GraphError, Node, Value
 from .partition import Move, Part, PlacedValue, depths_of_placed_nodes, partition_graph_by_device
 from .places import nodes_computable_on_any_device
-from .replicate import COLLECTIVES, bodies_exchange_between_devices
+from .replicate import COLLECTIVES, JOINED_BY, bodies_exchange_between_devices
 
 NETWORK = 1  # the slot of collectives; this rank's device is 0
 BUCKET_BYTES = 64 << 10  # reductions are joined up to this: to copy more into one message takes longer than another
 UNSIGNED = {1: "uint8", 2: "uint16"}  # what stands for dtypes that only move
 METHODS = {"from_root": "broadcast", "exchange": "permute"}  # other names of World's
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionDtypes:
+    """What a library's reductions can do. wider: the dtype that stands for one that it lacks. apart: (kind of dtype,
+    operation) that it does not do as NumPy does: then the arrays are gathered, and joined by this rank's kernels."""
+
+    wider: tuple[tuple[str, str], ...]
+    apart: tuple[tuple[str, str], ...] = ()
+
+
+MPI_REDUCTIONS = ReductionDtypes((("float16", "float32"), ("bfloat16", "float32"), ("bool", "uint8")))
+NCCL_REDUCTIONS = ReductionDtypes(  # whose maximum drops NaN; a complex sum is one of pairs
+    (("bool", "uint8"), ("int16", "int32"), ("uint16", "uint32")), (("f", "max"), ("f", "min"), ("c", "prod"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,7 @@ class RankCollective:
     root: int
     pairs: tuple[tuple[int, int], ...]
     line: str
+    devices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +65,9 @@ class RankPartition:
     outputs: tuple[int, ...]
 
 
-def partition_for_rank(body: Graph, size: int) -> RankPartition:
+def partition_for_rank(body: Graph, size: int, reductions: ReductionDtypes = MPI_REDUCTIONS) -> RankPartition:
     """Raises GraphError, at the user's line, for a collective in the body of a loop or branch."""
-    graph = graph_with_canonical_collectives(body, size)
+    graph = graph_with_canonical_collectives(body, size, reductions)
     anywhere = nodes_computable_on_any_device(graph)
     slots: list[int | None] = []
     for number, node in enumerate(graph.nodes):
@@ -63,8 +79,31 @@ def partition_for_rank(body: Graph, size: int) -> RankPartition:
     return _RankPartitionJoiner(found.values).joined(found.steps, found.outputs)
 
 
-def graph_with_canonical_collectives(body: Graph, size: int) -> Graph:
-    """The graph with collectives along first axes, of dtypes that MPI and NCCL have. What changes axes and dtypes is
+def partition_for_each_device(partition: RankPartition, count: int) -> RankPartition:
+    """A rank's partition on each of so many devices of this process, which are the ranks. Value v of rank r is value
+    v * count + r; so are sources and outputs."""
+
+    def on_device(values: Sequence[int], r: int) -> tuple[int, ...]:
+        return tuple(v * count + r for v in values)
+
+    values = tuple(
+        replace(v, slot=r, source=v.source * count + r if v.source >= 0 else -1)
+        for v in partition.values
+        for r in range(count)
+    )
+    steps: list[Part | RankCollective] = []
+    for step in partition.steps:
+        reads, writes = ([on_device(vs, r) for r in range(count)] for vs in (step.reads, step.writes))
+        if isinstance(step, Part):
+            steps += (replace(step, slot=r, reads=reads[r], writes=writes[r]) for r in range(count))
+        else:
+            joined = [tuple(v for each in of_devices for v in each) for of_devices in (reads, writes)]
+            steps.append(replace(step, reads=joined[0], writes=joined[1], devices=count))
+    return RankPartition(values, tuple(steps), tuple(v * count + r for v in partition.outputs for r in range(count)))
+
+
+def graph_with_canonical_collectives(body: Graph, size: int, reductions: ReductionDtypes = MPI_REDUCTIONS) -> Graph:
+    """The graph with collectives along first axes, and reductions that a library has. What changes axes and dtypes is
     ordinary operations, which fuse."""
     builder = GraphBuilder(body.name)
     values: list[Value] = []
@@ -76,7 +115,7 @@ def graph_with_canonical_collectives(body: Graph, size: int) -> Graph:
         if bodies_exchange_between_devices(node):
             raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
         if node.op in COLLECTIVES:
-            values.append(_canonical_collective(builder, node, values[node.args[0]], size))
+            values.append(_canonical_collective(builder, node, values[node.args[0]], size, reductions))
             continue
         args = tuple(values[a].number for a in node.args)
         if node.op == "input":
@@ -88,20 +127,20 @@ def graph_with_canonical_collectives(body: Graph, size: int) -> Graph:
     return builder.finish([values[o] for o in body.outputs])
 
 
-def _canonical_collective(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+def _canonical_collective(
+    builder: GraphBuilder, node: Node, value: Value, size: int, reductions: ReductionDtypes
+) -> Value:
     if node.op == "all_reduce":
-        return _canonical_all_reduce_node(builder, node, value, size, value.shape)
+        return _canonical_reduction_node(builder, node, value, size, reductions)
     if node.op == "reduce_scatter":
         front = _move_axis_of_rank_collective(builder, value, node.attr("axis"), 0)
-        part = (front.shape[0] // size, *front.shape[1:])
         return _move_axis_of_rank_collective(
-            builder, _canonical_all_reduce_node(builder, node, front, size, part), 0, node.attr("axis")
+            builder, _canonical_reduction_node(builder, node, front, size, reductions), 0, node.attr("axis")
         )
     if node.op == "all_gather":
         front = _move_axis_of_rank_collective(builder, value, node.attr("axis"), 0)
-        whole = ArrayType((front.shape[0] * size, *front.shape[1:]), front.dtype)
         return _move_axis_of_rank_collective(
-            builder, _add_rank_collective_node(builder, node.op, front, whole, size), 0, node.attr("axis")
+            builder, _gathered_along_first_axis(builder, front, size), 0, node.attr("axis")
         )
     if node.op == "all_to_all":
         return _canonical_exchange_node(builder, node, value, size)
@@ -110,19 +149,45 @@ def _canonical_collective(builder: GraphBuilder, node: Node, value: Value, size:
     )
 
 
-def _canonical_all_reduce_node(
-    builder: GraphBuilder, node: Node, value: Value, size: int, shape: tuple[int, ...]
+def _gathered_along_first_axis(builder: GraphBuilder, value: Value, size: int) -> Value:
+    whole = ArrayType((value.shape[0] * size, *value.shape[1:]), value.dtype)
+    return _add_rank_collective_node(builder, "all_gather", value, whole, size)
+
+
+def _canonical_reduction_node(
+    builder: GraphBuilder, node: Node, value: Value, size: int, reductions: ReductionDtypes
 ) -> Value:
-    """float16 and bfloat16 are joined as float32, bool as uint8; a mean is a sum, divided."""
+    """An all_reduce, or a reduce_scatter along the first axis. A mean is a sum, divided."""
     how, dtype = node.attr("how"), value.dtype
-    wide = np.dtype("float32") if dtype_kind(dtype) == "f" and dtype.itemsize == 2 else dtype
-    wide = np.dtype("uint8") if dtype_kind(dtype) == "b" else wide
-    given = builder.cast(value, wide)
+    given = builder.cast(value, np.dtype(dict(reductions.wider).get(str(dtype), dtype)))
+    if (dtype_kind(dtype), how) in reductions.apart:
+        return _reduced_by_this_rank(builder, node, value, size)
+    scattered = node.op == "reduce_scatter"
+    shape = (value.shape[0] // size, *value.shape[1:]) if scattered else value.shape
     attrs = (("how", "sum" if how == "mean" else how), ("size", size))
-    found = builder.add(node.op, (given.number,), ArrayType(shape, wide), attrs)
+    found = builder.add(node.op, (given.number,), ArrayType(shape, given.dtype), attrs)
     if how == "mean":
-        found = builder.map("divide", found, builder.const(size, wide))
+        found = builder.map("divide", found, builder.const(size, given.dtype))
     return builder.cast(found, dtype)
+
+
+def _reduced_by_this_rank(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
+    """All ranks' arrays, or their parts for this rank, joined in the order of the ranks."""
+    if node.op == "reduce_scatter":
+        cut = builder.reshape(value, (size, value.shape[0] // size, *value.shape[1:]))
+        every = _add_rank_collective_node(builder, "all_to_all", cut, cut.type, size)
+    else:
+        every = _gathered_along_first_axis(builder, builder.reshape(value, (1, *value.shape)), size)
+    shape = every.shape[1:]
+
+    def of_rank(r: int) -> Value:
+        starts, steps = (r, *(0 for _ in shape)), (1,) * len(every.shape)
+        return builder.reshape(builder.slice(every, starts, steps, (1, *shape)), shape)
+
+    found = of_rank(0)
+    for r in range(1, size):
+        found = builder.map(JOINED_BY[node.attr("how")], found, of_rank(r))
+    return found
 
 
 def _canonical_exchange_node(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:

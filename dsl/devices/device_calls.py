@@ -15,7 +15,7 @@ from ...runtime.core.settings import settings
 from ...runtime.devices.registry import DEVICES
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.engine.multi_device import MultiDeviceExecutable
-from ...runtime.program.device import Device, error_of_event
+from ...runtime.program.device import Device, DeviceCommunicator, error_of_event
 from ...runtime.program.multi_device import MultiDevicePlan
 from ...runtime.tune.trial import prepare_plan_for_trial
 from ...runtime.tune.tuner import PlanTuner
@@ -36,14 +36,14 @@ from .device_plans import MultiDevicePlanMaker, plan_over_places
 
 
 def make_multi_device_plan_ready(
-    plan: MultiDevicePlan, communicator: EngineCommunicator | None = None
+    plan: MultiDevicePlan, communicator: EngineCommunicator | None = None, exchange: DeviceCommunicator | None = None
 ) -> tuple[list[Device], MultiDeviceExecutable]:
-    """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for. Raises PlanError,
-    CompileError, DeviceUnavailableError."""
+    """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for; exchange: between
+    their devices. Raises PlanError, CompileError, DeviceUnavailableError."""
     if settings.verify:
         require_safe_multi_device_plan(plan)
     devices = [open_device(place) for place in plan.devices]
-    return devices, MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator)
+    return devices, MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator, exchange)
 
 
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:

@@ -52,8 +52,14 @@ class MultiDevicePlanMaker:
         self._plans: dict[tuple[Graph, Place, Surroundings], Plan] = {}
 
     def plan(
-        self, partition: Partition | RankPartition, devices: Sequence[Place], name: str, ranks: int = 1
+        self,
+        partition: Partition | RankPartition,
+        devices: Sequence[Place],
+        name: str,
+        ranks: int = 1,
+        exchanged_by: str = "",
     ) -> MultiDevicePlan:
+        """ranks, exchanged_by: see `MultiDevicePlan`."""
         parts: dict[int, int] = {}  # by identity of the plan
         plans: list[Plan] = []
         steps: list[DeviceStep] = []
@@ -72,7 +78,9 @@ class MultiDevicePlanMaker:
                 plans.append(plan)
             steps.append(RunPart(parts[id(plan)], step.slot, step.reads, step.writes, step.numbers))
         values = tuple(DeviceValue(bytes_of_device_value(v.type), v.slot, v.source) for v in partition.values)
-        return MultiDevicePlan(tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks)
+        return MultiDevicePlan(
+            tuple(devices), values, tuple(plans), tuple(steps), partition.outputs, name, ranks, exchanged_by
+        )
 
     def _plan_of_one_device(self, graph: Graph, device: Place, surroundings: Surroundings) -> Plan:
         kind = device[0]

@@ -13,9 +13,6 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import GraphError
-from ...compiler.placement.partition import Partition, partition_graph_by_device
-from ...compiler.placement.ranks import RankPartition, partition_for_rank
-from ...compiler.placement.replicate import replicate_graph_on_devices
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
@@ -39,9 +36,10 @@ from ..jit.signature import (
 )
 from ..jit.specializations import Specializations, remember_in_bounded_cache
 from ..jit.trace_function import UnfinishedFunction
-from ..jit.traced_function import TracedFunction
+from ..jit.traced_function import SpecializationEvent, TracedFunction
 from .device_calls import make_multi_device_plan_ready, run_plan
 from .device_plans import MultiDevicePlanMaker
+from .exchanges import partition_with_exchange
 from .mesh import Mesh, Sharded, local_axis, part_for_mesh_device
 
 Axes = Any  # an axis or None, or a tuple of these: for each parameter, or each result
@@ -122,6 +120,12 @@ class MeshFunction(PicklableDecoratedFunction):
             return self._mesh_executable_for_arguments(tree, local, ()).plan
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
+
+    def explain(self, *args: Any, **options: Any) -> str:
+        """How the devices of a call exchange arrays, and why; then its plan."""
+        plan = self.plan(*args, **options)
+        reasons = dict.fromkeys(event.text for event in self._versions.log if event.kind == "exchanges")
+        return "\n".join((*reasons, str(plan)))
 
     def why(self) -> str:
         """What was traced and compiled so far, and which guards failed."""
@@ -241,20 +245,16 @@ class MeshFunction(PicklableDecoratedFunction):
         if captured.watched:
             raise ArgumentsError("kg.debug looks at the values of one device; leave it out of functions on a mesh")
         mesh, graph = self._mesh, captured.graph
-        count = len(mesh)
-        partition: Partition | RankPartition
         try:
-            if mesh.communicator is not None and count > 1:
-                partition = partition_for_rank(graph, count)
-            else:
-                replicas = replicate_graph_on_devices(graph, count)
-                targets = [r for _ in graph.outputs for r in range(count)]
-                partition = partition_graph_by_device(replicas.graph, replicas.slots, targets)
-            ranks = 1 if mesh.communicator is None else count
-            plan = self._maker.plan(partition, mesh.places, graph.name, ranks)
+            found = partition_with_exchange(graph, mesh)
+            exchange, ranks = found.communicator, 1 if mesh.communicator is None else len(mesh)
+            name = "" if exchange is None else exchange.name
+            plan = self._maker.plan(found.partition, mesh.places, graph.name, ranks, name)
         except GraphError as error:
             raise locate_graph_error(error) from None
-        devices, executable = make_multi_device_plan_ready(plan, mesh.communicator)
+        if found.why:
+            self._versions.note(SpecializationEvent("exchanges", found.why))
+        devices, executable = make_multi_device_plan_ready(plan, mesh.communicator, exchange)
         local = range(len(mesh.positions))
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs for _ in local)
         sources = (*captured.feeds, *(leaves + i for i in range(len(captured.arrays))))

@@ -35,8 +35,8 @@ class TracedArgument:
 class SpecializationEvent:
     """Something that happened to a function's versions.
 
-    kind: `traced`, `traced again`, `compiled`, `placed` or `split`; line: who called; shown: of a trace the arguments
-    as people read them; microseconds: what it took."""
+    kind: `traced`, `traced again`, `compiled`, `placed`, `exchanges` or `split`; line: who called; shown: of a trace
+    the arguments as people read them; microseconds: what it took."""
 
     kind: str
     text: str

@@ -107,6 +107,12 @@ TABLE = (
         _parse_seconds_setting,
         "seconds that a rank waits in a collective for the others to come",
     ),
+    Setting(
+        "collectives",
+        "auto",
+        _choice_setting_parser("auto", "nccl", "copies"),
+        "what GPUs exchange arrays by: nccl; copies, between ranks through the host; auto: nccl where it is faster",
+    ),
     Setting("memory_limit", 0, _parse_count_setting, "bytes each device may hold; 0: no limit"),
     Setting(
         "pool_bytes", 0, _parse_count_setting, "freed bytes the CPU device keeps for reuse; 0: a quarter of all memory"
@@ -133,6 +139,7 @@ class Settings:
     cpu_name: str
     cpu_features: str
     collective_timeout: float
+    collectives: str
     memory_limit: int
     pool_bytes: int
     special: bool  # whether calls do more or other than to run, at once, what was compiled for them

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..core.errors import PlanError, RankError
 from ..core.frozen import dataclass
-from ..program.device import Event
+from ..program.device import DeviceCommunicator, Event
 from ..program.world import DIGEST_BYTES, Host, World
 from .promises import EnginePromise, PythonPromise, make_promise
 
@@ -68,6 +68,8 @@ class EngineCommunicator:
         self.failure: BaseException | None = None
         self.before_close: list[Callable[[], None]] = []  # what this rank still has to do when it is about to leave
         self.numbers = itertools.count()  # of what all ranks make in the same order
+        # what the ranks' devices exchange arrays by, or why by nothing, by this rank's device
+        self.exchanges: dict[str, tuple[DeviceCommunicator | None, str]] = {}
         self._jobs: deque[Job] = deque()
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()  # wakes the thread of jobs; False: no more come
         self._naps = False  # whether that thread wakes by itself
@@ -106,10 +108,14 @@ class EngineCommunicator:
             if job is not None:
                 job()
 
+        self.perform(agree_and_do_job, agreement.doing)
+
+    def perform(self, job: Callable[[], object], doing: str) -> None:
+        """Do a job, after those before it. doing: what it is, for people. Raises what it raises, RankError."""
         with self._turn:
             while self._jobs:
                 self._do_next_collective_job()
-            error = self._run_one_job(agree_and_do_job, agreement.doing)
+            error = self._run_one_job(job, doing)
         if error is not None:
             raise error.with_traceback(None)
 

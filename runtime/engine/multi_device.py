@@ -12,9 +12,10 @@ from typing import Any
 
 from ..core.frozen import dataclass
 from ..core.settings import settings
-from ..program.device import Device, Event, Executable, error_of_event
+from ..program.device import Device, DeviceCommunicator, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
+from . import unread_errors
 from .collective_calls import EngineCollectiveCall, rank_collective_lines_of_plan
 from .communicator import SMALL_BYTES, Agreement, EngineCommunicator, rank_agreement_on_collectives
 
@@ -85,9 +86,45 @@ class PreparedDeviceCollective:
         return event if agreement is not None else agreed  # type: ignore[return-value]
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedDeviceExchange:
+    """A collective in the memory of devices: those of this process, or (communicator) this rank's and the others'."""
+
+    step: Collective
+    exchange: DeviceCommunicator
+    communicator: EngineCommunicator | None
+    doing: str
+
+    def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> None:
+        """agreed: see `PreparedDeviceCollective`; what comes before has started, so the host may wait for the ranks."""
+        communicator = self.communicator
+        if communicator is None:
+            self._start_on_devices(memories, events)
+        elif isinstance(agreed, Agreement):
+            communicator.run(agreed, lambda: self._start_on_devices(memories, events))
+        else:
+            communicator.perform(lambda: self._start_on_devices(memories, events), self.doing)
+
+    def _start_on_devices(self, memories: Sequence[Any], events: Events) -> None:
+        step, parts = self.step, range(self.step.devices)
+        reads, writes = ([step.of_device(vs, d) for d in parts] for vs in (step.reads, step.writes))
+        before = [[e for v in vs if (e := events[v]) is not None] for vs in reads]
+        sources, targets = ([[memories[v] for v in vs] for vs in each] for each in (reads, writes))
+        ends = self.exchange.start(step, sources, targets, before, self.doing)
+        for vs, end in zip(writes, ends, strict=True):
+            if (error := getattr(end, "error", None)) is not None:
+                if self.communicator is not None:  # the other ranks wait for this one
+                    raise error
+                unread_errors.carry_unread_error(error)
+            for v in vs:
+                events[v] = end
+            if settings.engine == "sync":
+                _wait_for_engine_event_quietly(end)
+
+
 class MultiDeviceExecutable:
     """What runs a plan on its devices. prepare: makes a part ready, verified if need be. communicator: of the ranks
-    that the plan's collectives are of."""
+    that the plan's collectives are of. exchange: what does these between devices, if anything does."""
 
     def __init__(
         self,
@@ -95,8 +132,10 @@ class MultiDeviceExecutable:
         plan: MultiDevicePlan,
         prepare: Prepare,
         communicator: EngineCommunicator | None = None,
+        exchange: DeviceCommunicator | None = None,
     ) -> None:
         self.plan = plan
+        self._exchange = exchange
         self._devices = devices
         self._executables: dict[tuple[int, int], Executable] = {}
         self._communicator = communicator if plan.ranks > 1 else None
@@ -114,12 +153,15 @@ class MultiDeviceExecutable:
             for step in plan.steps
         ]
         first = next((step for step in self._steps if isinstance(step, PreparedDeviceCollective)), None)
-        self._agrees_with_collective = first is not None and (first is self._steps[0] or first.call.fits_agreement)
+        small = first is not None and (first is self._steps[0] or first.call.fits_agreement)
+        self._agrees_with_collective = small or exchange is not None
 
-    def _prepare_collective(self, step: Collective) -> PreparedDeviceCollective:
+    def _prepare_collective(self, step: Collective) -> PreparedDeviceCollective | PreparedDeviceExchange:
+        doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
+        if self._exchange is not None:
+            return PreparedDeviceExchange(step, self._exchange, self._communicator, doing)
         assert self._communicator is not None
         device = self._devices[self.plan.values[step.reads[0]].device]
-        doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
         return PreparedDeviceCollective(
             EngineCollectiveCall(step, device, self._communicator), self._communicator, doing
         )
@@ -169,6 +211,9 @@ class MultiDeviceExecutable:
             for step, arena in zip(self._steps, arenas, strict=True):
                 if isinstance(step, PreparedDeviceCollective):
                     agreed = step.start_after(agreed, memories, events)
+                elif isinstance(step, PreparedDeviceExchange):
+                    step.start_after(agreed, memories, events)
+                    agreed = None
                 else:
                     step.start(memories, arena, scalars, events)
         except BaseException:  # what has started uses the memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..core.frozen import dataclass
 from ..core.profile import ProfileRecorder
 from .plan import Plan
 from .program import Kernel
+
+if TYPE_CHECKING:
+    from .multi_device import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,46 @@ class Timing(Protocol):
         ...
 
 
+class DeviceCommunicator(Protocol):
+    """What exchanges arrays among devices in their own memory, on a stream of each, beside what they compute.
+
+    Some of the devices, or all, are of this process: `ranks` are their places among all `size`."""
+
+    name: str  # for people: the library and its version
+    ranks: Sequence[int]
+    size: int
+
+    def start(
+        self,
+        collective: Collective,
+        sources: Sequence[Sequence[Memory]],
+        targets: Sequence[Sequence[Memory]],
+        before: Sequence[Sequence[Event]],
+        doing: str,
+    ) -> Sequence[Event]:
+        """Start a collective. An event for each device of this process, which has the error where it could not start.
+
+        sources, targets: of each such device the collective's arrays; before: what they wait for. doing: what this is,
+        for people. Every process starts the same ones in the same order; the caller keeps the memory alive."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is started any more. It waits for what is on its way."""
+        ...
+
+
+class CommunicatorPeers(Protocol):
+    """The other processes of a communicator, as its watch asks for them."""
+
+    def absence(self) -> str:
+        """Why one of them comes to no more collectives; empty if none is known to."""
+        ...
+
+    def fail(self, text: str) -> None:
+        """A collective did not end; tell them."""
+        ...
+
+
 class Device(Protocol):
     """A device is a value: kind and index. There is no current device.
 
@@ -217,6 +260,7 @@ class Device(Protocol):
     computes: bool = True  # results have values: only the fake device makes none
     exchange: int | None = None  # DLPack's number of its kind of memory; None: it has no values for other libraries
     foreign_streams: bool = False  # other libraries put work on streams of it: `foreign_stream` knows them
+    communicates: bool = False  # there is a library that exchanges arrays between devices of this kind
     properties: GpuProperties | None = None  # of a GPU
     limit: int  # bytes that it may hold; 0: no limit
 
@@ -304,6 +348,23 @@ class Device(Protocol):
         if after is not None:
             after.wait()
         return self.upload(source.read(memory, (nbytes,), np.dtype(np.uint8)), target)
+
+    def communicator_with(self, others: Sequence[Device]) -> DeviceCommunicator | None:
+        """What exchanges arrays between this device and others of this process; None: nothing but copies does."""
+        return None
+
+    @property
+    def communicator_address(self) -> bytes:
+        """What tells this device from all others, on any machine, for a communicator; empty: it can join none."""
+        return b""
+
+    def new_communicator_id(self) -> bytes:
+        """What a new communicator of several processes is joined by."""
+        raise NotImplementedError
+
+    def join_communicator(self, id: bytes, rank: int, size: int, peers: CommunicatorPeers) -> DeviceCommunicator:
+        """Become a rank of a communicator of `size` processes, all of which call this. Raises LaunchError."""
+        raise NotImplementedError
 
     def foreign_stream(self, handle: int, owner: Any = None) -> Stream:
         """A stream of another library. handle: the driver's. owner: what keeps the handle valid."""

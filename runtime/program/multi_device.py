@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ..core.frozen import dataclass, field
 from .plan import Plan
@@ -51,7 +52,8 @@ class Collective:
     """What this rank and all others do together: each has `reads` and gets `writes`, as contiguous arrays of a dtype.
 
     op: a method of World. counts: elements of each read; how: the operation of a reduction; root, pairs: of ranks. A
-    reduction of several values is one message. line: the user's."""
+    reduction of several values is one message. line: the user's. devices: so many of this plan are ranks; then reads
+    and writes are those of the first, of the second, and so on."""
 
     op: str
     reads: tuple[int, ...]
@@ -62,10 +64,16 @@ class Collective:
     root: int = 0
     pairs: tuple[tuple[int, int], ...] = ()
     line: str = field(default="", compare=False)
+    devices: int = 1
 
     def __str__(self) -> str:
         reads, writes = (", ".join(f"v{v}" for v in values) for values in (self.reads, self.writes))
         return f"{writes} <- {self.meaning} of {reads}"
+
+    def of_device(self, values: Sequence[Any], device: int) -> Sequence[Any]:
+        """Of reads or writes, or of what belongs to each, those of a device."""
+        each = len(self.counts)
+        return values[device * each : (device + 1) * each]
 
     @property
     def meaning(self) -> str:
@@ -91,7 +99,7 @@ class MultiDevicePlan:
 
     Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
     call's results. A value's memory goes back when all steps of the call are over. ranks: how many processes run this
-    plan, each its own copy, and meet in its collectives, in the order of the steps.
+    plan, each its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these.
     """
 
     devices: tuple[tuple[str, int], ...]
@@ -101,6 +109,7 @@ class MultiDevicePlan:
     outputs: tuple[int, ...]
     name: str = "plan"
     ranks: int = 1
+    exchanged_by: str = field(default="", compare=False)
     predicted: float = field(default=0.0, compare=False)
     report: Report | None = field(default=None, compare=False, repr=False)
 
@@ -108,6 +117,11 @@ class MultiDevicePlan:
     def copied_bytes(self) -> int:
         """What a call moves between devices, beside its arguments."""
         return sum(self.values[s.target].nbytes for s in self.steps if isinstance(s, CopyValue))
+
+    @property
+    def meeting(self) -> int:
+        """How many meet in a collective: ranks, or the devices of this process."""
+        return self.ranks if self.ranks > 1 else len(self.devices)
 
     @property
     def collectives(self) -> list[Collective]:
@@ -125,7 +139,9 @@ class MultiDevicePlan:
         runs = sum(isinstance(s, RunPart) for s in self.steps)
         met = len(self.collectives)
         copies = len(self.steps) - runs - met
-        ranks = f", {met} collectives of {self.ranks} ranks" if met or self.ranks > 1 else ""
+        ranks = f", {met} collectives" if met or self.ranks > 1 else ""
+        ranks += f" of {self.ranks} ranks" if self.ranks > 1 else ""
+        ranks += f" by {self.exchanged_by}" if self.exchanged_by else ""
         yield f"plan {self.name} on {names}: {runs} runs, {copies} copies of {self.copied_bytes} bytes{ranks}"
         yield from (f"  {step}" for step in self.steps)
         for number, value in enumerate(self.values):

@@ -91,7 +91,7 @@ class World(Protocol):
         ...
 
     def lost(self) -> set[int]:
-        """The ranks that are known to have ended."""
+        """The ranks that are known to have ended, or to have failed."""
         ...
 
     def fail(self, text: str) -> None:

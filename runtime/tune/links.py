@@ -1,4 +1,4 @@
-"""What copies between two devices take, measured: devices in, microseconds out, kept on disk under both identities.
+"""What copies and collectives between devices take, measured: devices in, microseconds out, kept under all identities.
 
 A machine that is busy makes a link look slow, and other work may last. So links are timed again, when what is known has
 become twice as old, at least a minute; the least of the last times counts.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import struct
 import time
+from collections.abc import Callable, Sequence
 
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import dataclass
-from ..program.device import Device
+from ..program.device import Device, DeviceCommunicator, Event
+from ..program.multi_device import Collective
 
 SIZES = 1 << 12, 1 << 22  # bytes of the copies that are timed
 ROUNDS = 6  # of which the least counts
@@ -21,6 +23,7 @@ KEPT = 8  # so many times of each size are kept
 _NUMBERS = struct.Struct("<d")
 _cache = DiskCache("link")
 _known: dict[str, LinkTimes] = {}
+Start = Callable[[], Sequence[Event]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,35 @@ def measured_copy_times(source: Device, target: Device) -> tuple[float, float]:
     """Microseconds of a copy of nearly nothing, and of each byte more.
 
     Raises what devices raise."""
-    key = sha256_digest("link times", source.identity, source.index, target.identity, target.index)
+    return _measured_times(["link times"], [source, target], lambda: _least_copy_times(source, target))
+
+
+def measured_exchange_times(
+    devices: Sequence[Device], op: str = "", communicator: DeviceCommunicator | None = None
+) -> tuple[float, float]:
+    """The same of a collective by a communicator of the devices; without one, of each sending its array to every other.
+
+    The bytes are those of one device's array. Raises what devices raise."""
+
+    def prepare(nbytes: int) -> Start:
+        if communicator is None:
+            return _prepare_copies([(a, b) for a in devices for b in devices if a is not b], nbytes)
+        return _prepare_collective(devices, op, communicator, nbytes)
+
+    what = ["exchange times"] if communicator is None else ["collective times", op, communicator.name]
+    return _measured_times(what, devices, lambda: (_least_time(prepare(SIZES[0])), _least_time(prepare(SIZES[1]))))
+
+
+def _measured_times(
+    what: Sequence[str], devices: Sequence[Device], measure: Callable[[], tuple[float, float]]
+) -> tuple[float, float]:
+    """measure: the microseconds of each of `SIZES`."""
+    key = sha256_digest(*what, *(x for device in devices for x in (device.identity, device.index)))
     found, now = _known.get(key), time.time()
     if found is None and (kept := _cache.get(key)) is not None:
         found = _known[key] = _link_times_from_bytes(kept)
     if found is None or found.is_due(now):
-        least = _least_copy_times(source, target)
+        least = measure()
         found = LinkTimes(now, now, (least,)) if found is None else found.with_times(now, least)
         _known[key] = found
         latency, each_byte = found.latency_and_byte_time()
@@ -72,15 +98,29 @@ def measured_copy_times(source: Device, target: Device) -> tuple[float, float]:
 
 def _least_copy_times(source: Device, target: Device) -> tuple[float, float]:
     """Microseconds of a copy of each of `SIZES`."""
-    small, large = (_least_copy_time(source, target, nbytes) for nbytes in SIZES)
+    small, large = (_least_time(_prepare_copies([(source, target)], nbytes)) for nbytes in SIZES)
     return small, large
 
 
-def _least_copy_time(source: Device, target: Device, nbytes: int) -> float:
-    given, taken = source.allocate(nbytes), target.allocate(nbytes)
+def _prepare_copies(pairs: Sequence[tuple[Device, Device]], nbytes: int) -> Start:
+    ends = [(a, b, a.allocate(nbytes), b.allocate(nbytes)) for a, b in pairs]
+    return lambda: [b.copy_from(a, given, taken, nbytes, None) for a, b, given, taken in ends]
+
+
+def _prepare_collective(devices: Sequence[Device], op: str, communicator: DeviceCommunicator, nbytes: int) -> Start:
+    size = len(devices)
+    count, each, pairs = nbytes // 4, tuple(range(size)), tuple((r, (r + 1) % size) for r in range(size))
+    step = Collective(op, each, each, (count,), "float32", "sum", 0, pairs, "", size)
+    sources = [[device.allocate(nbytes)] for device in devices]
+    targets = [[device.allocate(4 * step.written_count(0, size))] for device in devices]
+    return lambda: communicator.start(step, sources, targets, [()] * size, f"a trial of {op}")
+
+
+def _least_time(start: Start) -> float:
     least = math.inf
     for _ in range(ROUNDS):
-        start = time.perf_counter()
-        target.copy_from(source, given, taken, nbytes, None).wait()
-        least = min(least, time.perf_counter() - start)
+        began = time.perf_counter()
+        for event in start():
+            event.wait()
+        least = min(least, time.perf_counter() - began)
     return least * 1e6

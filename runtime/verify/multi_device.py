@@ -4,7 +4,8 @@ What such a plan can get wrong beside the plans of its parts, which `plan` prove
 yet or lies on another device, a copy within a device or of another size, two writers of one value, an output that
 nobody writes. Steps wait for values alone, and every value's writer is issued before its readers; so each step's waits
 are for steps issued earlier, and no set of steps can wait for each other: there is no deadlock, whatever the order in
-which devices take up their work.
+which devices take up their work. A collective of several devices is one step, which has a part on each: no device can
+come to collectives in another order than the rest.
 """
 
 from __future__ import annotations
@@ -90,25 +91,37 @@ def _multi_device_step_violations(
 
 
 def _collective_violations(plan: MultiDevicePlan, step: Collective, values: Sequence[DeviceValue]) -> Iterator[str]:
-    ranks = plan.ranks
-    if not len(step.reads) == len(step.writes) == len(step.counts):
-        yield f"has {len(step.reads)} reads, {len(step.writes)} writes and {len(step.counts)} sizes"
+    meeting, each = plan.meeting, len(step.counts)
+    if not len(step.reads) == len(step.writes) == each * step.devices:
+        yield (
+            f"has {len(step.reads)} reads, {len(step.writes)} writes and {each} sizes"
+            + (f" of {step.devices} devices" if step.devices > 1 else "")
+        )
         return
-    if len({values[v].device for v in (*step.reads, *step.writes)}) > 1:
+    if step.devices != (1 if plan.ranks > 1 else meeting):
+        yield f"is one of {step.devices} devices, and {meeting} meet"
+        return
+    places = [
+        {values[v].device for vs in (step.reads, step.writes) for v in step.of_device(vs, d)}
+        for d in range(step.devices)
+    ]
+    if any(len(found) > 1 for found in places):
         yield "has values on several devices"
+    elif len(set.union(*places)) < len(places):
+        yield "comes twice to a device, and never to another"
+    itemsize = np.dtype(step.dtype).itemsize
     for number, (read, write) in enumerate(zip(step.reads, step.writes, strict=True)):
-        count = step.counts[number]
-        itemsize = np.dtype(step.dtype).itemsize
+        count = step.counts[number % each]
         if values[read].nbytes < count * itemsize:
             yield f"sends {count * itemsize} bytes of v{read}, which has {values[read].nbytes}"
-        received = step.written_count(number, ranks) * itemsize
+        received = step.written_count(number % each, meeting) * itemsize
         if values[write].nbytes < received:
             yield f"receives {received} bytes in v{write}, which has {values[write].nbytes}"
-        if step.op in ("reduce_scatter", "all_to_all") and count % ranks:
-            yield f"cuts {count} elements into {ranks} parts"
-    if len(step.reads) > 1 and step.op != "all_reduce":
+        if step.op in ("reduce_scatter", "all_to_all") and count % meeting:
+            yield f"cuts {count} elements into {meeting} parts"
+    if each > 1 and step.op != "all_reduce":
         yield "joins several values"
-    if not 0 <= step.root < ranks or not all(0 <= r < ranks for pair in step.pairs for r in pair):
-        yield f"names a rank beyond the {ranks}"
+    if not 0 <= step.root < meeting or not all(0 <= r < meeting for pair in step.pairs for r in pair):
+        yield f"names a rank beyond the {meeting}"
     if len({b for _, b in step.pairs}) < len(step.pairs) or len({a for a, _ in step.pairs}) < len(step.pairs):
         yield "sends twice to or from a rank"

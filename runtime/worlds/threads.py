@@ -211,7 +211,8 @@ class ThreadsWorld(World):
             return message
 
     def lost(self) -> set[int]:
-        return {*self.meeting.ended}
+        failure = self.meeting.failure
+        return {*self.meeting.ended, *(failure[1] if failure is not None else ())}
 
     def fail(self, text: str) -> None:
         with self.meeting.condition:

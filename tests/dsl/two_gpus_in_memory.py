@@ -69,6 +69,10 @@ class GpuInMemory(SharedContext):
         for name in ("driver", "kernels", "libraries", "memories", "_numbers", "locked"):
             setattr(self, name, getattr(other, name))
 
+    @property
+    def uuid(self) -> bytes:
+        return f"GPU in memory {self.index}".encode()
+
     def enter(self) -> None:
         super().enter()
         self.machine.set_current(self.index)

@@ -444,6 +444,10 @@ class FakeDriver:
     def to_host(self, to: int, source: int, nbytes: int, stream: int) -> int:
         return self._copy("to_host", to, source, nbytes, stream, False)
 
+    def fill(self, to: int, byte: int, nbytes: int, stream: int) -> int:
+        self._put(stream, "fill", lambda: ctypes.memset(to, byte, nbytes) and None)
+        return self._code("fill", stream, nbytes)
+
     def to_peer(self, to: int, to_context: int, source: int, context: int, nbytes: int, stream: int) -> int:
         return self._copy("to_peer", to, source, nbytes, stream, False)
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.profile import ProfileRecorder
-from ...program.device import Device, GpuProperties
+from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
 from .driver.context import DeviceNotFound, GpuDriverContext
-from .driver.driver import CAPTURE_RELAXED, SUCCESS
+from .driver.driver import CAPTURE_RELAXED, LOST, SUCCESS
 from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
 from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
@@ -51,6 +51,7 @@ class CUDADevice(Device):
     measures = True
     copies_later = True
     foreign_streams = True
+    communicates = True
 
     def __init__(self, index: int = 0, context: Any = None) -> None:
         self.index = index
@@ -82,6 +83,8 @@ class CUDADevice(Device):
         self._handshake: CudaStream | None = None
         self._turn = 0
         self._peers: set[Any] = set()  # GPUs that reach the memory of this one
+        self._communication = 0
+        self._communicators: dict[tuple[Any, ...], DeviceCommunicator | None] = {}  # with other GPUs
         _devices.add(self)
         self._create_streams_for_calls(STREAMS)
         self.clock = CudaTimedRunClock(self.context, self.failure, self.new_stream(False), self._streams_with_launches)
@@ -146,6 +149,39 @@ class CUDADevice(Device):
         source.context.enter()
         copied: CudaEvent = source._transfers.to_peer(memory, target, self.context.handle, nbytes, after)
         return copied
+
+    # collectives
+
+    @property
+    def communication_stream(self) -> int:
+        """The stream that all collectives of this device are on."""
+        if not self._communication:
+            self._communication = self.new_stream(True)
+        return self._communication
+
+    def communicator_with(self, others: Sequence[Any]) -> DeviceCommunicator | None:
+        from .libraries.nccl import communicator_of_gpus
+
+        key = tuple(others)
+        if key not in self._communicators:
+            self._communicators[key] = communicator_of_gpus((self, *others))
+        return self._communicators[key]
+
+    @property
+    def communicator_address(self) -> bytes:
+        from .libraries.nccl import nccl_library
+
+        return b"" if nccl_library() is None else self.context.uuid
+
+    def new_communicator_id(self) -> bytes:
+        from .libraries.nccl import new_nccl_id
+
+        return new_nccl_id()
+
+    def join_communicator(self, id: bytes, rank: int, size: int, peers: CommunicatorPeers) -> DeviceCommunicator:
+        from .libraries.nccl import communicator_of_rank
+
+        return communicator_of_rank(self, id, rank, size, peers)
 
     @property
     def graph_bytes(self) -> int:
@@ -348,6 +384,12 @@ class CUDADevice(Device):
         if is_cuda_context_lost(code) or self.lost is not None:
             return self._mark_lost(f"{what}: {words}")
         return LaunchError(f"{what} failed: {words}")
+
+    def lose(self, why: str) -> None:
+        """What was put on the device cannot be trusted any more: all that has not ended yet fails."""
+        self._mark_lost(why)
+        for events in (self.events, self.timed_events):
+            events.lost_code = min(LOST)
 
     def _raise_if_lost(self, what: str) -> None:
         """Raises DeviceLost where that is why something else failed."""

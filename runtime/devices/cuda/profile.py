@@ -76,6 +76,10 @@ class CudaProfileMarks:
         self.add_span_until_now(start, "copy", words, stream, nbytes=nbytes)
         return int(code)
 
+    def record(self, stream: int) -> CudaEvent:
+        """The start of a span."""
+        return self._pool.record(stream)
+
     def add_span_until_now(
         self,
         start: CudaEvent,

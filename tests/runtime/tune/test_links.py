@@ -53,6 +53,18 @@ def test_each_pair_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert clock.timed == asked[:3]
 
 
+def test_an_exchange_of_several_devices_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices, timed = [CPUDevice(i) for i in range(3)], list[int]()
+    prepare = links._prepare_copies
+    monkeypatch.setattr(
+        links, "_prepare_copies", lambda pairs, nbytes: timed.append(len(pairs)) or prepare(pairs, nbytes)
+    )
+    found = links.measured_exchange_times(devices)
+    assert found[0] > 0 and links.measured_exchange_times(devices) == found and timed == [6, 6]
+    links.measured_exchange_times(devices[:2])
+    assert timed == [6, 6, 2, 2]
+
+
 @pytest.mark.parametrize("known", ["by the process", "on disk"])
 def test_times_of_a_busy_machine_do_not_stay(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, devices = Clock(monkeypatch), [CPUDevice(i) for i in range(2)]

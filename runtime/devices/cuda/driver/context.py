@@ -68,6 +68,11 @@ class GpuDriverContext:
             raise DeviceNotFound(f"GPU {index} cannot be used: the driver does not know it")
         self.properties = found
 
+    @property
+    def uuid(self) -> bytes:
+        """What tells this GPU from all others."""
+        return str(self._device.uuid).encode()
+
     def enter(self) -> None:
         """Make the GPU current in the calling thread. Where there are several, another library may have made one so."""
         if _current.context is not self or not (self.alone or self.driver.current_context() == self.handle):

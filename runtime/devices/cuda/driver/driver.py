@@ -92,6 +92,7 @@ class CudaDriver:
         )  # to, from, n, stream
         self.to_host = native_driver_call("cuMemcpyDtoHAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
         self.on_device = native_driver_call("cuMemcpyDtoDAsync_v2", c_void_p, c_void_p, c_size_t, c_void_p)
+        self.fill = native_driver_call("cuMemsetD8Async", c_void_p, c_uint, c_size_t, c_void_p)  # to, byte, n, stream
         # to, its context, from, its context, n, stream
         self.to_peer = ctypes_driver_function(
             "cuMemcpyPeerAsync", c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p

@@ -45,6 +45,7 @@ class CudaEvent:
         unread_errors.mark_error_unread(self.error)
 
     def _finish_with_result_code(self, code: int) -> None:
+        code = code or self._pool.lost_code
         if code != SUCCESS and self.error is None:
             self.error = self._pool.failure(code, "work that was launched earlier")
             unread_errors.carry_unread_error(self.error)
@@ -69,6 +70,7 @@ class EventPool:
         self._record = context.driver.record
         self._make = context.timed_event if timed else context.event
         self._objects: list[Any] = []
+        self.lost_code = SUCCESS  # of all events of a device whose work cannot be trusted any more
 
     def take(self, stream: int, kind: type[CudaEvent] = CudaEvent) -> CudaEvent:
         """An event that is to be recorded on the stream."""

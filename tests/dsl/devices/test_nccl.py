@@ -1,0 +1,399 @@
+"""Collectives by NCCL, which a stand-in is for, on two GPUs in memory: values against NumPy, order, faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.array import devices
+from kernelgraph.dsl.devices import exchanges
+from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.devices.cuda.libraries import nccl
+from tests.dsl.two_gpus_in_memory import Machine
+from tests.runtime.nccl_fake import SYSTEM_ERROR, FakeNccl
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+MESH = ("cuda:0", "cuda:1")
+KINDS = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+
+
+class Two:
+    """The devices `cuda:0` and `cuda:1`, and NCCL between them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> None:
+        monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+        self.machine = Machine(seed)
+        for gpu in self.machine.devices:
+            monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
+        self.library = FakeNccl(self.machine)
+        monkeypatch.setattr(nccl, "nccl_library", lambda: self.library)
+        self.watch = nccl.CollectiveWatch()
+        self.watch._thread = threading.current_thread()  # tests look themselves
+        self.looking = threading.Lock()
+        monkeypatch.setattr(nccl, "_watch", self.watch)
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
+    with kg.override(collectives="nccl", verify=True):
+        yield Two(monkeypatch)
+        kg.waitall()
+
+
+def on_mesh(body: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
+    return kg.kernel_graph(body, mesh=kg.Mesh(MESH), in_axes=in_axes, out_axes=out_axes)
+
+
+def values(kind: str) -> Any:
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    found = np.array([[1, 0, 3, 5], [2, 4, 1, 0], [1, 1, 0, 0], [3, 2, 2, 1]] * 2)
+    return (found + (1j * found[::-1] if dtype.kind == "c" else 0)).astype(dtype)
+
+
+def reduced(op: str, x: Any) -> Any:
+    joins: dict[str, Any] = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    a, b = np.split(x, 2)
+    found = joins[op](a, b)
+    return found / x.dtype.type(2) if op == "mean" else found
+
+
+def reductions() -> Iterator[tuple[str, str]]:
+    """Those that make sense."""
+    for kind in KINDS:
+        yield from [(kind, "max")] if kind == "bool" else [(kind, "sum")]
+    for kind in ("int8", "uint16", "int64", "float16", "bfloat16", "float32"):
+        yield from ((kind, op) for op in ("prod", "max", "min"))
+    yield from (
+        ("bool", "min"),
+        ("complex64", "prod"),
+        ("complex128", "mean"),
+        ("float16", "mean"),
+        ("float64", "mean"),
+    )
+
+
+@pytest.mark.parametrize(("kind", "op"), [*reductions()])
+def test_reductions_are_numpys(two: Two, kind: str, op: str) -> None:
+    x = values(kind)
+    both = on_mesh(lambda x: (kg.all_reduce(x, op), kg.reduce_scatter(x, op, axis=1)))
+    whole, parts = both(x)
+    want = reduced(op, x)
+    for r in range(2):
+        assert whole.parts[r].dtype == x.dtype and parts.parts[r].dtype == x.dtype
+        np.testing.assert_array_equal(np.asarray(whole.parts[r]), want)
+        np.testing.assert_array_equal(np.asarray(parts.parts[r]), want[:, 2 * r : 2 * r + 2])
+    assert {"all_reduce", "reduce_scatter", "all_gather", "send"} & {call[0] for call in two.library.calls}
+    assert not two.machine.driver.log or all(entry[0] != "to_peer" for entry in two.machine.driver.log)
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_a_maximum_is_nan_where_one_is(two: Two, op: str) -> None:
+    x = X.copy()
+    x[1, 2] = x[6, 1] = np.nan
+    found = on_mesh(lambda x: (kg.all_reduce(x, op), kg.reduce_scatter(x, op, axis=0)))(x)
+    want = reduced(op, x)
+    np.testing.assert_array_equal(np.asarray(found[0].parts[1]), want)
+    np.testing.assert_array_equal(np.asarray(found[1]), want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_moves_arrives(two: Two, kind: str) -> None:
+    x = values(kind)
+
+    def body(x: Any) -> Any:
+        return (
+            kg.all_gather(x, 1),
+            kg.broadcast(x, 1),
+            kg.all_to_all(x, 0, 1),
+            kg.permute(x, [(0, 1), (1, 0)]),
+            kg.permute(x, [(0, 1)]),
+        )
+
+    found = [[np.asarray(p) for p in result.parts] for result in on_mesh(body)(x)]
+    a, b = np.split(x, 2)
+    for r in range(2):
+        gathered, told, exchanged, turned, sent = (each[r] for each in found)
+        np.testing.assert_array_equal(gathered, np.concatenate([a, b], axis=1))
+        np.testing.assert_array_equal(told, b)
+        np.testing.assert_array_equal(exchanged, np.concatenate([p[2 * r : 2 * r + 2] for p in (a, b)], axis=1))
+        np.testing.assert_array_equal(turned, (b, a)[r])
+        np.testing.assert_array_equal(sent, a if r else np.zeros_like(a))
+
+
+def test_one_group_holds_a_part_of_each_gpu_on_its_communication_stream(two: Two) -> None:
+    f = on_mesh(lambda x: (kg.all_reduce(x), kg.all_gather(x * 2)))
+    f(X)
+    calls = [call for call in two.library.calls if call[0] not in ("comm_init_all",)]
+    shape = [call[0] for call in calls]
+    groups = [["group_start", name, name, "group_end"] for name in ("all_reduce", "all_gather")]
+    assert shape == groups[0] + groups[1]
+    streams = [gpu.communication_stream for gpu in two.machine.devices]
+    for first in (1, 5):
+        assert [call[1:3] for call in calls[first : first + 2]] == [(0, streams[0]), (1, streams[1])]
+    assert calls[1][3:] == (16, 7, 0) and calls[5][3:] == (64, 1)
+    assert [gpu.context.high >= {s} for gpu, s in zip(two.machine.devices, streams, strict=True)]
+    assert two.library.calls[0] == ("comm_init_all", (0, 1))
+
+
+def test_small_reductions_are_one_group(two: Two) -> None:
+    found = on_mesh(lambda x: [kg.all_reduce(x + i) for i in range(5)])(X)
+    assert [c[0] for c in two.library.calls].count("group_start") == 1
+    for i, one in enumerate(found):
+        np.testing.assert_array_equal(np.asarray(one.parts[1]), reduced("sum", X + i))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_in_flight_keep_to_their_own_memory(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    with kg.override(collectives="nccl"):
+        Two(monkeypatch, seed)
+        mesh = kg.Mesh(MESH)
+        body = lambda x: kg.all_reduce(np.sqrt(x) * 2) + kg.all_gather(x).sum()  # noqa: E731
+        program, kept = kg.kernel_graph(body, mesh=mesh, in_axes=0, out_axes=None), []
+        shared = kg.shard(X, mesh)
+        for i in range(12):
+            result = program(shared)  # most are dropped while they are computed
+            if i % 4 == 1:
+                kept.append(result)
+        for result in kept:
+            np.testing.assert_allclose(np.asarray(result), reduced("sum", np.sqrt(X) * 2) + X.sum(), rtol=1e-6)
+        kg.waitall()
+
+
+def test_training_is_that_of_copies(two: Two) -> None:
+    x, y = X / 32, np.ones((8, 1), np.float32)
+    found = []
+    for way in ("nccl", "copies"):
+        with kg.override(collectives=way):
+            train = kg.DataParallel(
+                lambda p, x, y: ((np.tanh(x @ p[0]) @ p[1] - y) ** 2).mean(),
+                kg.Mesh(MESH),
+                lambda p, g: [a - np.float32(0.1) * b for a, b in zip(p, g, strict=True)],
+            )
+            p: Any = [np.ones((4, 3), np.float32), np.ones((3, 1), np.float32)]
+            for _ in range(3):
+                p, value = train(p, x, y)
+            found.append([*(np.asarray(a) for a in p), np.asarray(value)])
+            assert (" by NCCL 2.28.9" in str(train.plan(p, x, y))) == (way == "nccl")
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_explain_says_what_is_used_and_why(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = on_mesh(kg.all_reduce)
+    assert f.explain(X).splitlines()[0] == "collectives by NCCL 2.28.9"
+    with kg.override(collectives="auto"):
+        times = {"": (10.0, 0.001), "all_reduce": (20.0, 0.0001)}
+        monkeypatch.setattr(exchanges, "measured_exchange_times", lambda d, op="", c=None: times[op])
+        small, large = on_mesh(kg.all_reduce), on_mesh(kg.all_reduce)
+        copies = small.explain(X).splitlines()
+        assert copies[0] == "collectives by copies between devices: 10 us as measured, by NCCL 2.28.9 20 us"
+        assert "NCCL" not in copies[1]
+        big = np.ones((2, 1 << 16), np.float32)
+        text = large.explain(big)
+        assert text.startswith("collectives by NCCL 2.28.9: 46 us as measured, by copies between devices 272 us")
+        assert "0 copies of 0 bytes, 1 collectives by NCCL 2.28.9" in text and "collectives by NCCL" in large.why()
+
+
+def test_without_nccl_copies_do_it(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl, "nccl_library", lambda: None)
+    for gpu in two.machine.devices:
+        gpu._communicators.clear()
+    with pytest.raises(
+        kg.DeviceUnavailableError, match=r"test_nccl.py:\d+.*NCCL is not installed; run pip install '.\[multi]'"
+    ):
+        on_mesh(kg.all_reduce)(X)
+    with kg.override(collectives="auto"):
+        f = on_mesh(kg.all_reduce)
+        np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X))
+        assert f.explain(X).startswith("collectives by copies between devices: NCCL is not installed")
+
+
+def test_one_gpu_under_two_names_is_no_communicator(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(two.machine.contexts[0]), "uuid", b"one GPU")
+    with kg.override(collectives="auto"):
+        np.testing.assert_array_equal(np.asarray(on_mesh(kg.all_reduce)(X).parts[0]), reduced("sum", X))
+    assert not two.library.calls
+
+
+def test_nccl_that_cannot_start_leaves_it_to_copies(two: Two) -> None:
+    two.library.refuse["comm_init_all"] = SYSTEM_ERROR
+    with kg.override(collectives="auto"):
+        f = on_mesh(kg.all_reduce)
+        np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X))
+        assert "NCCL 2.28.9 failed: SystemError (2): of a test, what NCCL says of it" in f.explain(X)
+
+
+@pytest.mark.parametrize("call", ["group_start", "all_reduce", "group_end"])
+def test_a_collective_that_fails_poisons_names_the_line_and_is_aborted(two: Two, call: str) -> None:
+    f = on_mesh(lambda x: kg.all_reduce(x) + 1)
+    np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X) + 1)
+    two.library.refuse[call] = SYSTEM_ERROR
+    y = f(X)
+    line = r"in all_reduce sum float32\[16\] of <lambda> \(.*test_nccl.py:\d+"
+    for part in y.parts:
+        with pytest.raises(kg.LaunchError, match=f"NCCL 2.28.9 failed: SystemError.*{line}"):
+            np.asarray(part)
+    assert [comm.state for comm in two.library.comms] == ["aborted"] * 2
+    np.testing.assert_array_equal(np.asarray(f(X).parts[1]), reduced("sum", X) + 1)  # with new communicators
+    assert [comm.state for comm in two.library.comms[2:]] == ["alive"] * 2
+
+
+def test_what_failed_before_a_collective_fails_on_all_gpus_and_starts_nothing(two: Two) -> None:
+    f = on_mesh(lambda x: kg.all_reduce(x * 2))
+    f(X)
+    kg.waitall()
+    started = len(two.library.calls)
+    two.machine.driver.refuse["launch"] = 1
+    y = f(X)
+    for part in y.parts:
+        with pytest.raises(kg.LaunchError):
+            np.asarray(part)
+    assert len(two.library.calls) == started
+    np.testing.assert_array_equal(np.asarray(f(X).parts[1]), reduced("sum", X * 2))
+
+
+def test_what_nccl_finds_out_later_loses_the_gpus(two: Two) -> None:
+    f = on_mesh(lambda x: kg.all_reduce(x) + 1)
+    y = f(X)
+    two.library.comms[0].error = SYSTEM_ERROR
+    while two.watch._coming:
+        two.watch.look()
+        if not two.library.comms[0].error:
+            break
+    if two.library.comms[0].state == "aborted":  # it had not ended when somebody looked
+        for part in y.parts:
+            with pytest.raises(
+                kg.DeviceLost, match=r"all_reduce sum float32\[16\] of <lambda> \(.*: NCCL 2.28.9 failed"
+            ):
+                np.asarray(part)
+
+
+def test_communicators_are_destroyed_once_and_in_order(two: Two) -> None:
+    f = on_mesh(kg.all_reduce)
+    y = f(X)
+    nccl.close_nccl_communicators()
+    nccl.close_nccl_communicators()
+    assert [c for c in two.library.calls if c[0] == "comm_destroy"] == [("comm_destroy", 0), ("comm_destroy", 1)]
+    np.testing.assert_array_equal(np.asarray(y.parts[0]), reduced("sum", X))
+    with pytest.raises(kg.LaunchError, match="closed"):
+        np.asarray(f(X).parts[0])
+
+
+@pytest.fixture
+def patient(two: Two, monkeypatch: pytest.MonkeyPatch) -> Two:
+    """Who waits for a GPU lets other threads put work on it."""
+    driver = two.machine.driver
+
+    def wait(event: int) -> int:
+        until = time.monotonic() + 60
+        while driver.query(event):
+            assert time.monotonic() < until, "an event that nothing records"
+            with two.looking:
+                two.watch.look()
+            time.sleep(0)
+        return 0
+
+    for gpu in two.machine.devices:
+        for pool in (gpu.events, gpu.timed_events):
+            monkeypatch.setattr(pool, "wait", wait)
+    return two
+
+
+def test_ranks_with_a_gpu_each_exchange_in_its_memory(patient: Two) -> None:
+    def live() -> Any:
+        with kg.device(f"cuda:{kg.distributed.rank()}"):
+            mesh = kg.Mesh(2)
+            f = kg.kernel_graph(
+                lambda x: (kg.all_reduce(x * 2) + 1, kg.all_gather(x)), mesh=mesh, in_axes=0, out_axes=(None, None)
+            )
+            found = [[np.asarray(y.parts[0]) for y in f(X + i)] for i in range(6)]
+            return found, f.explain(X)
+
+    for found, text in kg.distributed.run_threads(2, live):
+        assert text.startswith("collectives by NCCL 2.28.9\n") and "of 2 ranks by NCCL 2.28.9" in text
+        for i, (added, gathered) in enumerate(found):
+            np.testing.assert_array_equal(added, reduced("sum", (X + i) * 2) + 1)
+            np.testing.assert_array_equal(gathered, X + i)
+    assert sorted(c[2:] for c in patient.library.calls if c[0] == "comm_init_rank") == [(0, 0), (1, 1)]
+    assert [comm.state for comm in patient.library.comms] == ["destroyed"] * 2
+
+
+def test_ranks_of_which_one_has_no_nccl_all_go_through_the_host(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = cuda.CUDADevice.communicator_address
+    lacking = property(lambda self: b"" if self.index else address.fget(self))  # type: ignore[attr-defined]
+    monkeypatch.setattr(cuda.CUDADevice, "communicator_address", lacking)
+
+    def live() -> Any:
+        with kg.device(f"cuda:{kg.distributed.rank()}"):
+            f = kg.kernel_graph(kg.all_reduce, mesh=kg.Mesh(2), in_axes=0, out_axes=None)
+            return np.asarray(f(X).parts[0]), f.explain(X)
+
+    with kg.override(collectives="auto"):
+        for found, text in kg.distributed.run_threads(2, live):
+            np.testing.assert_array_equal(found, reduced("sum", X))
+            assert text.startswith("collectives by copies through the host: NCCL is not installed on rank 1")
+
+
+def test_a_rank_that_cannot_start_a_collective_tells_the_others(patient: Two) -> None:
+    def live() -> str:
+        with kg.device(f"cuda:{kg.distributed.rank()}"):
+            f = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=kg.Mesh(2), in_axes=0, out_axes=None)
+            np.asarray(f(X).parts[0])
+            kg.distributed.barrier()
+            if kg.distributed.rank() == 0:
+                patient.library.refuse["group_start"] = SYSTEM_ERROR
+            kg.distributed.barrier()
+            try:
+                np.asarray(f(X).parts[0])
+            except kg.KernelGraphError as error:
+                return f"{type(error).__name__}: {error}"
+            return "nothing"
+
+    found = sorted(kg.distributed.run_threads(2, live))
+    what = "all_reduce sum float32[16] of <lambda> ("
+    assert "has ended or failed" in found[0] and what in found[0] and "test_nccl.py" in found[0]
+    assert "LaunchError: NCCL 2.28.9 failed: SystemError (2)" in found[1] and what in found[1]
+
+
+def test_a_gpu_that_does_not_come_is_named_and_nobody_waits_on(two: Two) -> None:
+    f = on_mesh(lambda x: kg.all_reduce(x * 2) + 1)
+    np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X * 2) + 1)
+    kg.waitall()
+    y = f(X)
+    ahead, _ = two.watch._coming[-1].began
+    while not ahead.query():
+        pass
+    for one in two.watch._coming:
+        object.__setattr__(one, "began", (ahead, _Never()))
+        object.__setattr__(one, "ended", (_Never(), _Never()))
+    two.watch.look()
+    assert two.library.comms[0].state == "alive"
+    with kg.override(collective_timeout=1e-9):
+        two.watch.look()
+    assert [comm.state for comm in two.library.comms] == ["aborted"] * 2
+    text = (
+        r"all_reduce sum float32\[16\] of <lambda> \(.*test_nccl.py:\d+.*\): it has not ended within 1e-09 s "
+        r"\(KERNELGRAPH_COLLECTIVE_TIMEOUT\); cuda:1 did not come to it"
+    )
+    for part in y.parts:
+        with pytest.raises(kg.DeviceLost, match=text):
+            np.asarray(part)
+
+
+class _Never:
+    """An event that does not happen."""
+
+    error = None
+
+    def query(self) -> bool:
+        return False
