@@ -14,8 +14,10 @@ import pytest
 import kernelgraph as kg
 from kernelgraph.dsl.array import devices
 from kernelgraph.dsl.devices import exchanges
+from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries import nccl
+from kernelgraph.runtime.verify.multi_device import find_multi_device_violations
 from tests.dsl.two_gpus_in_memory import Machine
 from tests.runtime.nccl_fake import SYSTEM_ERROR, FakeNccl
 
@@ -397,3 +399,25 @@ class _Never:
 
     def query(self) -> bool:
         return False
+
+
+def test_unsafe_groups_are_refused(two: Two) -> None:
+    plan = on_mesh(lambda x: kg.all_reduce(x * 2) + 1).plan(X)
+    assert find_multi_device_violations(plan) == []
+    (step,) = plan.collectives
+    (a, b), (c, _) = step.reads, step.writes
+    mutants = {
+        "has 1 reads, 2 writes and 1 sizes of 2 devices": replace(step, reads=(a,)),
+        "is one of 1 devices, and 2 meet": replace(step, reads=(a,), writes=(c,), devices=1),
+        "has values on several devices": replace(step, reads=(b, a)),
+        "comes twice to a device, and never to another": replace(step, reads=(a, a), writes=(c, c)),
+        "sends 128 bytes of": replace(step, counts=(32,)),
+        "names a rank beyond the 2": replace(step, root=2),
+    }
+    for text, mutant in mutants.items():
+        steps = tuple(mutant if s is step else s for s in plan.steps)
+        assert any(text in wrong for wrong in find_multi_device_violations(replace(plan, steps=steps))), text
+    late = sorted(plan.steps, key=lambda s: s is step)
+    assert any(
+        "before it is written" in wrong for wrong in find_multi_device_violations(replace(plan, steps=tuple(late)))
+    )
