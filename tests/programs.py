@@ -7,6 +7,7 @@ python -m tests.programs --count 50000 --seed 1
 
 from __future__ import annotations
 
+import ast
 import copy
 import random
 import re
@@ -310,15 +311,37 @@ def _is_unchecked_on(device: str, problem: BaseException) -> bool:
     return device.startswith("cuda") and "input values to the" not in str(problem)
 
 
+class _AnyElements(ast.NodeTransformer):
+    """`a[key]` becomes `any_elements(a, key)`."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        key = ast.Subscript(ast.Name("s_", ast.Load()), node.slice, ast.Load())
+        return ast.Call(ast.Name("any_elements", ast.Load()), [node.value, key], [])
+
+
+def _any_elements(array: Any, key: Any) -> Any:
+    """array[key]; where an index is out of bounds, elements of that shape."""
+    try:
+        return array[key]
+    except IndexError:
+        keys = key if isinstance(key, tuple) else (key,)
+        return array[tuple(np.zeros_like(k) if getattr(k, "dtype", np.dtype(bool)).kind in "iu" else k for k in keys)]
+
+
 def _is_unread(program: Program, turn: int, got: Any, ours: dict[str, Any]) -> bool:
-    """Whether all comes out as if the statements that fail in NumPy were not there: nobody reads what they compute."""
+    """Whether all comes out as if the statements that fail in NumPy were not there, or found any elements: nobody reads
+    what they compute."""
     theirs: dict[str, Any] = {**_SCOPE, "K": turn}
     for name, text in program.setup:
         theirs[name] = eval(text, theirs)
     given = [eval(text, theirs) for text in program.arguments]
-    state = {**_SCOPE, **dict(zip("abc", given, strict=False))}
+    state = {**_SCOPE, "any_elements": _any_elements, "s_": np.s_, **dict(zip("abc", given, strict=False))}
     for line in program.lines:
-        _run(line, state)
+        if isinstance(_run(line, state), IndexError):
+            _run(ast.unparse(_AnyElements().visit(ast.parse(line))), state)
     wanted = [state.get(name) for name in program.results]
     if any(value is None for value in wanted) or any(map(_unlike, _leaves(got), wanted)):
         return False

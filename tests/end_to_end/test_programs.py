@@ -142,3 +142,12 @@ def test_found_split(argument: str, statements: str, results: str, tmp_path: Pat
     program = Program("split", (("x", argument),), ("x",), tuple(statements.split("; ")), tuple(results.split()), True)
     ((_, outcome),) = outcomes([program], tmp_path, "cpu", "split")
     assert not outcome.wrong and not outcome.refused, outcome
+
+
+def test_elements_of_a_bad_index_that_are_overwritten_unread_are_a_documented_difference(tmp_path: Path) -> None:
+    made = "v = np.eye(3)[np.nonzero(a > 0)]"  # of which the shape alone is used
+    for lines, results in (([made, "v[...] = 2.0"], "v"), ([made, "w = v * 0 + 1"], "a")):
+        program = Program("f", (("x", "made((1, 9), 'f8', K)"),), ("x",), tuple(lines), tuple(results), True)
+        assert not [o.wrong for _, o in outcomes([program], tmp_path, "cpu", "unread") if o.wrong]
+    with pytest.raises(IndexError):  # it is no false alarm: NumPy raises
+        np.eye(3)[np.nonzero(np.ones((1, 9)))]
