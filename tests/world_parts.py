@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 PRELUDE = """\
 import argparse, array, collections, contextvars, copy, dataclasses, datetime, decimal, enum, fractions, functools
-import operator, sys, threading, types, typing
+import itertools, operator, sys, threading, types, typing, weakref
 import numpy as np
 
 
@@ -565,7 +565,7 @@ LAYERS = {
         "collections.OrderedDict(k=$v)",
         _KEY,
         (*_KEYED, "dict.__setitem__($o, 'k', $v)"),
-        (*_KEYS, "($o.update(j=1), $o.move_to_end('k'))"),
+        (*_KEYS, "dict.pop($o, 'k')", "dict.__setitem__($o, 'j', 3)", "($o.update(j=1), $o.move_to_end('k'))"),
     ),
     "defaultdict": Layer(
         "collections.defaultdict(float, k=$v)",
@@ -840,6 +840,148 @@ LAYERS = {
         ("$o(0)", "$o(-1)", "$o.__self__[0]"),
         ("$o.__self__[0] = $v",),
         ("$o.__self__.insert(0, 1)", "$o.__self__.append(1)"),
+    ),
+    "frozen dataclass with slots": Layer(
+        "$C($v, 1.0)",
+        (*_ATTRIBUTE, "dataclasses.astuple($o)[0]", "dataclasses.replace($o, b=2.0).a", "$C_match($o)", "$o.first()"),
+        ("object.__setattr__($o, 'a', $v)",),
+        (
+            "$o.a = 1",
+            "$C.first = lambda self: 8.5",
+            "object.__setattr__($o, 'b', 5.0)",
+            "$C.__match_args__ = ('b', 'a')",
+        ),
+        "@dataclasses.dataclass(frozen=True, slots=True)\nclass $C:\n    a: object\n    b: object\n\n"
+        "    def first(self):\n        return self.a\n\n\n"
+        "def $C_match(o):\n    match o:\n        case $C(v, _):\n            return v\n    return 7.0\n",
+    ),
+    "dataclass with defaults": Layer(
+        "$C_made($v)",
+        (*_ATTRIBUTE, "$C().a", "dataclasses.asdict($o)['a']", "dataclasses.fields($o)[0].default", "$o.made[0]"),
+        ("$o.a = $v", "$C.a = $v", "$o.made[0] = $v", "$C.__init__.__defaults__ = ($v, None)"),
+        ("$o.made.insert(0, 1)", "del $o.a"),
+        "def $C_made(v):\n    global $C\n\n    @dataclasses.dataclass(unsafe_hash=True)\n    class $C:\n"
+        "        a: object = v if type(v).__hash__ else None\n"
+        "        made: list = dataclasses.field(default_factory=lambda: [v], hash=False)\n\n    return $C()\n",
+    ),
+    "NamedTuple with defaults": Layer(
+        "$C($v, 1.0)",
+        (
+            *_PLACE[:8],
+            "$o.a",
+            "$o._replace(b=2.0).a",
+            "$o._asdict()['a']",
+            "$C_match($o)",
+            "$o.first()",
+            "$C._make($o).a",
+        ),
+        (),
+        ("$C.first = lambda self: 8.5", "$C.a = property(lambda self: 6.5)", "$C.__getitem__ = lambda self, i: 5.5"),
+        "class $C(typing.NamedTuple):\n    a: object\n    b: float = 3.0\n\n    def first(self):\n"
+        "        return self.a\n\n\n"
+        "def $C_match(o):\n    match o:\n        case $C(a=v):\n            return v\n    return 7.0\n",
+    ),
+    "TypedDict": Layer(
+        "$C(k=$v)", _KEY, _KEYED, _KEYS, "class $C(typing.TypedDict, total=False):\n    k: object\n    j: object\n"
+    ),
+    "slots beside a dict": Layer(
+        "$C($v)",
+        (*_ATTRIBUTE, "vars($o).get('b', 7.0)", "($o.b if hasattr($o, 'b') else $o.a)", "copy.copy($o).a"),
+        ("$o.a = $v", "object.__setattr__($o, 'a', $v)", "$o.b = $v", "$C.a.__set__($o, $v)"),
+        ("del $o.a", "object.__delattr__($o, 'a')", "$o.__dict__.clear()", "$C.b = 3.0"),
+        "class $C:\n    __slots__ = ('a', '__dict__')\n\n" + _INIT,
+    ),
+    "getter": Layer(
+        "(operator.itemgetter('k'), {'k': $v})",
+        (
+            "$o[0]($o[1])",
+            "operator.methodcaller('get', 'k')($o[1])",
+            "[*map($o[0], [$o[1]])][0]",
+            "$o[1].get('k', 7.0)",
+        ),
+        ("$o[1]['k'] = $v",),
+        ("$o[1].clear()", "$o[1].update(j=1)"),
+    ),
+    "folded": Layer(
+        "[$v]",
+        (
+            *("functools.reduce(lambda a, b: b, $o, 7.0)", "next(itertools.chain($o, [7.0]))"),
+            *(
+                "next(itertools.islice($o, 1))",
+                "[*itertools.repeat($o[0], 2)][1]",
+                "[*itertools.zip_longest($o, [1, 2])][0][0]",
+            ),
+            *("[b for _, g in itertools.groupby($o, id) for b in g][0]", "[*itertools.product($o, [1])][0][0]"),
+            *(
+                "[*itertools.starmap(identity, [$o])][0]",
+                "[*filter(lambda v: True, $o)][0]",
+                "max($o, key=lambda v: 1)",
+            ),
+            *("sorted($o, key=lambda v: 1)[0]", "[*itertools.accumulate($o)][0]", "(lambda *v, **_: v)(*$o)[0]"),
+        ),
+        _PLACED,
+        _PLACES,
+    ),
+    "generator function": Layer(
+        "$C($v)",
+        (
+            "next($o())",
+            "[*$o()][-1]",
+            "[v for v in $o()][0]",
+            "(lambda v, *_: v)(*$o())",
+            "next(iter($o()))",
+            "$C_sent($o())",
+        ),
+        ("$o.__closure__[0].cell_contents = $v", "$o.__closure__[0].cell_contents[0] = $v"),
+        ("$o.__defaults__ = (2,)", "$o.__code__ = (lambda n=1: iter([8.5])).__code__"),
+        "def $C(v):\n    held = v\n\n    def get(n=1):\n        for _ in range(n):\n            yield held\n\n"
+        "    return get\n\n\ndef $C_sent(o):\n    try:\n        return o.send(None)\n    finally:\n        o.close()\n",
+    ),
+    "closures of a loop": Layer(
+        "$C($v)",
+        ("$o[0]()", "[f() for f in $o][-1]", "$o[1](2)", "(lambda f: f())($o[0])"),
+        ("$o[0].__closure__[0].cell_contents = $v", "$o[1].__defaults__ = ($v,)", "$o[0] = lambda: identity($o[1]())"),
+        ("$o.reverse()", "$o[1].__defaults__ = None"),
+        "def $C(v):\n    found = []\n    for late in (1.0, v):\n        found.append(lambda early=late: early)\n"
+        "    return [lambda: late, found[1]]\n",
+    ),
+    "cache with arguments": Layer(
+        "$C($v)",
+        ("$o(1)", "$o(n=1)", "$o('a')", "[$o(i) for i in range(2)][1]", "($o(1), $o(1))[1]"),
+        ("$o.__wrapped__.__closure__[0].cell_contents = $v", "$o.__wrapped__.__defaults__ = ($v,)"),
+        ("$o.cache_clear()", "$o(2)", "$o.a = 3"),
+        "def $C(v):\n    @functools.cache\n    def get(n=0):\n        return v\n\n    return get\n",
+    ),
+    "member of an enumeration": Layer(
+        "$C_made($v)",
+        ("$o.gain()", "$o.held", "$o.value * 0 + 2.0", "type($o).A.gain()", "($o.held if $o is type($o).A else 7.0)"),
+        ("$o.held = $v", "type($o).A.held = $v"),
+        ("type($o).gain = lambda self: 8.5", "$o._value_ = 5.0", "$o.more = 1"),
+        "def $C_made(v):\n    class K(enum.Enum):\n        A = 1.5\n        B = 2.5\n\n        def gain(self):\n"
+        "            return self.held\n\n    K.A.held = v\n    return K.A\n",
+    ),
+    "descriptor with a method": Layer(
+        "$C($v)",
+        (*_ATTRIBUTE, "type($o).a.own", "vars(type($o))['a'].read($o)"),
+        ("$o.a = $v", "vars($o)['_a'] = $v", "$C.a.own = $v"),
+        (
+            "del $C.a",
+            "$CD.read = lambda self, o: 8.5",
+            "$CD.__get__ = lambda self, o, k=None: 5.5",
+            "$o.__dict__['a'] = 6.5",
+        ),
+        "class $CD:\n    own = 3.0\n\n    def __get__(self, o, k=None):\n        return self if o is None "
+        "else self.read(o)\n\n"
+        "    def __set__(self, o, v):\n        o._a = v\n\n    def read(self, o):\n        return o._a\n\n\n"
+        "class $C:\n    a = $CD()\n\n" + _INIT,
+    ),
+    "weak reference": Layer(
+        "$C_made($v)",
+        ("$o().a", "($o().a if $o() is not None else 7.0)"),
+        ("$o().a = $v",),
+        ("$C_kept.clear()",),
+        "class $C:\n" + _INIT + "\n\n$C_kept = []\n\n\ndef $C_made(v):\n    $C_kept[:] = [$C(v)]\n"
+        "    return weakref.ref($C_kept[0])\n",
     ),
     "exception": Layer("ValueError($v)", ("$o.args[0]", "first($o.args)"), ("$o.args = ($v,)",), ("$o.held = 1",)),
     "ContextVar": Layer(

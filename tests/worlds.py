@@ -10,6 +10,7 @@ python -m tests.worlds --count 50000 --seed 1
 from __future__ import annotations
 
 import collections
+import contextlib
 import contextvars
 import functools
 import random
@@ -288,7 +289,7 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
     if isinstance(value, (dict, types.MappingProxyType)):
         items = dict.items(value) if isinstance(value, dict) else value.items()
         if isinstance(value, collections.OrderedDict):  # whose order `dict` does not know, nor it what `dict` has put
-            listed = [*collections.OrderedDict.keys(value)]
+            listed = [k for k in _listed(value) if dict.__contains__(value, k)]
             items = [(k, dict.get(value, k)) for k in listed] + [pair for pair in items if pair[0] not in listed]
         inside = [(walk(k), walk(v)) for k, v in items]
     elif isinstance(value, (list, tuple, collections.deque)):
@@ -302,6 +303,12 @@ def plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
         inside = "" if held else re.sub(r" at 0x\w+|\w+_(traced|native)\b", "", repr(value))
     held = [(n, v) for n, v in held if not (n.startswith("__") and n.endswith("__"))]
     return own, inside, sorted(((str(n), walk(v)) for n, v in held), key=lambda pair: pair[0])
+
+
+def _listed(value: collections.OrderedDict[Any, Any]) -> Iterator[Any]:
+    """An OrderedDict's keys up to the first that was taken out past its class."""
+    with contextlib.suppress(KeyError):
+        yield from collections.OrderedDict.keys(value)
 
 
 def _attributes(value: Any) -> dict[str, Any]:

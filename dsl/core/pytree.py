@@ -196,10 +196,12 @@ def is_plain_object(kind: type) -> bool:
         return False
     if not _has_tree_class_default_access(kind):
         return False
-    return bool(kind.__dictoffset__) and kind.__basicsize__ <= _WITHOUT_SLOTS and kind.__module__ != "builtins"
+    return bool(kind.__dictoffset__) and not _has_own_slots(kind) and kind.__module__ != "builtins"
 
 
-_WITHOUT_SLOTS = object.__basicsize__ + 16  # an object of this size has a `__dict__`, weak references, and no more
+def _has_own_slots(kind: type) -> bool:
+    """Whether an object has more than a `__dict__` and weak references; Python may keep both before it (negative)."""
+    return kind.__basicsize__ > object.__basicsize__ + 8 * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
 
 
 def _is_plain_dataclass(kind: type) -> bool:
@@ -250,7 +252,7 @@ def rebuild_container(kind: type, names: tuple[Hashable, ...], values: list[Any]
         set.update(found, values)
         return found
     result: Any = (SimpleNamespace if issubclass(kind, SimpleNamespace) else object).__new__(kind)
-    if kind.__dictoffset__ and kind.__basicsize__ <= _WITHOUT_SLOTS:  # past properties of the same names
+    if kind.__dictoffset__ and not _has_own_slots(kind):  # past properties of the same names
         object.__getattribute__(result, "__dict__").update(zip(names, values, strict=True))
         return result
     for name, value in zip(names, values, strict=True):

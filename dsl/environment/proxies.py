@@ -132,8 +132,16 @@ class EnvironVariablesProxy(NamesProxy):
 class FunctionObjectProxy:
     """A function that a decorator of `functools` has made: a method where a class has it, with attributes."""
 
+    _calls: dict[Any, Any]
+
     def __init__(self, world: Environment, function: Any, label: str) -> None:
-        self._world, self._function, self._label = world, function, label
+        vars(self).update(_world=world, _function=function, _label=label, _calls={})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        refuse_frozen_container_change(f"{self._label}.{name}")
+
+    def __delattr__(self, name: str) -> None:
+        refuse_frozen_container_change(f"{self._label}.{name}")
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)  # type: ignore[arg-type]
@@ -158,10 +166,6 @@ class FunctionObjectProxy:
 class CachedFunctionProxy(FunctionObjectProxy):
     """A function with `functools.lru_cache`: with plain arguments and objects from outside its cache answers, with
     others it is traced."""
-
-    def __init__(self, world: Environment, function: Any, label: str) -> None:
-        super().__init__(world, function, label)
-        self._calls: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()]
@@ -190,20 +194,16 @@ class CachedFunctionProxy(FunctionObjectProxy):
 class SingleDispatchProxy(FunctionObjectProxy):
     """A function with `functools.singledispatch`: which one it calls is guarded, and that one is traced."""
 
-    def __init__(self, world: Environment, function: Any, label: str) -> None:
-        super().__init__(world, function, label)
-        self._dispatched: dict[type, Any] = {}
-
     def __call__(self, *args: Any, **options: Any) -> Any:
         return (self.dispatch(args[0].__class__) if args else self._function)(*args, **options)
 
     def dispatch(self, kind: type) -> Any:
         """What stands for the function for arguments of this class."""
         kind = original_class(kind)
-        if kind not in self._dispatched:
+        if kind not in self._calls:
             ask = functools.partial(self._function.dispatch, kind)
-            self._dispatched[kind] = self._world.read_guarded(ask, "", self._label, "call")
-        return self._dispatched[kind]
+            self._calls[kind] = self._world.read_guarded(ask, "", self._label, "call")
+        return self._calls[kind]
 
     def register(self, *args: Any) -> None:
         refuse_frozen_container_change(f"what {self._label} calls")
@@ -866,13 +866,13 @@ def proxy_of_object(world: Environment, value: Any, label: str) -> Any:
     made = traced_class(world, kind)
     if made is kind:
         return value
-    base = builtin_container_base_of_class(kind)
+    base: Any = builtin_container_base_of_class(kind)
     found: Any
+    whole = base is tuple or base is frozenset
+    items = [world.proxy_of(i, label) for i in base.__iter__(value)] if whole else []  # a refusal is a TypeError, too
     try:
-        if base is tuple:
-            found = tuple.__new__(made, (world.proxy_of(i, label) for i in tuple.__iter__(value)))
-        elif base is frozenset:
-            found = frozenset.__new__(made, (world.proxy_of(i, label) for i in frozenset.__iter__(value)))
+        if whole:
+            found = base.__new__(made, items)
         elif base is not None:
             found = blank_frozen_container(made, kind, value)
         elif (native := _first_native_class(kind)) in _EXACT:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import operator
 import threading
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -272,3 +273,54 @@ def test_what_a_pattern_takes_apart_is_watched() -> None:
 
     names = ("b",), ("a", "b")
     check_changes(function, tuple(functools.partial(setattr, Point, "__match_args__", n) for n in names))
+
+
+class SlotBesideDict:
+    __slots__ = ("__dict__", "a")
+
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+
+def test_a_slot_beside_a_dict_is_read_from_arguments_and_what_they_hold() -> None:
+    def function(x: Any, held: Any) -> Any:
+        return x * held.a + getattr(held, "b", 1.0)
+
+    held = SlotBesideDict(2.0)
+    check_changes(function, (lambda: setattr(held, "a", 3.0), lambda: setattr(held, "b", 5.0)), held)
+
+    class Holder:
+        def __init__(self) -> None:
+            self.inner = held
+
+        @cpu
+        def scaled(self, x: Any) -> Any:
+            return x * self.inner.a
+
+    for value in (4.0, 5.0):
+        held.a = value
+        assert_same(Holder().scaled(X), X * value)
+
+
+def test_what_is_in_a_tuple_of_a_class_is_refused_as_elsewhere() -> None:
+    class Kept(tuple[Any, ...]):
+        pass
+
+    target = np.arange(2.0)
+    for inside, words in ((weakref.ref(target), "weakly"), (iter([1.0]), "next items once")):
+        holder = Kept((inside,))
+        with pytest.raises(kg.TraceError, match=words):
+            cpu(lambda x: x * len([*holder]))(X)  # noqa: B023
+
+
+def test_attributes_of_cached_and_dispatching_functions_are_not_written() -> None:
+    cached, dispatching = functools.cache(lambda n: 2.0), functools.singledispatch(lambda n: 3.0)
+    for function in (cached, dispatching):
+
+        def assign(x: Any) -> Any:
+            function.a = 3.0  # noqa: B023
+            return x * function(1)  # noqa: B023
+
+        with pytest.raises(kg.TraceError, match=r"\.py:\d+: a traced function cannot change"):
+            cpu(assign)(X)
+        assert not hasattr(function, "a")
