@@ -7,8 +7,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-# The threads whose context is busy, and such as have ended so: while there is none, no call asks for its thread's own.
-busy_threads: set[int] = set()
+from ...runtime.core.settings import note_unusual_calls
 
 
 class CallContext(threading.local):
@@ -24,7 +23,7 @@ class CallContext(threading.local):
     def put(self, stream: Any, device: tuple[str, int] | None) -> None:
         self.stream, self.device = stream, device
         self.busy = stream is not None or device is not None or self.trace is not None
-        (busy_threads.add if self.busy else busy_threads.discard)(get_ident())
+        note_unusual_calls(get_ident(), self.busy)
 
 
 context = CallContext()

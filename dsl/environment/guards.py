@@ -60,6 +60,12 @@ class Guard:
             return _OF_FUNCTIONS.get(self.key)
         return self.how if self.how in ("type", "classes", "size", "bare") else None
 
+    @property
+    def is_item_of_dict(self) -> bool:
+        """Whether it holds where a dict has one object, or nothing, under a name."""
+        by_identity = self.how == "item" and self.layout is None and not self.strict
+        return type(self.holder) is dict and type(self.key) is str and (by_identity or self.how == "no item")
+
 
 _OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "keyword defaults"}
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...runtime.core.errors import KernelGraphError, add_note_to_error_once
-from ...runtime.core.settings import settings
+from ...runtime.core.settings import settings, unusual
+from ...runtime.engine.native_call import call_instances_natively
 from ...runtime.program.plan import Plan
 from ...runtime.program.program import Program
 from ..array.array import Array
@@ -23,7 +24,7 @@ from ..array.conversion import to_kg_arrays, to_numpy_arrays
 from ..array.devices import gpu_properties_at, name_of, open_device
 from ..array.in_numpy import InNumPy, call_in_numpy
 from ..array.streams import caller_streams, within_capture_of_user_stream
-from ..core.context import busy_threads, context
+from ..core.context import context
 from ..core.errors import (
     ArgumentsError,
     OptionError,
@@ -107,6 +108,9 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     (3, 1)
     """
 
+    __slots__ = ("_fast",)  # where native code finds it
+    _fast: Fast
+
     def __init__(self, function: Callable[P, R], **options: Unpack[KernelGraphKeywords]) -> None:
         """The options are those of `kernel_graph`. Raises OptionError, ArgumentsError."""
         function = undecorated(function)
@@ -138,7 +142,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Three ways: the latest call's own function, if it takes the arguments; what their key finds; all else."""
         fast = None
-        if not (options or settings.special or (busy_threads and context.busy)):
+        if not (options or (unusual and (settings.special or context.busy))):
             fast = self._fast
             result = fast(args)
             if result is not NOT_TAKEN:
@@ -146,19 +150,35 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         elif context.trace is not None:
             return self._call_in_trace(args, options)  # type: ignore[no-any-return]
         try:
-            try:
-                return self._call(args, options, fast)  # type: ignore[no-any-return]
-            except OnAnotherDevice as other:
-                elsewhere = other
-            except InNumPy as found:
-                error = found.error
-                return call_in_numpy(self._function, args, options, self._versions.device, error)  # type: ignore[no-any-return]
-            return self._call_on_another_device(elsewhere, args, options)  # type: ignore[no-any-return]
-        except UserError as error:
-            raise error.with_traceback(user_frames(error.__traceback__)) from None
+            return self._call_anywhere(args, options, fast)  # type: ignore[no-any-return]
         except KernelGraphError as error:
-            add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
-            raise
+            raise self._error_for_user(error)  # noqa: B904  # the same one
+
+    def _call_untaken(self, args: tuple[Any, ...], fast: Fast) -> Any:
+        """The rest of a call that has begun in native code. fast: what has not taken the arguments."""
+        try:
+            return self._call_anywhere(args, {}, fast)
+        except KernelGraphError as error:
+            raise self._error_for_user(error)  # noqa: B904  # the same one
+
+    def _error_for_user(self, error: KernelGraphError) -> KernelGraphError:
+        """An error without the entries of this package in its traceback, or with a note of where it comes from."""
+        if isinstance(error, UserError):
+            error.__cause__ = None  # and no context is shown
+            return error.with_traceback(user_frames(error.__traceback__))
+        add_note_to_error_once(error, f"in a call of {self._name}, {user_line()}")
+        return error
+
+    def _call_anywhere(self, args: tuple[Any, ...], options: dict[str, Any], fast: Fast | None) -> Any:
+        """A call outside of a trace. fast: what has not taken the arguments, if anything."""
+        try:
+            return self._call(args, options, fast)
+        except OnAnotherDevice as other:
+            elsewhere = other
+        except InNumPy as found:
+            error = found.error
+            return call_in_numpy(self._function, args, options, self._versions.device, error)
+        return self._call_on_another_device(elsewhere, args, options)
 
     def _call_on_another_device(self, other: OnAnotherDevice, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call with an array on another device: it runs there, unless the function or other arrays are bound here."""
@@ -243,7 +263,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
         if settings.special or context.busy:
             caller = caller_streams(self._versions.device, leaves)
         elif entry.fast is not fast or leaves is not args:
-            result = entry.fast(leaves, 0 if producer is None else producer.handle() or LEGACY)
+            result = entry.fast(tuple(leaves), 0 if producer is None else producer.handle() or LEGACY)
             if result is not NOT_TAKEN:
                 if plain:
                     self._fast, self._latest = entry.fast, entry
@@ -338,6 +358,8 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
                 entry, result = self._launch_compiled_call(tree, leaves, caller, numbers, behind)
             if entry.assigned:
                 result = self._write_back_to_arguments(given, leaves, entry, result, shared)
+            if entry.fast is not not_taken_by_fast_launcher:
+                _begin_calls_natively(self)
             if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
                 self._install_fast_path(tree, entry, leaves)
             if type(result) is FailedCall:
@@ -594,6 +616,17 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 
     def _pickled(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         return self._function, self._given
+
+
+_begins_natively: bool | None = None
+
+
+def _begin_calls_natively(sample: KernelGraph) -> None:
+    """From the first call on that needs the engine, calls do not begin in Python, where that can be."""
+    global _begins_natively
+    if _begins_natively is None:
+        untaken = KernelGraph._call_untaken
+        _begins_natively = call_instances_natively(KernelGraph, sample, "_fast", unusual, NOT_TAKEN, untaken)
 
 
 class Decorator(Protocol):

@@ -7,7 +7,7 @@ so that a call has no decisions left. `Launcher.text` shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...runtime.engine.direct_call import (
     direct_call_table_packers,
     watched_words_of_object_aspect,
 )
+from ...runtime.engine.number_function import make_native_number_function
 from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary
 from ...runtime.schedule.cost_model import machine_model_of_device
@@ -165,7 +166,10 @@ def generate_launcher(
     }
     exec(compile(text, "<kernelgraph entry>", "exec"), scope)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
-    return Launcher(scope["run"], text, captured.guards, assigned, scope.get("fast", not_taken_by_fast_launcher))
+    fast = scope.get("fast", not_taken_by_fast_launcher)
+    if start is not None and writer.computes_numbers_alone():
+        fast = writer.native_number_function(watched) or fast
+    return Launcher(scope["run"], text, captured.guards, assigned, fast)
 
 
 def call_waits(captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> bool:
@@ -430,6 +434,28 @@ class _LauncherWriter:
             yield from self._lines_that_store_state("leaves")
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
 
+    def computes_numbers_alone(self) -> bool:
+        """Whether a call has nothing to do but Python's arithmetic."""
+        captured = self.captured
+        others = captured.arrays or captured.assigned or captured.checks or captured.graph.numbers or self.state
+        return self.on_cpu and not (others or self.arrays or self.specs)
+
+    def native_number_function(self, watched: Mapping[Guard, Words]) -> Fast | None:
+        """What the lines of `fast` do, natively; None where that cannot be."""
+        rows = self.captured.guards.rows
+        others = [row for row in rows if row not in watched]
+        found = [_number_leaf_of_call(leaf) for leaf in self.leaves]
+        leaves = {f"x{i}": leaf for i, leaf in enumerate(found) if leaf is not None}
+        if not all(row.is_item_of_dict for row in others) or len(leaves) < len(found):
+            return None
+        items = [(row.holder, row.key, row.value if row.how == "item" else NOT_TAKEN) for row in others]
+        self.numbers = self.names
+        result = self._result_expression(self.captured.tree, iter(self.captured.results))
+        *lines, result = [_LEAF.sub(r"x\1", line) for line in (*self.statements, result)]
+        names = {**self.named, **self.constants}
+        words = [word for words in watched.values() for word in words]
+        return make_native_number_function(lines, result, leaves, names, words, items, NOT_TAKEN, rows)
+
     def _lines_that_take_array_memory(self, a: str) -> Iterator[str]:
         """An array's memory in its place. On the CPU its values have to be there; elsewhere they are waited for."""
         if self.on_cpu:
@@ -521,6 +547,16 @@ class _LauncherWriter:
             return f"[{', '.join(parts)}]"
         shallow = Tree(tree.kind, tree.names, (LEAF,) * len(parts))
         return f"unflatten({self.constant(shallow)}, ({''.join(f'{p}, ' for p in parts)}))"
+
+
+def _number_leaf_of_call(leaf: Any) -> tuple[str, Any] | None:
+    """How native code tells leaves of a key like this one's: by their type, or as what they are. None: it cannot."""
+    if type(leaf) is float or type(leaf) is int:
+        return "type", type(leaf)
+    value = leaf.value if type(leaf) is StaticArgument else leaf
+    if value is None or type(value) is bool:
+        return "itself", value
+    return ("itself", value.value) if type(value) is IdentityKey else None
 
 
 def _launch_argument_from_array(buffer: int, array: Any, assigned: bool) -> DirectArgument:

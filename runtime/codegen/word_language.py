@@ -35,15 +35,24 @@ class WordInstruction:
         raise TypeError(f"{self.ir!r} exists in native code alone")
 
 
-def _c_function_word_instruction(name: str, parameters: str) -> WordInstruction:
-    """A C function that returns int; parameters: p for a pointer, l for a 64-bit and i for a 32-bit integer."""
-    kinds = {"p": "ptr", "l": "i64", "i": "i32"}
+def _c_function_word_instruction(name: str, parameters: str, result: str = "i") -> WordInstruction:
+    """A C function that returns int; parameters: p for a pointer, l for a 64-bit and i for a 32-bit integer. result: l
+    where it returns a word, v where nothing."""
+    kinds = {"p": "ptr", "l": "i64", "i": "i32", "v": "void"}
     types = [kinds[p] for p in parameters]
     narrow = "".join(f"{{r}}n{i} = trunc i64 {{{i}}} to i32\n" for i, p in enumerate(parameters) if p == "i")
     names = {"p": "{{p{}}}", "l": "{{{}}}", "i": "{{r}}n{}"}
     arguments = ", ".join(f"{t} {names[p].format(i)}" for i, (p, t) in enumerate(zip(parameters, types, strict=True)))
-    call = f"{{r}}w = call i32 @{name}({arguments})\n{{r}} = sext i32 {{r}}w to i64"
-    return WordInstruction(narrow + call, f"declare i32 @{name}({', '.join(types)})")
+    given = {"i": "{{r}}w = ", "l": "{{r}} = ", "v": ""}[result].format()
+    wide = "\n{r} = sext i32 {r}w to i64" if result == "i" else ""
+    call = f"{given}call {kinds[result]} @{name}({arguments}){wide}"
+    return WordInstruction(narrow + call, f"declare {kinds[result]} @{name}({', '.join(types)})")
+
+
+def _float_word_instruction(sign: str) -> WordInstruction:
+    """Arithmetic on words that are the bits of float64 numbers."""
+    operands = "".join(f"{{r}}{i} = bitcast i64 {{{i}}} to double\n" for i in range(2))
+    return WordInstruction(f"{operands}{{r}}f = {sign} double {{r}}0, {{r}}1\n{{r}} = bitcast double {{r}}f to i64")
 
 
 load = WordInstruction("{r} = load i64, ptr {p0}")
@@ -64,6 +73,10 @@ copy = WordInstruction(
     "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
 )
 launch = WordInstruction("call void {p0}(ptr {p1}, i64 {2}, i64 {3})")  # a kernel: its slots, begin, end
+call_python_function = WordInstruction("{r} = call i64 {p0}(i64 {1}, i64 {2}, i64 {3})")  # of at most three words
+call_settings = WordInstruction(  # words that all calls of decorated functions share
+    "{r} = ptrtoint ptr @call_settings to i64", "@call_settings = internal global [5 x i64] zeroinitializer, align 8"
+)
 relax = WordInstruction('call void asm sideeffect "{relax}", "~{{memory}}"()')  # tells the core that this is a spin
 
 mutex_init = _c_function_word_instruction("pthread_mutex_init", "pp")
@@ -86,6 +99,22 @@ handle_signals = _c_function_word_instruction("PyErr_CheckSignals", "")
 set_error = _c_function_word_instruction("PyErr_SetNone", "p")
 fetch_error = _c_function_word_instruction("PyErr_Fetch", "ppp")
 restore_error = _c_function_word_instruction("PyErr_Restore", "ppp")
+error_occurred = _c_function_word_instruction("PyErr_Occurred", "", "l")
+clear_error = _c_function_word_instruction("PyErr_Clear", "", "v")
+is_error_of_kind = _c_function_word_instruction("PyErr_ExceptionMatches", "p")
+hold = _c_function_word_instruction("Py_IncRef", "p", "v")
+let_go = _c_function_word_instruction("Py_DecRef", "p", "v")
+vectorcall = _c_function_word_instruction("PyObject_Vectorcall", "pplp", "l")
+vectorcall_with_dict = _c_function_word_instruction("PyObject_VectorcallDict", "pplp", "l")
+dict_size = _c_function_word_instruction("PyDict_Size", "p", "l")
+dict_item = _c_function_word_instruction("PyDict_GetItemWithError", "pp", "l")
+make_float = WordInstruction(
+    "{r}f = bitcast i64 {0} to double\n{r} = call i64 @PyFloat_FromDouble(double {r}f)",
+    "declare i64 @PyFloat_FromDouble(double)",
+)
+add_floats, subtract_floats, multiply_floats, divide_floats = map(
+    _float_word_instruction, ("fadd", "fsub", "fmul", "fdiv")
+)
 
 RELAX = {"x86_64": "pause", "AMD64": "pause", "aarch64": "isb", "arm64": "isb"}
 
@@ -340,6 +369,7 @@ def read_memory_word(address: int) -> int:
 # object (the head of each ends in its type, and is larger without the interpreter lock), bytes, NumPy's arrays. A
 # ctypes object has its address where an array has it.
 HEAD = object.__basicsize__
+TUPLE_AT = tuple.__basicsize__
 TYPE_AT, LENGTH_AT, BYTES_AT = HEAD - 8, HEAD, HEAD + 16
 DATA_AT, NDIM_AT, SHAPE_AT, STRIDES_AT, DTYPE_AT, FLAGS_AT = (HEAD + i for i in (0, 8, 16, 24, 40, 48))
 WRITEABLE = 0x400  # among an array's flags

@@ -121,6 +121,9 @@ TABLE = (
 
 PROFILED = ("engine", "profile")  # what a profile in progress sets
 ROWS = {row.name: row for row in TABLE}
+# Why calls look around first, before they run what was compiled for them: each thread whose context is busy, or that
+# has ended so, by its number, and "settings" where these are special.
+unusual: dict[int | str, bool] = {}
 ORDINARY = {"engine": "async", "verify": False, "disable": False}  # any other values make calls special
 
 
@@ -157,10 +160,20 @@ class Settings:
             raise AttributeError(f"no setting {name!r}; there are {', '.join(ROWS)}")
         super().__setattr__(name, value if (name, value) == PROFILED else _checked_setting(ROWS[name], value, name))
         if name in ORDINARY:
-            super().__setattr__("special", any(getattr(self, n, v) != v for n, v in ORDINARY.items()))
+            special = any(getattr(self, n, v) != v for n, v in ORDINARY.items())
+            super().__setattr__("special", special)
+            note_unusual_calls("settings", special)
 
     def __str__(self) -> str:
         return "\n".join(f"{row.environment_variable}={getattr(self, row.name)}    # {row.meaning}" for row in TABLE)
+
+
+def note_unusual_calls(why: int | str, so: bool) -> None:
+    """Calls look around first, or no longer, for this reason."""
+    if so:
+        unusual[why] = True
+    else:
+        unusual.pop(why, None)
 
 
 def _checked_setting(row: Setting, value: Any, name: str) -> Any:

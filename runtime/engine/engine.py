@@ -33,6 +33,7 @@ from .deferred_interrupt import SIGNALS_AT, call_with_interrupt_deferred
 from .words import calls as native_calls
 from .words import errors as native_poison
 from .words import loops as native_loops
+from .words import python_calls as native_python_calls
 from .words import queues as native_queues
 from .words import records as native_records
 from .words import signals
@@ -49,7 +50,7 @@ from .words.records import (
 )
 
 HAPPENED, PYTHON_STEP, BROKEN_OFF = 1, 2, 3  # what a native wait may answer; 0: the time is over
-TEXTS = (native_queues, native_poison, signals, native_streams, native_calls, native_loops)
+TEXTS = (native_queues, native_poison, signals, native_streams, native_calls, native_loops, native_python_calls)
 ENTRIES = (
     "set_up_native_engine",
     "submit_native_run",
@@ -66,6 +67,9 @@ ENTRIES = (
     "run_native_loop",
     "run_native_branch",
     "record_native_event",
+    "set_native_call_settings",
+    "call_decorated_function_from_python",
+    "compute_native_numbers",
 )
 _WORD = ctypes.c_uint64
 EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
@@ -119,7 +123,7 @@ class EngineFunctions:
     def __init__(self) -> None:
         sources = [word_language.word_module_source_text(m) for m in (word_language, native_records, *TEXTS)]
         self.code = code = llvm_jit.compile_llvm_ir_lazily(
-            sha256_digest("engine", *sources, *ENTRIES, word_language.HEAD),
+            sha256_digest("engine", *sources, *ENTRIES, word_language.HEAD, word_language.TUPLE_AT),
             lambda: word_language.translate_word_language_to_llvm(TEXTS, ENTRIES, platform.machine()),
             "engine",
         )
@@ -137,6 +141,9 @@ class EngineFunctions:
         self.worker = code.functions["run_native_worker_thread"]
         self.reserve = code.functions["run_native_reserve_thread"]
         self.direct = code.functions["native_direct_call_from_python"]
+        self.set_call_settings = code.function("set_native_call_settings", None, word, gil=True)
+        self.call_decorated = code.functions["call_decorated_function_from_python"]
+        self.compute_numbers = code.functions["compute_native_numbers"]
         self.run_loop = code.functions["run_native_loop"]
         self.run_branch = code.functions["run_native_branch"]
 

@@ -91,6 +91,31 @@ ROW_DTYPE, ROW_MODULO, ROW_ADD, ROW_PLACE, ROW_EXTENT, ROW_ASSIGNED, ROW_NDIM = 
 ROW_TYPE, ROW_LENGTH, PACKED, BOXED = 8, 16, 1, 2
 ROW_BYTES = 56
 
+# What all calls of decorated functions share: where an object has its fast function, the address of a word that is 0
+# while nothing is unusual, the answer of a fast function that has done nothing, what then calls, and what calls
+# altogether.
+FAST_AT, UNUSUAL, NOT_TAKEN, CALL_UNTAKEN, CALL_IN_PYTHON = 0, 8, 16, 24, 32
+
+# A function of numbers: the answer that says that it has done nothing, the types of tuples and of errors that it
+# answers so, how many leaves there are, the words that it watches, the items that it looks up, constants, statements,
+# the bytes of a frame, whether a statement gives references, what makes the container that is returned (0: one number
+# is), where the address of its items is (0: it has them itself), where they are, and how many. Then the watched words;
+# the items: a dict, a key, and the item (0: there is none); for each leaf whether itself is looked at (0), its type (1)
+# or its type and the bits of a float64, and what has to be there; the constants; the statements; for each item of the
+# result whether it is the bits of a float64, and its place. A frame has the leaves, their bits, the constants, and what
+# the statements give.
+DECLINED, TUPLE_TYPE, ERROR_TYPE, LEAF_COUNT, WORD_COUNT, ITEM_COUNT, CONSTANT_COUNT, STATEMENT_COUNT = range(0, 64, 8)
+FRAME_BYTES, REFERENCES, RESULT_MAKER, RESULT_BEHIND, RESULT_ITEMS, RESULT_COUNT = range(64, 112, 8)
+NUMBERS_BYTES = 112
+ITEM_BYTES, LEAF_BYTES, RESULT_BYTES = 24, 16, 16
+LEAF_ITSELF, LEAF_OF_TYPE, LEAF_FLOAT = 0, 1, 2
+
+# A statement: its operation; the places in the frame of what it gives and of two operands; a C function of Python's
+# and its third argument. MAKE_FLOAT and CALL give a new reference.
+S_OPERATION, S_OUT, S_LEFT, S_RIGHT, S_FUNCTION, S_EXTRA = range(0, 48, 8)
+STATEMENT_BYTES = 48
+ADD, SUBTRACT, MULTIPLY, DIVIDE, TAKE_FLOAT, MAKE_FLOAT, CALL = range(7)
+
 # A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
 # state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.
 BODY, BODY_COLUMNS, BODY_NUMBERS, BODY_ROWS, BODY_MOVES, BODY_ENGINE, BODY_HELPERS = 0, 8, 16, 24, 32, 40, 48

@@ -1,0 +1,65 @@
+"""A class whose instances are called by native code: no Python function stands between a call and what it runs.
+
+That is a slot wrapper of our own as the class's `__call__`, which CPython takes for the class's `tp_call` itself. Where
+it would not, the wrapper is called as any other object, and does the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sysconfig
+from collections.abc import Callable
+from types import FunctionType, WrapperDescriptorType
+from typing import Any
+
+from ..codegen.word_language import HEAD, TUPLE_AT, machine_code_can_read_bytes_objects, read_memory_word
+from .direct_call import watched_words_of_object_aspect
+from .engine import native_engine_functions
+
+_NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
+_BASE_AT, _WRAPPED_AT = HEAD + 24, HEAD + 32  # in a slot wrapper: which slot it is for, and the function in it
+
+
+def call_instances_natively(
+    kind: type, sample: Any, name: str, unusual: dict[Any, Any], not_taken: object, untaken: Callable[..., Any]
+) -> bool:
+    """Whether calls of a class's instances are native from now on: `x(*args)` is `x.name(args)`, and where that gives
+    `not_taken`, `untaken(x, args, x.name)`. With keyword arguments, while `unusual` holds anything and where x has no
+    such attribute it is what it was before.
+
+    name: a slot of the class. sample: an instance that has something there."""
+    native = native_engine_functions()
+    words = watched_words_of_object_aspect("size", unusual, 0)
+    before = vars(kind).get("__call__")
+    slot = _slot_wrapper_base()
+    at = _offset_of_slot(sample, getattr(sample, name))
+    if native is None or not words or type(before) is not FunctionType or slot is None or at is None:
+        return False
+    held = (native, unusual, not_taken, untaken, before)
+    for thing in held:  # for as long as the process: other threads may be in a call at its end
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    given = (ctypes.c_uint64 * 5)(at, words[0][0], id(not_taken), id(untaken), id(before))
+    native.set_call_settings(ctypes.addressof(given))
+    kind.__call__ = _NEW(("PyDescr_NewWrapper", ctypes.pythonapi))(kind, slot, native.call_decorated)  # type: ignore[method-assign]
+    return True
+
+
+def _slot_wrapper_base() -> int | None:
+    """What slot wrappers for `__call__` have in common, where objects lie in memory as expected."""
+    if not machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None  # without the lock another thread may exchange a slot's object while it is read
+    first, second = vars(type)["__call__"], vars(FunctionType)["__call__"]
+    if not type(first) is type(second) is WrapperDescriptorType or WrapperDescriptorType.__basicsize__ != HEAD + 40:
+        return None
+    wrapped = ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value
+    base = read_memory_word(id(first) + _BASE_AT)
+    same = base == read_memory_word(id(second) + _BASE_AT) != read_memory_word(id(vars(type)["__repr__"]) + _BASE_AT)
+    items = (first, second)
+    same = same and [read_memory_word(id(items) + TUPLE_AT + 8 * i) for i in (0, 1)] == [id(first), id(second)]
+    return base if same and read_memory_word(id(second) + _WRAPPED_AT) == wrapped else None
+
+
+def _offset_of_slot(sample: Any, value: object) -> int | None:
+    """The only place, after its head, where an object has a reference to the value."""
+    places = [i for i in range(HEAD, type(sample).__basicsize__, 8) if read_memory_word(id(sample) + i) == id(value)]
+    return places[0] if len(places) == 1 else None
