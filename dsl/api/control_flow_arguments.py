@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from ...runtime.core.readable_text import with_article
 from ..core.errors import ArgumentsError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +53,7 @@ def _check_function_parameters(what: str, function: Any, names: Sequence[str]) -
     given = ", ".join(names)
     example = f"lambda {given}: ..." if given else "lambda: ..."
     if not callable(function):
-        kind = "None" if function is None else f"a {type(function).__name__}"
+        kind = "None" if function is None else with_article(type(function).__name__)
         raise ArgumentsError(f"{what} is {kind}; write a function that is called with ({given}), such as {example}")
     try:
         signature = inspect.signature(function)

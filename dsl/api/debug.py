@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import with_article
 from ..array.conversion import to_numpy_arrays
 from ..core.errors import NotFiniteError, UnsupportedError, user_line
 from ..core.pytree import Tree, flatten, unflatten
@@ -92,7 +93,7 @@ def check_finite(x: Any, name: str = "") -> Any:
         places = apply("where", bad, _debug_element_indices(trace, array.shape), array.size)
         found = [np.sum(bad, dtype=np.int64), np.min(places)]
         _watch_traced_values_for_debug(
-            trace, found, FiniteCheck(user_line(), name or f"a {array._value.type}", array.shape)
+            trace, found, FiniteCheck(user_line(), name or with_article(array._value.type), array.shape)
         )
     return x
 
@@ -108,7 +109,8 @@ def _debug_element_indices(trace: Trace, shape: tuple[int, ...]) -> Any:
 def _check_finite_eagerly_in_debug(array: np.ndarray[Any, Any], name: str) -> None:
     if array.size and array.dtype.kind not in "biu":
         bad = ~np.isfinite(array)
-        FiniteCheck(user_line(), name or f"a {array.dtype}{list(array.shape)}", array.shape)((bad.sum(), bad.argmax()))
+        label = name or with_article(f"{array.dtype}{list(array.shape)}")
+        FiniteCheck(user_line(), label, array.shape)((bad.sum(), bad.argmax()))
 
 
 def _watch_traced_values_for_debug(trace: Trace, arrays: Sequence[Any], watcher: Watcher) -> None:

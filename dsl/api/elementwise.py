@@ -17,6 +17,7 @@ from ...compiler.core.types import FLOAT32, FLOAT64, HALVES, complex_dtype, dtyp
 from ...compiler.graph.graph import Value
 from ...runtime.codegen.numba_errors import ScalarFunctionError
 from ...runtime.codegen.numba_functions import infer_user_function_dtypes
+from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ...runtime.program.user_function import (
     ImportableFunctionName,
@@ -155,8 +156,8 @@ class Elementwise(PicklableDecoratedFunction):
     def _checked_operand(self, name: str, x: Any) -> Any:
         if isinstance(x, (str, bytes, list, tuple, dict, set)) or x is None or callable(x):
             raise DTypeError(
-                f"{self.__name__}: the argument {name} is a {type(x).__name__}; a scalar function takes numbers and "
-                "arrays of them; let it capture other things"
+                f"{self.__name__}: the argument {name} is {with_article(type(x).__name__)}; a scalar function takes "
+                "numbers and arrays of them; let it capture other things"
             )
         return x
 
@@ -290,7 +291,7 @@ def _elementwise_capture_as_data(
         raise _unfit_elementwise_capture_error(f"{name}, a traced value; pass it as an argument", name, code)
     kind = type(value).__name__
     raise _unfit_elementwise_capture_error(
-        f"{name}, a {kind}; capture numbers, tuples of numbers and functions, or pass it", name, code
+        f"{name}, {with_article(kind)}; capture numbers, tuples of numbers and functions, or pass it", name, code
     )
 
 

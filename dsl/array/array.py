@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
+from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device, Event, Memory, error_of_event
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, TraceError
@@ -160,7 +161,7 @@ class Array(ArrayMethods):
         host = self.numpy()
         if dtype is not None and np.dtype(dtype) != host.dtype:
             if copy is False:
-                raise ValueError(f"a {host.dtype} array cannot become {np.dtype(dtype)} without a copy")
+                raise ValueError(f"{with_article(host.dtype)} array cannot become {np.dtype(dtype)} without a copy")
             return host.astype(dtype)
         return host.copy() if copy else host
 

@@ -20,6 +20,7 @@ from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_graph_error, undecided_identity_error
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
@@ -382,8 +383,8 @@ def _raise_where_branch_is_taken(trace: Trace, error: Exception) -> None:
     """The call raises `error` where all flags of the path are set."""
     if trace.handlers:
         raise UnsupportedError(
-            f"a {type(error).__name__} that depends on a traced value cannot be caught in the traced function; let the "
-            "call raise it",
+            f"{with_article(type(error).__name__)} that depends on a traced value cannot be caught in the traced "
+            "function; let the call raise it",
             needs_values=True,
         ) from error
     if trace.loops or (trace.depth and not trace.deriving):
@@ -404,8 +405,8 @@ def _raise_where_branch_is_taken(trace: Trace, error: Exception) -> None:
 def raised_in_loop(error: Exception) -> UnsupportedError:
     """The refusal of an error that a turn of a compiled loop may raise."""
     return UnsupportedError(
-        f"a {type(error).__name__} that depends on a traced value cannot be raised in a compiled loop; carry a flag "
-        "out of the loop, and raise there",
+        f"{with_article(type(error).__name__)} that depends on a traced value cannot be raised in a compiled loop; "
+        "carry a flag out of the loop, and raise there",
         needs_values=True,
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...compiler.graph.builder import WEAK_DTYPES
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, UnsupportedError
 from ..core.exact import exact_key_of_value
 from ..core.object_state import PLAIN
@@ -220,4 +221,4 @@ def _describe_branch_value(value: Any) -> str:
     if isinstance(value, Tracer):
         return f"{value._value.type}"
     text = repr(value)
-    return text if len(text) < 40 else f"a {type(value).__name__}"
+    return text if len(text) < 40 else with_article(type(value).__name__)

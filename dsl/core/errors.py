@@ -50,7 +50,8 @@ class Refusal(UserError):
     """An error that NumPy does not raise there: the program asks for what cannot be done while tracing.
 
     The function may not go on from it as if it were NumPy's, so the trace remembers it. numpys: NumPy raises there.
-    needs_values: NumPy does it, since it has the values that decide it; so a call may run there."""
+    needs_values: NumPy does it, since it has the values that decide it; so a call may run there. And where the code of
+    an installed package asks for it, which the user cannot write otherwise."""
 
     needs_values = False
     guards: Any = None  # of the trace that ended so, and the leaves whose values decided that
@@ -60,7 +61,7 @@ class Refusal(UserError):
         self, message: str, line: str | None = None, *, numpys: bool = False, needs_values: bool = False
     ) -> None:
         super().__init__(message, line)
-        self.needs_values = needs_values
+        self.needs_values = needs_values or _is_in_installed_package()
         if context.trace is not None and not numpys:
             context.trace.refusals.append(self)
 
@@ -150,6 +151,14 @@ def is_raised_by_user(error: Exception) -> bool:
     return trace is not None and is_user_file(trace.tb_frame.f_code.co_filename)
 
 
+def is_raised_by_compiled_code(error: Exception) -> bool:
+    """Whether a line that Cython has compiled raises an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and is_compiled_code(trace.tb_frame.f_code.co_filename)
+
+
 def is_user_file(filename: str) -> bool:
     """Whether a code object's file is the user's: not this package's, NumPy's, Python's own or of an installed package
     (but for packages that decorate functions themselves)."""
@@ -157,10 +166,16 @@ def is_user_file(filename: str) -> bool:
     if known is None:
         path = os.path.abspath(filename)
         others = filename.startswith(("<__array_function__", "<kernelgraph", "<frozen")) or path.startswith(_OURS)
+        others = others or is_compiled_code(filename)
         if not others and (path.startswith(_PYTHON) or _package_of_path(path)):
             others = _package_of_path(path) not in _USER_PACKAGES
         known = USER_FILES[filename] = not others
     return known
+
+
+def is_compiled_code(filename: str) -> bool:
+    """Whether Cython has compiled a code object, whose file need not be there."""
+    return filename.endswith((".pyx", ".pxd", ".pxi")) or filename == "<stringsource>"
 
 
 def treat_package_as_user_code(filename: str) -> None:
@@ -194,6 +209,20 @@ def _innermost_user_frame() -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def _is_in_installed_package() -> bool:
+    """Whether the innermost code that runs, but for this package's, NumPy's and Python's own, is installed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "trace_function":
+        name = frame.f_code.co_filename
+        if _package_of_path(name):
+            if not name.startswith(_OURS):
+                return True
+        elif is_user_file(name):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def user_line() -> str:

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.core.readable_text import with_article
 from .errors import is_user_file
 
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), range, slice, type(Ellipsis)})
@@ -278,7 +279,7 @@ def _state_attributes_of_object(value: Any, kind: type) -> Iterator[Any]:
         and kind.__basicsize__ > object.__basicsize__
         and builtin_container_base_of_class(kind) is None
     ):
-        raise TypeError(f"what is in a {kind.__name__} cannot be seen")
+        raise TypeError(f"what is in {with_article(kind.__name__)} cannot be seen")
     yield from known
     for slot in slots:
         yield getattr(value, slot.__name__, _UNSET) if is_slot_set(value, slot) else _UNSET

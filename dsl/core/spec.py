@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
+from ...runtime.core.readable_text import with_article
 from .errors import DTypeError, ShapeError
 
 # Subclasses of NumPy's arrays that have ways of their own, which change nothing of what the arrays mean.
@@ -69,13 +70,13 @@ def _is_harmless_subclass(kind: Any) -> bool:
 def array_subclass_spec_error(kind: type) -> DTypeError:
     """The error for arrays of a subclass with a meaning of its own."""
     instead = "x.filled(0)" if hasattr(kind, "filled") else "np.asarray(x)"
-    return DTypeError(f"a {kind.__name__} has a meaning of its own; write {instead}")
+    return DTypeError(f"{with_article(kind.__name__)} has a meaning of its own; write {instead}")
 
 
 def describe_value(x: Any) -> str:
     """A value in an error's text: itself where that is short, else its type."""
     text = repr(x)
-    return text if len(text) < 40 else f"a {type(x).__name__}"
+    return text if len(text) < 40 else with_article(type(x).__name__)
 
 
 def _spec_address_by_ctypes(array: np.ndarray[Any, Any]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...compiler.core.types import ArrayType, dtype_kind
 from ...compiler.graph.graph import Value
+from ...runtime.core.readable_text import with_article
 from ..core.context import context
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
@@ -156,7 +157,9 @@ def _check_reduction_operator(op: str, value: Value) -> None:
         or (kind == "b" and op != "max" and op != "min")
         or (kind == "c" and op in ("max", "min"))
     ):
-        raise DTypeError(f"a {op} over devices of {value.dtype} makes no sense; convert it with x.astype(...)")
+        raise DTypeError(
+            f"{with_article(op)} over devices of {value.dtype} makes no sense; convert it with x.astype(...)"
+        )
 
 
 def _collective_axis(value: Value, axis: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...runtime.core.errors import RankError
+from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import (
     Agreement,
@@ -157,7 +158,7 @@ def _all_reduce_dtype_and_agreement(
     if op not in JOINS:
         raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
     if dtype.kind not in ("iufb" if op in ("max", "min") else "iufc"):
-        raise DTypeError(f"a {op} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
+        raise DTypeError(f"{with_article(op)} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
     wide = {"b": np.uint8, "f": np.float32}.get(dtype.kind) if dtype.itemsize <= 2 else None
     native = dtype if dtype.isnative else dtype.newbyteorder("=")
     found = native if wide is None else np.dtype(wide)

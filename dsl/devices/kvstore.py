@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_kind
+from ...runtime.core.readable_text import with_article
 from ...runtime.engine.collective_calls import EngineCollectiveCall
 from ...runtime.engine.communicator import SMALL_BYTES, EngineCommunicator, rank_agreement_on_collective
 from ...runtime.program.multi_device import Collective
@@ -396,7 +397,8 @@ def _assign_kvstore_value(target: Any, stored: Array) -> None:
         raise ArgumentsError(f"values are pulled into arrays, not {type(target).__name__}")
     if target.shape != stored.shape or target.dtype != stored.dtype:
         raise ShapeError(
-            f"a {stored.dtype} value of shape {stored.shape} does not fit into {target.dtype} {target.shape}"
+            f"{with_article(stored.dtype)} value of shape {stored.shape} does not fit into {target.dtype} "
+            f"{target.shape}"
         )
     if isinstance(target, Array):
         copy = asarray(asarray(stored, device=name_of(target._device)), copy=True)

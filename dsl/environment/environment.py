@@ -17,6 +17,7 @@ from functools import cache
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NoReturn
 
+from ...runtime.core.readable_text import with_article
 from ..core.context import context
 from ..core.errors import (
     TraceError,
@@ -275,8 +276,8 @@ class Environment:
             guard = Guard(label, "itself", value, "state", value, frozen_state_predicate_of_guard(value, inside))
         except Exception:
             raise TraceError(
-                f"what is in {label}, a {type(value).__name__}, cannot be seen, nor that it changes; read it outside "
-                "of the traced function, and pass what is needed as an argument",
+                f"what is in {label}, {with_article(type(value).__name__)}, cannot be seen, nor that it changes; "
+                "read it outside of the traced function, and pass what is needed as an argument",
                 needs_values=True,
             ) from None
         self._undo.append(restorer_of_objects(inside))

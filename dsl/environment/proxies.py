@@ -16,6 +16,7 @@ from traceback import walk_tb
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, Generic
 
+from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, undecided_identity_error
 from ..core.object_state import PLAIN, builtin_container_base_of_class, is_user_class
 from ..core.pytree import ORIGINAL
@@ -301,7 +302,7 @@ def _class_check_of_proxy(cls: type, own: Any, ask: Any, candidate: Any) -> bool
     if isinstance(original, ABCMeta):  # which may be told of more
         kind = original_class(candidate if ask is issubclass else candidate.__class__)
         asked = functools.partial(_is_subclass_of_proxy, kind, original)
-        _environment_of_class(cls).guard_read(asked, "", f"what is a {_NAME(original)}", "call")
+        _environment_of_class(cls).guard_read(asked, "", f"what is {with_article(_NAME(original))}", "call")
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
 from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object
 from ..core.pytree import ORIGINAL, Tree, is_proxy_class
@@ -29,7 +30,8 @@ def returned_user_object(
     if isinstance(leaf, (CoroutineType, AsyncGeneratorType)) or hasattr(kind, "__next__"):
         getattr(leaf, "close", int)()  # or Python warns that nobody awaits it
         raise TraceError(
-            f"{subject} a {kind.__name__}, which runs after the trace is over; return arrays, or a list of them",
+            f"{subject} {with_article(kind.__name__)}, which runs after the trace is over; return arrays, "
+            "or a list of them",
             line,
         )
     real = _users_returned_object(trace, leaf)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.core.types import dtype_of
+from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError
 from ..core.object_state import (
     VIEWS,
@@ -212,8 +213,8 @@ def _object_proxy(world: Environment, value: Any, label: str) -> Any:
 
 def _iterator_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(
-        f"{label} is a {type(value).__name__}, which would give its next items once, for all calls; make a list of it, "
-        "and pass that"
+        f"{label} is {with_article(type(value).__name__)}, which would give its next items once, for all calls; "
+        "make a list of it, and pass that"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def _traced_array_function(
     ndmax: int = 0,
     like: Any = None,
 ) -> Tracer:
-    object = _nested_sequences_as_lists(object)
+    object, copy = _nested_sequences_as_lists(object), _copy_option_as_bool(copy)
     found = array_of_nested_list(object, dtype)
     if copy is False:
         _refuse_np_array_copy(object, found)
@@ -41,6 +42,11 @@ def _traced_array_function(
     if copy or not _np_array_needs_no_copy(object):
         return Tracer(found._trace, found._value, layout=in_order(order, found))
     return contiguous(found, order)
+
+
+def _copy_option_as_bool(copy: Any) -> bool | None:
+    """NumPy's own names for copy=True, False and None, which code for many array libraries passes."""
+    return {"ALWAYS": True, "NEVER": False, "IF_NEEDED": None}[copy.name] if isinstance(copy, Enum) else copy
 
 
 def _nested_sequences_as_lists(x: Any) -> Any:
@@ -56,7 +62,7 @@ def traced_asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None, like: Any = None
 ) -> Tracer:
     """`np.asarray` of anything, traced."""
-    a = _nested_sequences_as_lists(a)
+    a, copy = _nested_sequences_as_lists(a), _copy_option_as_bool(copy)
     found = array_of_nested_list(a, dtype)
     same = _np_array_needs_no_copy(a) and a._value.number == found._value.number
     if copy is False:
@@ -194,7 +200,7 @@ def _open_or_dense_grid_function(dense: bool) -> Callable[[Any], Any]:
     """`np.mgrid[...]` and `np.ogrid[...]`."""
 
     def grid_of_key(key: Any) -> Any:
-        if not isinstance(key, tuple):
+        if not isinstance(key, (tuple, list)):
             return _mgrid_slice_range(key)
         axes = [_mgrid_slice_range(k) for k in key]
         dtype = np.result_type(*(a.dtype for a in axes))

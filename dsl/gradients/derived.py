@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import override
 from ..core.errors import ArgumentsError
 from ..jit.kernel_graph import KernelGraph
@@ -29,7 +30,9 @@ def plain_function(what: str, function: Any) -> tuple[Callable[..., Any], dict[s
     if isinstance(function, KernelGraph):
         return function._pickled()[0], dict(function._pickled()[1])
     if not callable(function):
-        raise ArgumentsError(f"kg.{what} takes a function, not a {type(function).__name__}; write kg.{what}(f)(x)")
+        raise ArgumentsError(
+            f"kg.{what} takes a function, not {with_article(type(function).__name__)}; write kg.{what}(f)(x)"
+        )
     return undecorated(function), {}
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType, dtype_of
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import with_article
 from ...runtime.program.device import Device
 from ...runtime.program.plan import ENTRY
 from ..array.array import Array, from_numpy
@@ -301,7 +302,7 @@ def foreign_array_device_error(value: Any) -> ArgumentsError:
 
 
 def library_type_name(value: Any) -> str:
-    return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
+    return with_article(f"{type(value).__module__.partition('.')[0]} {type(value).__name__}")
 
 
 def check_shared_memory_writable(target: Array, others: Sequence[Any]) -> None:

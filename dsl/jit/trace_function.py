@@ -18,6 +18,7 @@ from ...compiler.reroll.reroll import LEAST_NODES, MANY_ITERATIONS, reroll_graph
 from ...compiler.reroll.rewrite import Rerolled
 from ...runtime.core.errors import add_note_to_error_once
 from ...runtime.core.gc_pause import paused_garbage_collection
+from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
 from ..core.errors import (
     AxisError,
@@ -28,6 +29,7 @@ from ..core.errors import (
     UnsupportedError,
     UserError,
     is_numpy_error,
+    is_raised_by_compiled_code,
     line_of_traceback,
     locate_graph_error,
     package_that_raised_error,
@@ -208,6 +210,10 @@ def _refuse_own_error_in_tracing(trace: Trace, world: Environment | None, error:
     line = line_of_traceback(error.__traceback__)
     if isinstance(error, UserError):  # which says it already
         return
+    if is_raised_by_compiled_code(error):
+        kind = with_article(type(error).__name__)
+        text = f"compiled code knows no traced values, and raises {kind}: {error}; it gets values in kg.host"
+        raise TraceError(text, line, needs_values=True) from None
     if world is not None and isinstance(error, ValueError) and "read-only" in str(error):
         raise TraceError(
             "a traced function cannot change an array that is no argument, since later calls would not do it again",
@@ -237,9 +243,9 @@ def _are_all_arguments_leaves(tree: Tree) -> bool:
 def _check_order_of_traced_errors(trace: Trace, error: Exception) -> None:
     """Raises UnsupportedError where a call may raise another error before this one."""
     if trace.raised is not None:
+        one, other = (with_article(type(e).__name__) for e in (error, trace.raised))
         raise UnsupportedError(
-            f"a {type(error).__name__} is raised, or a {type(trace.raised).__name__} before it, as a traced value "
-            "decides; return for one of the two",
+            f"{one} is raised, or {other} before it, as a traced value decides; return for one of the two",
             line_of_traceback(error.__traceback__),
         ) from error
 

@@ -13,9 +13,9 @@ from ...compiler.sequential.form import For, If
 from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .items import LoopIndexError, loop_section_of_key, slice_start_step_and_length
+from .items import loop_section_of_key, slice_start_step_and_length
 from .linear import LinearExpression
-from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder
+from .values import FixedLoopError, LazyLoopElements, LoopArray, LoopArraySection, LoopIndexError, LoopNumber, Recorder
 
 WRONG_LENGTH = FixedLoopError(ValueError, "shape mismatch: the values could not be broadcast to the indexing result")
 

@@ -6,22 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...compiler.core.types import INT64
-from ...runtime.core.frozen import dataclass
 from ..trace.trace import LoopNotRecordable
 from .linear import LinearExpression
-from .values import LoopArray, LoopArraySection, LoopNumber, Recorder, Sub
-
-
-@dataclass(frozen=True)
-class LoopIndexError:
-    """Makes NumPy's error of an index."""
-
-    axis: int
-    size: int | None
-
-    def __call__(self, value: int) -> Exception:
-        size = "" if self.size is None else f" with size {self.size}"
-        return IndexError(f"index {value} is out of bounds for axis {self.axis}{size}")
+from .values import LoopArray, LoopArraySection, LoopIndexError, LoopNumber, Recorder, Sub
 
 
 def loop_section_of_key(recorder: Recorder, section: LoopArraySection, key: Any) -> LoopArraySection:

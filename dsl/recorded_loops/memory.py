@@ -14,6 +14,8 @@ from ...compiler.graph.graph import Value
 from ...compiler.kernel.body_builder import KernelValue
 from ...compiler.sequential.body import RoutineBody, Scope
 from ...compiler.sequential.form import For
+from ...runtime.core.readable_text import with_article
+from ..core.errors import user_line
 from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -27,6 +29,7 @@ from .values import (
     LoopArray,
     LoopArraySection,
     LoopArrayStorage,
+    LoopErrorAtLine,
     LoopNumber,
     SpoiledLoopVariable,
 )
@@ -46,7 +49,7 @@ class LoopMemory:
         self.of_view: dict[int, tuple[Tracer, LoopArrayStorage]] = {}
         self.numbers: dict[int, LoopNumber] = {}  # a traced scalar's node -> what it is
         self.variables: list[DType] = []
-        self.checks: list[Callable[[int], Exception]] = []
+        self.checks: list[LoopErrorAtLine] = []
         self.alive: WeakValueDictionary[int, LoopArray] = WeakValueDictionary()  # those to be computed, by identity
         self.weight = self.turns = self.width = 1.0
         self.wide, self.meets = 0.0, 1.0  # turns of them altogether, and how often what comes next waits for others
@@ -84,7 +87,7 @@ class LoopMemory:
             return self._section_of_whole_storage(storage)
         if isinstance(x, (list, tuple)):
             return self.array_from(x)
-        raise LoopNotRecordable(f"a {type(x).__name__} takes part in it")
+        raise LoopNotRecordable(f"{with_article(type(x).__name__)} takes part in it")
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -241,14 +244,17 @@ class LoopMemory:
         highs = () if high is None or other is None else (LinearExpression(max(high, other)),)
         return self.atom(value, (a, b), highs)
 
-    def fail_if(self, condition: KernelValue, value: KernelValue, error: Callable[[int], Exception]) -> None:
-        """The call raises what `error` makes of the value where the condition holds."""
+    def fail_if(
+        self, condition: KernelValue, value: KernelValue, error: Callable[[int], Exception], line: str | None = None
+    ) -> None:
+        """The call raises what `error` makes of the value where the condition holds. line: by default that which
+        runs."""
         trace = self.trace
         if trace.depth or trace.loops or trace.path:
             raise LoopNotRecordable("it may raise an error, within what a traced value decides")
         if self.parallel:
             raise LoopNotRecordable("an element of an array is checked")
-        self.checks.append(error)
+        self.checks.append(LoopErrorAtLine(error, line or user_line()))
         self.body.stop(condition, len(self.checks), value)
 
     # memory

@@ -19,6 +19,7 @@ from ...compiler.sequential.partials import NoDerivative
 from ...compiler.sequential.tangents import routine_with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.readable_text import with_article
 from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, changes_between_control_flow_snapshots
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
@@ -123,7 +124,9 @@ def _refusal_of_loop(error: Exception | LoopNotRecordable, site: Any) -> LoopNot
         return LoopNotRecordable(error.reason, error.site or site)
     if is_own_mistake(error):
         raise error
-    text = str(error) if isinstance(error, _MEANT_FOR_SYMBOLS) else f"a {type(error).__name__} is raised in it"
+    text = (
+        str(error) if isinstance(error, _MEANT_FOR_SYMBOLS) else f"{with_article(type(error).__name__)} is raised in it"
+    )
     return LoopNotRecordable(text, site)
 
 

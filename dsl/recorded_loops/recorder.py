@@ -22,7 +22,7 @@ from ..control_flow.effects import (
     restore_variables_of_snapshot,
 )
 from ..control_flow.rewrite import VALUE
-from ..core.errors import is_raised_by_user
+from ..core.errors import is_raised_by_user, line_of_traceback
 from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
@@ -112,7 +112,8 @@ class LoopRecorder(RecordedLoopArithmetic):
             said = all(type(x) is str for x in error.args) and len(error.args) < 2
             if not said or type(error) not in RAISABLE or not is_raised_by_user(error):
                 raise
-            self.fail_if(self.body.const(True, BOOL), self.zero(), FixedLoopError(type(error), *error.args))
+            always, line = self.body.const(True, BOOL), line_of_traceback(error.__traceback__)
+            self.fail_if(always, self.zero(), FixedLoopError(type(error), *error.args), line)
             return RAISED
 
     def _join_branch_that_raises(self, flag: KernelValue, sides: Sequence[tuple[Scope, Any, Any]]) -> Any:

@@ -31,6 +31,33 @@ class FixedLoopError:
         return self.kind(self.text) if self.text else self.kind()
 
 
+@dataclass(frozen=True)
+class LoopIndexError:
+    """Makes NumPy's error of an index."""
+
+    axis: int
+    size: int | None
+
+    def __call__(self, value: int) -> Exception:
+        size = "" if self.size is None else f" with size {self.size}"
+        return IndexError(f"index {value} is out of bounds for axis {self.axis}{size}")
+
+
+@dataclass(frozen=True)
+class LoopErrorAtLine:
+    """Makes an error that names the user's line: NumPy's of an index at the front of its text, others in a note."""
+
+    error: Callable[[int], Exception]
+    line: str
+
+    def __call__(self, value: int) -> Exception:
+        made = self.error(value)
+        if type(self.error) is LoopIndexError:
+            return type(made)(f"{self.line}: {made}")
+        made.add_note(f"at {self.line}")
+        return made
+
+
 class LoopArrayStorage:
     """An array in memory. number: among the routine's arrays. root: the traced array that it is, if it is one."""
 

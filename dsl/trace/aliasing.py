@@ -17,6 +17,7 @@ from ...compiler.core.types import ArrayType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
+from ...runtime.core.readable_text import with_article
 from ..core.errors import DTypeError, ReadOnlyError, ShapeError, TraceError
 from .dispatch import ATTRIBUTES, SPECIAL
 from .items import AS_ARRAY, CAST, ITEM, Way, convert_operand_for_element
@@ -328,7 +329,7 @@ def assign_to_tracer(target: Any, result: Tracer, casting: str = "same_kind") ->
         raise ShapeError(f"a result of shape {result.shape} cannot be written in place into shape {target.shape}")
     if not np.can_cast(result.dtype, target.dtype, casting):  # type: ignore[arg-type]
         raise DTypeError(
-            f"a {result.dtype} result cannot be written in place into a {target.dtype} array; "
+            f"{with_article(result.dtype)} result cannot be written in place into {with_article(target.dtype)} array; "
             f"write x = x.astype(np.{result.dtype}) first, or a new value"
         )
     builder = trace.builder

@@ -128,6 +128,11 @@ class Tracer(NumpyProtocols):
         return self._held.type.nbytes
 
     @property
+    def device(self) -> str:
+        """What NumPy's arrays say, wherever this one is computed."""
+        return "cpu"
+
+    @property
     def T(self) -> Any:
         if self._trace.recorder is not None:
             return self._trace.recorder.lift(self).T

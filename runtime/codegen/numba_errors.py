@@ -24,7 +24,7 @@ _SAYINGS = (
     (r"Untyped global name '(\w+)'", f"{{0}} is no number and no function of numbers; {_NUMBERS}"),
     (r"NameError: name '(\w+)' is not defined", "{0} is not defined"),
     (r"Unknown attribute '(\w+)' of type Module\(<module '(\w+)'", "{1}.{0} cannot be compiled; write it with others"),
-    (r"Unknown attribute '(\w+)' of type (\S+)", f"a {{1}} has no {{0}}; {_NUMBERS}"),
+    (r"Unknown attribute '(\w+)' of type (\S+)", f"{{1}} has no {{0}}; {_NUMBERS}"),
     (r"Cannot unify (.+?) and (.+?) for '\$", "one path gives {0}, another {1}; give the same kind of result on all"),
     (r"Cannot unify (.+?) and (.+?) for '(\w+)", "{2} is {0} on one path and {1} on another; use another name"),
     (r"Can't unify return type from the following types: (.*)", "its paths return different types: {0}"),

@@ -21,6 +21,20 @@ class Text(str):
         return str(self)
 
 
+_CONSONANT_U = ("uint", "ufunc", "uni", "use")  # which begin with the sound of "you"
+
+
+def with_article(noun: object) -> str:
+    """A noun behind `a` or `an`, as it is said.
+
+    >>> with_article("int64"), with_article("uint8"), with_article("UnsupportedError")
+    ('an int64', 'a uint8', 'an UnsupportedError')
+    """
+    text = str(noun)
+    said = text.lower().lstrip("_")
+    return f"{'an' if said[:1] in set('aeiou') and not said.startswith(_CONSONANT_U) else 'a'} {text}"
+
+
 def shorten_printed_lines(lines: Iterable[str]) -> str:
     """The first lines, and how many more `print` shows.
 

@@ -18,6 +18,7 @@ import numpy as np
 from ..core import deferred_fork
 from ..core.errors import CompileError, DeviceLost, add_note_to_error_once
 from ..core.frozen import dataclass
+from ..core.readable_text import with_article
 from ..program.plan import ENTRY, Launch, Plan
 from ..program.program import Kernel, Library, Pointer, Scalar, Task, task_dependences_of_program
 from .control_flow import RunIteration, run_control_flow
@@ -136,7 +137,7 @@ def serial_scalar_argument_bits(value: Any, dtype: str) -> int:
     with np.errstate(all="ignore"):
         raw = np.asarray(value).astype(dtype).tobytes()
     if len(raw) > 8:
-        raise CompileError(f"a {dtype} does not fit one argument slot")
+        raise CompileError(f"{with_article(dtype)} does not fit one argument slot")
     return int.from_bytes(raw, "little")
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..core.errors import RankError
+from ..core.readable_text import with_article
 from ..core.settings import settings
 from ..program.world import CONTENT_BYTES, DIGEST_BYTES, Host, World, bytes_of_array
 
@@ -415,6 +416,6 @@ def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
 
     def end_all_ranks(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         before(kind, error, trace)
-        world.fail(f"ends all ranks by a {kind.__name__} that nobody handled")
+        world.fail(f"ends all ranks by {with_article(kind.__name__)} that nobody handled")
 
     sys.excepthook = end_all_ranks

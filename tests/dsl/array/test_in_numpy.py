@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,3 +237,51 @@ def test_programs_of_a_book() -> None:
     same(kg.kernel_graph(relaxed, device="cpu")(costs), relaxed(costs))
     counted = kg.kernel_graph(lambda x: np.bincount(x), device="cpu")
     same(counted(np.array([1, 4, 1])), np.bincount([1, 4, 1]))
+
+
+INSTALLED = """
+import numpy as np
+state = {"calls": 0}
+
+def counted(x):
+    state["calls"] += 1
+    return x + state["calls"]
+
+def strided(x):
+    return x.reshape(-1)[:: x.strides[0] // x.itemsize]
+"""
+
+
+def installed(folder: Path, text: str) -> Any:
+    """A module as an installed package has it."""
+    file = folder / "site-packages" / "counting" / "counting.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location("counting", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("name", "inside"), [("counted", False), ("strided", False), ("strided", True)])
+def test_what_an_installed_package_does_that_no_trace_can(name: str, inside: bool, tmp_path: Path) -> None:
+    theirs = getattr(installed(tmp_path / "a", INSTALLED), name)
+    numpys = getattr(installed(tmp_path / "b", INSTALLED), name)
+    function = (lambda x: theirs(x) * 2) if inside else theirs
+    ours = kg.kernel_graph(function, device="cpu", untraceable="numpy")
+    x = np.arange(12.0).reshape(4, 3)
+    for _ in range(3):
+        same(ours(x), numpys(x) * 2 if inside else numpys(x))
+    assert "runs in NumPy" in ours.why()
+    with pytest.raises(kg.KernelGraphError, match="counting.py:[0-9]+: " if not inside else "test_in_numpy.py:"):
+        kg.kernel_graph(function, device="cpu", untraceable="refuse")(x)
+
+
+def test_compiled_code_of_others_gets_values() -> None:
+    text = "def picky(x):\n if type(x).__module__ != 'numpy': raise TypeError('no matching signature')\n return x + 1"
+    made: dict[str, Any] = {}
+    exec(compile(text, "fast/_fast.pyx", "exec"), made)
+    ours = kg.kernel_graph(lambda x: made["picky"](x * 2), device="cpu", untraceable="numpy")
+    same(ours(np.ones(3)), np.full(3, 3.0))
+    assert "compiled code knows no traced values" in ours.why()

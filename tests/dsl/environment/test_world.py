@@ -23,6 +23,9 @@ OFFSETS = np.arange(8.0)
 # arrays made inside
 
 
+COPIES: Any = np._CopyMode  # type: ignore[attr-defined]  # as code for many array libraries passes it
+
+
 def every_maker(x: Any, n: int) -> Any:
     made = [
         np.zeros(n),
@@ -55,6 +58,8 @@ def every_maker(x: Any, n: int) -> Any:
         np.array([[x[0], 1], [2, x[1]]]),
         np.array([x, x + 1]),
         np.array(x),
+        np.array([x[0], 2.0], copy=COPIES.IF_NEEDED),
+        np.asarray(x, copy=COPIES.ALWAYS, device=x.device),
         np.array(5.0),
         np.array(x[:2], ndmin=2),
         np.asarray([x[0], 2.0]),
@@ -64,6 +69,7 @@ def every_maker(x: Any, n: int) -> Any:
         np.indices((2, n)),
         np.mgrid[0:n, 0:2],
         np.mgrid[-1:1:5j],
+        np.mgrid[[slice(2), slice(n)]],
         np.ogrid[0:n],
         np.meshgrid(np.arange(n), np.arange(2.0))[0],
         np.r_[x[:2], 1.0, 2:4],

@@ -40,3 +40,44 @@ def test_gives_and_raises_what_numpy_does(program: Callable[..., Any], case: str
         np.testing.assert_array_equal(ours, theirs)
     assert not [reason for trace in traces for reason in trace.unrolled.values()]
     assert any(trace.recorded for trace in traces)
+
+
+def past_the_end(x: Any, y: Any) -> Any:
+    s = 0.0
+    for i in range(len(x)):
+        s += x[int(y[i])]
+    return s
+
+
+def of_no_element(x: Any, y: Any) -> Any:
+    s = 0.0
+    for i in range(len(x)):
+        s += x[: int(y[i])].max()
+    return s
+
+
+def of_other_lengths(x: Any, y: Any) -> Any:
+    for i in range(len(x)):
+        least = y > i
+        x[:3] += y[least]
+    return x
+
+
+def negative(x: Any, y: Any) -> Any:
+    for i in range(len(x)):
+        if y[i] >= 0:
+            raise ArithmeticError("negative")
+        x[i] += 1
+    return x
+
+
+@pytest.mark.parametrize("program", [past_the_end, of_no_element, of_other_lengths, negative], ids=lambda p: p.__name__)
+def test_every_error_names_the_line_in_the_loop(program: Callable[..., Any]) -> None:
+    x, y = np.arange(40.0), np.full(40, 50.0 if program is past_the_end else 0.0)
+    with pytest.raises((IndexError, ValueError, ArithmeticError)) as wanted:
+        program(x.copy(), y)
+    with recorded() as traces, pytest.raises(wanted.type) as caught:
+        np.asarray(kg.kernel_graph(program, device="cpu")(x.copy(), y))
+    assert any(trace.recorded for trace in traces)
+    line = program.__code__.co_firstlineno + 3
+    assert f"test_loops_that_raise.py:{line}" in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
