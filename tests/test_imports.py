@@ -116,7 +116,9 @@ ALLOWED: dict[str, str] = {
         "dsl/gradients dsl/jit dsl/trace runtime/core runtime/devices runtime/engine runtime/program "
         "runtime/schedule runtime/tune runtime/verify runtime/worlds"
     ),
-    "dsl/environment": "compiler/core dsl/array dsl/control_flow dsl/core dsl/functions dsl/interop dsl/trace",
+    "dsl/environment": (
+        "compiler/core dsl/array dsl/control_flow dsl/core dsl/functions dsl/interop dsl/trace runtime/core"
+    ),
     "dsl/functions": (
         "compiler/core compiler/graph compiler/ops dsl/array dsl/core dsl/trace runtime/core runtime/interpret"
     ),

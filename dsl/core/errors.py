@@ -178,6 +178,11 @@ def is_compiled_code(filename: str) -> bool:
     return filename.endswith((".pyx", ".pxd", ".pxi")) or filename == "<stringsource>"
 
 
+def is_installed_file(filename: str) -> bool:
+    """Whether a file is one of an installed package's, but for this package and NumPy."""
+    return bool(_package_of_path(filename)) and not filename.startswith(_OURS)
+
+
 def treat_package_as_user_code(filename: str) -> None:
     """From now on this file's installed package is the user's, with all files."""
     package = _package_of_path(os.path.abspath(filename))
@@ -216,10 +221,9 @@ def _is_in_installed_package() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "trace_function":
         name = frame.f_code.co_filename
-        if _package_of_path(name):
-            if not name.startswith(_OURS):
-                return True
-        elif is_user_file(name):
+        if is_installed_file(name):
+            return True
+        if is_user_file(name):
             return False
         frame = frame.f_back
     return False

@@ -23,6 +23,7 @@ from ..core.errors import (
     TraceError,
     UserError,
     code_names_compared_by_identity,
+    is_installed_file,
     is_numpy_error,
     is_refusal,
     is_user_file,
@@ -123,6 +124,7 @@ class TracedGlobals(dict[str, Any]):
                     f"a traced function cannot assign to the global {name!r}, since later calls would not do it again; "
                     "return the value instead",
                     user_line_of_name(codes, ("STORE_GLOBAL", "DELETE_GLOBAL"), name),
+                    needs_values=is_installed_file(dict.get(self, "__file__") or ""),
                 )
 
 

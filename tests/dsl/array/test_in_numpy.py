@@ -247,6 +247,13 @@ def counted(x):
     state["calls"] += 1
     return x + state["calls"]
 
+total = 0
+
+def summed(x):
+    global total
+    total = total + 1
+    return x * total
+
 def strided(x):
     return x.reshape(-1)[:: x.strides[0] // x.itemsize]
 """
@@ -264,7 +271,9 @@ def installed(folder: Path, text: str) -> Any:
     return module
 
 
-@pytest.mark.parametrize(("name", "inside"), [("counted", False), ("strided", False), ("strided", True)])
+@pytest.mark.parametrize(
+    ("name", "inside"), [("counted", False), ("summed", False), ("strided", False), ("strided", True)]
+)
 def test_what_an_installed_package_does_that_no_trace_can(name: str, inside: bool, tmp_path: Path) -> None:
     theirs = getattr(installed(tmp_path / "a", INSTALLED), name)
     numpys = getattr(installed(tmp_path / "b", INSTALLED), name)
