@@ -25,7 +25,7 @@ from mpi4py import MPI
 from ..core.errors import RankError
 from ..core.readable_text import with_article
 from ..core.settings import settings
-from ..program.world import CONTENT_BYTES, DIGEST_BYTES, Host, World, bytes_of_array
+from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, World, bytes_of_array
 
 LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
 PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
@@ -74,6 +74,19 @@ class AgreementMessages:
                 self._arrays.clear()
             found = self._arrays[digest] = sent, received
         return found
+
+
+@functools.cache
+def _mpi_operation(op: str, dtype: np.dtype[Any]) -> Any:
+    """MPI's, but of floats the maximum and minimum are NumPy's: MPI's may drop NaN."""
+    if op not in ("max", "min") or dtype.kind != "f":
+        return OPERATIONS[op]
+
+    def join_arrays(given: Any, result: Any, datatype: Any) -> None:
+        array = np.frombuffer(result, dtype)
+        JOINS[op](np.frombuffer(given, dtype), array, out=array)
+
+    return MPI.Op.Create(join_arrays, commute=True)
 
 
 class MPIWorld(World):
@@ -166,10 +179,12 @@ class MPIWorld(World):
         return agrees
 
     def all_reduce(self, source: Host, target: Host, op: str) -> None:
-        self._call_mpi_collective("all_reduce", self._data.Allreduce, source, target, OPERATIONS[op])
+        self._call_mpi_collective("all_reduce", self._data.Allreduce, source, target, _mpi_operation(op, source.dtype))
 
     def reduce_scatter(self, source: Host, target: Host, op: str) -> None:
-        self._call_mpi_collective("reduce_scatter", self._data.Reduce_scatter_block, source, target, OPERATIONS[op])
+        self._call_mpi_collective(
+            "reduce_scatter", self._data.Reduce_scatter_block, source, target, _mpi_operation(op, source.dtype)
+        )
 
     def all_gather(self, source: Host, target: Host) -> None:
         self._call_mpi_collective("all_gather", self._data.Allgather, source, target)

@@ -108,7 +108,7 @@ def test_a_maximum_is_nan_where_one_is(two: Two, op: str) -> None:
     np.testing.assert_array_equal(np.asarray(found[1]), want)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["bool", "uint16", "bfloat16", "float32", "float64", "complex128"])
 def test_what_moves_arrives(two: Two, kind: str) -> None:
     x = values(kind)
 
