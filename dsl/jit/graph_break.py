@@ -45,7 +45,18 @@ class HostResult:
         return self.tree, tuple(x if type(x) is ArrayType else (type(x), repr(x)) for x in self.leaves)
 
 
-Answer = Host | HostResult
+@dataclass(frozen=True, slots=True)
+class HostError:
+    """What a Python function raised: the trace goes on by raising it too."""
+
+    error: Exception
+
+    @property
+    def key(self) -> Hashable:
+        return type(self.error), repr(self.error)
+
+
+Answer = Host | HostResult | HostError
 Python = Callable[[Sequence[Host]], Any]
 
 
@@ -95,7 +106,7 @@ class GraphBreakValueReader:
     def read(self, trace: Trace, value: Value) -> Host:
         """The value of a node that arrays of the call decide."""
         found = self.answer(trace, self._segment_before_graph_break(trace, [value], None))
-        assert not isinstance(found, HostResult)
+        assert isinstance(found, np.ndarray)
         trace.values[value.number] = found
         return found
 
@@ -103,6 +114,8 @@ class GraphBreakValueReader:
         """What a Python function makes of the values of nodes; the arrays in it are traced. Only their types, and what
         else there is in it, decide how the trace goes on."""
         made = self.answer(trace, self._segment_before_graph_break(trace, values, function))
+        if isinstance(made, HostError):
+            raise made.error
         assert isinstance(made, HostResult)
         leaves = []
         for x in made.leaves:

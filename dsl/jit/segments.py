@@ -27,7 +27,7 @@ from ..core.host_scalars import Respecialise
 from ..core.pytree import Tree, flatten
 from ..environment.guards import Guard, GuardSet
 from ..trace.trace import Trace, trace_in_progress
-from .graph_break import Answer, GraphBreakValueReader, HostResult, Segment
+from .graph_break import Answer, GraphBreakValueReader, HostError, HostResult, Segment
 from .launcher import FailedCall, Launcher, failing_launcher
 from .trace_function import UnfinishedFunction
 from .traced_function import TracedFunction
@@ -152,8 +152,11 @@ class SegmentedCall(Launcher):
         lasting = [found[i] if i >= 0 else kept[-1 - i] for i in part.kept]
         answer: Answer = values[0]
         if part.function is not None:
-            answer, arrays = _segment_result_on_device(part.function(values), found[0]._device)
-            lasting += arrays
+            try:
+                answer, arrays = _segment_result_on_device(part.function(values), found[0]._device)
+                lasting += arrays
+            except Exception as error:  # the function may catch it, or have assigned to arguments before it
+                answer = HostError(error)
         part.reads += 1
         part.seconds += time.perf_counter() - start
         return answer, lasting
@@ -306,7 +309,7 @@ def _segment_result_on_device(result: Any, device: Device) -> tuple[HostResult, 
 
 
 def _segment_key_of_host_answer(answer: Answer) -> Hashable:
-    if isinstance(answer, HostResult):
+    if not isinstance(answer, np.ndarray):
         return answer.key
     return answer.dtype.str, answer.shape, answer.tobytes()
 
@@ -314,6 +317,8 @@ def _segment_key_of_host_answer(answer: Answer) -> Hashable:
 def _segment_text_of_host_answer(key: Any) -> str:
     if isinstance(key[0], Tree):
         return "(" + ", ".join(str(x) if type(x) is ArrayType else x[1] for x in key[1]) + ")"
+    if isinstance(key[0], type):
+        return str(key[1])
     dtype, shape, data = key
     value = np.frombuffer(data, dtype).reshape(shape)
     return str(value[()]) if value.ndim == 0 else f"{value.dtype}{list(shape)} of {value.size} values"

@@ -118,3 +118,36 @@ def test_in_parts() -> None:
                 with pytest.raises(LookupError):
                     plain(*its)
             assert [a.tolist() for a in mine] == [a.tolist() for a in its]
+
+
+def no_axis_of(x: Any, y: Any) -> Any:
+    kept = y[0] + 0
+    x[0] = 9
+    y[1] += kept + np.nonzero(kept)[0].sum()
+    return x * 2
+
+
+def caught(x: Any, y: Any) -> Any:
+    kept = y[0] + 0
+    x[1] += kept
+    try:
+        found = np.nonzero(kept)[0].sum()
+    except ValueError:
+        found = -1
+    y[1] += found + kept
+    return x * 2
+
+
+@pytest.mark.parametrize("plain", [no_axis_of, caught])
+def test_an_error_of_numpys_between_two_parts(plain: Any) -> None:
+    f = kg.kernel_graph(plain, device="cpu", untraceable="split")
+    for start in (3, 3, -7, 3, -7, -9, 3):
+        found: list[Any] = []
+        for function in (f, plain):
+            x, y = np.ones(3), np.array([start, 2.0])
+            try:
+                result = np.asarray(function(x, y)).tolist()
+            except ValueError as error:
+                result = str(error)
+            found.append((result, x.tolist(), y.tolist()))
+        assert found[0] == found[1]
