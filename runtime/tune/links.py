@@ -17,6 +17,7 @@ from ..program.device import Device, DeviceCommunicator, Event
 from ..program.multi_device import Collective
 
 SIZES = 1 << 12, 1 << 22  # bytes of the copies that are timed
+COLLECTIVE_SIZES = 1 << 12, 1 << 26  # of collectives: NCCL reaches a link's speed with tens of MB alone
 ROUNDS = 6  # of which the least counts
 FRESH_SECONDS = 60.0  # a link is not timed again before
 KEPT = 8  # so many times of each size are kept
@@ -29,7 +30,7 @@ Start = Callable[[], Sequence[Event]]
 @dataclass(frozen=True, slots=True)
 class LinkTimes:
     """first, last: when a link was timed, in seconds since 1970. least: of each time the least microseconds of each of
-    `SIZES`, the last times alone."""
+    the two sizes, the last times alone."""
 
     first: float
     last: float
@@ -42,9 +43,9 @@ class LinkTimes:
     def with_times(self, now: float, least: tuple[float, float]) -> LinkTimes:
         return LinkTimes(min(self.first, now), now, (*self.least, least)[-KEPT:])
 
-    def latency_and_byte_time(self) -> tuple[float, float]:
+    def latency_and_byte_time(self, sizes: tuple[int, int]) -> tuple[float, float]:
         small, large = map(min, zip(*self.least, strict=True))
-        return small, max(0.0, large - small) / (SIZES[1] - SIZES[0])
+        return small, max(0.0, large - small) / (sizes[1] - sizes[0])
 
     def to_bytes(self) -> bytes:
         numbers = (self.first, self.last, *(n for pair in self.least for n in pair))
@@ -60,7 +61,7 @@ def measured_copy_times(source: Device, target: Device) -> tuple[float, float]:
     """Microseconds of a copy of nearly nothing, and of each byte more.
 
     Raises what devices raise."""
-    return _measured_times(["link times"], [source, target], lambda: _least_copy_times(source, target))
+    return _measured_times(["link times"], [source, target], SIZES, lambda: _least_copy_times(source, target))
 
 
 def measured_exchange_times(
@@ -75,14 +76,15 @@ def measured_exchange_times(
             return _prepare_copies([(a, b) for a in devices for b in devices if a is not b], nbytes)
         return _prepare_collective(devices, op, communicator, nbytes)
 
-    what = ["exchange times"] if communicator is None else ["collective times", op, communicator.name]
-    return _measured_times(what, devices, lambda: (_least_time(prepare(SIZES[0])), _least_time(prepare(SIZES[1]))))
+    what = ["exchange times"] if communicator is None else ["collective times to 64 MiB", op, communicator.name]
+    small, large = sizes = SIZES if communicator is None else COLLECTIVE_SIZES
+    return _measured_times(what, devices, sizes, lambda: (_least_time(prepare(small)), _least_time(prepare(large))))
 
 
 def _measured_times(
-    what: Sequence[str], devices: Sequence[Device], measure: Callable[[], tuple[float, float]]
+    what: Sequence[str], devices: Sequence[Device], sizes: tuple[int, int], measure: Callable[[], tuple[float, float]]
 ) -> tuple[float, float]:
-    """measure: the microseconds of each of `SIZES`."""
+    """measure: the microseconds of each of the sizes."""
     key = sha256_digest(*what, *(x for device in devices for x in (device.identity, device.index)))
     found, now = _known.get(key), time.time()
     if found is None and (kept := _cache.get(key)) is not None:
@@ -91,9 +93,9 @@ def _measured_times(
         least = measure()
         found = LinkTimes(now, now, (least,)) if found is None else found.with_times(now, least)
         _known[key] = found
-        latency, each_byte = found.latency_and_byte_time()
+        latency, each_byte = found.latency_and_byte_time(sizes)
         _cache.put(key, found.to_bytes(), {"latency us": latency, "us a byte": each_byte, "timed": len(found.least)})
-    return found.latency_and_byte_time()
+    return found.latency_and_byte_time(sizes)
 
 
 def _least_copy_times(source: Device, target: Device) -> tuple[float, float]:
