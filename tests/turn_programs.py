@@ -81,6 +81,8 @@ class _Writer:
     count: int = 0
     numbers: list[str] = field(default_factory=lambda: ["s"])
     forms: random.Random = field(default_factory=random.Random)
+    comprehensions: bool = False
+    kept: list[str] = field(default_factory=list)  # lists that are returned
 
     def add(self, indent: int, text: str) -> None:
         self.lines.append("    " * indent + text)
@@ -164,8 +166,51 @@ class _Writer:
             return self.pick(f"A[{i}, {j}]", f"B[{i}, {j}]", f"x[{i}]", f"y[{i}]"), ""
         return self.pick(f"A[{i}, {part}]", f"A[{part}, {j}]", f"x[{part}]", f"y[{part}]", f"B[{part}, {j}]"), part
 
+    def comprehension(self, indent: int) -> None:
+        """A list or a generator, and what becomes of it."""
+        pick, turns, numbers = self.forms.choice, [*self.turns], [*self.numbers]
+        self.count += 1
+        i, j, v = (f"{letter}{self.count}" for letter in "ijv")
+        ragged = pick((self.turns[-1] if self.turns else "n", f"{i} + 1", "n", "4"))
+        over = f"range({pick(('n', 'n', '1, n', 'n - 1, -1, -1', '2', self.turns[-1] if self.turns else 'n'))})"
+        clauses, named, items = pick((
+            (f"for {i} in {over}", [i], []),
+            (f"for {i} in range(n)", [i], []),
+            (f"for {i}, {v} in enumerate({pick(('x', 'y[1:]', 'A[0]', 'B[:, 1]'))})", [i], [v]),
+            (f"for {v}, {i} in zip({pick(('x', 'y'))}, range(n))", [i], [v]),
+            (f"for {v} in {pick(('x', 'A[1]', '[1, 2]'))}", [], [v]),
+            (f"for {i} in range(n) for {j} in range({ragged})", [i, j], []),
+            (f"for {i} in range(3) for {j} in range(n)", [i, j], []),
+        ))  # fmt: skip
+        self.turns += named
+        self.numbers += items
+        element = self.number(1) if self.forms.random() < 0.8 else f"{self.number(1)} * {self.number(1)}"
+        chosen = f" if {self.test(1)}" if self.forms.random() < 0.2 else ""
+        made, name = f"{element} {clauses}{chosen}", f"l{self.count}"
+        kind = self.forms.random()
+        if kind < 0.25:
+            self.add(indent, f"s = small({pick(('sum', 'sum', 'max', 'min'))}({pick(('{}', '[{}]')).format(made)}))")
+        elif kind < 0.35:
+            self.add(indent, f"t = s if {pick(('any', 'all'))}({element} > {self.number(2)} {clauses}{chosen}) else 1")
+        elif kind < 0.5 and "for" not in clauses[4:]:
+            self.add(indent, f"{name} = np.array([[{element} {clauses}] for {name} in range(n)])")
+            self.add(indent, f"s = small({name}[{pick(('0', '-1', '1'))}].sum())")
+        elif kind < 0.6:
+            row = self.vectors(pick((":", "1:", ":3")), 1)
+            self.add(indent, f"{name} = [{row} {clauses}]")
+            self.add(indent, f"s = small({pick((f'{name}[1].sum()', f'np.stack({name})[-1, 0]', f'sum({name})[1]'))})")
+        else:
+            self.add(indent, f"{name} = [{made}]")
+            used = (f"{name}[0]", f"{name}[-1] * 2", f"np.array({name}).sum()", f"sum({name})", f"len({name})")
+            self.add(indent, f"s = small({pick((*used, f'max({name})'))})")
+            self.kept += [name] if indent == 1 else []
+        self.turns, self.numbers = turns, numbers
+
     def statement(self, indent: int) -> None:
         self.budget -= 1
+        if self.comprehensions and self.forms.random() < 0.3:
+            self.comprehension(indent)
+            return
         kind = self.rng.random()
         deep = len(self.turns)
         if self.budget > 0 and deep < 3 and kind < 0.22:
@@ -277,11 +322,11 @@ class _Writer:
             self.add(indent + 1, "s = small(s + 1)")
 
 
-def programs(seed: int, count: int) -> Iterator[Program]:
+def programs(seed: int, count: int, comprehensions: bool = False) -> Iterator[Program]:
     """Random programs: the same for the same seed."""
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
-        writer = _Writer(rng, forms=random.Random(f"{seed} {number} forms"))
+        writer = _Writer(rng, forms=random.Random(f"{seed} {number} forms"), comprehensions=comprehensions)
         name = f"program_{seed}_{number}"
         writer.add(0, f"def {name}(A, B, x, y, s, n):")
         writer.add(1, "t = u = 1")
@@ -289,8 +334,11 @@ def programs(seed: int, count: int) -> Iterator[Program]:
         for _ in range(rng.choice((1, 1, 2))):
             if rng.random() < 0.5:
                 writer.add(1, rng.choice(("s = x[1] * 1", "t = np.float64(s) + y[2]", "x = x + 0", "A = A.T.copy()")))
-            writer.loop(1)
-        writer.add(1, "return A, x, s, t")
+            if comprehensions:
+                writer.comprehension(1)
+            if not comprehensions or rng.random() < 0.6:
+                writer.loop(1)
+        writer.add(1, ", ".join(["return A, x, s, t", *writer.kept]))
         yield Program(name, "\n".join(writer.lines), (rng.choice(DTYPES), rng.choice(DTYPES)), rng.choice(LENGTHS))
 
 
@@ -302,8 +350,8 @@ def recorded() -> Iterator[list[RecordedLoops]]:
     before = traces.LONG, lengths.TURNS, lengths.RAGGED
     made: list[RecordedLoops] = []
 
-    def loops(record: Callable[..., bool], whole: bool, few: int = 8, repeated: bool = False) -> RecordedLoops:
-        made.append(RecordedLoops(record, whole, few, repeated))
+    def loops(*args: Any, **options: Any) -> RecordedLoops:
+        made.append(RecordedLoops(*args, **options))
         return made[-1]
 
     traces.LONG, lengths.TURNS, lengths.RAGGED, traces.RecordedLoops = 1, 0, 10**9, loops
@@ -379,11 +427,13 @@ def in_columns(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(np.asfortranarray(a) if isinstance(a, np.ndarray) else a for a in arguments)
 
 
-def check(seed: int, count: int, device: str = "cpu") -> tuple[list[str], collections.Counter[str]]:
+def check(
+    seed: int, count: int, device: str = "cpu", comprehensions: bool = False
+) -> tuple[list[str], collections.Counter[str]]:
     """What went wrong, in words, and how often each thing happened."""
     wrong: list[str] = []
     seen: collections.Counter[str] = collections.Counter()
-    made = [*programs(seed, count)]
+    made = [*programs(seed, count, comprehensions)]
     with tempfile.TemporaryDirectory() as folder, recorded() as notes:
         scope = load(made, Path(folder))
         for p in made:
@@ -420,9 +470,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--comprehensions", action="store_true", help="with lists and generators in them")
     given = parser.parse_args()
     start = time.perf_counter()
-    wrong, seen = check(given.seed, given.count, given.device)
+    wrong, seen = check(given.seed, given.count, given.device, given.comprehensions)
     print("\n\n".join(wrong))
     for what, times in seen.most_common():
         print(times, what)

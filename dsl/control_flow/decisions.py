@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.core.types import WeakType
 from ...compiler.graph.control_flow import Branch, add_control_flow_node, cut_body_graphs_from_builder
 from ...compiler.graph.graph import GraphError, Value
 from ...compiler.ops.table import OPS
@@ -25,6 +26,7 @@ from ..core.errors import TraceError, UnsupportedError, is_numpy_error, locate_g
 from ..core.pytree import flatten
 from ..functions.creation import empty_ndarray
 from ..functions.elementwise import apply
+from ..trace.aliasing import whole_array_of_rows
 from ..trace.concrete_values import concrete_value
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace, loop_recorder_of_trace
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
@@ -188,6 +190,9 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
         return convert(_branch_flag_as_scalar(args[0]))
+    rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
+    if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum):
+        return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
     larger = _LARGER.get(function) if isinstance(function, BuiltinFunctionType) else None
     if larger is not None and args:
         items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
@@ -197,6 +202,24 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
                 found = choose(larger(item, found), lambda item=item: item, lambda best=found: best)  # type: ignore[misc]
             return found
     return function(*args, **options)
+
+
+_FOLDED_ROWS = frozenset({max, min, sum})
+
+
+def fold_list_of_rows(function: Any, rows: Any, weak: WeakType | None) -> Any:
+    """What Python's max, min or sum give of a list whose elements are these rows. weak: what they are of Python's."""
+    if function is sum:
+        found = np.sum(rows, axis=0, dtype=rows.dtype) + 0  # so that the sum of -0.0 is 0.0
+    else:
+        fold, least = (np.max, -np.inf) if function is max else (np.min, np.inf)
+        if rows.dtype.kind != "f":
+            found = fold(rows)
+        else:  # of NaN only the first one counts
+            found = np.where(np.isnan(rows[0]), rows[0], fold(np.where(np.isnan(rows), rows.dtype.type(least), rows)))
+    if weak is None or not isinstance(found, Tracer):
+        return found[()] if isinstance(found, Tracer) and not found.shape else found
+    return Tracer(found._trace, Value(found._value.number, found._value.type, weak), SCALAR)
 
 
 def _items_of_sequence_or_array(value: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """All that rewritten functions call, by the names that `rewrite` gives it."""
 
+from .comprehensions import ComprehensionClause, generated, listed
 from .decisions import (
     and_,
     and_test,
@@ -23,6 +24,7 @@ from .loops import for_, items, while_
 
 __all__ = [
     "UNSET",
+    "ComprehensionClause",
     "and_",
     "and_test",
     "any_",
@@ -31,12 +33,14 @@ __all__ = [
     "choose",
     "compare",
     "for_",
+    "generated",
     "give_out",
     "handled",
     "if_",
     "is_",
     "is_not",
     "items",
+    "listed",
     "not_",
     "or_",
     "or_test",

@@ -24,7 +24,9 @@ _OF_OTHERS = {"vars", "dir"}  # with an argument these do not
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
-DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range"})
+DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
+CLAUSE = "ComprehensionClause"
 ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
 
 
@@ -493,12 +495,24 @@ class _ExpressionRewriter(ast.NodeTransformer):
             _hook_call_expression("compare", node.left, names, *map(_lambda_expression_node, node.comparators)), node
         )
 
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
+        self.generic_visit(node)
+        made = _comprehension_clause_expression(node, "listed")
+        return node if made is None else made
+
     def visit_Call(self, node: ast.Call) -> Any:
         """`super()` finds its arguments in its frame, which may be a part's; float() and its like decide."""
+        name, given = _rewritten_call_function_name(node), node.args[0] if node.args else None
+        if name in FOLDING_CALLS - {"any", "all"} and isinstance(given, ast.ListComp):  # which is used up at once
+            node.args[0] = ast.copy_location(ast.GeneratorExp(given.elt, given.generators), given)
         self.generic_visit(node)
+        if name in FOLDING_CALLS and len(node.args) == 1 and not node.keywords:
+            (given,) = node.args
+            made = _comprehension_clause_expression(given, "generated", node.func)
+            if made is not None:
+                return _node_at_source_place(made, node)
         own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        name = _rewritten_call_function_name(node)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
             made = ast.Call(_control_flow_hook_expression("call"), [node.func, *node.args], node.keywords)
             return _node_at_source_place(made, node)
@@ -616,6 +630,29 @@ def _control_flow_hook_expression(name: str) -> ast.expr:
 
 def _hook_call_expression(name: str, *args: ast.expr) -> ast.expr:
     return ast.Call(_control_flow_hook_expression(name), [*args], [])
+
+
+def _comprehension_clause_expression(node: ast.expr, hook: str, *before: ast.expr) -> ast.expr | None:
+    """A comprehension of lists or a generator as calls of hooks; None where it has to stay: see `comprehensions`."""
+    if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or not _expression_can_move_into_lambda(node):
+        return None
+    if any(clause.is_async for clause in node.generators):
+        return None
+    value = node.elt
+    for clause in reversed(node.generators):
+        first = clause is node.generators[0]
+        tests = clause.ifs or [ast.Constant(True)]
+        test = tests[0]
+        for other in tests[1:]:
+            test = _hook_call_expression("and_test", test, _lambda_expression_node(other))
+        turn = ast.Tuple([test, _lambda_expression_node(value)], ast.Load())
+        item = ast.Tuple([ast.Name(f"{PREFIX}item", ast.Load())], ast.Load())
+        body = ast.ListComp(turn, [ast.comprehension(clause.target, item, [], 0)])
+        given = ast.arguments([], [ast.arg(f"{PREFIX}item")], None, [], [], None, [])
+        parts = _loop_iterable_expression(clause.iter), ast.Lambda(given, body)
+        value = _hook_call_expression(hook, *before, *parts) if first else _hook_call_expression(CLAUSE, *parts)
+        _node_at_source_place(value, node)
+    return value
 
 
 def _loop_iterable_expression(node: ast.expr) -> ast.expr:

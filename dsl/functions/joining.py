@@ -11,6 +11,7 @@ import numpy as np
 from ...compiler.core.types import dtype_kind
 from ..core.errors import DTypeError, NumberError, ShapeError, UnsupportedError
 from ..core.spec import checked_dtype, to_index
+from ..trace.aliasing import whole_array_of_rows
 from ..trace.dispatch import implements
 from ..trace.items import ITEM, convert_operand_for_element, wrap_integer_operand_to_dtype
 from ..trace.operands import (
@@ -79,6 +80,8 @@ def _flatten_part_of_concatenate(a: Any, dtype: np.dtype[Any]) -> Tracer:
 def stack(
     arrays: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tracer:
+    if (rows := whole_array_of_rows(arrays)) is not None and out is None and dtype is None:
+        return moveaxis(Tracer(rows._trace, rows._value), 0, to_axis_of_operand(axis, rows.ndim))
     parts = [to_traced_array(a) for a in arrays]
     if not parts:
         raise ShapeError("need at least one array to stack")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError, UnsupportedError
+from ..trace.aliasing import whole_array_of_rows
 from ..trace.dispatch import REFUSED, SPECIAL
 from ..trace.items import convert_operand_for_element
 from ..trace.numpy_fallback import numpy_result_as_traced_constant
@@ -53,6 +54,8 @@ def _nested_sequences_as_lists(x: Any) -> Any:
     """Nested sequences that hold traced values, as lists; what stands for an array, as that array."""
     if type(x) in SPECIAL:
         return to_traced_array(x)
+    if whole_array_of_rows(x) is not None:
+        return x
     if isinstance(x, (list, tuple)):
         return [_nested_sequences_as_lists(i) for i in x] if is_traced(x) else x
     return list(x) if isinstance(x, range) else x

@@ -11,6 +11,7 @@ import numpy as np
 from ..core.errors import ShapeError
 from ..core.pytree import is_proxy_class
 from ..core.spec import checked_dtype
+from ..trace.aliasing import whole_array_of_rows
 from ..trace.dispatch import SPECIAL, TO_ARRAY
 from ..trace.items import AS_ARRAY, ITEM, Way, convert_known_operand, convert_operand_for_element
 from ..trace.operands import is_traced, new_traced_array, to_traced_array, trace_of_operands
@@ -50,6 +51,8 @@ def _dtypes_of_nested_elements(parts: Any) -> Iterator[np.dtype[Any]]:
 
 def _np_array_parts_of_list(x: Any, dtype: np.dtype[Any] | None, way: Way) -> Any:
     """A nested list with traced arrays for what is no list, or is not traced."""
+    if (rows := whole_array_of_rows(x)) is not None:
+        return new_traced_array(rows._value if dtype is None else cast(rows, dtype)._value)
     if isinstance(x, (list, tuple)) and is_traced(x):
         return [_np_array_parts_of_list(i, dtype, ITEM) for i in x]
     if isinstance(x, Tracer) or type(x) is TracedNumber or type(x) in SPECIAL:

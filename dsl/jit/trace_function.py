@@ -152,10 +152,12 @@ def trace_function(
     except UndecidedValue:
         return trace_function(function, name, tree, arguments, reader, True, loops, target_name)
     except TraceTooLong as long:
-        from ..recorded_loops.record import record_loop, record_loop_as_routine
+        from ..recorded_loops.record import record_comprehension, record_loop, record_loop_as_routine
 
-        together, record = long.rolls and not long.repeated, record_loop_as_routine if long.repeated else record_loop
-        again = RecordedLoops(record, together, long.few, long.repeated)
+        if long.repeated:
+            again = RecordedLoops(record_loop_as_routine, False, long.few, True)
+        else:
+            again = RecordedLoops(record_loop, long.rolls, long.few, collect=record_comprehension)
         return trace_function(function, name, tree, arguments, reader, True, again, target_name)
     except LoopNotRecordable as error:
         if loops is None or not loops.recorded:
@@ -172,9 +174,9 @@ def trace_function(
         return traced_function_of_segment(function, trace, suspended.part)
     except (GraphError, UserError) as error:
         if _may_retrace_with_recorded_loops(trace, reader, error):
-            from ..recorded_loops.record import record_loop
+            from ..recorded_loops.record import record_comprehension, record_loop
 
-            again = RecordedLoops(record_loop, False, 0)
+            again = RecordedLoops(record_loop, False, 0, collect=record_comprehension)
             return trace_function(function, name, tree, arguments, reader, True, again, target_name)
         found = locate_graph_error(error) if isinstance(error, GraphError) else error
         found = found.with_traceback(user_frames(error.__traceback__))

@@ -9,7 +9,7 @@ from typing import Any
 from ...compiler.graph.builder import WEAK_DTYPES
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .kinds import is_number
+from .kinds import LoopList, is_number
 from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, Recorder
 
 
@@ -75,6 +75,8 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
 
 def _min_or_max_recorder_of_loop(op: str) -> Callable[..., Any]:
     def record_min_or_max_in_loop(recorder: Recorder, *args: Any) -> Any:
+        if len(args) == 1 and type(args[0]) is LoopList:
+            return args[0].fold(max if op == "greater" else min)
         items = args if len(args) > 1 else args[0] if isinstance(args[0], (list, tuple)) else ()
         if not any(isinstance(x, (LoopSymbol, Tracer)) for x in items):
             return NotImplemented
@@ -88,6 +90,10 @@ def _min_or_max_recorder_of_loop(op: str) -> Callable[..., Any]:
     return record_min_or_max_in_loop
 
 
+def _record_sum_in_loop(recorder: Recorder, *args: Any) -> Any:
+    return args[0].fold(sum) if len(args) == 1 and type(args[0]) is LoopList else NotImplemented
+
+
 # Python's builtins that ask for a value
 CONVERSIONS: dict[Any, Callable[..., Any]] = {
     range: _record_range_in_loop,
@@ -97,4 +103,5 @@ CONVERSIONS: dict[Any, Callable[..., Any]] = {
     bool: _number_conversion_recorder_of_loop(bool),
     max: _min_or_max_recorder_of_loop("greater"),
     min: _min_or_max_recorder_of_loop("less"),
+    sum: _record_sum_in_loop,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from math import prod
 from typing import Any
@@ -10,12 +10,18 @@ from typing import Any
 import numpy as np
 
 from ...runtime.core.frozen import dataclass
+from ..control_flow.comprehensions import ComprehensionClause, body_at_place_of
+from ..control_flow.decisions import is_undecided_condition
 from ..control_flow.loops import DeferredIterator
+from ..trace.aliasing import rows_of_tracer
+from ..trace.number_kinds import Kind
 from ..trace.operands import to_traced_array
+from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .conversions import LoopRange
+from .kinds import LoopList, loop_kinds_of
 from .linear import LinearExpression
-from .values import LoopArray, Recorder
+from .values import LoopArray, LoopArraySection, Recorder
 
 
 @dataclass(frozen=True)
@@ -149,3 +155,124 @@ def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | No
         return None
     recorder.materialize(array)
     return LoopItems(array.expression.shape[0], lambda k: array[recorder.extent(k)])
+
+
+LARGEST = 1 << 18  # elements that a list of lists outside of loops may have
+
+
+class _RowsOfTurns:
+    """The rows that the turns of a comprehension write, one after the other."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.counts: list[LinearExpression] = []
+        self.section: LoopArraySection | None = None
+        self.kinds: tuple[Kind, ...] = ()
+        self.depth = 1
+
+    def add(self, position: LinearExpression, given: Any, began: int) -> None:
+        """began: how many arrays there were when the turn began."""
+        recorder = self.recorder
+        value = recorder.lift(given)
+        kinds, depth = loop_kinds_of(value), 1
+        shape: tuple[LinearExpression, ...] = ()
+        if isinstance(value, LoopArray):
+            shape = value.expression.shape
+            if any(n.known is None for n in shape):
+                raise LoopNotRecordable("a comprehension makes arrays of different lengths")
+            if isinstance(value, LoopList):
+                kinds, depth = value.kinds, value.depth + 1
+            elif isinstance(given, (list, tuple)):
+                raise LoopNotRecordable("a comprehension makes lists that are no comprehensions")
+            storage = None if value.section is None else value.section.storage
+            computed = value.scope is recorder.body.scopes[-1]
+            if not (computed if storage is None else storage.value is None and storage.number >= began):
+                raise LoopNotRecordable("a comprehension keeps views of an array, or an array that others have too")
+        if self.section is None:
+            count = self.counts[0] * prod(n.known or 0 for n in self.counts[1:])
+            self.section = recorder.temporary((count, *shape), kinds[0][0])
+            self.kinds, self.depth = kinds, depth
+        elif (self.kinds, self.depth, self.section.shape[1:]) != (kinds, depth, shape):
+            raise LoopNotRecordable("a comprehension makes elements of different kinds")
+        row = recorder.array_of_section(self.section)
+        row[(recorder.extent(position), ...)] = value
+
+
+def collect_clause_in_loop(recorder: Recorder, clause: ComprehensionClause, outermost: bool = False) -> Any:
+    """The list that a comprehension makes: a LoopList, or a list. outermost: it is the loop that is recorded."""
+    items = recorded_loop_items_of_iterable(recorder, clause.iterable)
+    few = items is None or (items.count.known is not None and items.count.known <= recorder.unrolled_iteration_limit())
+    if few and not outermost:
+        return [*_elements_of_few_turns(recorder, clause)]
+    rows = _RowsOfTurns(recorder)
+    _write_rows_of_clause(rows, clause, LinearExpression(0), 0)
+    if rows.section is None:
+        raise LoopNotRecordable("a comprehension has no turn")
+    return LoopList(recorder, rows.section, rows.kinds, rows.depth)
+
+
+def _elements_of_few_turns(recorder: Recorder, clause: ComprehensionClause) -> Iterable[Any]:
+    for item in clause.iterable:
+        for test, value in clause.body(item):
+            _check_test_of_clause(test)
+            if test:
+                element = value()
+                if type(element) is ComprehensionClause:
+                    yield from collect_clause_in_loop(recorder, element)
+                else:
+                    yield element
+
+
+def _check_test_of_clause(test: Any) -> None:
+    if is_undecided_condition(test):
+        raise LoopNotRecordable("a comprehension keeps the elements that a value chooses")
+
+
+def _write_rows_of_clause(
+    rows: _RowsOfTurns, clause: ComprehensionClause, before: LinearExpression, level: int
+) -> None:
+    """The loop of a clause. before: how many turns of it the turns around have made."""
+    recorder, body = rows.recorder, clause.body
+    items = recorded_loop_items_of_iterable(recorder, clause.iterable)
+    if items is None:
+        raise LoopNotRecordable("a comprehension goes over more than ranges and arrays")
+    count = items.count
+    if not count.is_at_least(0):
+        count = recorder.greatest(count, LinearExpression(0))
+    if level == len(rows.counts):
+        rows.counts.append(count)
+    if level and (count.known is None or count != rows.counts[level]):
+        raise LoopNotRecordable("the inner loop of a comprehension has another length in each turn")
+    start = before * (count.known or 0) if level else before
+
+    def turn(pair: Any) -> None:
+        number, item = pair
+        if not level and (type(number) is not int or number == 0):  # another attempt
+            rows.section = None
+        began = len(recorder.storages)
+        for test, value in body(item):
+            _check_test_of_clause(test)
+            if not test:
+                raise LoopNotRecordable("a comprehension leaves out elements")
+            element = value()
+            position = start + recorder.linear(number)
+            if type(element) is ComprehensionClause:
+                _write_rows_of_clause(rows, element, position, level + 1)
+            else:
+                rows.add(position, element, began)
+
+    recorder.run_for(DeferredIterator(enumerate, (clause.iterable,), {}), body_at_place_of(turn, body), None)
+
+
+def list_of_collected_rows(array: Tracer, made: LoopList) -> list[Any]:
+    """A list of the loop as one of Python's, of rows of the array that holds it."""
+    sizes = [n.known or 0 for n in made.expression.shape]
+    if made.depth > 1 and prod(sizes[: made.depth]) > LARGEST:
+        raise LoopNotRecordable(f"a list of lists has more than {LARGEST} elements")
+    (_, weak), *others = made.kinds
+    return _rows_as_lists(array, weak if not others else None, made.depth)
+
+
+def _rows_as_lists(array: Tracer, weak: Any, depth: int) -> list[Any]:
+    rows = rows_of_tracer(array, weak)
+    return rows if depth == 1 else [_rows_as_lists(row, weak, depth - 1) for row in rows]

@@ -9,10 +9,11 @@ import numpy as np
 
 from ...compiler.core.types import DType, WeakType
 from ...compiler.graph.builder import WEAK_DTYPES
+from ..control_flow.decisions import fold_list_of_rows
 from ..trace.number_kinds import FLOATS, WHOLE, Kind, have_number_kinds_two_dtypes, number_kinds_of_operand
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
-from .values import LoopArray, LoopNumber
+from .values import LoopArray, LoopArraySection, LoopNumber, Recorder
 
 PLAIN = (bool, int, float, complex)
 
@@ -121,3 +122,54 @@ def zero_of_number_kind(x: Any) -> Any:
         dtype, weak = kind_of(x)
         return weak(0) if weak is not None else dtype.type(0)
     return x
+
+
+class LoopList(LoopArray):
+    """A list of numbers, arrays or such lists: the rows of an array. kinds: what the numbers are; depth: of lists."""
+
+    __slots__ = ("depth", "kinds")
+
+    def __init__(self, recorder: Recorder, section: LoopArraySection, kinds: tuple[Kind, ...], depth: int) -> None:
+        super().__init__(recorder, recorder.array_of_section(section).expression, section)
+        self.kinds, self.depth = kinds, depth
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return list
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            self._refuse_recording("a part of a list that a comprehension has made is taken")
+        row = self._recorder.get_item(self, key)
+        if isinstance(row, LoopNumber):
+            (dtype, weak), *others = self.kinds
+            return LoopNumber(self._recorder, row.value.cast(dtype), weak, None, others)
+        return LoopList(self._recorder, row.section, self.kinds, self.depth - 1) if self.depth > 1 else row
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.depth > 1 or self.ndim > 1 or loop_kinds_of(self._recorder.lift(value)) != self.kinds:
+            self._refuse_recording("an element of a list that a comprehension has made is assigned to")
+        self._recorder.set_item(self, key, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse_recording(f"the list method .{name} is called")
+
+    def fold(self, function: Any) -> Any:
+        """What Python's max, min or sum give of it."""
+        dtype, weak = self.kinds[0]
+        if len(self.kinds) > 1 or self.depth > 1 or dtype.kind == "b" or (self.ndim > 1 and function is not sum):
+            self._refuse_recording(f"{function.__name__}() of a list of such elements")
+        recorder = self._recorder
+        if function is not sum and not self.expression.shape[0].is_at_least(1):
+            self._refuse_recording(f"{function.__name__}() of a list that may be empty")
+        found = fold_list_of_rows(function, recorder.array_of_section(self.section), None)
+        return LoopNumber(recorder, found.value, weak) if isinstance(found, LoopNumber) else found
+
+    def _refuse_operator(self, *others: Any) -> Any:
+        self._refuse_recording("an operator is applied to a list that a comprehension has made")
+
+    __add__ = __radd__ = __iadd__ = __mul__ = __rmul__ = __imul__ = _refuse_operator
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_operator
+    __hash__ = None  # type: ignore[assignment]

@@ -9,6 +9,7 @@ from types import CodeType, TracebackType
 from ...compiler.graph.graph import Graph
 from ...compiler.ops.table import OPS
 from ...compiler.reroll.reroll import MANY_ITERATIONS, is_mostly_repetition, reroll_graph
+from ..control_flow.comprehensions import listed
 from ..control_flow.loops import for_, while_
 from ..control_flow.source import SourceUnavailable, syntax_tree_of_function
 from ..core.errors import UnsupportedError
@@ -22,7 +23,7 @@ SINGLE = 0.75  # this part of them has one element, in loops one in another; or
 ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
 LOOPS = 6  # more loops than that
 LONGEST = 16_384  # nodes of a trace that is not taken if its turns do not repeat
-HOOKS = (for_.__code__, while_.__code__)
+HOOKS = (for_.__code__, while_.__code__, listed.__code__)
 
 
 def check_loops_of_long_trace(trace: Trace) -> None:
@@ -140,5 +141,10 @@ def _count_loops_around_line(code: CodeType, line: int) -> int:
         node = syntax_tree_of_function(code).node
     except SourceUnavailable:
         return 0
-    loops = (n for n in ast.walk(node) if isinstance(n, (ast.For, ast.While)))
-    return sum(n.body[0].lineno <= line <= (n.body[-1].end_lineno or 0) for n in loops)
+    count = 0
+    for n in ast.walk(node):
+        if isinstance(n, (ast.For, ast.While)):
+            count += n.body[0].lineno <= line <= (n.body[-1].end_lineno or 0)
+        elif isinstance(n, (ast.ListComp, ast.GeneratorExp)):
+            count += len(n.generators) * (n.lineno <= line <= (n.end_lineno or 0))
+    return count

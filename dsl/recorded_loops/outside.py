@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..trace.aliasing import TracerPermuteView, TracerReshapeView, TracerSliceView
+from ..trace.aliasing import TracerPermuteView, TracerReshapeView, TracerRowView, TracerSliceView
 from ..trace.tracer import Tracer
 from .linear import LinearExpression
 from .values import Sub
@@ -27,6 +27,12 @@ def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple
                 for start, by, axis in subs
             ]
             shape = step.shape
+        elif isinstance(step, TracerRowView):
+            subs = [
+                (start + step.index * by, 0, -1) if axis == 0 else (start, by, axis - 1 if axis > 0 else axis)
+                for start, by, axis in subs
+            ]
+            shape = shape[1:]
         elif isinstance(step, TracerPermuteView):
             places = [step.axes.index(axis) for axis in range(len(shape))]
             subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]

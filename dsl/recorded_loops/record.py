@@ -20,13 +20,15 @@ from ...compiler.sequential.tangents import routine_with_tangents
 from ...runtime.core.errors import KernelGraphError
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.readable_text import with_article
+from ..control_flow.comprehensions import ComprehensionClause
 from ..control_flow.effects import ControlFlowSlot, ReachableControlFlowState, changes_between_control_flow_snapshots
 from ..control_flow.repeated_loops import PEELED, FirstTurnDiffers, RepeatedBodyLoop
 from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
-from ..trace.trace import FEW, LoopNotRecordable, Trace
+from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
 from ..trace.tracer import SCALAR, Tracer
-from .iterables import axes_of_indices, count_loop_items, loop_item_at
+from .iterables import axes_of_indices, collect_clause_in_loop, count_loop_items, list_of_collected_rows, loop_item_at
+from .kinds import LoopList
 from .long_traces import count_user_loops_around
 from .recorder import CONSTANTS, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
@@ -42,28 +44,61 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
         return False
     if body.__code__ in trace.loops_of.repeating:
         return record_loop_as_routine(trace, iterable, body, stop)
+    if not _may_loop_be_recorded(trace.loops_of, trace, iterable, body.__code__):
+        return False
+    functions: list[Callable[..., Any]] = [body, *([stop] if stop else [])]
+    _record_statements(trace, body.__code__, functions, lambda recorder: recorder.run_for(iterable, body, stop))
+    return True
+
+
+def record_comprehension(trace: Trace, clause: ComprehensionClause) -> list[Any] | None:
+    """The list that a comprehension makes, whose elements are rows of one array; None where it is not recorded.
+
+    Raises LoopNotRecordable as `record_loop` does."""
+    site = clause.body.__code__
+    if (
+        trace.loops_of is None
+        or site in trace.loops_of.repeating
+        or not _may_loop_be_recorded(trace.loops_of, trace, clause.iterable, site)
+    ):
+        return None
+    found = _record_statements(
+        trace, site, [clause.body], lambda recorder: collect_clause_in_loop(recorder, clause, outermost=True)
+    )
+    return None if found is None else list_of_collected_rows(*found)
+
+
+def _may_loop_be_recorded(loops: RecordedLoops, trace: Trace, iterable: Any, site: Any) -> bool:
     count = count_loop_items(iterable)
     if count is None:
         if length_hint(iterable) > FEW:
-            trace.loops_of.unrolled.setdefault(body.__code__, "it goes over more than ranges and arrays")
+            loops.unrolled.setdefault(site, "it goes over more than ranges and arrays")
         return False
-    if count <= trace.loops_of.few:
-        trace.loops_of.short = True
+    if count <= loops.few:
+        loops.short = True
         return False
-    if trace.depth > trace.deriving or body.__code__ in trace.loops_of.unrolled:
-        return False
-    site = body.__code__
+    return trace.depth <= trace.deriving and site not in loops.unrolled
+
+
+def _record_statements(
+    trace: Trace, site: Any, functions: Sequence[Callable[..., Any]], write: Callable[[LoopRecorder], Any]
+) -> tuple[Tracer, LoopList] | None:
+    """Makes what `write` records a node of the trace. The array of the list that `write` gives, if it gives one."""
+    assert trace.loops_of is not None
     trace.loops_of.recorded.append(site)
     recorder = LoopRecorder(trace, site)
-    state = ReachableControlFlowState([body, *([stop] if stop else [])])
+    state = ReachableControlFlowState(functions)
+    rows: list[Tracer] = []
     try:
         before = state.take()
         with recorder.recording():
-            recorder.run_for(iterable, body, stop)
+            collected = write(recorder)
             changed = changes_between_control_flow_snapshots(before, state.take())
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
+            if collected is not None:
+                results.append((rows.append, recorder.materialize(collected).storage.number, None))
         _place_results_of_recorded_loop(recorder, results)
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
@@ -73,7 +108,7 @@ def record_loop(trace: Trace, iterable: Any, body: Callable[[Any], Any], stop: C
             value.site = site
         elif not isinstance(value, LoopNumber) and type(value) not in CONSTANTS:
             slot.put(SpoiledLoopVariable(slot.name, site))
-    return True
+    return None if collected is None else (rows[0], collected)
 
 
 def record_loop_as_routine(
@@ -142,19 +177,19 @@ class EndedLoopValue:
 
 def _end_values_in_memory(
     recorder: LoopRecorder, slots: Sequence[ControlFlowSlot]
-) -> list[tuple[ControlFlowSlot, int, Any]]:
-    """Numbers that live on, in memory: the slot, the number of the array, and what it was."""
-    found = []
+) -> list[tuple[Callable[[Any], None], int, Any]]:
+    """Numbers that live on, in memory: where each goes, the number of the array, and what it was."""
+    found: list[tuple[Callable[[Any], None], int, Any]] = []
     for slot in slots:
         number = recorder.lift(slot.held)
         section = recorder.temporary((), number.dtype)
         recorder._put(section, [], number.value)
-        found.append((slot, section.storage.number, number))
+        found.append((slot.put, section.storage.number, number))
     return found
 
 
 def _place_results_of_recorded_loop(
-    recorder: LoopRecorder, results: Sequence[tuple[ControlFlowSlot, int, Any]]
+    recorder: LoopRecorder, results: Sequence[tuple[Callable[[Any], None], int, Any]]
 ) -> None:
     trace = recorder.trace
     ends = {number for _, number, _ in results}
@@ -197,9 +232,12 @@ def _place_results_of_recorded_loop(
     for number, value in outputs.items():
         if number < len(recorder.storages) and arrays[number].role == "inout":
             assign_to_tracer(recorder.storages[number].root, Tracer(trace, value))
-    for slot, number, was in results:
+    for put, number, was in results:
         value = outputs[number]
-        slot.put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
+        if was is None:  # rows that are collected
+            put(Tracer(trace, value))
+        else:
+            put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))
     if recorder.checks:
         trace.watched.append(((outputs[len(recorder.storages)],), LoopErrorCheck(tuple(recorder.checks))))
 

@@ -28,7 +28,13 @@ from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
 from .independence import recorded_iterations_are_independent
-from .iterables import LoopItems, axes_of_indices, item_at_indices, recorded_loop_items_of_iterable
+from .iterables import (
+    LoopItems,
+    axes_of_indices,
+    collect_clause_in_loop,
+    item_at_indices,
+    recorded_loop_items_of_iterable,
+)
 from .kinds import (
     PLAIN,
     check_loop_kind_keeps_digits,
@@ -166,6 +172,10 @@ class LoopRecorder(RecordedLoopArithmetic):
 
     # loops
 
+    def collect(self, clause: Any) -> Any:
+        """What a comprehension gives, as a list."""
+        return collect_clause_in_loop(self, clause)
+
     def run_for(
         self, iterable: Any, body: Callable[[Any], Any], stop: Part | None, key: Any = None, few: int | None = None
     ) -> None:
@@ -173,7 +183,7 @@ class LoopRecorder(RecordedLoopArithmetic):
         written one after the other."""
         axes = axes_of_indices(iterable)
         if axes:  # which have many turns together, however short each is
-            few = self._unrolled_iteration_limit() if len(axes) == 1 else 1
+            few = self.unrolled_iteration_limit() if len(axes) == 1 else 1
             self._record_ndindex_loops(
                 (), axes, lambda index: body(item_at_indices(self, iterable, index)), stop, few, key or body
             )
@@ -184,7 +194,7 @@ class LoopRecorder(RecordedLoopArithmetic):
             return
         count = items.count.known
         if count is not None and count <= (
-            0 if stop is not None else self._unrolled_iteration_limit() if few is None else few
+            0 if stop is not None else self.unrolled_iteration_limit() if few is None else few
         ):
             self._unroll_loop(map(items.at, map(LinearExpression, range(count))), body, stop)
             return
@@ -245,7 +255,7 @@ class LoopRecorder(RecordedLoopArithmetic):
 
         self.settle(key, [key, *([stop] if stop else [])], write_loop_over_items, items.count.is_at_least(1))
 
-    def _unrolled_iteration_limit(self) -> int:
+    def unrolled_iteration_limit(self) -> int:
         """Turns that are written one after the other. They are fewer where loops of few turns have made the trace
         long."""
         loops = self.trace.loops_of

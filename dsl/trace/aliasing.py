@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...compiler.core.types import ArrayType
+from ...compiler.core.types import ArrayType, WeakType
 from ...compiler.graph.builder import GraphBuilder
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass, replace
@@ -132,6 +132,57 @@ class TracerReshapeView:
             return np.reshape(a, self.shape, copy=False)
         except ValueError:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class TracerRowView:
+    """Row `index`. weak: what it is of Python's numbers, where it is one."""
+
+    index: int
+    weak: WeakType | None = None
+
+    def apply(self, builder: GraphBuilder, value: Value) -> Value:
+        whole = value.shape
+        row = builder.slice(value, (self.index, *(0 for _ in whole[1:])), (1,) * len(whole), (1, *whole[1:]))
+        found = builder.reshape(row, whole[1:])
+        return Value(found.number, found.type, self.weak)
+
+    def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
+        value, starts, steps = part
+        return builder.reshape(value, (1, *value.shape)), (self.index, *starts), (1, *steps)
+
+    def numpy_view(self, a: StandIn) -> StandIn | None:
+        return a[self.index, ...]
+
+
+def rows_of_tracer(x: Tracer, weak: WeakType | None) -> list[Tracer]:
+    """The rows of an array that nobody else has, as a list: each becomes a node where it is used. weak: of numbers."""
+    type = ArrayType(x.shape[1:], x.dtype)
+    owner = None if type.shape else SCALAR
+    rows = []
+    for i in range(x.shape[0]):
+        row = Tracer(x._trace, Value(-1, type, weak), owner, x, TracerRowView(i, weak))
+        object.__setattr__(row, "_base", -1)
+        rows.append(row)
+    if type.shape:
+        root_of_view(x)._views += map(weakref.ref, rows)
+    return rows
+
+
+def whole_array_of_rows(rows: Any) -> Tracer | None:
+    """The array all of whose rows these are, in order; None where there is none. Lists of rows in lists too."""
+    if type(rows) is not list or not rows:
+        return None
+    if type(rows[0]) is list:
+        found = [whole_array_of_rows(row) for row in rows]
+        rows = [x for x in found if x is not None]
+        if len(rows) < len(found):
+            return None
+    base = rows[0]._parent if type(rows[0]) is Tracer else None
+    if base is None or len(base.shape) == 0 or base.shape[0] != len(rows):
+        return None
+    steps = [x._step if type(x) is Tracer and x._parent is base else None for x in rows]
+    return base if all(type(s) is TracerRowView and s.index == i for i, s in enumerate(steps)) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,16 @@ class RecordedLoops:
     whole: all of them or none. few: those of so few turns are not. repeated: as nodes whose turns repeat; all others
     are traced turn by turn, as without. What cannot be recorded otherwise is tried so (`repeating`) before that."""
 
-    def __init__(self, record: Callable[..., bool], whole: bool, few: int = FEW, repeated: bool = False) -> None:
-        self.record, self.whole, self.few, self.repeated = record, whole, few, repeated
+    def __init__(
+        self,
+        record: Callable[..., bool],
+        whole: bool,
+        few: int = FEW,
+        repeated: bool = False,
+        collect: Callable[..., Any] | None = None,
+    ) -> None:
+        """collect: gives what a comprehension makes as a list, or None."""
+        self.record, self.whole, self.few, self.repeated, self.collect = record, whole, few, repeated, collect
         self.recorded: list[Any] = []  # the codes of those that this trace has recorded
         self.short = False  # whether a loop was left as it is for its few turns
         self.unrolled: dict[Any, str] = {}

@@ -9,3 +9,9 @@ def test_random_loops() -> None:
     wrong, seen = check(11, 16)
     assert not wrong, "\n\n".join(wrong)
     assert seen["recorded"] >= 10
+
+
+def test_random_comprehensions() -> None:
+    wrong, seen = check(21, 12, comprehensions=True)
+    assert not wrong, "\n\n".join(wrong)
+    assert seen["recorded"] >= 3
