@@ -63,18 +63,25 @@ def generated(function: Any, iterable: Iterable[Any], body: Callable[[Any], Turn
             return _truth_of_clause(clause, function is any)
         if function in (max, min):
             return call(function, listed(iterable, body))
-    return function(_elements_of_clause(clause, iter(iterable)))
+    return function(_elements_of_clause(clause, iter(iterable), function is sum))
 
 
-def _elements_of_clause(clause: ComprehensionClause, items: Iterator[Any]) -> Iterator[Any]:
+def folded(function: Any, iterable: Iterable[Any], body: Callable[[Any], Turn]) -> Any:
+    """`function([value for item in iterable])`, where a builtin is given what a generator gives."""
+    if isinstance(function, BuiltinFunctionType):
+        return generated(function, iterable, body)
+    return function(listed(iterable, body))
+
+
+def _elements_of_clause(clause: ComprehensionClause, items: Iterator[Any], is_summed: bool) -> Iterator[Any]:
     for item in items:
         for test, value in clause.body(item):
-            if is_undecided_condition(test):  # of a sum
+            if is_summed and is_undecided_condition(test):
                 yield choose(test, value, lambda: 0)
             elif test:
                 element = value()
                 if type(element) is ComprehensionClause:
-                    yield from _elements_of_clause(element, iter(element.iterable))
+                    yield from _elements_of_clause(element, iter(element.iterable), is_summed)
                 else:
                     yield element
 

@@ -1,6 +1,6 @@
 """All that rewritten functions call, by the names that `rewrite` gives it."""
 
-from .comprehensions import ComprehensionClause, generated, listed
+from .comprehensions import ComprehensionClause, folded, generated, listed
 from .decisions import (
     and_,
     and_test,
@@ -32,6 +32,7 @@ __all__ = [
     "call",
     "choose",
     "compare",
+    "folded",
     "for_",
     "generated",
     "give_out",

@@ -26,6 +26,7 @@ _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
 DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
+CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once
 CLAUSE = "ComprehensionClause"
 ITERATOR_CALLS = frozenset({"zip", "enumerate", "reversed", "ndindex", "ndenumerate", "repeat"})
 
@@ -496,21 +497,19 @@ class _ExpressionRewriter(ast.NodeTransformer):
         )
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
+        loops = _may_comprehension_be_loops(node)
         self.generic_visit(node)
-        made = _comprehension_clause_expression(node, "listed")
-        return node if made is None else made
+        return _comprehension_clause_expression(node, "listed") if loops else node
 
     def visit_Call(self, node: ast.Call) -> Any:
         """`super()` finds its arguments in its frame, which may be a part's; float() and its like decide."""
         name, given = _rewritten_call_function_name(node), node.args[0] if node.args else None
-        if name in FOLDING_CALLS - {"any", "all"} and isinstance(given, ast.ListComp):  # which is used up at once
-            node.args[0] = ast.copy_location(ast.GeneratorExp(given.elt, given.generators), given)
+        if name in FOLDING_CALLS and len(node.args) == 1 and not node.keywords and _may_comprehension_be_loops(given):
+            hook = "generated" if isinstance(given, ast.GeneratorExp) else "folded"
+            if hook == "generated" or name not in ("any", "all"):
+                self.generic_visit(given)  # type: ignore[arg-type]
+                return _node_at_source_place(_comprehension_clause_expression(given, hook, node.func), node)
         self.generic_visit(node)
-        if name in FOLDING_CALLS and len(node.args) == 1 and not node.keywords:
-            (given,) = node.args
-            made = _comprehension_clause_expression(given, "generated", node.func)
-            if made is not None:
-                return _node_at_source_place(made, node)
         own = self.function.node
         plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
@@ -632,13 +631,22 @@ def _hook_call_expression(name: str, *args: ast.expr) -> ast.expr:
     return ast.Call(_control_flow_hook_expression(name), [*args], [])
 
 
-def _comprehension_clause_expression(node: ast.expr, hook: str, *before: ast.expr) -> ast.expr | None:
-    """A comprehension of lists or a generator as calls of hooks; None where it has to stay: see `comprehensions`."""
+def _may_comprehension_be_loops(node: ast.AST | None) -> bool:
+    """Whether it is a comprehension of lists or a generator, whose names nothing looks at after their turn."""
     if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or not _expression_can_move_into_lambda(node):
-        return None
-    if any(clause.is_async for clause in node.generators):
-        return None
-    value = node.elt
+        return False
+    inner = [*ast.walk(node)][1:]
+    calls = [n for n in inner if isinstance(n, ast.Call) and n.args]
+    used_up = [n.args[0] for n in calls if _rewritten_call_function_name(n) in CONSUMING_CALLS]
+    late = [n for n in inner if isinstance(n, ast.Lambda) or (isinstance(n, ast.GeneratorExp) and n not in used_up)]
+    targets = {n.id for c in node.generators for n in ast.walk(c.target) if isinstance(n, ast.Name)}
+    read = {n.id for later in late for n in ast.walk(later) if isinstance(n, ast.Name)}
+    return not (targets & read or any(clause.is_async for clause in node.generators))
+
+
+def _comprehension_clause_expression(node: Any, hook: str, *before: ast.expr) -> ast.expr:
+    """A comprehension of lists or a generator as calls of hooks: see `comprehensions`."""
+    value: ast.expr = node.elt
     for clause in reversed(node.generators):
         first = clause is node.generators[0]
         tests = clause.ifs or [ast.Constant(True)]

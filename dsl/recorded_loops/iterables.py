@@ -188,6 +188,8 @@ class _RowsOfTurns:
             computed = value.scope is recorder.body.scopes[-1]
             if not (computed if storage is None else storage.value is None and storage.number >= began):
                 raise LoopNotRecordable("a comprehension keeps views of an array, or an array that others have too")
+        if len(kinds) > 1:
+            raise LoopNotRecordable("a comprehension makes numbers of two kinds, as values decide")
         if self.section is None:
             count = self.counts[0] * prod(n.known or 0 for n in self.counts[1:])
             self.section = recorder.temporary((count, *shape), kinds[0][0])
@@ -269,8 +271,8 @@ def list_of_collected_rows(array: Tracer, made: LoopList) -> list[Any]:
     sizes = [n.known or 0 for n in made.expression.shape]
     if made.depth > 1 and prod(sizes[: made.depth]) > LARGEST:
         raise LoopNotRecordable(f"a list of lists has more than {LARGEST} elements")
-    (_, weak), *others = made.kinds
-    return _rows_as_lists(array, weak if not others else None, made.depth)
+    ((_, weak),) = made.kinds
+    return _rows_as_lists(array, weak, made.depth)
 
 
 def _rows_as_lists(array: Tracer, weak: Any, depth: int) -> list[Any]:

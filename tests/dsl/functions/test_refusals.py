@@ -31,7 +31,7 @@ def decides_for_several(x: Any) -> Any:
 
 
 def decides_in_a_generator(x: Any) -> Any:
-    return any(v > 0 for v in x[0])  # here
+    return tuple(v for v in x[0] if v > 0)  # here
 
 
 def decides_among_its_names(x: Any) -> Any:

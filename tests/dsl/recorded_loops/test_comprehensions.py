@@ -101,9 +101,30 @@ def minus_zeros(a: Any, x: Any) -> Any:
     return np.signbit(sum(made)), np.array(made)
 
 
+def kept_names(a: Any, x: Any) -> Any:
+    doubled, products = [lambda: v * 2 for v in x], [(u * v for u in x) for v in x]  # noqa: B023  all of the last v
+    return doubled[0](), sum(products[0]), sum([(lambda: v)() for v in x]), [tuple(u * v for u in x) for v in x][2]
+
+
+def own_functions(a: Any, x: Any) -> Any:
+    def sum(values: Any) -> int:
+        return len([*values])
+
+    def max(values: Any) -> Any:
+        values.append(1)
+        return values[-2]
+
+    return sum(v for v in x), sum([v for v in x]), max([v * 2 for v in x]), np.max([v * 2 for v in x])
+
+
+def two_kinds(a: Any, x: Any) -> Any:
+    made = [v if i % 2 else 3 for i, v in enumerate(x)]
+    return np.array(made), made[0] * np.float32(2), sum(made)
+
+
 PROGRAMS = (
     pairs, flat, numbers, whole, arrays, chosen, truths, in_loops, lists_of_lists, views, one_array, names, plain,
-    of_nothing, minus_zeros,
+    of_nothing, minus_zeros, kept_names, own_functions, two_kinds,
 )  # fmt: skip
 
 
@@ -169,3 +190,16 @@ def test_errors_stand_at_the_line(tmp_path: Path) -> None:
     ours = kg.kernel_graph(out_of_range, device="cpu")
     with recorded(), pytest.raises(IndexError, match="index 12 is out of bounds for axis 0 with size 12"):
         np.asarray(ours(np.ones(12)))
+
+
+def positive_counted(x: Any) -> Any:
+    def sum(values: Any) -> int:
+        return len([*values])
+
+    return x * sum(v for v in x if v > 0)
+
+
+def test_what_a_function_of_the_users_is_given_is_not_filled_up() -> None:
+    x = np.arange(-3.0, 9)
+    with pytest.warns(UserWarning, match="cannot decide"):
+        np.testing.assert_array_equal(kg.kernel_graph(positive_counted, device="cpu")(x), x * 8)
