@@ -620,7 +620,7 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     owner: Any
     owner, found = _attribute_in_mro(_MRO(cls), name)
     outside = owner is not None and world.is_class_from_outside(owner)
-    if name in _AS_IT_IS or name in ("__reduce__", "__getstate__"):
+    if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
     if real is None or special:
         own = not special and _is_shadowed_by_object(world, self, found, name)

@@ -489,3 +489,36 @@ def test_what_a_dispatching_function_of_a_metaclass_chooses_from_is_seen() -> No
     for value in (2.0, 5.0):
         held[0] = value
         assert_same(g(X), f(X))
+
+
+class ReducesItself:
+    def __init__(self, a: float) -> None:
+        self.a = a
+
+    def __reduce__(self) -> Any:
+        return ReducesItself, (self.a + 1,)
+
+
+class GivesItsState:
+    __slots__ = ("a",)
+
+    def __init__(self, a: float) -> None:
+        self.a = a
+
+    def __getstate__(self) -> Any:
+        return self.a + 1
+
+    def __setstate__(self, state: Any) -> None:
+        self.a = state * 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenWithSlots:  # dataclasses give it a __getstate__
+    a: float
+
+
+@pytest.mark.parametrize("kind", [ReducesItself, GivesItsState, FrozenWithSlots])
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy])
+def test_a_copy_by_an_objects_own_state(kind: Any, way: Any) -> None:
+    held = kind(2.0)
+    assert_same(lambda x: x * way(held).a, X)
