@@ -131,11 +131,12 @@ class GraphFuser(FusionCover):
             if refusal is None:
                 home = group
                 break
-            refusals[group.number] = refusal
+            if dear is None or refusal.rule in LIMITS:  # below the limit it would store it, dear or not
+                refusals[group.number] = refusal
         for reader in readers:
             group = self.groups[reader]
             self._note_why_group_loads(
-                number, group, home, dear or refusals.get(reader) or self._recompute_refusal(number, group, cost)
+                number, group, home, refusals.get(reader) or dear or self._recompute_refusal(number, group, cost)
             )
         home = home or self.open("kernel", shape, frozenset(), number)
         self.compute(number, home, cost)

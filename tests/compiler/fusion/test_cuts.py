@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from kernelgraph.compiler import pipeline
 from kernelgraph.compiler.core.types import ArrayType
 from kernelgraph.compiler.fusion import fuse, groups
-from kernelgraph.compiler.fusion.groups import LIMITS, RULES, Cut, Fusion
+from kernelgraph.compiler.fusion.groups import LIMITS, MAX_STORES, RULES, Cut, Fusion
 from kernelgraph.compiler.graph.builder import GraphBuilder
 from kernelgraph.compiler.graph.graph import Graph
 from kernelgraph.compiler.ops.table import OPS
@@ -151,3 +152,16 @@ def test_lifting_a_limit_removes_its_reasons(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(module, "MAX_STORES", 100)
     after = Counter(cut.reason.rule for cut in cuts_of(shifts, (1 << 20,)))
     assert before["stores"] and not after
+
+
+def columns(b, x, y, *, results: int):
+    """A power that one kernel takes for many results, and another one once for each sum over a column."""
+    power = b.map("power", x, b.const(1.3, "f4"))
+    weighed = b.map("multiply", y, power)
+    return [b.reduce("sum", weighed, (0,))] + [b.map("add", power, b.const(float(i), "f4")) for i in range(results)]
+
+
+@pytest.mark.parametrize(("results", "rule"), [(MAX_STORES - 1, "recompute everywhere"), (MAX_STORES, "stores")])
+def test_a_full_kernel_loads_what_it_would_have_stored(results, rule) -> None:
+    """It is too dear to compute twice either way: that a kernel of results loads it is due to the limit alone."""
+    assert [cut.reason.rule for cut in cuts_of(partial(columns, results=results), (64,), (64, 64))] == [rule]
