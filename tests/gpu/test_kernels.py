@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import kernelgraph as kg
 from kernelgraph.compiler.core.types import DTYPES
 from kernelgraph.compiler.kernel.loop_nest import LoopNest, Operand
 from kernelgraph.compiler.kernel.primitives import PRIMITIVES
@@ -220,3 +221,18 @@ def test_indices_beyond_31_bits(device: Any) -> None:
     found = Array(data, 0, view, (stride, 1))
     run_nest(device, nest, [found], sizes)
     np.testing.assert_array_equal(view, np.broadcast_to(np.arange(100, dtype=np.uint8), sizes))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint32"])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_the_least_and_the_greatest_of_negated_integers(dtype: str, name: str) -> None:
+    rng = np.random.default_rng(0)
+
+    def f(x: Any) -> Any:
+        return getattr(-x, name)(), getattr(np.abs(x), name)(), np.minimum(np.minimum(-x, -x[::-1]), x)
+
+    g = kg.kernel_graph(f, device="cuda")
+    for size in (1, 3, 4, 5, 32, 1000, 100_000):
+        x = rng.integers(0 if dtype[0] == "u" else -100, 100, size).astype(dtype)
+        for got, wanted in zip(g(x), f(x), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), wanted)

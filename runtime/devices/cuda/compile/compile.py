@@ -30,7 +30,7 @@ from ....core.progress import progress_counter
 from ....program.program import Kernel
 from ..modules.predicated_kernels import add_predicate_to_ptx
 
-FORMAT = 5  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
+FORMAT = 6  # of the cubins in the disk cache: what is compiled, and how, beyond text and versions
 MANY = 16  # kernels that are worth a process beside this one: it takes longer to start than to compile them
 THREADS = 4  # that compile: half of the time is under numba's lock
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
@@ -185,6 +185,7 @@ def link_ptx_to_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> 
 
     nvJitLink heeds `fma=False` for link-time optimisation alone; for PTX, ptxas has to be told too.
     """
+    ptx = negations_before_minima_as_complements(ptx)
     core: Any = import_module("cuda.core")
     strict = {} if fastmath else {"fma": False, "ptxas_options": ["--fmad=false"]}
     options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", **strict)
@@ -193,6 +194,19 @@ def link_ptx_to_cubin(ptx: str, cc: tuple[int, int], fastmath: bool = False) -> 
         return bytes(linker.link("cubin").code)
     finally:
         linker.close()
+
+
+def negations_before_minima_as_complements(ptx: str) -> str:
+    """Negations of small integers as complements plus one, in PTX that has minima or maxima of such.
+
+    From CUDA 13.0 to 13.3 ptxas loses negations of what the smallest or largest of three is taken of, for sm_90."""
+    if not _SIGNED_EXTREMES.search(ptx):
+        return ptx
+    return _INTEGER_NEGATION.sub(r"\1not.b\2 \3, \4;\n\1add.s\2 \3, \3, 1;", ptx)
+
+
+_SIGNED_EXTREMES = re.compile(r"\b(?:min|max)\.s(?:16|32)\b")
+_INTEGER_NEGATION = re.compile(r"^([ \t]*)neg\.s(16|32)\s+(%\w+),\s*(%\w+);", re.M)
 
 
 def compile_cuda_source(text: str, cc: tuple[int, int]) -> bytes:
