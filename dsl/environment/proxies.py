@@ -7,6 +7,8 @@ Python does, on the class and object behind them: what is there is lifted, and t
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import functools
 import sys
 from abc import ABCMeta
@@ -502,6 +504,8 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     if original is not None and name in _OWN_TEXTS:
         world = _environment_of_class(cls)
         return world.read_guarded(original, name, f"{original.__name__}.{name}", "attribute")
+    if name == "__dataclass_fields__" and original is not None:
+        return _traced_dataclass_fields(_environment_of_class(cls), original)
     if name in _AS_IT_IS:
         return type.__getattribute__(cls, name)
     world = _environment_of_class(cls)
@@ -519,6 +523,17 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
     if owner is None and original is not None and not hasattr(type, name):
         world.guard_finding(original, name, f"{original.__name__}.{name}", "no attribute")
     return type.__getattribute__(cls, name)
+
+
+def _traced_dataclass_fields(world: Environment, kind: Any) -> dict[str, Any]:
+    """Copies of a dataclass's fields, whose defaults are traced and guarded."""
+    found = {}
+    for name, field in kind.__dataclass_fields__.items():
+        found[name] = made = copy.copy(field)
+        for key in ("default", "default_factory", "metadata"):
+            if getattr(field, key) is not dataclasses.MISSING:
+                setattr(made, key, world.read_guarded(field, key, f"{kind.__name__}.{name}.{key}", "attribute"))
+    return found
 
 
 def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -> tuple[type, ...]:
@@ -620,6 +635,8 @@ def _proxy_getattribute(self: Any, name: str, special: bool = False) -> Any:
     owner: Any
     owner, found = _attribute_in_mro(_MRO(cls), name)
     outside = owner is not None and world.is_class_from_outside(owner)
+    if name == "__dataclass_fields__" and outside:
+        return getattr(cls, name)
     if name in _AS_IT_IS or (name in ("__reduce__", "__getstate__") and not special):
         return object.__getattribute__(self, name)
     if real is None or special:
