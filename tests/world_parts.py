@@ -861,7 +861,7 @@ LAYERS = {
         ("$o.a = $v", "$C.a = $v", "$o.made[0] = $v", "$C.__init__.__defaults__ = ($v, None)"),
         ("$o.made.insert(0, 1)", "del $o.a"),
         "def $C_made(v):\n    global $C\n\n    @dataclasses.dataclass(unsafe_hash=True)\n    class $C:\n"
-        "        a: object = v if type(v).__hash__ else None\n"
+        "        a: object = v if type(v).__hash__ and not hasattr(v, '__set__') else None\n"
         "        made: list = dataclasses.field(default_factory=lambda: [v], hash=False)\n\n    return $C()\n",
     ),
     "NamedTuple with defaults": Layer(

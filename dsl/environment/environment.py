@@ -473,7 +473,7 @@ class Environment:
         users = is_user_file(code.co_filename)
         if not users and not any(_cell_holds_users_function(cell) for cell in function.__closure__ or ()):
             return function
-        if users and code.co_name != "__getattribute__" and "__getattribute__" in {*names_in_code(code)}:
+        if users and not _PAST_PROXIES.keys().isdisjoint(names_in_code(code)):
             _refuse_code_reading_past_proxies(code)
         if users and self.trace.may_rewrite and _may_compare_arguments(function):
             raise UndecidedValue
@@ -676,19 +676,26 @@ def _control_flow_hooks() -> Any:
 
 
 def _refuse_code_reading_past_proxies(code: CodeType) -> None:
-    """Raises TraceError where code names `object.__getattribute__`, which no stand-in notices."""
-    names = ("object", "type")
-    line = next(
-        filter(None, (user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), "__getattribute__", n) for n in names)),
-        "",
-    )
-    if line:
-        refuse_read_past_proxy(line)
+    """Raises TraceError where code names what no stand-in notices: `object.__getattribute__`, `object.__delattr__`."""
+    for name, (holders, refuse) in _PAST_PROXIES.items():
+        for holder in holders:
+            if name != code.co_name and (line := user_line_of_name([code], ("LOAD_ATTR", "LOAD_METHOD"), name, holder)):
+                refuse(line)
 
 
 def refuse_read_past_proxy(line: str | None = None) -> NoReturn:
     """Raises TraceError for `object.__getattribute__`."""
     raise TraceError("object.__getattribute__ reads past what watches an object; write getattr(o, name)", line)
+
+
+def _refuse_deletion_past_proxy(line: str) -> NoReturn:
+    raise TraceError("object.__delattr__ deletes past what watches an object; write delattr(o, name)", line)
+
+
+_PAST_PROXIES: dict[str, tuple[tuple[str, ...], Callable[[str], NoReturn]]] = {
+    "__getattribute__": (("object", "type"), refuse_read_past_proxy),
+    "__delattr__": (("object",), _refuse_deletion_past_proxy),
+}
 
 
 def _attributes_of_function(function: Any, names: tuple[str, ...]) -> dict[str, Any]:

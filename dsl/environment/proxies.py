@@ -533,7 +533,17 @@ def _traced_dataclass_fields(world: Environment, kind: Any) -> dict[str, Any]:
         for key in ("default", "default_factory", "metadata"):
             if getattr(field, key) is not dataclasses.MISSING:
                 setattr(made, key, world.read_guarded(field, key, f"{kind.__name__}.{name}.{key}", "attribute"))
+        made.__class__ = _TracedField
     return found
+
+
+class _TracedField(dataclasses.Field):  # type: ignore[type-arg]
+    """A field of an outside dataclass, which the function that is traced may not change."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        refuse_frozen_container_change(f"the field {self.name} of a dataclass")
 
 
 def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -> tuple[type, ...]:
