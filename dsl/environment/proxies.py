@@ -7,8 +7,6 @@ Python does, on the class and object behind them: what is there is lifted, and t
 from __future__ import annotations
 
 import contextlib
-import copy
-import dataclasses
 import functools
 import sys
 from abc import ABCMeta
@@ -527,23 +525,31 @@ def _attribute_of_class_proxy(cls: Any, name: str) -> Any:
 
 def _traced_dataclass_fields(world: Environment, kind: Any) -> dict[str, Any]:
     """Copies of a dataclass's fields, whose defaults are traced and guarded."""
+    import copy
+    import dataclasses  # a start needs neither
+
     found = {}
     for name, field in kind.__dataclass_fields__.items():
         found[name] = made = copy.copy(field)
         for key in ("default", "default_factory", "metadata"):
             if getattr(field, key) is not dataclasses.MISSING:
                 setattr(made, key, world.read_guarded(field, key, f"{kind.__name__}.{name}.{key}", "attribute"))
-        made.__class__ = _TracedField
+        made.__class__ = _traced_field_class()
     return found
 
 
-class _TracedField(dataclasses.Field):  # type: ignore[type-arg]
-    """A field of an outside dataclass, which the function that is traced may not change."""
+@functools.cache
+def _traced_field_class() -> Any:
+    """Fields of an outside dataclass, which the function that is traced may not change."""
+    import dataclasses  # a start needs none
 
-    __slots__ = ()
+    class TracedField(dataclasses.Field):  # type: ignore[type-arg]
+        __slots__ = ()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        refuse_frozen_container_change(f"the field {self.name} of a dataclass")
+        def __setattr__(self, name: str, value: Any) -> None:
+            refuse_frozen_container_change(f"the field {self.name} of a dataclass")
+
+    return TracedField
 
 
 def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -> tuple[type, ...]:
