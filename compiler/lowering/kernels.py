@@ -248,8 +248,9 @@ class LoopNestLowering:
                 if axis >= 0:
                     strides[axis] = strides.get(axis, 0) + step * stride
             offset += self.divide_strides_of_split_axis(strides)
-            self.operand_of[key] = self.operand(dtype, "in", place, offset, strides)
-            self.accesses[-1].source = key
+            operand = self.operand(dtype, "in", place, offset, strides)
+            self.accesses[operand].source = key
+            self.operand_of[key] = self._one_operand_for_place(operand)
         return self.body.load(self.operand_of[key], dtype)
 
     def divide_strides_of_split_axis(self, strides: dict[int, int]) -> int:
@@ -266,13 +267,21 @@ class LoopNestLowering:
         operand = self.operand(
             value.dtype, "out", place, place.offset + self.divide_strides_of_split_axis(strides), strides
         )
-        new = self.accesses[operand]
-        for earlier, access in enumerate(self.accesses[:operand]):
-            if (access.place.buffer, access.offset, access.strides) == (place.buffer, new.offset, new.strides):
-                access.role = "inout"  # in place: one parameter, never two equal pointers
+        kept = self._one_operand_for_place(operand)
+        if kept != operand:
+            self.accesses[kept].role = "inout"  # in place: one parameter, never two equal pointers
+        self.body.store(kept, value)
+
+    def _one_operand_for_place(self, new: int) -> int:
+        """An earlier operand that lies where the last one does, instead of it."""
+        last = self.accesses[new]
+        place = last.place.buffer, last.offset, last.strides
+        for earlier, access in enumerate(self.accesses[:new]):
+            same = (access.place.buffer, access.offset, access.strides) == place
+            if same and (last.role == "out" or access.region == last.region):
                 self.accesses.pop()
-                operand = earlier
-        self.body.store(operand, value)
+                return earlier
+        return new
 
     def operand(self, dtype: DType, role: str, place: BufferLocation, offset: int, strides: dict[int, int]) -> int:
         axes = [*self.domain.parallel, *self.domain.reduced]

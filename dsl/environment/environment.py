@@ -11,7 +11,7 @@ import contextlib
 import functools
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, EnumMeta
 from functools import cache
 from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
@@ -582,6 +582,11 @@ class Environment:
     def line_of_assignment(self, name: str) -> str:
         """`file.py:LINE` where traced code assigns to an attribute of this name, or deletes it; empty if nowhere."""
         return user_line_of_name(self._codes, ("STORE_ATTR", "DELETE_ATTR"), name)
+
+    def line_of_call(self, kind: str, methods: Sequence[str]) -> str:
+        """`file.py:LINE` where traced code names one of these methods of a class; empty if nowhere."""
+        found = (user_line_of_name(self._codes, ("LOAD_ATTR", "LOAD_METHOD"), name, kind) for name in methods)
+        return next(filter(None, found), "")
 
     # the end
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from ...runtime.core.frozen import dataclass
 from ..core.errors import TraceError
-from ..core.object_state import is_user_class
+from ..core.object_state import is_user_class, is_whole_ordered_dict
 from ..core.pytree import Tree
 from ..environment.environment import Environment
+from ..environment.frozen_containers import mutating_methods_to_freeze
 from ..trace.aliasing import root_of_view
 from ..trace.tracer import Tracer
 from .holders import names_and_attributes_of_object, rebuild_holders_of_argument
@@ -68,6 +70,7 @@ class OpenedArguments:
 
     def differences(self) -> Iterator[HolderDifference]:
         """What was changed, in the order of the arguments. Raises TraceError for an object of another class now."""
+        self._require_whole_dicts()
         for number, (found, (names, values)) in enumerate(zip(self.holders, self._before, strict=True)):
             if type(found) is not self._types[number]:
                 raise TraceError(
@@ -84,8 +87,19 @@ class OpenedArguments:
 
     def arrays(self) -> Iterator[int]:
         """The identities of the arrays that the arguments hold now."""
+        self._require_whole_dicts()
         values = [*self.args, *self.options.values(), *(v for x in self.holders for v in contents_of_holder(x)[1])]
         return (id(root_of_view(v)) for v in _holder_values_and_tuple_items(values) if isinstance(v, Tracer))
+
+    def _require_whole_dicts(self) -> None:
+        """Raises TraceError where an OrderedDict was changed past its class: it does not list what it holds."""
+        for found in self.holders:
+            if isinstance(found, OrderedDict) and not is_whole_ordered_dict(found):
+                raise TraceError(
+                    "an OrderedDict was changed past its class, so that it does not list what it holds; write "
+                    "o[key] = value, or del o[key]",
+                    self._world.line_of_call("dict", mutating_methods_to_freeze(dict)) or None,
+                )
 
     def touched(self, changed: Sequence[int], assigned: dict[int, Any]) -> set[int]:
         """The holders that have changed, and those that hold one at any depth. Those that hold an array that was

@@ -182,3 +182,16 @@ def test_a_loop_changes_what_it_starts_from_where_nobody_else_reads_it(function:
         found, wanted = ours(x), function(x)
         for got, want in zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]:
             np.testing.assert_allclose(np.asarray(got), want)
+
+
+def test_a_part_of_an_array_and_what_was_stored_there_are_one_operand() -> None:
+    """`v[1:] += x` where x is the part of v that it is added to: both lie in one place, which the sum replaces."""
+
+    def f(x: Any) -> Any:
+        y = 2 - x
+        v = np.concatenate([np.array([0]), y[None]])
+        v[1:] += y
+        return v
+
+    for x in (np.array(1), np.array(-3)):
+        np.testing.assert_array_equal(kg.kernel_graph(f, device="cpu")(x), f(x))

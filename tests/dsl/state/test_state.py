@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import types
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -331,3 +332,17 @@ def test_a_set_of_an_argument_is_stored_itself() -> None:
         holder.found = {1}  # type: ignore[attr-defined]
         traced(holder, np.ones(2))
         assert holder.held is holder.found  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda r: dict.__setitem__(r, "j", 3), lambda r: dict.pop(r, "k"), lambda r: dict.clear(r)]
+)
+def test_an_ordered_dict_is_not_changed_past_its_class(change: Any) -> None:
+    def f(x: Any, r: Any) -> Any:
+        change(r)
+        return x * 2
+
+    given = OrderedDict(k=2.0)
+    with pytest.raises(kg.TraceError, match=r"test_\w+.py:\d+: an OrderedDict was changed past its class"):
+        kg.kernel_graph(f, device="cpu")(np.ones(2), given)
+    assert [*given.items()] == [("k", 2.0)] and len(given) == 1
