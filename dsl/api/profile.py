@@ -22,7 +22,7 @@ from ..array import devices
 from ..array.in_flight import waitall
 from ..core.context import context
 from ..core.errors import OptionError, user_line
-from ..jit.kernel_graph import KernelGraph
+from ..jit.kernel_graph import KernelGraph, begin_calls_natively
 from ..jit.specializations import CompiledProgram, Specializations
 
 
@@ -173,6 +173,7 @@ def _wait_methods_to_profile() -> Iterator[tuple[Any, str]]:
 def _record_spans_of_profiled_block(recorder: ProfileRecorder, profile: Profile) -> Iterator[None]:
     """The phases and the devices' copies are spans of the recorder; the profile knows what is called."""
     before: list[tuple[Any, str, Any]] = []
+    begin_calls_natively()
     plain = KernelGraph.__call__
 
     def note_call_in_profiled_block(graph: KernelGraph, *args: Any, **options: Any) -> Any:

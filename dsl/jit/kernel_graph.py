@@ -359,7 +359,7 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
             if entry.assigned:
                 result = self._write_back_to_arguments(given, leaves, entry, result, shared)
             if entry.fast is not not_taken_by_fast_launcher:
-                _begin_calls_natively(self)
+                begin_calls_natively()
             if self._opens and not options and entry.fast is not not_taken_by_fast_launcher:
                 self._install_fast_path(tree, entry, leaves)
             if type(result) is FailedCall:
@@ -621,12 +621,13 @@ class KernelGraph(PicklableDecoratedFunction, Generic[P, R]):
 _begins_natively: bool | None = None
 
 
-def _begin_calls_natively(sample: KernelGraph) -> None:
-    """From the first call on that needs the engine, calls do not begin in Python, where that can be."""
+def begin_calls_natively() -> None:
+    """From the first call on that needs the engine, calls do not begin in Python, where that can be. A profile, which
+    has its own function for them while it lasts, asks for it before."""
     global _begins_natively
     if _begins_natively is None:
         untaken = KernelGraph._call_untaken
-        _begins_natively = call_instances_natively(KernelGraph, sample, "_fast", unusual, NOT_TAKEN, untaken)
+        _begins_natively = call_instances_natively(KernelGraph, "_fast", unusual, NOT_TAKEN, untaken)
 
 
 class Decorator(Protocol):

@@ -21,18 +21,18 @@ _BASE_AT, _WRAPPED_AT = HEAD + 24, HEAD + 32  # in a slot wrapper: which slot it
 
 
 def call_instances_natively(
-    kind: type, sample: Any, name: str, unusual: dict[Any, Any], not_taken: object, untaken: Callable[..., Any]
+    kind: type, name: str, unusual: dict[Any, Any], not_taken: object, untaken: Callable[..., Any]
 ) -> bool:
     """Whether calls of a class's instances are native from now on: `x(*args)` is `x.name(args)`, and where that gives
     `not_taken`, `untaken(x, args, x.name)`. With keyword arguments, while `unusual` holds anything and where x has no
     such attribute it is what it was before.
 
-    name: a slot of the class. sample: an instance that has something there."""
+    name: a slot of the class."""
     native = native_engine_functions()
     words = watched_words_of_object_aspect("size", unusual, 0)
     before = vars(kind).get("__call__")
     slot = _slot_wrapper_base()
-    at = _offset_of_slot(sample, getattr(sample, name))
+    at = _offset_of_slot(kind, name)
     if native is None or not words or type(before) is not FunctionType or slot is None or at is None:
         return False
     held = (native, unusual, not_taken, untaken, before)
@@ -59,7 +59,9 @@ def _slot_wrapper_base() -> int | None:
     return base if same and read_memory_word(id(second) + _WRAPPED_AT) == wrapped else None
 
 
-def _offset_of_slot(sample: Any, value: object) -> int | None:
-    """The only place, after its head, where an object has a reference to the value."""
-    places = [i for i in range(HEAD, type(sample).__basicsize__, 8) if read_memory_word(id(sample) + i) == id(value)]
+def _offset_of_slot(kind: type, name: str) -> int | None:
+    """The only place, after its head, where an instance has a reference to what it has in a slot."""
+    sample, value = kind.__new__(kind), object()
+    setattr(sample, name, value)
+    places = [i for i in range(HEAD, kind.__basicsize__, 8) if read_memory_word(id(sample) + i) == id(value)]
     return places[0] if len(places) == 1 else None

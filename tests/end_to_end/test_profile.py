@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import textwrap
 import threading
 import types
 from collections import Counter
@@ -20,6 +23,7 @@ from kernelgraph.runtime.core import profile as recording
 from kernelgraph.runtime.core.perfetto import chrome_trace_of_profile
 from kernelgraph.runtime.core.profile import Span
 from kernelgraph.runtime.devices.cuda import device as cuda
+from kernelgraph.runtime.engine.engine import native_engine_functions
 from kernelgraph.runtime.engine.run import EngineRunEvent
 from tests.faults import opened
 from tests.runtime.cuda_fake import FakeBlas, FakeContext
@@ -157,10 +161,10 @@ def test_spans_that_cross_get_tracks_of_their_own() -> None:
 
 
 def test_nothing_is_left_behind_and_nothing_is_measured_when_it_is_off() -> None:
-    before = KernelGraph.__call__, EngineRunEvent.wait, kg.settings.engine
     f = kg.kernel_graph(device="cpu")(lambda x: np.exp(x) - 2)
     x = np.ones(10)
     f(x)
+    before = KernelGraph.__call__, EngineRunEvent.wait, kg.settings.engine
     with pytest.raises(ZeroDivisionError), kg.profile() as p:
         f(x)
         raise ZeroDivisionError
@@ -170,6 +174,22 @@ def test_nothing_is_left_behind_and_nothing_is_measured_when_it_is_off() -> None
     assert sum(s.kind == "call" for s in p.spans) <= 1
     with kg.profile(), pytest.raises(kg.OptionError, match="already"), kg.profile():
         pass
+
+
+@pytest.mark.skipif(native_engine_functions() is None, reason="the engine cannot be built here")
+def test_calls_begin_natively_after_a_profile_of_the_first() -> None:
+    text = """
+        import kernelgraph as kg
+        f = kg.kernel_graph(lambda x: x + 1.0, device="cpu")
+        with kg.profile() as p:
+            f(1.0), f(1.0)
+        f(1.0)
+        print(type(kg.KernelGraph.__call__).__name__, sum(s.kind == "call" for s in p.spans))
+    """
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=given)
+    assert ended.stdout.split() == ["wrapper_descriptor", "2"]
 
 
 def test_nvtx_gets_the_users_names_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:

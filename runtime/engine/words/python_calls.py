@@ -13,6 +13,8 @@ from ...codegen.word_language import (
     TUPLE_AT,
     TYPE_AT,
     add_floats,
+    bind_method,
+    call_object,
     call_python_function,
     call_settings,
     clear_error,
@@ -31,7 +33,6 @@ from ...codegen.word_language import (
     store,
     subtract_floats,
     vectorcall,
-    vectorcall_with_dict,
 )
 from .records import (
     ADD,
@@ -104,11 +105,12 @@ def call_decorated_function_from_python(this: int, given: int, options: int) -> 
 
 def call_decorated_function_in_python(this: int, given: int, options: int, function: int) -> int:
     """function(this, *given, **options)"""
-    count = load(given + LENGTH_AT)
-    arguments = stack(8 * count + 8)
-    store(arguments, this)
-    copy(arguments + 8, given + TUPLE_AT, 8 * count)
-    return vectorcall_with_dict(function, arguments, count + 1, options)
+    method = bind_method(function, this)
+    if method == 0:
+        return 0
+    result = call_object(method, given, options)
+    let_go(method)
+    return result
 
 
 def compute_native_numbers(this: int, given: int, count: int) -> int:
@@ -125,7 +127,10 @@ def compute_native_numbers(this: int, given: int, count: int) -> int:
         at += WATCHED_BYTES
     last = at + load(head + ITEM_COUNT) * ITEM_BYTES
     while fits and at != last:
-        fits = dict_item(load(at), load(at + 8)) == load(at + 16)
+        item = dict_item(load(at), load(at + 8))
+        fits = item == load(at + 16)
+        if item == 0 and error_occurred():  # a key cannot be compared: nobody knows whether it is there
+            fits = 0
         at += ITEM_BYTES
     frame = stack(load(head + FRAME_BYTES))
     bits = 8 * load(head + LEAF_COUNT)

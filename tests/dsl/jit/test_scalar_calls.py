@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import kernelgraph as kg
 from kernelgraph.runtime.core.settings import override
 from kernelgraph.runtime.engine.engine import native_engine_functions
+from tests.processes import forked
 
 SCALE, OFFSET = 2.5, 3
 
@@ -112,6 +113,18 @@ def test_every_way_to_call() -> None:
         assert f(1.5, 2.0, c=3.0) == f(**{"a": 1.5, "b": 2.0, "c": 3.0}) == expected
         assert f.__call__(1.5, 2.0, 3.0) == type(f).__call__(f, 1.5, 2.0, 3.0) == expected
         assert list(map(f, [1.5], [2.0], [3.0])) == [expected]
+
+
+def test_more_arguments_than_fit_a_stack() -> None:
+    def call_with_all() -> int:
+        f = kg.kernel_graph(polynomial, device="cpu")
+        f(1.5, 2.0, 3.0)
+        for options in ({}, {"c": 3.0}):
+            with pytest.raises(TypeError):
+                f(*range(3_000_000), **options)
+        return 0
+
+    assert forked(call_with_all) == 0
 
 
 def test_what_is_unusual_is_seen() -> None:

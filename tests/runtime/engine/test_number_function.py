@@ -110,6 +110,23 @@ def test_items_and_single_values_are_looked_at() -> None:
     assert function((None, 1.0)) is DECLINED
 
 
+def test_a_key_that_cannot_be_compared_is_declined() -> None:
+    class Key(str):
+        def __eq__(self, other: object) -> bool:
+            raise ValueError
+
+        def __hash__(self) -> int:
+            return hash("name")
+
+    scope: dict[str, Any] = {}
+    function = make_native_number_function(
+        [], "x0", {"x0": ("type", float)}, {}, (), [(scope, "name", DECLINED)], DECLINED
+    )
+    assert function is not None
+    scope[Key("other")] = 1
+    assert function((1.5,)) is DECLINED
+
+
 @pytest.mark.parametrize("statement", ["t0 = f(x0)", "t0 = x0.real", "t0 = x0 if x0 else 1", "if x0: t0 = 1"])
 def test_what_is_no_arithmetic_stays_pythons(statement: str) -> None:
     leaves = {"x0": ("type", float)}
