@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.frozen import dataclass
 from ..core.settings import settings
-from ..program.device import Device, DeviceCommunicator, Event, Executable, error_of_event
+from ..program.device import CollectivePart, Device, DeviceCommunicator, Event, Executable, error_of_event
 from ..program.multi_device import Collective, CopyValue, MultiDevicePlan, RunPart
 from ..program.plan import Plan
 from . import unread_errors
@@ -106,11 +106,17 @@ class PreparedDeviceExchange:
             communicator.perform(lambda: self._start_on_devices(memories, events), self.doing)
 
     def _start_on_devices(self, memories: Sequence[Any], events: Events) -> None:
-        step, parts = self.step, range(self.step.devices)
-        reads, writes = ([step.of_device(vs, d) for d in parts] for vs in (step.reads, step.writes))
-        before = [[e for v in vs if (e := events[v]) is not None] for vs in reads]
-        sources, targets = ([[memories[v] for v in vs] for vs in each] for each in (reads, writes))
-        ends = self.exchange.start(step, sources, targets, before, self.doing)
+        step, devices = self.step, range(self.step.devices)
+        reads, writes = ([step.of_device(vs, d) for d in devices] for vs in (step.reads, step.writes))
+        parts = [
+            CollectivePart(
+                [memories[v] for v in read],
+                [memories[v] for v in written],
+                [e for v in read if (e := events[v]) is not None],
+            )
+            for read, written in zip(reads, writes, strict=True)
+        ]
+        ends = self.exchange.start(step, parts, self.doing)
         for vs, end in zip(writes, ends, strict=True):
             if (error := getattr(end, "error", None)) is not None:
                 if self.communicator is not None:  # the other ranks wait for this one

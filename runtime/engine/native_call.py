@@ -61,7 +61,8 @@ def _slot_wrapper_base() -> int | None:
 
 def _offset_of_slot(kind: type, name: str) -> int | None:
     """The only place, after its head, where an instance has a reference to what it has in a slot."""
-    sample, value = kind.__new__(kind), object()
+    sample: Any = object.__new__(kind)
+    value = object()
     setattr(sample, name, value)
     places = [i for i in range(HEAD, kind.__basicsize__, 8) if read_memory_word(id(sample) + i) == id(value)]
     return places[0] if len(places) == 1 else None

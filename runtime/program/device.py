@@ -205,6 +205,15 @@ class Timing(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CollectivePart:
+    """A device's part of a collective: its arrays, and what they wait for."""
+
+    sources: Sequence[Memory]
+    targets: Sequence[Memory]
+    before: Sequence[Event]
+
+
 class DeviceCommunicator(Protocol):
     """What exchanges arrays among devices in their own memory, on a stream of each, beside what they compute.
 
@@ -214,18 +223,11 @@ class DeviceCommunicator(Protocol):
     ranks: Sequence[int]
     size: int
 
-    def start(
-        self,
-        collective: Collective,
-        sources: Sequence[Sequence[Memory]],
-        targets: Sequence[Sequence[Memory]],
-        before: Sequence[Sequence[Event]],
-        doing: str,
-    ) -> Sequence[Event]:
+    def start(self, collective: Collective, parts: Sequence[CollectivePart], doing: str) -> Sequence[Event]:
         """Start a collective. An event for each device of this process, which has the error where it could not start.
 
-        sources, targets: of each such device the collective's arrays; before: what they wait for. doing: what this is,
-        for people. Every process starts the same ones in the same order; the caller keeps the memory alive."""
+        parts: of each such device. doing: what this is, for people. Every process starts the same ones in the same
+        order; the caller keeps the memory alive."""
         ...
 
     def close(self) -> None:

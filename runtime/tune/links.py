@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ..core.disk_cache import DiskCache, sha256_digest
 from ..core.frozen import dataclass
-from ..program.device import Device, DeviceCommunicator, Event
+from ..program.device import CollectivePart, Device, DeviceCommunicator, Event
 from ..program.multi_device import Collective
 
 SIZES = 1 << 12, 1 << 22  # bytes of the copies that are timed
@@ -113,9 +113,9 @@ def _prepare_collective(devices: Sequence[Device], op: str, communicator: Device
     size = len(devices)
     count, each, pairs = nbytes // 4, tuple(range(size)), tuple((r, (r + 1) % size) for r in range(size))
     step = Collective(op, each, each, (count,), "float32", "sum", 0, pairs, "", size)
-    sources = [[device.allocate(nbytes)] for device in devices]
-    targets = [[device.allocate(4 * step.written_count(0, size))] for device in devices]
-    return lambda: communicator.start(step, sources, targets, [()] * size, f"a trial of {op}")
+    written = 4 * step.written_count(0, size)
+    parts = [CollectivePart([device.allocate(nbytes)], [device.allocate(written)], ()) for device in devices]
+    return lambda: communicator.start(step, parts, f"a trial of {op}")
 
 
 def _least_time(start: Start) -> float:

@@ -129,8 +129,8 @@ def compute_native_numbers(this: int, given: int, count: int) -> int:
     while fits and at != last:
         item = dict_item(load(at), load(at + 8))
         fits = item == load(at + 16)
-        if item == 0 and error_occurred():  # a key cannot be compared: nobody knows whether it is there
-            fits = 0
+        if item == 0:  # also where a key cannot be compared
+            fits = fits and error_occurred() == 0
         at += ITEM_BYTES
     frame = stack(load(head + FRAME_BYTES))
     bits = 8 * load(head + LEAF_COUNT)

@@ -26,7 +26,7 @@ import numpy as np
 from ....core.errors import LaunchError
 from ....core.frozen import dataclass
 from ....core.settings import settings
-from ....program.device import CommunicatorPeers, DeviceCommunicator, Event, Memory
+from ....program.device import CollectivePart, CommunicatorPeers, DeviceCommunicator, Event, error_of_event
 from ....program.multi_device import Collective
 from ..driver.driver import SUCCESS
 from ..driver.events import CudaEvent
@@ -118,21 +118,14 @@ class NcclCommunicator(DeviceCommunicator):
             if self not in _watch.communicators:
                 _watch.communicators.append(self)
 
-    def start(
-        self,
-        collective: Collective,
-        sources: Sequence[Sequence[Memory]],
-        targets: Sequence[Sequence[Memory]],
-        before: Sequence[Sequence[Event]],
-        doing: str,
-    ) -> list[CudaEvent]:
-        error = next((e for events in before for event in events if (e := _known_failure(event)) is not None), None)
+    def start(self, collective: Collective, parts: Sequence[CollectivePart], doing: str) -> list[CudaEvent]:
+        error = next((e for part in parts for event in part.before if (e := _known_failure(event)) is not None), None)
         with self._lock:
             error = error or self.failure
             if error is None:
                 try:
                     self.connect()
-                    return self._issue(collective, sources, targets, before, doing)
+                    return self._issue(collective, parts, doing)
                 except Exception as raised:
                     error = raised
             events = [device.events.record(device.communication_stream) for device in self.devices]
@@ -140,19 +133,12 @@ class NcclCommunicator(DeviceCommunicator):
             event.error = error
         return events
 
-    def _issue(
-        self,
-        collective: Collective,
-        sources: Sequence[Sequence[Memory]],
-        targets: Sequence[Sequence[Memory]],
-        before: Sequence[Sequence[Event]],
-        doing: str,
-    ) -> list[CudaEvent]:
+    def _issue(self, collective: Collective, parts: Sequence[CollectivePart], doing: str) -> list[CudaEvent]:
         """Raises LaunchError, after which NCCL's communicators are gone."""
         library, began = self._library, []
-        for device, events in zip(self.devices, before, strict=True):
+        for device, part in zip(self.devices, parts, strict=True):
             device.context.enter()
-            for event in events:
+            for event in part.before:
                 if isinstance(event, CudaEvent) and event.stream != device.communication_stream:
                     code = device.context.driver.wait(device.communication_stream, event.handle, 0)
                     if code != SUCCESS:
@@ -162,10 +148,8 @@ class NcclCommunicator(DeviceCommunicator):
         try:
             library.group_start()
             try:
-                for device, comm, rank, reads, writes in zip(
-                    self.devices, self._comms, self.ranks, sources, targets, strict=True
-                ):
-                    self._put(device, comm, rank, collective, reads, writes)
+                for device, comm, rank, part in zip(self.devices, self._comms, self.ranks, parts, strict=True):
+                    self._put(device, comm, rank, collective, part)
             finally:
                 library.group_end()
         except Exception as error:
@@ -183,18 +167,10 @@ class NcclCommunicator(DeviceCommunicator):
         _watch.add(CollectiveOnItsWay(self, began, ended, doing))
         return ended
 
-    def _put(
-        self,
-        device: Any,
-        comm: Any,
-        rank: int,
-        collective: Collective,
-        reads: Sequence[Memory],
-        writes: Sequence[Memory],
-    ) -> None:
+    def _put(self, device: Any, comm: Any, rank: int, collective: Collective, part: CollectivePart) -> None:
         """One device's part of a collective."""
         library, stream = self._library, device.communication_stream
-        for number, (given, taken) in enumerate(zip(reads, writes, strict=True)):
+        for number, (given, taken) in enumerate(zip(part.sources, part.targets, strict=True)):
             source, target, op = given.address, taken.address, collective.op
             count = collective.counts[number]
             if not count:
@@ -205,17 +181,17 @@ class NcclCommunicator(DeviceCommunicator):
                 library.all_reduce(source, target, count * each, kind, OPERATIONS[collective.how], comm, stream)
             elif op == "reduce_scatter":
                 kind, each = DTYPES[collective.dtype]
-                part = count * each // self.size
-                library.reduce_scatter(source, target, part, kind, OPERATIONS[collective.how], comm, stream)
+                own = count * each // self.size
+                library.reduce_scatter(source, target, own, kind, OPERATIONS[collective.how], comm, stream)
             elif op == "all_gather":
                 library.all_gather(source, target, nbytes, BYTES, comm, stream)
             elif op == "broadcast":
                 library.broadcast(source, target, nbytes, BYTES, collective.root, comm, stream)
             elif op == "all_to_all":
-                part = nbytes // self.size
+                each = nbytes // self.size
                 for other in range(self.size):
-                    library.send(source + other * part, part, BYTES, other, comm, stream)
-                    library.recv(target + other * part, part, BYTES, other, comm, stream)
+                    library.send(source + other * each, each, BYTES, other, comm, stream)
+                    library.recv(target + other * each, each, BYTES, other, comm, stream)
             else:
                 if all(b != rank for _, b in collective.pairs):
                     code = device.context.driver.fill(target, 0, nbytes, stream)
@@ -274,13 +250,7 @@ class NcclCommunicator(DeviceCommunicator):
 
 def _known_failure(event: Event) -> BaseException | None:
     """What is known to have gone wrong before an event. What is of another kind of device is waited for."""
-    if isinstance(event, CudaEvent):
-        return event.error
-    try:
-        event.wait()
-    except Exception as error:
-        return error
-    return None
+    return event.error if isinstance(event, CudaEvent) else error_of_event(event)
 
 
 @dataclass(frozen=True, slots=True)
