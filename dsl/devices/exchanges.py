@@ -65,7 +65,10 @@ def partition_with_exchange(graph: Graph, mesh: Mesh) -> ExchangePartition:
     if found is not None:
         partition = partition_for_rank(graph, count, NCCL_REDUCTIONS)
         steps = [step for step in partition.steps if isinstance(step, RankCollective)]
-        faster, why = _compared_with_copies(mesh, found, steps)
+        try:
+            faster, why = _compared_with_copies(mesh, found, steps)
+        except LaunchError as error:  # of a trial: what is not asked for is no reason to fail
+            faster, why = False, f"collectives by copies between devices: {error}"
         if faster:
             return ExchangePartition(partition_for_each_device(partition, count), found, why)
     replicas = replicate_graph_on_devices(graph, count)

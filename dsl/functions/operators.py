@@ -32,6 +32,8 @@ def _array_operator(name: str, rows: tuple[str, ...], arity: int, reflected: boo
             return NotImplemented
         if rows == ("multiply",) and isinstance(other, _SEQUENCES) and _is_whole_scalar(self):
             return other * operator.index(self)
+        if rows in _COMPARED and type(self) is Tracer and isinstance(other, _NO_NUMBERS):
+            return np.full(self.shape, rows == ("not_equal",))[()]
         args = (other, self) if reflected else (self, other)
         recorder = loop_recorder_of_trace()
         if recorder is None and isinstance(other, TracedLoopSymbolBase):
@@ -104,7 +106,10 @@ def _number_operator(
     function = divmod if python == "__divmod__" else getattr(operator, python)
 
     def apply_host_operator(self: TracedNumber, *others: Any) -> Any:
-        if isinstance(others[0] if others else None, _SEQUENCES):  # which `*` repeats, as often as it asks for
+        other = others[0] if others else self
+        if isinstance(other, _SEQUENCES):  # which `*` repeats, as often as it asks for
+            return NotImplemented
+        if other is None and rows in _COMPARED:
             return NotImplemented
         if any(type(other) not in _NUMBERS and not _is_operand_of_number_subclass(other) for other in others):
             return on_arrays(self, *others)
@@ -142,6 +147,8 @@ def _is_operand_of_number_subclass(x: Any) -> bool:
 _WEAK: dict[str, type] = {"i": int, "f": float, "c": complex}
 _NUMBERS = {bool, int, float, complex, TracedNumber}
 _SEQUENCES = (list, tuple, str, bytes, bytearray)
+_COMPARED = (("equal",), ("not_equal",))
+_NO_NUMBERS = (str, bytes, type(None))  # which no number is equal to
 
 
 def _install_tracer_operators() -> None:

@@ -205,3 +205,13 @@ def test_complex_numbers(dtype: str) -> None:
 
 def test_interpreted_numbers_match() -> None:
     assert_same(interpreted(lambda x, r: (x * r, r * 2), X, 0.25), (X * 0.25, 0.5))
+
+
+@pytest.mark.parametrize("other", [None, "auto", b"auto"])
+@pytest.mark.parametrize("x", [1.5, 3, True, np.float32(2), np.arange(6.0).reshape(2, 3), np.zeros((0, 2))], ids=repr)
+def test_no_number_is_equal_to_text_or_none(x: Any, other: Any) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x == y, x != y, y == x, 1 if y is None and not isinstance(x, np.ndarray) and x == y else 2
+
+    for got, wanted in zip(kg.kernel_graph(f, device="cpu")(x, other), f(x, other), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), wanted, strict=True)

@@ -206,6 +206,18 @@ def test_explain_says_what_is_used_and_why(two: Two, monkeypatch: pytest.MonkeyP
         assert "0 copies of 0 bytes, 1 collectives by NCCL 2.28.9" in text and "collectives by NCCL" in large.why()
 
 
+def test_a_trial_of_nccl_that_fails_leaves_copies(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(devices: Any, op: str = "", communicator: Any = None) -> tuple[float, float]:
+        if op:
+            raise kg.LaunchError("NCCL gave up")
+        return 10.0, 0.001
+
+    monkeypatch.setattr(exchanges, "measured_exchange_times", times)
+    with kg.override(collectives="auto"):
+        f = on_mesh(kg.all_reduce)
+        assert f.explain(X).startswith("collectives by copies between devices: NCCL gave up")
+
+
 def test_without_nccl_copies_do_it(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "nccl_library", lambda: None)
     for gpu in two.machine.devices:
