@@ -78,8 +78,8 @@ def device(name: str) -> Iterator[str]:
             builder.place = before
         return
     before = context.device
-    context.put(context.stream, place)
     try:
+        context.put(context.stream, place)
         yield name
     finally:
         context.put(context.stream, before)

@@ -182,8 +182,8 @@ def stream(stream: Any) -> AbstractContextManager[Stream | None]:
 @contextmanager
 def _put_calls_on_stream(chosen: Stream | None) -> Iterator[Stream | None]:
     before = context.stream
-    context.put(chosen, context.device)
     try:
+        context.put(chosen, context.device)
         yield chosen
     finally:
         context.put(before, context.device)

@@ -351,12 +351,13 @@ class UndecidedValue(BaseException):
 @contextmanager
 def trace_in_progress(trace: Trace | None) -> Iterator[None]:
     """Makes `trace` the current one; None suspends tracing."""
-    before, context.trace = context.trace, trace
-    context.put(context.stream, context.device)
-    try:
+    before = context.trace
+    try:  # a signal's handler may raise in any call: nothing is set outside
+        context.trace = trace
+        context.put(context.stream, context.device)
         yield
     finally:
         context.trace = before
-        context.put(context.stream, context.device)
         if trace is not None:
             trace.alive = False
+        context.put(context.stream, context.device)
