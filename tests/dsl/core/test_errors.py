@@ -112,7 +112,7 @@ MISTAKES: list[tuple[str, Callable[[Any, Any], Any], type[Exception], tuple[str,
     ("power", lambda x, y: x.astype(int) ** -1, ValueError, ("negative integer powers", "astype")),
     ("string", lambda x, y: x + "a", TypeError, ("'a'",)),
     ("none", lambda x, y: x + None, TypeError, ("None",)),
-    ("compared with none", lambda x, y: x == None, TypeError, ("None",)),  # noqa: E711
+    ("compared with none", lambda x, y: x < None, TypeError, ("None",)),
     ("object array", lambda x, y: x + np.array([None] * 4), TypeError, ("object", "np.float64")),
     ("astype object", lambda x, y: x.astype(object), TypeError, ("object",)),
     ("astype date", lambda x, y: x.astype("M8[s]"), TypeError, ("datetime64", "int64")),
