@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
+from io import StringIO
 from types import TracebackType
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, World, byt
 
 LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
 PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
+FORWARD_SECONDS = 0.1  # of what a launcher has not forwarded before an abort it may lose some
 ANSWER_SECONDS = 0.5  # and an answer to where a rank is
 SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who receives: for how long it spins; then it naps, longer and longer
 give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -364,6 +366,7 @@ class MPIWorld(World):
             self._revoke_communicator(f"rank {self.rank} failed: {text}", (self.rank,))
             return
         print(f"kernelgraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
+        time.sleep(FORWARD_SECONDS)
         self._data.Abort(1)
 
     def shrink(self) -> MPIWorld:
@@ -430,7 +433,9 @@ def _end_all_ranks_with_exceptions(world: MPIWorld) -> None:
     before = sys.excepthook
 
     def end_all_ranks(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
-        before(kind, error, trace)
+        with redirect_stderr(StringIO()) as told:
+            before(kind, error, trace)
+        sys.stderr.write(told.getvalue())  # in one piece: between its lines a launcher may put words of its own
         world.fail(f"ends all ranks by {with_article(kind.__name__)} that nobody handled")
 
     sys.excepthook = end_all_ranks
