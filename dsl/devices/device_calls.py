@@ -22,7 +22,7 @@ from ...runtime.tune.tuner import PlanTuner
 from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
-from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_memory
+from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_memory, waitall
 from ..array.streams import join_call_to_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
@@ -33,6 +33,9 @@ from ..jit.specializations import Specializations
 from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import check_write_back_allowed, write_back_to_callers_array
 from .device_plans import MultiDevicePlanMaker, plan_over_places
+
+
+UNDECIDED = -1  # in place of a candidate's number: one device is still choosing its own plan
 
 
 def make_multi_device_plan_ready(
@@ -74,7 +77,7 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
         return made
     if not settings.tune:
         return versions.on_one_device(captured, leaves) if alone else made
-    return MultiDeviceTrialCall(versions, [versions.on_one_device(captured, leaves), made], 0 if alone else 1)
+    return MultiDeviceTrialCall(versions, captured, leaves, made, 0 if alone else 1)
 
 
 def devices_share_one_kind(places: Sequence[tuple[str, int]]) -> bool:
@@ -85,22 +88,35 @@ def devices_share_one_kind(places: Sequence[tuple[str, int]]) -> bool:
 class MultiDeviceTrialCall(Launcher):
     """Calls on one device and on several take turns until the clock prefers one: see `PlanTuner`.
 
-    A call that is timed is waited for. The winner then takes this entry's place."""
+    One device is timed when its own plan is decided: as it would run from then on. Until then, and where a call is
+    timed, calls are waited for. The winner then takes this entry's place."""
 
-    __slots__ = ("_candidates", "_lock", "_versions", "tuner")
+    __slots__ = ("_alone", "_candidates", "_lock", "_versions", "tuner")
 
-    def __init__(self, versions: Specializations, candidates: Sequence[Launcher], start: int) -> None:
-        super().__init__(self._run_next_device_trial, candidates[-1].text, candidates[0].guards, candidates[0].assigned)
-        self._versions, self._candidates, self._lock = versions, candidates, threading.Lock()
+    def __init__(
+        self, versions: Specializations, captured: TracedFunction, leaves: Sequence[Any], several: Launcher, start: int
+    ) -> None:
+        """start: what runs where the clock cannot tell, 0 for one device."""
+        self._alone = versions.ready(captured, leaves)
+        one = self._alone.entry(captured, versions.device, leaves, captured.feeds)
+        super().__init__(self._run_next_device_trial, several.text, one.guards, one.assigned)
+        self._versions, self._candidates, self._lock = versions, (one, several), threading.Lock()
         self.tuner = PlanTuner(("one device", "several devices"), start)
 
     def _run_next_device_trial(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
         tuner = self.tuner
         with self._lock:
-            number = None if caller or settings.engine != "async" else tuner.next_candidate()
+            number = None
+            if tuner.winner is None and not caller and settings.engine == "async":
+                number = tuner.next_candidate() if self._alone.is_decided else UNDECIDED
             winner = tuner.winner
         if number is None:
             return self._candidates[tuner.start if winner is None else winner].run(leaves, places, caller)
+        waitall()
+        if number == UNDECIDED:
+            result = self._candidates[0].run(leaves, places)
+            _wait_for_multi_device_result(result)
+            return result
         busy = not is_no_call_in_flight() or any(type(x) is Array and not x.is_ready() for x in leaves)
         start = time.perf_counter()
         result = self._candidates[number].run(leaves, places)
@@ -113,6 +129,7 @@ class MultiDeviceTrialCall(Launcher):
         return result
 
     def _replace_by_winning_devices(self, winner: Launcher) -> None:
+        winner.by_value = self.by_value
         entries = self._versions.entries
         for key, entry in list(entries.items()):
             if entry is self:

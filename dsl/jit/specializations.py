@@ -84,6 +84,11 @@ class CompiledProgram:
         assert self.trial is not None
         self.plan, self.executable = self.trial.plan, self.trial.executable
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether the plan is the one that stays."""
+        return self.executable is not None and (self.trial is None or self.trial.tuner.winner is not None)
+
     def lines(self) -> Iterator[str]:
         """How the plan was chosen, and what the device says of it."""
         if self.trial is not None:
@@ -94,8 +99,7 @@ class CompiledProgram:
     def entry(self, captured: TracedFunction, device: Device, leaves: Sequence[Any], arrays: Sequence[int]) -> Launcher:
         """An entry for calls like the one with these leaves."""
         trial = self.trial
-        assert self.executable is not None
-        if trial is None or trial.tuner.winner is not None:
+        if self.is_decided or trial is None:
             return self._launcher_of_final_plan(captured, device, leaves, arrays)
         return self._launcher_during_plan_trial(trial, captured, device, leaves, arrays)
 
