@@ -33,6 +33,7 @@ from kernelgraph.dsl.devices.store_servers import pieces_of
 
 SUM_BYTES = (4, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
 PUSH_BYTES = (1 << 12, 1 << 20)
+SYNC_BYTES = (1 << 12, 1 << 22, 1 << 26)
 SMALL = 1 << 16
 WORLD, SERVER = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
@@ -169,6 +170,31 @@ def pushes(rounds: int, alone: bool) -> None:
     )
 
 
+def sync_pushes(device: str, rounds: int) -> None:
+    """All ranks push a gradient from their device to "dist_sync", which adds the sum to what it holds, and pull."""
+    program = kg.kernel_graph(lambda x: kg.all_reduce(x), mesh=kg.Mesh(SIZE), in_axes=None, out_axes=None)
+    rows = []
+    for nbytes in SYNC_BYTES:
+        store = kg.KVStore("dist_sync")
+        store.set_updater(add)
+        store.init("w", kg.asarray(np.zeros(nbytes // 4, np.float32), device=device))
+        pushed = kg.asarray(np.ones(nbytes // 4, np.float32), device=device)
+
+        def turn(store: Any = store, pushed: Any = pushed) -> None:
+            store.push("w", pushed)
+            store.pull("w").wait()
+
+        x = kg.replicate(np.ones(nbytes // 4, np.float32), kg.Mesh(SIZE))
+        candidates: dict[str, Callable[[], Any]] = {"kg.KVStore": turn, "a sum": lambda x=x: program(x).wait()}
+        rows.append((nbytes, measure(candidates, rounds)))
+        total = SIZE * (rounds + 5)
+        if not (np.asarray(store.pull("w")) == total).all():
+            raise AssertionError(f"the store holds {np.asarray(store.pull('w'))[:3]} ..., not {total}")
+    show(
+        'All ranks push to "dist_sync" and pull, beside a sum alone, us: median (least)', ("kg.KVStore", "a sum"), rows
+    )
+
+
 def loss(p: Any, x: Any) -> Any:
     for w, b in p:
         x = np.maximum(x @ w + b, np.float32(0))
@@ -221,6 +247,7 @@ def main(options: argparse.Namespace) -> None:
         print(f"{SIZE} ranks; {machine(None, ('numpy', 'mpi4py', 'openmpi'))}")
     if options.steps:
         steps(options.device, *options.steps, min(rounds, 10))
+        sync_pushes(options.device, min(rounds, 30))
         return
     if not options.only_pushes:
         sums(rounds, options.calls, tuple(n for n in SUM_BYTES if n <= SMALL or not options.only_small))
@@ -236,7 +263,7 @@ if __name__ == "__main__":
     parser.add_argument("--only-pushes", action="store_true", help="no sums")
     parser.add_argument("--alone", action="store_true", help="pushes keep all else from the cores")
     parser.add_argument("--device", default="cpu", help="where each rank computes: cpu, or cuda")
-    parser.add_argument("--steps", nargs=2, type=int, metavar=("LAYERS", "WIDTH"), help="data-parallel steps, no more")
+    parser.add_argument("--steps", nargs=2, type=int, metavar=("LAYERS", "WIDTH"), help="steps and a store, no more")
     given = parser.parse_args()
     with kg.device(given.device):
         main(given)
