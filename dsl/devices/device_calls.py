@@ -34,7 +34,6 @@ from ..jit.traced_function import SpecializationEvent, TracedFunction
 from ..jit.write_back import check_write_back_allowed, write_back_to_callers_array
 from .device_plans import MultiDevicePlanMaker, plan_over_places
 
-
 UNDECIDED = -1  # in place of a candidate's number: one device is still choosing its own plan
 
 
