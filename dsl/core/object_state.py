@@ -9,6 +9,7 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import Context
 from enum import Flag
 from functools import _lru_cache_wrapper
 from types import (
@@ -23,6 +24,7 @@ from types import (
     SimpleNamespace,
 )
 from typing import Any
+from weakref import CallableProxyType, ProxyType, ReferenceType
 
 import numpy as np
 
@@ -137,15 +139,21 @@ def contents_of_container_object(base: type, value: Any) -> list[Any]:
 # anything
 
 
-def comparable_object_state(value: Any, kept: list[Any] | None = None, visited: dict[int, int] | None = None) -> Any:
+def comparable_object_state(
+    value: Any,
+    kept: list[Any] | None = None,
+    visited: dict[int, int] | None = None,
+    referred: list[Any] | None = None,
+) -> Any:
     """All that is in it, as something that can be compared. Raises where nothing of that can be known.
 
     kept: where objects that are told by their identity go, so that they live on; what is made to be looked at would
-    else lend its identity to what is made next. visited: the objects that hold it."""
+    else lend its identity to what is made next. visited: the objects that hold it. referred: where those go that are
+    reached by a weak reference alone, and need not live on."""
     kind = type(value)
     if kind in PLAIN:
         return kind, repr(value)
-    if isinstance(value, (np.generic, np.dtype)):
+    if issubclass(kind, (np.generic, np.dtype)):
         return kind, value.dtype.str if isinstance(value, np.generic) else value.str, repr(value)
     kept, visited = [] if kept is None else kept, {} if visited is None else visited
     kept.append(value)
@@ -154,10 +162,15 @@ def comparable_object_state(value: Any, kept: list[Any] | None = None, visited: 
     visited[id(value)] = len(visited)
 
     def comparable_object_states(values: Any) -> tuple[Any, ...]:
-        return tuple(comparable_object_state(v, kept, visited) for v in values)
+        return tuple(comparable_object_state(v, kept, visited, referred) for v in values)
 
     own: tuple[Any, ...] = (id(value),)
-    if issubclass(kind, np.ndarray):
+    if issubclass(kind, WEAK_REFERENCES):
+        referred = [] if referred is None else referred
+        own = id(value), comparable_object_state(referent_of_weak_reference(value), referred, visited, referred)
+    elif is_iterator_class(kind):
+        own = id(value), comparable_object_states(_state_parts_of_iterator(value))
+    elif issubclass(kind, np.ndarray):
         data = comparable_object_states(value.tolist()) if value.dtype.hasobject else value.tobytes()
         held = [vars(value)] if is_user_class(kind) and kind.__dictoffset__ else _state_mask_of_masked_array(value)
         own = value.dtype.str, value.shape, value.strides, data, *comparable_object_states(held)
@@ -193,6 +206,38 @@ def comparable_object_state(value: Any, kept: list[Any] | None = None, visited: 
             own = (id(value),)  # what is in a part that cannot be seen is trusted
         own += comparable_object_states(_class_state_if_users(kind))
     return own
+
+
+WEAK_REFERENCES = ReferenceType, ProxyType, CallableProxyType
+
+
+def referent_of_weak_reference(value: Any) -> Any:
+    """What a weak reference, or a proxy, refers to; None where that has ended."""
+    if isinstance(value, ReferenceType):
+        return ReferenceType.__call__(value)
+    with suppress(ReferenceError, AttributeError):
+        return value.__dir__.__self__
+    return None
+
+
+def is_iterator_class(kind: type) -> bool:
+    """Whether what its objects give next is all that changes in them; files do more."""
+    return hasattr(kind, "__next__") and not is_user_class(kind) and kind.__module__ not in ("io", "_io")
+
+
+def _state_parts_of_iterator(value: Any) -> Iterator[Any]:
+    """What an iterator gives next depends on, as far as that can be seen without a step of it."""
+    for name in ("base", "iter", "operands"):  # of NumPy's
+        with suppress(Exception):
+            yield getattr(value, name)
+    for name in ("index", "iterindex"):
+        with suppress(Exception):
+            yield getattr(value, name)
+    if (frame := getattr(value, "gi_frame", None)) is not None:
+        yield from (frame.f_lasti, dict(frame.f_locals), value.gi_yieldfrom)
+    elif "__reduce__" in vars(type(value)):
+        with suppress(Exception):
+            yield value.__reduce__()
 
 
 def _state_mask_of_masked_array(value: np.ndarray[Any, Any]) -> list[Any]:
@@ -262,7 +307,12 @@ def _state_attributes_of_object(value: Any, kind: type) -> Iterator[Any]:
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
     if told and builtin_container_base_of_class(kind) is None:
+        if isinstance(value, BaseException):
+            yield from (value.__cause__, value.__dict__)  # asked before: it says that it has one
         yield value.__reduce_ex__(4)
+        return
+    if kind is Context:
+        yield from (x for pair in value.items() for x in pair)
         return
     if kind.__name__ == "ContextVar" and kind.__module__ == "_contextvars":
         yield value.get(_UNSET)
@@ -305,7 +355,7 @@ def is_class_of_immutable_objects(kind: type) -> bool:
         or is_user_class(kind)
     ):
         return False
-    if kind is CellType or issubclass(kind, BaseException):
+    if kind in (CellType, Context) or issubclass(kind, BaseException):
         return False
     if any(base.__module__ == "_ctypes" for base in kind.__mro__):  # whose own module is where it was made first
         return False

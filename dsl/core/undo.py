@@ -83,6 +83,8 @@ def _steps_to_restore_object(value: Any) -> Iterator[Undo]:
         yield partial(_restore_container_of_object, value, base, _state_items_of_container(value, base))
     elif issubclass(kind, BaseException):
         yield partial(setattr, value, "args", value.args)
+    elif kind is Context:
+        yield partial(_restore_variables_of_context, value, dict(value))
     elif kind is ContextVar:
         yield partial(_restore_state_of_context_variable, value, value.get(_UNSET))
     for slot in (m for b in kind.__mro__ for m in _NAMES(b).values() if type(m) is MemberDescriptorType):
@@ -143,6 +145,12 @@ def _restore_state_of_context_variable(variable: ContextVar[Any], then: Any) -> 
     if variable.get(_UNSET) is not then:
         with suppress(LookupError):
             variable.set(Context().run(variable.get) if then is _UNSET else then)
+
+
+def _restore_variables_of_context(context: Context, then: dict[ContextVar[Any], Any]) -> None:
+    for variable, value in then.items():
+        if context[variable] is not value:
+            context.run(variable.set, value)
 
 
 def _restore_slot_of_object(value: Any, slot: Any, then: Any) -> None:

@@ -213,7 +213,8 @@ class Environment:
         self._outside: dict[int, type] = {}  # the user's classes that were there before
         self._sealed: dict[int, tuple[Any, dict[str, Any]]] = {}  # and the attributes that they have
         self._copies: list[tuple[Any, type, list[Any], str]] = []  # containers, and what they hold
-        self._states: list[Guard] = []  # of what has no stand-in to refuse changes
+        # of what has no stand-in to refuse changes, and the objects in it with their attributes
+        self._states: list[tuple[Guard, list[tuple[Any, dict[str, Any]]]]] = []
         self._bare_classes: set[type] = set()  # of objects in it
         self._attributes: list[tuple[Any, dict[str, Any]]] = []  # of functions
         self._functions: list[tuple[Any, dict[str, Any], str]] = []  # and partial objects: what they do depends on
@@ -272,27 +273,30 @@ class Environment:
     def guard_state(self, value: Any, label: str) -> None:
         """Guards all that is in an object. Raises TraceError where that cannot be seen."""
         inside: list[Any] = []
+        referred: list[Any] = []
         if (id(value), "state", "itself") in self.guards:
             return
         try:
-            guard = Guard(label, "itself", value, "state", value, frozen_state_predicate_of_guard(value, inside))
+            same = frozen_state_predicate_of_guard(value, inside, referred)
+            guard = Guard(label, "itself", value, "state", value, same)
         except Exception:
             raise TraceError(
                 f"what is in {label}, {with_article(type(value).__name__)}, cannot be seen, nor that it changes; "
                 "read it outside of the traced function, and pass what is needed as an argument",
                 needs_values=True,
             ) from None
-        self._undo.append(restorer_of_objects(inside))
+        self._undo.append(restorer_of_objects([*inside, *referred]))
         self.guards[id(value), "state", "itself"] = guard
-        self._states.append(guard)
-        self._bare_classes |= {type(x) for x in inside if is_user_class(type(x))}
+        objects = [x for x in (*inside, *referred) if isinstance(x, type) or is_user_class(type(x))]
+        self._states.append((guard, [(x, _guarded_attributes_and_class(x)) for x in objects]))
+        self._bare_classes |= {type(x) for x in objects if is_user_class(type(x))}
 
     def guard_settings(self, read: Callable[[], Any], undo: Undo, label: str) -> None:
         """Guards what a library's functions depend on; the function that is traced may not change it."""
         place = (id(read), "", "call")
         if place not in self.guards:
             self.guard_read(read, "", label, "call")
-            self._states.append(self.guards[place])
+            self._states.append((self.guards[place], []))
             self._undo.append(undo)
 
     def proxy_of(self, value: Any, label: str = "") -> Any:
@@ -637,6 +641,8 @@ class Environment:
         """The trace is over."""
         for act in self.closing:
             act()
+        self._undo.clear()  # what weak references lead to may end
+        self._states.clear()
 
     def _store_cached_properties(self) -> None:
         """Puts what was computed once where Python puts it."""
@@ -648,8 +654,12 @@ class Environment:
 
     def _check_objects_unchanged(self) -> None:
         """Raises TraceError where something was changed past what refuses that."""
-        changed = [guard.name for guard in self._states if not guard.is_unchanged()]
-        changed += [
+        for guard, objects in self._states:
+            if not guard.is_unchanged():
+                names = (_changed_attribute(_guarded_attributes_and_class(x), held) for x, held in objects)
+                line = next(filter(None, (self.line_of_assignment(name) for name in names if name)), None)
+                refuse_frozen_container_change(guard.name, line)
+        changed = [
             f"an object of {type(x).__name__}"
             for x, held in self._sealed.values()
             if _changed_attribute(_guarded_attributes_and_class(x), held) is not None

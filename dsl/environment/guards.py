@@ -261,10 +261,14 @@ def _same_container_predicate_of_guard(
     return is_container_as_guarded
 
 
-def frozen_state_predicate_of_guard(value: Any, kept: list[Any] | None = None) -> Same:
-    """Whether it is the same object in the same state. kept: what gets all objects that are in it."""
+def frozen_state_predicate_of_guard(
+    value: Any, kept: list[Any] | None = None, referred: list[Any] | None = None
+) -> Same:
+    """Whether it is the same object in the same state.
+
+    kept: what gets all objects that are in it. referred: and those that weak references lead to."""
     kept = [] if kept is None else kept
-    then = comparable_object_state(value, kept)
+    then = comparable_object_state(value, kept, None, referred)
 
     def has_guarded_state(
         now: Any, kept: Any = kept

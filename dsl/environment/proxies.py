@@ -411,9 +411,10 @@ def traced_class(world: Environment, kind: type) -> type:
 
 def _are_objects_one(self: Any, other: Any) -> Any:
     """In place of `object.__eq__`."""
-    if _environment_of_class(type(self)).may_be_one(self, other):
+    world = _environment_of_class(type(self))
+    if world.may_be_one(self, other):
         raise undecided_identity_error("objects")
-    return True if self is other else NotImplemented
+    return True if self is other or world.users_object(self) is other else NotImplemented
 
 
 def _refuse_finalizer(value: Any, world: Environment) -> None:

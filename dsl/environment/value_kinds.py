@@ -25,6 +25,7 @@ from ..core.object_state import (
     VIEWS,
     builtin_container_base_of_class,
     is_class_of_immutable_objects,
+    is_iterator_class,
     is_user_class,
     is_user_module,
 )
@@ -86,11 +87,17 @@ def _class_proxy(world: Environment, value: Any, label: str) -> Any:
     if not is_user_class(value):
         return _watched_decimal(world, value, label)
     made = traced_class(world, value)
-    if made is value and not isinstance(value, ProxyMetaclass) and not issubclass(value, BaseException):
-        world.guard_state(value, label)
+    if made is value and not isinstance(value, ProxyMetaclass):
+        bases = [base for base in value.__mro__ if is_user_class(base)]
+        if is_user_class(type(value)) or any(vars(base).keys() - _OF_BARE_CLASSES for base in bases):
+            world.guard_state(value, label)
+        else:
+            for base in bases:
+                world.guard_finding(vars(base), "", f"{base.__name__}'s attributes", "size", len(vars(base)))
     return made
 
 
+_OF_BARE_CLASSES = {"__module__", "__doc__", "__weakref__", "__dict__", "__firstlineno__", "__static_attributes__"}
 _RANDOM = ("numpy.random", "random")
 
 
@@ -230,13 +237,15 @@ def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
     """One like it with what stands for its arguments, where anything else does; else itself, in the state it is in."""
     args = world.read_guarded(value, "args", label, "attribute")
     held = {key: world.read_guarded(value, key, label, "held") for key in value.__dict__}
-    old = (*value.args, *value.__dict__.values())
-    if all(a is b for a, b in zip((*args, *held.values()), old, strict=True)):
+    cause = world.read_guarded(value, "__cause__", label, "attribute")
+    old = (*value.args, *value.__dict__.values(), value.__cause__)
+    if all(a is b for a, b in zip((*args, *held.values(), cause), old, strict=True)):
         return _guarded_library_object(world, value, label)
     native = next(base for base in type(value).__mro__ if not is_user_class(base))
     found = native.__new__(type(value), *args)
     native.__init__(found, *args)  # type: ignore[misc]
     found.__dict__.update(held)
+    found.__cause__, found.__suppress_context__ = cause, value.__suppress_context__
     world.guard_finding(value.__dict__, "", label, "size", len(held))
     world.require_unchanged_attributes(found)
     world.require_unchanged_function(found, ("args",), label)
@@ -282,21 +291,6 @@ def _is_numpy_or_python_class(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("numpy", "builtins")
 
 
-def _is_iterator_from_outside(kind: type) -> bool:
-    return hasattr(kind, "__next__") and not is_class_of_immutable_objects(kind)
-
-
-_ITERATORS: tuple[Any, ...] = (
-    type(iter([])),
-    type(iter(())),
-    type(iter({})),
-    map,
-    filter,
-    zip,
-    enumerate,
-    reversed,
-    type(_ for _ in ()),
-)
 # classes of Python's own library that are no more than their attributes
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local")}
 _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "UserString", "ChainMap")}
@@ -336,7 +330,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
      ContextVariableProxy),
     ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _dict_view_proxy),
     ("container", lambda kind, value: builtin_container_base_of_class(kind) is not None, _proxy_of_container),
-    ("iterator", lambda kind, value: kind in _ITERATORS or _is_iterator_from_outside(kind), _iterator_proxy),
+    ("iterator", lambda kind, value: is_iterator_class(kind), _iterator_proxy),
     ("array of another library", lambda kind, value: is_foreign_array(value) and not _is_numpy_or_python_class(kind),
      lambda world, value, label: value),
     ("anything else", lambda kind, value: True,

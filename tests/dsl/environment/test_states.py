@@ -6,9 +6,11 @@ import copy
 import dataclasses
 import enum
 import functools
+import itertools
 import types
+import weakref
 from collections import Counter
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import numpy as np
@@ -522,3 +524,161 @@ class FrozenWithSlots:  # dataclasses give it a __getstate__
 def test_a_copy_by_an_objects_own_state(kind: Any, way: Any) -> None:
     held = kind(2.0)
     assert_same(cpu(lambda x: x * way(held).a)(X), X * way(held).a)
+
+
+class Referred:
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+    def put(self, a: Any) -> None:
+        self.a = a
+
+
+def chained(held: Any) -> Exception:
+    error = KeyError()
+    error.__cause__ = ValueError(held)
+    return error
+
+
+def context_with(held: Any) -> Any:
+    def hold() -> Any:
+        variable.set(held)
+        return copy_context()
+
+    variable: ContextVar[Any] = ContextVar("variable")
+    return Context().run(hold)
+
+
+# how a class holds an object, and how a function reaches that
+REACHED: dict[str, tuple[Any, Any]] = {
+    "weak reference": (weakref.ref, lambda h: h()),
+    "weak proxy": (weakref.proxy, lambda h: h),
+    "weak method": (lambda held: weakref.WeakMethod(held.put), lambda h: h().__self__),
+    "weak values": (lambda held: weakref.WeakValueDictionary(k=held), lambda h: h["k"]),
+    "weak keys": (lambda held: weakref.WeakKeyDictionary({held: 1}), lambda h: next(iter(h))),
+    "weak set": (lambda held: weakref.WeakSet([held]), lambda h: next(iter(h))),
+    "list iterator": (lambda held: iter([held] * 9), next),
+    "generator": (lambda held: (held for _ in range(9)), next),
+    "map": (lambda held: map(lambda _: held, range(9)), next),
+    "callable iterator": (lambda held: iter(lambda: held, None), next),
+    "context": (context_with, lambda h: next(iter(h.values()))),
+    "cause": (chained, lambda h: h.__cause__.args[0]),
+}
+
+
+def classes_that_hold(value: Any) -> dict[str, Any]:
+    """What has no stand-in, and holds the value under the name `held`."""
+
+    class Meta(type):
+        held = value
+
+    class Config(metaclass=Meta):
+        pass
+
+    class Failed(Exception):
+        held = value
+
+    class Flags(enum.Flag):
+        A = 1
+
+    Flags.held = value  # type: ignore[attr-defined]
+    return {"metaclass": lambda: type(Config), "exception": lambda: Failed, "flags": lambda: Flags}
+
+
+@pytest.mark.parametrize("holder", ["metaclass", "exception", "flags"])
+@pytest.mark.parametrize("name", REACHED)
+def test_what_a_class_leads_to_is_not_written(name: str, holder: str) -> None:
+    make, reach = REACHED[name]
+    kept = Referred(2.0)
+    owner = classes_that_hold(make(kept))[holder]
+
+    def function(x: Any) -> Any:
+        found = reach(owner().held)
+        y = x * found.a
+        found.a = y
+        return y
+
+    line = function.__code__.co_firstlineno + 3
+    refused(lambda: cpu(function)(X), kg.TraceError, "cannot change", line=line)
+    assert kept.a == 2.0
+
+
+@pytest.mark.parametrize("name", [n for n in REACHED if n.startswith("weak") or n in ("context", "cause")])
+def test_what_a_class_leads_to_is_read_anew(name: str) -> None:
+    make, reach = REACHED[name]
+    kept = Referred(2.0)
+    owner = classes_that_hold(make(kept))["metaclass"]
+
+    def function(x: Any) -> Any:
+        return x * reach(owner().held).a
+
+    f = cpu(function)
+    for k in (2.0, 3.0, 5.0):
+        kept.a = k
+        assert_same(f(X), function(X))
+
+
+def test_a_trace_does_not_keep_alive_what_a_class_refers_to_weakly() -> None:
+    kept = Referred(2.0)
+    owner = classes_that_hold(weakref.ref(kept))["metaclass"]
+
+    def function(x: Any) -> Any:
+        return x * 3 if owner().held() is None else x * owner().held().a
+
+    f = cpu(function)
+    assert_same(f(X), X * 2)
+    del kept
+    assert_same(f(X), X * 3)
+
+
+@pytest.mark.parametrize(
+    "iterator",
+    (
+        *(iter([2.0, 3.0]), iter((2.0, 3.0)), iter({2.0: 1, 3.0: 1}), map(float, (2, 3)), reversed([2.0, 3.0])),
+        *((float(k) for k in (2, 3)), np.array([2.0, 3.0]).flat, itertools.count(2), filter(None, [2.0, 3.0])),
+    ),
+    ids=lambda iterator: type(iterator).__name__,
+)
+def test_an_iterator_in_a_class_gives_its_items_to_no_trace(iterator: Any) -> None:
+    owner = classes_that_hold(iterator)["metaclass"]
+    with pytest.raises(kg.TraceError, match="cannot change Meta"):
+        cpu(lambda x: x * next(owner().held))(X)
+
+
+@pytest.mark.parametrize("make", [lambda: reversed([2.0, 3.0]), lambda: iter([2.0, 3.0].pop, 1)])
+def test_every_iterator_from_outside_is_refused(make: Any) -> None:
+    outside = make()
+    refused(lambda: cpu(lambda x: x * next(outside))(X), kg.TraceError, "once, for all calls")
+
+
+def test_what_an_exception_class_has_is_read_anew() -> None:
+    class Failed(Exception):
+        code = 2.0
+
+    class Bare(Exception):
+        pass
+
+    def function(x: Any) -> Any:
+        return x * Failed.code * getattr(Bare, "code", 1.0)
+
+    f = cpu(function)
+    assert_same(f(X), function(X))
+    Failed.code = 3.0
+    assert_same(f(X), function(X))
+    Bare.code = 5.0  # type: ignore[attr-defined]
+    assert_same(f(X), function(X))
+
+
+def test_an_object_is_found_in_a_table_that_a_metaclass_holds() -> None:
+    key = Referred(1.0)
+
+    class Meta(type):
+        table = {key: 2.0}  # noqa: RUF012
+
+    class Config(metaclass=Meta):
+        pass
+
+    def function(x: Any) -> Any:
+        return x * type(Config).table[key] * (key in type(Config).table)  # type: ignore[attr-defined]
+
+    assert_same(cpu(function)(X), function(X))
