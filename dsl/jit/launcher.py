@@ -16,6 +16,7 @@ import numpy as np
 from ...compiler.core.types import ArrayType
 from ...compiler.passes.materialize import MemoryLayout
 from ...runtime.core.errors import OutOfMemory
+from ...runtime.core.host_pool import inline_block_class
 from ...runtime.engine.direct_call import (
     ARENA,
     STACK_ARENA_BYTES,
@@ -24,6 +25,7 @@ from ...runtime.engine.direct_call import (
     direct_call_table_packers,
     watched_words_of_object_aspect,
 )
+from ...runtime.engine.native_call import native_maker_of_objects
 from ...runtime.engine.number_function import make_native_number_function
 from ...runtime.program.device import Device, Event, error_of_event
 from ...runtime.program.plan import Plan, plan_boundary
@@ -191,7 +193,7 @@ class _LauncherWriter:
         self, captured: TracedFunction, plan: Plan, device: Device, leaves: Sequence[Any], arrays: Sequence[int]
     ) -> None:
         self.captured, self.plan, self.leaves, self.arrays = captured, plan, leaves, arrays
-        self.on_cpu = device.host_memory
+        self.device, self.on_cpu = device, device.host_memory
         self.constants: dict[str, Any] = {}
         self.places = {leaf: i for i, leaf in enumerate(i for i, x in enumerate(leaves) if type(x) is np.ndarray)}
         self.waits = call_waits(captured, device, leaves, arrays)
@@ -404,8 +406,12 @@ class _LauncherWriter:
         if self._takes_arena():
             sizes["arena"] = self.plan.arena_bytes
         made = [*sizes]
-        if made:
-            yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in sizes.items())
+        makers = {m: inline_block_class(size) if self.on_cpu and m != "arena" else None for m, size in sizes.items()}
+        for m, maker in makers.items():
+            if maker is not None:
+                yield f"{m} = {self.constant(maker)}()"
+        if any(maker is None for maker in makers.values()):
+            yield "try: " + "; ".join(f"{m} = allocate({size})" for m, size in sizes.items() if makers[m] is None)
             yield "except OutOfMemory: return NOT_TAKEN"
         numbers = [*self.statements] if self.uses_host else []
         if count := len(self.captured.graph.numbers):
@@ -419,9 +425,8 @@ class _LauncherWriter:
         yield from self._lines_that_start_plan([*given, *made], sum(sizes.values()))
         stored = () if self.state is None else self.state.places()
         returned = {place for kind, place in (*self.captured.results, *stored) if kind == "array"}
-        event = "" if self.on_cpu else ", e"
         for number in sorted(returned):
-            yield f"r{number} = Array(m{number}, {self.constant(self.specs[number])}, device{event})"
+            yield f"r{number} = {self._expression_of_new_array(number)}"
         for leaf, number in self.captured.assigned:
             if number in self.in_place:
                 continue
@@ -433,6 +438,15 @@ class _LauncherWriter:
         if self.state is not None:
             yield from self._lines_that_store_state("leaves")
         yield f"return {self._result_expression(self.captured.tree, iter(self.captured.results))}"
+
+    def _expression_of_new_array(self, number: int) -> str:
+        """An output as an array whose values are there, or, elsewhere than on the CPU, come with the event `e`."""
+        spec = self.specs[number]
+        slots = {"_spec": spec, "_device": self.device, "_event": None, "_host": None}
+        make = native_maker_of_objects(Array, "_memory", slots) if self.on_cpu else None
+        if make is not None:
+            return f"{self.constant(make)}(m{number})"
+        return f"Array(m{number}, {self.constant(spec)}, device{'' if self.on_cpu else ', e'})"
 
     def computes_numbers_alone(self) -> bool:
         """Whether a call has nothing to do but Python's arithmetic."""

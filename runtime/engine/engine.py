@@ -70,6 +70,7 @@ ENTRIES = (
     "set_native_call_settings",
     "call_decorated_function_from_python",
     "compute_native_numbers",
+    "make_native_object",
 )
 _WORD = ctypes.c_uint64
 EXIT_SECONDS = 1.0  # for so long the interpreter's end waits for work in flight
@@ -144,6 +145,7 @@ class EngineFunctions:
         self.set_call_settings = code.function("set_native_call_settings", None, word, gil=True)
         self.call_decorated = code.functions["call_decorated_function_from_python"]
         self.compute_numbers = code.functions["compute_native_numbers"]
+        self.make_object = code.functions["make_native_object"]
         self.run_loop = code.functions["run_native_loop"]
         self.run_branch = code.functions["run_native_branch"]
 

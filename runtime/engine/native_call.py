@@ -1,18 +1,26 @@
-"""A class whose instances are called by native code: no Python function stands between a call and what it runs.
+"""A class whose instances are called by native code, or made by it: no Python function stands between a call and what
+it runs.
 
-That is a slot wrapper of our own as the class's `__call__`, which CPython takes for the class's `tp_call` itself. Where
-it would not, the wrapper is called as any other object, and does the same.
+A call is a slot wrapper of our own as the class's `__call__`, which CPython takes for the class's `tp_call` itself.
+Where it would not, the wrapper is called as any other object, and does the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sysconfig
-from collections.abc import Callable
-from types import FunctionType, WrapperDescriptorType
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import FunctionType, MemberDescriptorType, WrapperDescriptorType
 from typing import Any
 
-from ..codegen.word_language import HEAD, TUPLE_AT, machine_code_can_read_bytes_objects, read_memory_word
+from ..codegen.word_language import (
+    HEAD,
+    TUPLE_AT,
+    machine_code_can_read_bytes_objects,
+    make_builtin_from_machine_code,
+    read_memory_word,
+)
 from .direct_call import watched_words_of_object_aspect
 from .engine import native_engine_functions
 
@@ -44,6 +52,21 @@ def call_instances_natively(
     return True
 
 
+def native_maker_of_objects(kind: type, slot: str, others: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+    """make(value) gives an object of a class of slots that has the value in one and these in others, past `__init__`;
+    None where objects do not lie in memory as expected."""
+    native = native_engine_functions()
+    if native is None or not machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    places = [_offset_of_slot(kind, name) for name in (slot, *others)]
+    if None in places:
+        return None
+    allocator = ctypes.cast(ctypes.pythonapi.PyType_GenericAlloc, ctypes.c_void_p).value or 0
+    words = [allocator, id(kind), places[0], len(others)]
+    words += [word for at, value in zip(places[1:], others.values(), strict=True) for word in (at, id(value))]
+    return make_builtin_from_machine_code(native.make_object, words, (kind, others))  # type: ignore[arg-type]
+
+
 def _slot_wrapper_base() -> int | None:
     """What slot wrappers for `__call__` have in common, where objects lie in memory as expected."""
     if not machine_code_can_read_bytes_objects() or sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -59,8 +82,11 @@ def _slot_wrapper_base() -> int | None:
     return base if same and read_memory_word(id(second) + _WRAPPED_AT) == wrapped else None
 
 
+@cache
 def _offset_of_slot(kind: type, name: str) -> int | None:
     """The only place, after its head, where an instance has a reference to what it has in a slot."""
+    if type(vars(kind).get(name)) is not MemberDescriptorType:
+        return None
     sample: Any = object.__new__(kind)
     value = object()
     setattr(sample, name, value)

@@ -1,5 +1,5 @@
-"""What Python calls without a Python function between, as functions on words: a decorated function, and a function of
-numbers alone.
+"""What Python calls without a Python function between, as functions on words: a decorated function, a function of
+numbers alone, and what makes an object of slots.
 
 `words.records` describes the records; `word_language` makes machine code of this text; Python never runs it.
 """
@@ -54,6 +54,12 @@ from .records import (
     MULTIPLY,
     NOT_TAKEN,
     NUMBERS_BYTES,
+    OBJECT_ALLOCATOR,
+    OBJECT_BYTES,
+    OBJECT_OTHERS,
+    OBJECT_TYPE,
+    OBJECT_VALUE,
+    OTHER_BYTES,
     REFERENCES,
     RESULT_BEHIND,
     RESULT_BYTES,
@@ -238,3 +244,25 @@ def number_as_python_object(at: int, frame: int) -> int:
         return make_float(value)
     hold(value)
     return value
+
+
+def make_native_object(this: int, given: int, count: int) -> int:
+    """A function for Python (METH_FASTCALL, `this` is bytes) of a value: a new object of a class of slots, which has it
+    and what the record says."""
+    head = this + BYTES_AT
+    if count != 1:
+        return 0
+    made = call_python_function(load(head + OBJECT_ALLOCATOR), load(head + OBJECT_TYPE), 0, 0)
+    if made == 0:
+        return 0
+    value = load(given)
+    hold(value)
+    store(made + load(head + OBJECT_VALUE), value)
+    at = head + OBJECT_BYTES
+    last = at + load(head + OBJECT_OTHERS) * OTHER_BYTES
+    while at != last:
+        value = load(at + 8)
+        hold(value)
+        store(made + load(at), value)
+        at += OTHER_BYTES
+    return made

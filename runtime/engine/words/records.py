@@ -116,6 +116,11 @@ S_OPERATION, S_OUT, S_LEFT, S_RIGHT, S_FUNCTION, S_EXTRA = range(0, 48, 8)
 STATEMENT_BYTES = 48
 ADD, SUBTRACT, MULTIPLY, DIVIDE, TAKE_FLOAT, MAKE_FLOAT, CALL = range(7)
 
+# A maker of objects: what allocates one, its class, where it has the value that it is made with, and how many others it
+# has; then those: where, and what.
+OBJECT_ALLOCATOR, OBJECT_TYPE, OBJECT_VALUE, OBJECT_OTHERS = range(0, 32, 8)
+OBJECT_BYTES, OTHER_BYTES = 32, 16
+
 # A body of a loop or branch: its plan; its table's addresses, each by the offset of a place, a row of them for each
 # state of the carried values, and the bytes that each moves on by a turn; its numbers; how many threads may help.
 BODY, BODY_COLUMNS, BODY_NUMBERS, BODY_ROWS, BODY_MOVES, BODY_ENGINE, BODY_HELPERS = 0, 8, 16, 24, 32, 40, 48

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -217,3 +218,31 @@ def test_numbers_are_computed_natively() -> None:
     f(1.0, 2.0, 3.0)
     f(1.0, 2.0, 3.0)
     assert type(f._fast) is type(len)
+
+
+def test_results_of_few_bytes_are_apart_and_live_on() -> None:
+    f = kg.kernel_graph(polynomial, device="cpu")
+    kept = [(f(*map(np.float64, (n, 2.0, 3.0))), n) for n in range(300)]
+    weak = weakref.ref(kept[-1][0][0])
+    views = [(first.numpy(), n) for (first, _), n in kept]
+    for (first, second), n in kept:
+        assert (float(first), float(second)) == (2.0 * n + 3, n - 3.0)
+        assert isinstance(first, kg.Array) and first.dtype == np.float64 and first.shape == () and first.is_ready()
+    first, second = kept.pop()[0]
+    first[...] = 7.0
+    assert (float(first), float(second)) == (7.0, 296.0) and weak() is first
+    first = second = None
+    assert weak() is None
+    kept.clear()
+    assert all(float(view) == 2.0 * n + 3 for view, n in views)  # which hold the memory
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "f2", "f4", "f8", "c16"])
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_results_around_few_bytes(dtype: str, size: int) -> None:
+    f = kg.kernel_graph(lambda x, y: (x + y, x * y, x), device="cpu")
+    x = np.arange(1, size + 1).astype(dtype)
+    for _ in range(3):
+        for got, want in zip(f(x, x[::-1]), (x + x[::-1], x * x[::-1], x), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), want, strict=True)
+            assert got.nbytes == want.nbytes

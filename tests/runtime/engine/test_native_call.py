@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelgraph.runtime.core.host_pool import numpy_view_of_pool_block
+from kernelgraph.runtime.core.host_pool import inline_block_class, numpy_view_of_pool_block
 from kernelgraph.runtime.devices.cpu.device import CPUDevice
 from kernelgraph.runtime.engine.direct_call import (
     ARENA,
@@ -19,6 +21,7 @@ from kernelgraph.runtime.engine.direct_call import (
     direct_call_table_packers,
 )
 from kernelgraph.runtime.engine.engine import native_engine_functions
+from kernelgraph.runtime.engine.native_call import native_maker_of_objects
 from kernelgraph.runtime.program.plan import Plan
 from kernelgraph.runtime.program.program import Buffer, Program
 from tests.runtime.cpu_plans import ADD, DOUBLE, SCALE, in_order, kernel_task
@@ -167,3 +170,44 @@ def test_scalars_come_packed(n: int, factor: float) -> None:
     assert (found == -1).all()
     assert function(x, out, pack(factor)) is True
     np.testing.assert_array_equal(found, x * np.float32(factor))
+
+
+class Slots:
+    __slots__ = ("__weakref__", "first", "never", "second", "third")
+
+    def __init__(self) -> None:
+        raise AssertionError
+
+
+def test_objects_of_slots_are_made_natively() -> None:
+    shared: list[Any] = []
+    make = native_maker_of_objects(Slots, "second", {"third": shared, "first": None})
+    assert make is not None
+    value = object()
+    counts = [sys.getrefcount(x) for x in (value, shared, Slots)]
+    made = [make(value) for _ in range(100)]
+    assert all(type(x) is Slots and (x.first, x.second, x.third) == (None, value, shared) for x in made)
+    assert not hasattr(made[0], "never")
+    weak = weakref.ref(made[0])
+    made[0].first = made[0]
+    shared.append(made[0])
+    made.clear()
+    assert weak() is shared[0]
+    shared.clear()
+    gc.collect()
+    assert weak() is None and [sys.getrefcount(x) for x in (value, shared, Slots)] == counts
+    assert native_maker_of_objects(Slots, "missing", {}) is None
+    with pytest.raises(SystemError):
+        make()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 8, 16])
+def test_blocks_of_few_bytes_lie_in_their_objects(nbytes: int) -> None:
+    make = inline_block_class(nbytes)
+    assert make is not None
+    blocks = [make() for _ in range(64)]
+    for n, block in enumerate(blocks):
+        assert block.nbytes == nbytes and block.address % 16 == 0
+        numpy_view_of_pool_block(block, np.dtype("u1"), (nbytes,))[...] = n
+    assert [bytes(block) for block in blocks] == [bytes([n]) * nbytes for n in range(64)]
+    assert inline_block_class(17) is None
