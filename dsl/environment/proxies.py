@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from enum import Flag
 from traceback import walk_tb
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import Any, Generic
+from typing import Any, Generic, NoReturn
 
 from ...runtime.core.readable_text import with_article
 from ..core.errors import TraceError, undecided_identity_error
@@ -450,7 +450,10 @@ def _set_proxy_items_in_order(world: Environment, self: Any, base: Any) -> list[
 
 
 class SpecialMethodProxy:
-    """A method such as `__add__`, which Python looks for on the class alone."""
+    """A method such as `__add__`, which Python looks for on the class alone.
+
+    Where looking for it raises, its call does: Python takes an error of looking for `__eq__`, `__hash__`, `__iter__`
+    and others to say that there is none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -458,7 +461,16 @@ class SpecialMethodProxy:
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return _attribute_of_class_proxy(owner, self._name)
-        return _proxy_getattribute(instance, self._name, special=True)
+        try:
+            return _proxy_getattribute(instance, self._name, special=True)
+        except AttributeError:
+            raise
+        except BaseException as error:
+            return functools.partial(_raise_error_of_lookup, error)
+
+
+def _raise_error_of_lookup(error: BaseException, *args: Any) -> NoReturn:
+    raise error
 
 
 def _attribute_in_mro(mro: tuple[type, ...], name: str) -> tuple[type | None, Any]:

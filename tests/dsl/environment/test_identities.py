@@ -250,3 +250,55 @@ def test_a_number_is_the_one_that_a_name_stands_for() -> None:
     traced = cpu(lambda x, level: x * (2 if level is LEVEL else 3))
     for level in (1, 2, 1):
         assert_same(traced(X, level), X * (2 if level == LEVEL else 3))
+
+
+@dataclasses.dataclass(order=True)
+class Ordered:
+    n: int
+    k: float
+
+
+ORDERED = Ordered(2, 2.0)
+
+
+def test_dataclasses_are_compared_in_a_trace() -> None:
+    def made_inside(x: Any) -> Any:
+        return x * (2 if Ordered(1, 2.0) == Ordered(1, 2.0) else 3), Ordered(1, 2.0) < Ordered(1, 3.0)
+
+    def from_outside(x: Any) -> Any:
+        return x * (2 if Ordered(2, 2.0) == ORDERED else 3), Ordered(1, 2.0) < ORDERED
+
+    def given(x: Any, o: Any) -> Any:
+        return x * (2 if o == ORDERED else 3), sorted([o, ORDERED])[0].k
+
+    assert_same(cpu(made_inside)(X), made_inside(X))
+    assert_same(cpu(from_outside)(X), from_outside(X))
+    f = cpu(given)
+    for o in (Ordered(1, 2.0), Ordered(2, 2.0), Ordered(3, 2.0)):
+        assert_same(f(X, o), given(X, o))
+
+
+# what asks for a method whose look-up Python takes for missing where it raises
+LOOKED_UP: dict[str, Any] = {
+    "__eq__": lambda o: 2 if o == o.other else 3,
+    "__ne__": lambda o: 2 if o != o.other else 3,
+    "__lt__": lambda o: 2 if o < o.other else 3,
+    "__iter__": lambda o: next(iter(o)),
+    "__hash__": hash,
+    "__repr__": lambda o: len(repr(o)),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_a_method_that_compares_by_identity_is_found(name: str) -> None:
+    def method(self: Any, other: Any = None) -> Any:
+        found = other is self or other is None
+        return {"__iter__": iter([found]), "__hash__": 7 + found, "__repr__": "four" * (1 + found)}.get(name, not found)
+
+    kind = type("Kind", (), {name: method, "__module__": __name__, "other": 1.0})
+    use = LOOKED_UP[name]
+
+    def function(x: Any) -> Any:
+        return x * use(kind())
+
+    assert_same(cpu(function)(X), function(X))
