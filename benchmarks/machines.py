@@ -2,16 +2,23 @@
 
     python -m kernelgraph.run -n 2 benchmarks/machines.py [--rounds 200] [--calls 20] [--only-small | --only-pushes]
     python -m kernelgraph.run -n 2 benchmarks/machines.py --device cuda --steps 8 4096
+    python -m kernelgraph.run -n 4 benchmarks/machines.py --overlap 16 512 512 [--rounds 20]
+    python -m kernelgraph.run -n 4 benchmarks/machines.py --converge 20 [--seeds 5]
 
 Each round times each sum once, in turns, after a barrier, sums of up to 64 KiB `--calls` times in a row; the figures
 are the medians of the slowest rank's times for one call, and the least. Pushes are timed by rank 1, while the others
 sleep. The raw server is a thread of rank 0 that adds what comes to an array and answers with it. `--alone`: while
 pushes are timed nothing else gets the cores (Linux, by root).
+
+`--overlap`: how much of the sums of a data-parallel step is hidden, 1 - (step - step without sums) / sums alone, all
+three in turns. A sum of ranks on one machine is work of its cores, so only a network's can hide where all compute.
+`--converge`: losses after equal samples in step (dist_sync) and at each rank's own pace (dist_async).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -29,6 +36,7 @@ from common import machine
 from mpi4py import MPI
 
 import kernelgraph as kg
+from kernelgraph.dsl.devices.distributed import current
 from kernelgraph.dsl.devices.store_servers import pieces_of
 
 SUM_BYTES = (4, 1 << 12, 1 << 16, 1 << 20, 1 << 22, 1 << 24)
@@ -154,7 +162,17 @@ def pushes(rounds: int, alone: bool) -> None:
             SERVER.Send(np.array([nbytes // 4], np.float32), 0, PULL)
             SERVER.Recv(out[nbytes], 0, ANSWER)
 
-    found = {n: {"kg.KVStore": measure_on_rank_1(partial(ours, n), rounds, alone)} for n in PUSH_BYTES}
+    def in_one(nbytes: int) -> None:
+        if RANK == 1:
+            store.pushpull(keys[nbytes], given[nbytes], out[nbytes])
+
+    found = {
+        n: {
+            name: measure_on_rank_1(partial(call, n), rounds, alone)
+            for name, call in (("kg.KVStore", ours), ("pushpull", in_one))
+        }
+        for n in PUSH_BYTES
+    }
     server = threading.Thread(target=serve, args=(arrays,))  # it spins, so it does not run beside ours
     if RANK == 0:
         server.start()
@@ -166,7 +184,9 @@ def pushes(rounds: int, alone: bool) -> None:
         server.join()
     store.barrier()
     show(
-        "One rank pushes to another's server and pulls, us: median (least)", ("kg.KVStore", "mpi4py"), [*found.items()]
+        "One rank pushes to another's server and pulls, us: median (least)",
+        ("kg.KVStore", "pushpull", "mpi4py"),
+        [*found.items()],
     )
 
 
@@ -206,23 +226,31 @@ def sgd(p: Any, g: Any) -> Any:
     return [(w - rate * gw, b - rate * gb) for (w, b), (gw, gb) in zip(p, g, strict=True)]
 
 
+class TrainingSteps:
+    """Data-parallel steps on a mesh, with so many rows on each device. Each is waited for."""
+
+    def __init__(self, mesh: Any, device: str, layers: int, width: int, rows: int) -> None:
+        rng, scale = np.random.default_rng(0), np.float32(np.sqrt(width))
+        square = (width, width)
+        p = [(rng.normal(size=square).astype(np.float32) / scale, np.zeros(width, np.float32)) for _ in range(layers)]
+        self.train, self.device = kg.DataParallel(loss, mesh, update=sgd), device
+        self.state = self.train.replicate(p)
+        self.x = kg.shard(rng.normal(size=(rows * len(mesh), width)).astype(np.float32), mesh)
+
+    def __call__(self) -> None:
+        self.state, _ = self.train(self.state, self.x)
+        kg.waitall()
+        kg.synchronize(self.device)
+
+
 def step_time(mesh: Any, device: str, layers: int, width: int, rows: int, rounds: int) -> float:
-    """The least seconds of a data-parallel step on a mesh, with so many rows on each device."""
-    rng = np.random.default_rng(0)
-    p = [
-        (rng.normal(size=(width, width)).astype(np.float32) / np.float32(np.sqrt(width)), np.zeros(width, np.float32))
-        for _ in range(layers)
-    ]
-    train = kg.DataParallel(loss, mesh, update=sgd)
-    state = train.replicate(p)
-    x = kg.shard(rng.normal(size=(rows * len(mesh), width)).astype(np.float32), mesh)
+    """The least seconds of a data-parallel step."""
+    step = TrainingSteps(mesh, device, layers, width, rows)
     least = float("inf")
     for turn in range(rounds + 3):
         kg.synchronize(device)
         start = time.perf_counter()
-        state, _ = train(state, x)
-        kg.waitall()
-        kg.synchronize(device)
+        step()
         least = min(least, time.perf_counter() - start) if turn >= 3 else least
     return least
 
@@ -239,12 +267,104 @@ def steps(device: str, layers: int, width: int, rounds: int) -> None:
             print(f"| {rows} | {alone * 1e3:.2f} | {together * 1e3:.2f} | {alone / together:.3f} |", flush=True)
 
 
+def overlap(device: str, layers: int, width: int, rows: int, rounds: int) -> None:
+    """The share of a step's sums that is hidden under its backward pass."""
+    together = TrainingSteps(kg.Mesh(SIZE), device, layers, width, rows)
+    without = TrainingSteps(kg.Mesh((device,)), device, layers, width, rows)
+    sums = together.train.plan(together.state, together.x).collectives
+    world = current().world
+    arrays = [(np.ones(sum(s.counts), s.dtype), np.empty(sum(s.counts), s.dtype)) for s in sums]
+
+    def only_sums() -> None:
+        for step, (source, target) in zip(sums, arrays, strict=True):
+            world.all_reduce(source, target, step.how)
+
+    found = measure({"step": together, "without": without, "sums": only_sums}, rounds)
+    if RANK:
+        return
+    megabytes = sum(source.nbytes for source, _ in arrays) / 1e6
+    print(f"\n### {layers} x Linear({width}), {rows} rows a rank: {len(sums)} sums of {megabytes:.1f} MB, ms\n")
+    print("| | step | without sums | sums alone | hidden |\n|--|--:|--:|--:|--:|")
+    for number, name in enumerate(("median", "least")):
+        step, alone, summed = (found[n][number] for n in ("step", "without", "sums"))
+        times = " | ".join(f"{t / 1e3:.1f}" for t in (step, alone, summed))
+        print(f"| {name} | {times} | {1 - (step - alone) / summed:.0%} |")
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """1,536 pictures of 64 pixels, and what they show: scikit-learn's, or where that is missing clouds around ten."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        rng = np.random.default_rng(0)
+        shown = rng.integers(0, 10, 1536)
+        return (rng.random((10, 64))[shown] + rng.normal(0, 0.5, (1536, 64))).astype(np.float32), shown
+    pictures: Any = load_digits()
+    return pictures.images.reshape(-1, 64)[:1536].astype(np.float32) / 16, pictures.target[:1536]
+
+
+def logits(p: Any, x: Any) -> Any:
+    """Of linear layers, with a ReLU between each two."""
+    for number, (w, b) in enumerate(zip(p[::2], p[1::2], strict=True)):
+        x = (x if number == 0 else np.maximum(x, np.float32(0))) @ w + b
+    return x
+
+
+def cross_entropy(p: Any, x: Any, shown: Any) -> Any:
+    return kg.nn.cross_entropy(logits(p, x), shown)
+
+
+def descend(key: Any, pushed: Any, stored: Any) -> None:
+    stored -= np.float32(0.5 / SIZE) * pushed
+
+
+def trained_loss(kind: str, widths: tuple[int, ...], seed: int, epochs: int) -> float:
+    """The loss over all pictures, once each rank has pushed gradients of batches of 32 of its own."""
+    x, shown = digits()
+    rng = np.random.default_rng(seed)
+    p = []
+    for m, n in itertools.pairwise(widths):
+        p += [(rng.normal(size=(m, n)) / np.sqrt(m)).astype(np.float32), np.zeros(n, np.float32)]
+    keys = [f"{kind} {len(widths)} {seed} {i}" for i in range(len(p))]
+    store = kg.KVStore(kind)
+    store.set_updater(descend)
+    store.init(keys, p)
+    gradients = kg.grad(cross_entropy)
+    for _ in range(epochs):
+        mine = rng.permutation(len(x))[RANK::SIZE]
+        for start in range(0, len(mine) - 31, 32):
+            batch = mine[start : start + 32]
+            store.push(keys, [*map(np.asarray, gradients(p, x[batch], shown[batch]))])
+            store.pull(keys, out=p)
+    store.barrier()
+    store.pull(keys, out=p)
+    return float(kg.kernel_graph(cross_entropy)(p, x, shown))
+
+
+def converge(seeds: int, epochs: int) -> None:
+    """Losses of the same program in step and at each rank's own pace. The same updates, of the same samples."""
+    if RANK == 0:
+        print(f"\n### Loss after {epochs} epochs of digits on {SIZE} ranks\n")
+        print("| model | seed | dist_sync | dist_async | more |\n|---|--:|--:|--:|--:|")
+    for model, widths in (("logistic regression", (64, 10)), ("MLP", (64, 64, 10))):
+        for seed in range(seeds):
+            sync, own_pace = (trained_loss(kind, widths, seed, epochs) for kind in ("dist_sync", "dist_async"))
+            if RANK == 0:
+                print(f"| {model} | {seed} | {sync:.5f} | {own_pace:.5f} | {own_pace / sync - 1:+.2%} |", flush=True)
+
+
 def main(options: argparse.Namespace) -> None:
     rounds = options.rounds
     WORLD.Ibarrier().Wait()  # Open MPI: whoever waits in a communicator's first collective stops others' messages
     kg.distributed.init()
     if RANK == 0:
         print(f"{SIZE} ranks; {machine(None, ('numpy', 'mpi4py', 'openmpi'))}")
+    if options.converge:
+        converge(options.seeds, options.converge)
+        return
+    if options.overlap:
+        overlap(options.device, *options.overlap, min(rounds, 20))
+        return
     if options.steps:
         steps(options.device, *options.steps, min(rounds, 10))
         sync_pushes(options.device, min(rounds, 30))
@@ -264,6 +384,9 @@ if __name__ == "__main__":
     parser.add_argument("--alone", action="store_true", help="pushes keep all else from the cores")
     parser.add_argument("--device", default="cpu", help="where each rank computes: cpu, or cuda")
     parser.add_argument("--steps", nargs=2, type=int, metavar=("LAYERS", "WIDTH"), help="steps and a store, no more")
+    parser.add_argument("--overlap", nargs=3, type=int, metavar=("LAYERS", "WIDTH", "ROWS"), help="of a step, no more")
+    parser.add_argument("--converge", type=int, metavar="EPOCHS", help="losses of stores' two kinds, no more")
+    parser.add_argument("--seeds", type=int, default=5, help="of --converge")
     given = parser.parse_args()
     with kg.device(given.device):
         main(given)

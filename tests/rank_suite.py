@@ -148,24 +148,30 @@ def mail() -> None:
         for i, n in enumerate(lengths):
             for to in others:
                 array = np.full(n, complex(i, world.rank))
-                world.send(b"x" * n if n < 1000 else b"", array, to, 90)
+                world.send(b"x" * n, None, to, 92)
+                world.send(b"x" * n, array, to, 90)
                 array[...] = -1
                 world.send_array(np.full(n, i * 1j), to, 91)
 
     sender = threading.Thread(target=send_all)
     sender.start()
     count = dict.fromkeys(others, 0)
+    texts = []
     for _ in range(len(lengths) * (size - 1)):
+        texts.append(world.receive(92, lambda: False))
         found = world.receive(90, lambda: False)
         assert found is not None
         source, text, data = found
         i, n = count[source], lengths[count[source]]
-        assert text == (b"x" * n if n < 1000 else b"") and data.view(complex).flags.aligned
+        assert text == b"x" * n and data.view(complex).flags.aligned
         np.testing.assert_array_equal(data.view(complex), np.full(n, complex(i, source)))
         world.receive_array(answer := np.empty(n, complex), source, 91)
         np.testing.assert_array_equal(answer, np.full(n, i * 1j))
         count[source] += 1
     sender.join()
+    for other in others:
+        assert [text[1] for text in texts if text and text[0] == other] == [b"x" * n for n in lengths]
+    assert world.receive(92, lambda: True) is None
 
 
 PARTS: list[Callable[[], None]] = [

@@ -149,13 +149,14 @@ class Array(ArrayMethods):
             host = self._host_view()
         else:
             host = self._device.read(self._memory, self._spec.shape, self._spec.dtype)
-        host.flags.writeable = False
+        host.setflags(write=False)
         return host
 
     def _host_view(self) -> np.ndarray[Any, Any]:
         """The CPU's memory as a NumPy array, which can be written to."""
         memory: Any = self._memory
-        return memory.array.view() if type(memory) is NumpyMemory else np.ndarray(self.shape, self.dtype, memory)
+        spec = self._spec
+        return memory.array.view() if type(memory) is NumpyMemory else np.ndarray(spec.shape, spec.dtype, memory)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         host = self.numpy()

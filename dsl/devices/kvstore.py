@@ -131,8 +131,7 @@ class KVStore:
         for one, given in self._keys_with_values(key, out, "pull"):
             with self._lock:
                 for target in given if isinstance(given, (list, tuple)) else [given]:
-                    if isinstance(target, np.ndarray) and not target.flags.writeable:
-                        raise ArgumentsError(f"key {one!r} is pulled into an array that is read-only")
+                    _require_writeable_target(one, target)
                 if self._servers is not None and self._lies_like_stored_value(one, given):
                     self._servers.pull(one, given)
                     continue
@@ -142,9 +141,17 @@ class KVStore:
         return None
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """`push`, then `pull` into `out`, or into what was pushed."""
+        """`push`, then `pull` into `out`, or into what was pushed; for a key on a server in one message each way."""
+        out = value if out is None else out
+        if self._servers is not None and type(value) is type(out) is np.ndarray and type(key) in (int, str):
+            with self._lock:
+                self._require_pushable(key)
+                if self._lies_like_stored_value(key, value) and self._lies_like_stored_value(key, out):
+                    _require_writeable_target(key, out)
+                    self._servers.push_and_pull(key, value, out)
+                    return
         self.push(key, value, priority)
-        self.pull(key, value if out is None else out, priority)
+        self.pull(key, out, priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull` into `out`."""
@@ -235,14 +242,21 @@ class KVStore:
             yield part, [asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays]
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, key: Key, given: Any) -> None:
+        self._require_pushable(key)
+        if self._lies_like_stored_value(key, given):
+            servers.push(key, given)
+            return
+        joined = self._sum_of_pushed_arrays(key, given)
+        if joined.is_ready():
+            servers.push(key, joined.numpy())
+        else:
+            servers.push_later(key, joined.numpy)
+
+    def _require_pushable(self, key: Key) -> None:
+        """Raises ArgumentsError where a push to servers has no value or no updater."""
         self._spec(key)
         if self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
-        if self._lies_like_stored_value(key, given):
-            servers.push(key, lambda: given, True)
-        else:
-            joined = self._sum_of_pushed_arrays(key, given)
-            servers.push(key, joined.numpy, joined.is_ready())
 
     def _lies_like_stored_value(self, key: Key, given: Any) -> bool:
         """Whether this is a NumPy array that lies in memory as the key's value does."""
@@ -344,6 +358,12 @@ class KVStore:
 
     def __repr__(self) -> str:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
+
+
+def _require_writeable_target(key: Key, target: Any) -> None:
+    """Raises ArgumentsError."""
+    if isinstance(target, np.ndarray) and not target.flags.writeable:
+        raise ArgumentsError(f"key {key!r} is pulled into an array that is read-only")
 
 
 def _takes_arguments(function: Callable[..., Any], count: int) -> bool:

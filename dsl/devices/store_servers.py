@@ -32,6 +32,7 @@ Part = tuple[Key, int]  # a key, and the number of a piece of its array
 # update(part, pushed, stored): change what is stored, in place
 Update = Callable[[Part, Host, Array], None]
 NOTHING = np.empty(0, np.uint8)
+UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpull"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ def _whole_array_piece(key: Key, count: int, servers: int) -> ArrayPiece:
 
 @functools.lru_cache(maxsize=4096)
 def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `flush` or `meet`."""
+    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush` or
+    `meet`."""
     return pickle.dumps((kind, part, dtype, shape))
 
 
@@ -88,7 +90,7 @@ class KeyValueStoreServer:
             while (message := self.world.receive(self.channel, self._has_server_stopped)) is not None:
                 source, text, data = message
                 kind, part, dtype, shape = _read_request(text)
-                answer = self.handle(source, kind, part, data.view(dtype).reshape(shape))
+                answer = self.handle(source, kind, part, np.ndarray(shape, dtype, data))
                 if answer is not None:
                     self.world.send_array(answer, source, self.channel + 1)
         except Exception as error:  # `handle` has told all ranks
@@ -110,24 +112,21 @@ class KeyValueStoreServer:
     def handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
         """Do what a message asks for; what a pull is answered. What fails is an error on all ranks."""
         try:
-            return self._handle_store_message(source, kind, part, data)
+            with self._lock:
+                if kind in UPDATES:
+                    self.update(part, data, self.values[part])
+                if kind in ANSWERED:
+                    return self.values[part].numpy()  # an update does not change that, but puts another in its place
+                if kind == "init":
+                    self.values[part] = from_numpy(data.copy(), device_named("cpu"), own=True)
+                elif kind == "flush":
+                    return data
+                elif kind == "meet":
+                    self._arrive_at_barrier(source)
+                return None
         except Exception as error:
             self.world.fail(f"an update of {part[0]!r} failed: {type(error).__name__}: {error}")
             raise
-
-    def _handle_store_message(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
-        with self._lock:
-            if kind == "init":
-                self.values[part] = from_numpy(data.copy(), device_named("cpu"), own=True)
-            elif kind == "push":
-                self.update(part, data, self.values[part])
-            elif kind == "pull":
-                return self.values[part].numpy()  # an update does not change that, but puts another in its place
-            elif kind == "flush":
-                return data
-            else:
-                self._arrive_at_barrier(source)
-            return None
 
     def _arrive_at_barrier(self, source: int) -> None:
         self._arrived.append(source)
@@ -155,12 +154,18 @@ class KeyValueStoreWorker:
             self._send_pieces_to_servers("init", key, value)
         self.barrier()
 
-    def push(self, key: Key, read: Callable[[], Host], ready: bool) -> None:
-        """Send what `read` gives to its servers; not `ready`: in the background, since it takes time."""
+    def push(self, key: Key, array: Host) -> None:
+        """Send an array to its servers, after what this rank has pushed before; it may change after that."""
         with self._lock:
-            if ready and not self._waiting:
-                self._send_pieces_to_servers("push", key, read())
+            if not self._waiting:
+                self._send_pieces_to_servers("push", key, array)
                 return
+            copy = array.copy()
+        self.push_later(key, lambda: copy)
+
+    def push_later(self, key: Key, read: Callable[[], Host]) -> None:
+        """Send what `read` gives to its servers, in the background, since it takes time."""
+        with self._lock:
             self._waiting += 1
         self._later.submit(lambda: self._push_value_from_thread(key, read), f"the push of {key!r}")
 
@@ -173,17 +178,28 @@ class KeyValueStoreWorker:
 
     def pull(self, key: Key, out: Host) -> None:
         """Fill an array with a key's value, after all that this rank has pushed."""
+        self._ask_and_receive("pull", key, None, out)
+
+    def push_and_pull(self, key: Key, array: Host, out: Host) -> None:
+        """Send an array to its servers and fill another with what they have then, in one message each way."""
+        self._ask_and_receive("pushpull", key, array, out)
+
+    def _ask_and_receive(self, kind: str, key: Key, array: Host | None, out: Host) -> None:
         self._finish_pushes()
+        rank, servers = self.world.rank, self.world.size
         with self._lock:
-            pieces = self._pieces_of_array(key, out)
-            for piece, _ in pieces:  # all are asked before any is waited for
-                if piece.server != self.world.rank:
-                    self._ask_server("pull", piece)
-            for piece, values in pieces:
-                if piece.server != self.world.rank:
+            pieces = _pieces_of_array(key, out, servers)
+            given = (
+                [NOTHING for _ in pieces] if array is None else [x for _, x in _pieces_of_array(key, array, servers)]
+            )
+            for (piece, _), data in zip(pieces, given, strict=True):  # all are asked before any is waited for
+                if piece.server != rank:
+                    self._ask_server(kind, piece, data)
+            for (piece, values), data in zip(pieces, given, strict=True):
+                if piece.server != rank:
                     self.world.receive_array(values, piece.server, self._channel + 1)
                 else:
-                    values[...] = self.server.handle(piece.server, "pull", piece.part, NOTHING)
+                    values[...] = self.server.handle(rank, kind, piece.part, data)
 
     def barrier(self) -> None:
         """Wait until all workers are here, and the servers have what they pushed before."""
@@ -206,16 +222,8 @@ class KeyValueStoreWorker:
         if self._waiting:
             self._later.submit(lambda: None, "the pushes before").wait()
 
-    def _pieces_of_array(self, key: Key, array: Host) -> list[tuple[ArrayPiece, Host]]:
-        """The pieces of a key's array, each with its part of an array like it: all of that, or flat."""
-        pieces = pieces_of(key, array.size, self.world.size)
-        if len(pieces) == 1:
-            return [(pieces[0], array)]
-        flat = array.reshape(-1)
-        return [(piece, flat[piece.start : piece.stop]) for piece in pieces]
-
     def _send_pieces_to_servers(self, kind: str, key: Key, array: Host) -> None:
-        for piece, data in self._pieces_of_array(key, np.ascontiguousarray(array)):
+        for piece, data in _pieces_of_array(key, np.asarray(array, order="C"), self.world.size):
             if piece.server == self.world.rank:
                 self.server.handle(self.world.rank, kind, piece.part, data)
             else:
@@ -224,3 +232,12 @@ class KeyValueStoreWorker:
     def _ask_server(self, kind: str, piece: ArrayPiece, data: Host = NOTHING) -> None:
         text = _request_as_text(kind, piece.part, data.dtype, data.shape)
         self.world.send(text, data, piece.server, self._channel)
+
+
+def _pieces_of_array(key: Key, array: Host, servers: int) -> list[tuple[ArrayPiece, Host]]:
+    """The pieces of a key's array, each with its part of an array like it, C-contiguous: all of that, or flat."""
+    pieces = pieces_of(key, array.size, servers)
+    if len(pieces) == 1:
+        return [(pieces[0], array)]
+    flat = array.reshape(-1)
+    return [(piece, flat[piece.start : piece.stop]) for piece in pieces]

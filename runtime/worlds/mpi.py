@@ -34,7 +34,7 @@ FORWARD_SECONDS = 0.1  # of what a launcher has not forwarded before an abort it
 ANSWER_SECONDS = 0.5  # and an answer to where a rank is
 SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who receives: for how long it spins; then it naps, longer and longer
 give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
-TOGETHER_BYTES = 32 << 10  # an array of no more travels with its text
+TOGETHER_BYTES = 32 << 10  # a text and its array travel together if they are no more, and else one after the other
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
 BYTE, AGREE = MPI.BYTE, 1  # the datatype and tag of messages in which ranks agree
@@ -214,66 +214,78 @@ class MPIWorld(World):
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
         nbytes = 0 if array is None else array.nbytes
-        if array is None or nbytes <= TOGETHER_BYTES:
-            head = _mail_head(message, 0)
+        head, tag = _mail_head(message, nbytes), 2 * channel
+        if len(head) + nbytes <= TOGETHER_BYTES:
             content = head if array is None else head + array.tobytes()
-            self._finish_later(self._mail.Isend([content, BYTE], to, 2 * channel), to)
+            self._finish_later(self._mail.Isend([content, BYTE], to, tag), to, nbytes)
             return
-        with self._sending:
-            first = self._mail.Isend([_mail_head(message, nbytes), BYTE], to, 2 * channel)
-            second = self._mail.Isend([bytes_of_array(array), BYTE], to, 2 * channel + 1)
-        self._finish_later(first, to)
-        self._poll_until_ready(second.Test, to)
+        first, rest = head[:TOGETHER_BYTES], head[TOGETHER_BYTES:]
+        more: list[Any] = [rest] if rest else []
+        if array is not None and nbytes:
+            more.append(bytes_of_array(array))
+        with self._sending:  # whoever else sends there comes before or after all of them
+            requests = [self._mail.Isend([first, BYTE], to, tag)]
+            requests += [self._mail.Isend([piece, BYTE], to, tag + 1) for piece in more]
+        for request in requests:
+            self._poll_until_ready(request.Test, to)
 
-    def _finish_later(self, request: Any, to: int) -> None:
+    def _finish_later(self, request: Any, to: int, nbytes: int) -> None:
         """Keep what is sent to a rank, which does not change, until it has come."""
 
-        def has_message_left() -> bool:
+        def has_message_left(status: Any) -> bool:
             with self._sending:  # no two threads may test one request
                 self._unfinished = [one for one in self._unfinished if not one.Test()]
                 return len(self._unfinished) <= UNFINISHED or all(one is not request for one in self._unfinished)
 
         with self._sending:
-            if not self._unfinished and request.Test():
-                return
             self._unfinished.append(request)
-        self._poll_until_ready(has_message_left, to)
+            few = nbytes <= TOGETHER_BYTES and len(self._unfinished) <= UNFINISHED
+        if not few:
+            self._poll_until_ready(has_message_left, to)
 
     def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
-        status, tag = MPI.Status(), 2 * channel
-        message = None
-
-        def has_message_arrived() -> bool:
-            nonlocal message
-            message = self._mail.Improbe(MPI.ANY_SOURCE, tag, status)
-            return message is not None or stop()
-
-        self._poll_until_ready(has_message_arrived, None)
-        if message is None:
-            return None
-        head = np.empty(status.count, np.uint8)
-        message.Recv([head, BYTE])
-        length, nbytes = HEADER.unpack_from(head.data)
-        text = head[HEADER.size : HEADER.size + length].tobytes()
+        status, tag, head = MPI.Status(), 2 * channel, np.empty(TOGETHER_BYTES, np.uint8)
+        request = self._mail.Irecv([head, BYTE], MPI.ANY_SOURCE, tag)
+        if not self._poll_until_ready(request.Test, None, status, stop):
+            request.Cancel()
+            request.Wait(status)
+            if status.Is_cancelled():
+                return None
         sender: int = status.source
-        if not nbytes:
-            return sender, text, head[HEADER.size + _aligned(length) :]
-        body = np.empty(nbytes, np.uint8)
-        self._poll_until_ready(self._mail.Irecv([body, BYTE], sender, tag + 1).Test, sender)
-        return sender, text, body
+        length, nbytes = HEADER.unpack_from(head.data)
+        text, start = head[HEADER.size : HEADER.size + length].tobytes(), HEADER.size + _aligned(length)
+        if start + nbytes <= TOGETHER_BYTES:
+            return sender, text, head[start : start + nbytes]
+        rest, array = np.empty(max(0, start - TOGETHER_BYTES), np.uint8), np.empty(nbytes, np.uint8)
+        for piece in (rest, array):
+            if piece.size:
+                self._poll_until_ready(self._mail.Irecv([piece, BYTE], sender, tag + 1).Test, sender)
+        return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
-        self._finish_later(self._mail.Isend([bytes_of_array(array), BYTE], to, 2 * channel), to)
+        self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
-        request = self._mail.Irecv([bytes_of_array(array), BYTE], source, 2 * channel)
+        request = self._mail.Irecv([_buffer_of_array(array), BYTE], source, 2 * channel)
         self._poll_until_ready(request.Test, source)
 
-    def _poll_until_ready(self, ready: Callable[[], bool], other: int | None) -> None:
-        """Until something is ready: at first in a loop that gives the core to others, then asleep in between."""
+    def _poll_until_ready(
+        self,
+        ready: Callable[[Any], bool],
+        other: int | None,
+        status: Any = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Whether something is ready, or `stop` said so before: at first in a loop that gives the core to others, then
+        asleep in between."""
         start = time.monotonic()
-        while not ready():
+        while not ready(status):
             waited = time.monotonic() - start
+            if waited < SPIN_SECONDS:
+                give_core_to_others()
+                continue
+            if stop is not None and stop():
+                return False
             if self.failure is not None:
                 raise RankError(*self.failure)
             if other in self.ended and waited > PATIENCE_SECONDS:
@@ -284,10 +296,8 @@ class MPIWorld(World):
                 raise RankError(
                     f"rank {other} does not answer rank {self.rank} within {settings.collective_timeout:g} s", (other,)
                 )
-            if waited < SPIN_SECONDS:
-                give_core_to_others()
-            else:
-                time.sleep(min(waited / 8, NAP_SECONDS))
+            time.sleep(min(waited / 8, NAP_SECONDS))
+        return True
 
     # how the other ranks are
 
@@ -395,8 +405,13 @@ class MPIWorld(World):
 
 @functools.lru_cache(maxsize=4096)
 def _mail_head(text: bytes, nbytes: int) -> bytes:
-    """What a message begins with. nbytes: of an array that comes after it."""
+    """What a message begins with. nbytes: of its array."""
     return HEADER.pack(len(text), nbytes) + text.ljust(_aligned(len(text)), b"\0")
+
+
+def _buffer_of_array(array: Host) -> Host:
+    """What MPI takes an array's bytes from: not of every dtype does NumPy lend them as they are."""
+    return array if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" else bytes_of_array(array)
 
 
 def _aligned(nbytes: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,57 @@ def test_a_push_waits_for_its_values_in_the_background() -> None:
         np.testing.assert_array_equal(after, np.eye(300) * (1 - 3))
 
 
+def test_an_array_pushed_behind_one_that_is_waited_for_may_change() -> None:
+    def run() -> Any:
+        store = kg.KVStore("dist_async")
+        store.set_updater(descend)
+        store.init("w", ones(100))
+        assert store._servers is not None
+        there, given = threading.Event(), ones(4)
+
+        def read() -> Any:
+            there.wait()
+            return ones(2)
+
+        store._servers.push_later("w", read)
+        store.push("w", given)
+        given[...] = 1000
+        there.set()
+        return store.pull("w").numpy()
+
+    [after] = on_ranks(1, run)
+    np.testing.assert_array_equal(after, ones(97))
+
+
+def test_what_is_pushed_and_pulled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_servers, "BIG_ELEMENTS", 100)
+    shapes: list[Any] = [(4, 3), (), (7, 30)]
+
+    def run() -> Any:
+        store, size = kg.KVStore("dist_async"), kg.distributed.size()
+        store.set_updater(descend)
+        given, found = [np.full(s, 2.0) for s in shapes], [np.full(s, 0.0) for s in shapes]
+        store.init([0, 1, 2], [np.full(s, 100.0) for s in shapes])
+        for key in range(3):
+            store.pushpull(key, given[key], out=found[key])
+        store.pushpull([0, 1, 2], given, out=found)
+        most = [float(x.max()) for x in found]
+        store.barrier()
+        for key in range(3):
+            store.pushpull(key, given[key])  # what was pushed is the place of what is pulled
+        store.barrier()
+        out = store.pull([0, 1, 2])
+        read_only = given[0].copy()
+        read_only.flags.writeable = False
+        assert "read-only" in str(error_of(lambda: store.pushpull(0, given[0], out=read_only)))
+        return most, [float(x.max()) for x in given], [x.numpy() for x in out], size
+
+    for most, own, values, size in on_ranks(3, run):
+        assert max(most) <= 98 and max(own) <= 100 - 2 * size - 1
+        for value, shape in zip(values, shapes, strict=True):
+            np.testing.assert_array_equal(value, np.full(shape, 100.0 - 3 * size))
+
+
 @pytest.mark.parametrize("kind", ["dist_sync", "dist_async"])
 @pytest.mark.parametrize(
     ("keys", "shapes", "dtypes"), [("ab", (3, 3), "ff"), ("aa", (3, 5), "ff"), ("aa", (3, 3), "fd")]
@@ -311,13 +363,20 @@ def test_bad_stores() -> None:
         store.init("w", ones())
         return [
             error_of(lambda: store.push("w", ones())),
+            error_of(lambda: store.pushpull("w", ones())),
             error_of(lambda: store.push("v", ones())),
             error_of(lambda: store.pull("v")),
             error_of(lambda: (store.set_updater(descend), store.push("w", np.zeros(3)))),
         ]
 
     for errors in on_ranks(2, run):
-        texts = ["needs set_updater", r"store.init('v', value)", r"store.init('v', value)", "has shape (4, 3)"]
+        texts = [
+            "needs set_updater",
+            "needs set_updater",
+            r"store.init('v', value)",
+            r"store.init('v', value)",
+            "has shape (4, 3)",
+        ]
         for error, text in zip(errors, texts, strict=True):
             assert isinstance(error, kg.ArgumentsError | kg.ShapeError) and text in str(error), error
 

@@ -55,5 +55,5 @@ def test_no_two_threads_test_one_request(monkeypatch: pytest.MonkeyPatch) -> Non
             return self.tests > 3
 
     request = Request()
-    world._finish_later(request, 1)
+    world._finish_later(request, 1, 0)
     assert request.tests == 4 and not world._unfinished
