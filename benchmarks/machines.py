@@ -314,11 +314,7 @@ def cross_entropy(p: Any, x: Any, shown: Any) -> Any:
     return kg.nn.cross_entropy(logits(p, x), shown)
 
 
-def descend(key: Any, pushed: Any, stored: Any) -> None:
-    stored -= np.float32(0.5 / SIZE) * pushed
-
-
-def trained_loss(kind: str, widths: tuple[int, ...], seed: int, epochs: int) -> float:
+def trained_loss(kind: str, widths: tuple[int, ...], seed: int, epochs: int, rate: float) -> float:
     """The loss over all pictures, once each rank has pushed gradients of batches of 32 of its own."""
     x, shown = digits()
     rng = np.random.default_rng(seed)
@@ -326,6 +322,11 @@ def trained_loss(kind: str, widths: tuple[int, ...], seed: int, epochs: int) -> 
     for m, n in itertools.pairwise(widths):
         p += [(rng.normal(size=(m, n)) / np.sqrt(m)).astype(np.float32), np.zeros(n, np.float32)]
     keys = [f"{kind} {len(widths)} {seed} {i}" for i in range(len(p))]
+    each = np.float32(rate / SIZE)
+
+    def descend(key: Any, pushed: Any, stored: Any) -> None:
+        stored -= each * pushed
+
     store = kg.KVStore(kind)
     store.set_updater(descend)
     store.init(keys, p)
@@ -341,14 +342,14 @@ def trained_loss(kind: str, widths: tuple[int, ...], seed: int, epochs: int) -> 
     return float(kg.kernel_graph(cross_entropy)(p, x, shown))
 
 
-def converge(seeds: int, epochs: int) -> None:
+def converge(seeds: int, epochs: int, rate: float) -> None:
     """Losses of the same program in step and at each rank's own pace. The same updates, of the same samples."""
     if RANK == 0:
-        print(f"\n### Loss after {epochs} epochs of digits on {SIZE} ranks\n")
+        print(f"\n### Loss after {epochs} epochs of digits at rate {rate} on {SIZE} ranks\n")
         print("| model | seed | dist_sync | dist_async | more |\n|---|--:|--:|--:|--:|")
     for model, widths in (("logistic regression", (64, 10)), ("MLP", (64, 64, 10))):
         for seed in range(seeds):
-            sync, own_pace = (trained_loss(kind, widths, seed, epochs) for kind in ("dist_sync", "dist_async"))
+            sync, own_pace = (trained_loss(kind, widths, seed, epochs, rate) for kind in ("dist_sync", "dist_async"))
             if RANK == 0:
                 print(f"| {model} | {seed} | {sync:.5f} | {own_pace:.5f} | {own_pace / sync - 1:+.2%} |", flush=True)
 
@@ -360,7 +361,7 @@ def main(options: argparse.Namespace) -> None:
     if RANK == 0:
         print(f"{SIZE} ranks; {machine(None, ('numpy', 'mpi4py', 'openmpi'))}")
     if options.converge:
-        converge(options.seeds, options.converge)
+        converge(options.seeds, options.converge, options.rate)
         return
     if options.overlap:
         overlap(options.device, *options.overlap, min(rounds, 20))
@@ -387,6 +388,7 @@ if __name__ == "__main__":
     parser.add_argument("--overlap", nargs=3, type=int, metavar=("LAYERS", "WIDTH", "ROWS"), help="of a step, no more")
     parser.add_argument("--converge", type=int, metavar="EPOCHS", help="losses of stores' two kinds, no more")
     parser.add_argument("--seeds", type=int, default=5, help="of --converge")
+    parser.add_argument("--rate", type=float, default=0.5, help="of --converge, for a batch of all ranks")
     given = parser.parse_args()
     with kg.device(given.device):
         main(given)

@@ -22,7 +22,7 @@ from ...runtime.tune.tuner import PlanTuner
 from ...runtime.verify.multi_device import require_safe_multi_device_plan
 from ..array.array import Array, asarray, on_device
 from ..array.devices import name_of, open_device
-from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_memory, waitall
+from ..array.in_flight import free_memory_in_flight, is_no_call_in_flight, track_call, waitall
 from ..array.streams import join_call_to_streams
 from ..core.errors import ArgumentsError, OptionError
 from ..core.host_scalars import Respecialise
@@ -243,7 +243,8 @@ def _run_plan_on_multiple_devices(
     ends, arenas = executable.run(memories, numbers, events)
     pending = {e: None for e in ends if e is not None and not e.query()}
     if pending:
-        track_memory(tuple(pending), (*memories, *arenas))
+        things = (*memories, *arenas)
+        track_call(tuple(pending), things, sum([thing.nbytes for thing in things]))
     made: list[Array] = []
     shared: set[int] = set()
     for v, spec in zip(plan.outputs, specs, strict=True):

@@ -41,14 +41,8 @@ class EngineCollectiveCall:
             event.wait()
         step, device, dtype = self.step, self._device, self._dtype
         if device.host_memory:
-            given = [
-                _engine_collective_array_at_address(m.address, n, dtype)
-                for m, n in zip(sources, step.counts, strict=True)
-            ]
-            results = [
-                _engine_collective_array_at_address(m.address, n, dtype)
-                for m, n in zip(targets, self._written, strict=True)
-            ]
+            given = [_array_in_host_memory(m, n, dtype) for m, n in zip(sources, step.counts, strict=True)]
+            results = [_array_in_host_memory(m, n, dtype) for m, n in zip(targets, self._written, strict=True)]
         else:
             given = [np.empty(n, dtype) for n in step.counts]
             results = [np.empty(n, dtype) for n in self._written]
@@ -100,9 +94,11 @@ def call_collective_from_engine(world: World, step: Collective, source: Host, ta
         world.broadcast(target, step.root)
 
 
-def _engine_collective_array_at_address(address: int, count: int, dtype: np.dtype[Any]) -> Host:
+def _array_in_host_memory(memory: Any, count: int, dtype: np.dtype[Any]) -> Host:
     """The caller keeps the memory alive."""
     if not count:
         return np.empty(0, dtype)
-    found: Host = np.frombuffer(memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(address)), dtype)
+    if not isinstance(memory, ctypes.Array):  # which NumPy reads as it is
+        memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(memory.address)
+    found: Host = np.frombuffer(memory, dtype, count)
     return found
