@@ -206,10 +206,65 @@ class _Writer:
             self.kept += [name] if indent == 1 else []
         self.turns, self.numbers = turns, numbers
 
+    def growing(self, indent: int) -> None:
+        """A list that loops append to, and what becomes of it."""
+        pick, turns, numbers = self.forms.choice, [*self.turns], [*self.numbers]
+        self.count += 1
+        i, j, v, name = (f"{letter}{self.count}" for letter in "ijvg")
+        self.add(indent, f"{name} = {pick(('[]', '[]', '[]', '[0.0]', '[s]', '[x[0] * 1.0]'))}")
+        filled = not self.lines[-1].endswith("[]")
+        over = pick(("range(n)", "range(1, n)", "range(n - 1, -1, -1)", "range(0, n, 2)"))
+        outer = self.turns[-1] if self.turns else "n"
+        head, items = pick(((f"{i} in {over}", []), (f"{i}, {v} in enumerate(x)", [v]), (f"{i} in range({outer})", [])))
+        self.add(indent, f"for {head}:")
+        self.turns.append(i)
+        self.numbers += items
+        at = indent + 1
+        if self.forms.random() < 0.2:
+            self.statement(at)
+        inner = pick(("", "", f"range({i})", f"range({i}, n)", "range(n)", "range(2)"))
+        if inner:
+            self.add(at, f"for {j} in {inner}:")
+            self.turns.append(j)
+            at += 1
+        read = (f"{name}[-1] * 0.5", f"small({name}[-1] + {{}})") if filled else ()
+        element = pick(("{}", "{}", "{} * 1.0", *read)).format(self.number(1))
+        kind = self.forms.random()
+        if kind < 0.15:
+            self.add(at, f"if {self.test(1)}:")
+            self.add(at + 1, f"{name}.append({element})")
+            if self.forms.random() < 0.8:
+                self.add(at, "else:")
+                self.add(at + 1, f"{name}.append({self.number(1)})")
+        elif kind < 0.3 and not filled:
+            self.add(at, f"{name}.append({self.vectors(pick((':', '1:', ':3')), 1)})")
+            element = ""
+        elif kind < 0.45 and not filled:
+            row = f"r{self.count}"
+            self.add(at, f"{row} = []")
+            self.add(at, f"for k{self.count} in {pick(('range(n)', 'x', 'range(3)', f'range({i})'))}:")
+            self.add(at + 1, f"{row}.append({element})")
+            self.add(at, f"{name}.append({row})")
+            element = ""
+        else:
+            self.add(at, pick((f"{name}.append({element})", f"{name}.append({element})", f"{name} += [{element}]")))
+            if self.forms.random() < 0.2:
+                self.add(at, f"s = small({name}[{pick((i, '-1', '0'))}] + len({name}))")
+        if self.forms.random() < 0.2:
+            self.add(at, f"{name}.append({name}[-1] * 1)" if element else f"s = small(s + len({name}))")
+        self.turns, self.numbers = turns, numbers
+        used = (f"{name}[0]", f"{name}[-1] * 2", f"sum({name})", f"max({name})", f"sum({v} for {v} in {name})")
+        whole = f"np.array({name}).sum()", f"np.stack({name}).sum()", f"len({name})"
+        self.add(indent, f"s = small({pick((*used, *whole) if element else whole)})")
+        self.kept += [name] if indent == 1 and element else []
+
     def statement(self, indent: int) -> None:
         self.budget -= 1
         if self.comprehensions and self.forms.random() < 0.3:
-            self.comprehension(indent)
+            if self.forms.random() < 0.5:
+                self.comprehension(indent)
+            else:
+                self.growing(indent)
             return
         kind = self.rng.random()
         deep = len(self.turns)
@@ -392,7 +447,9 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[s
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results = [np.asarray(r) for r in function(*arguments)]
+            given = function(*arguments)
+            lists = [np.array(len(r)) for r in given if isinstance(r, list)]
+            results = [np.asarray(e) for r in given for e in (r if isinstance(r, list) else [r])] + lists
     except kg.KernelGraphError as error:
         return f"refused: {error}", []
     except Exception as error:
@@ -404,7 +461,7 @@ def difference(got: tuple[str, list[Any]], want: tuple[str, list[Any]]) -> str:
     """In words, how two outcomes differ; nothing where they do not. An int may be a float of its value."""
     if got[0] != want[0]:
         return f"{got[0] or 'no error'} for {want[0] or 'no error'}"
-    for i, (a, b) in enumerate(zip(got[1], want[1], strict=True)):
+    for i, (a, b) in enumerate(zip(got[1], want[1], strict=False)):
         if a.shape != b.shape or (a.dtype != b.dtype and (a.ndim or a.dtype.kind == b.dtype.kind == "f")):
             return f"value {i} is {a.dtype}{list(a.shape)} for {b.dtype}{list(b.shape)}"
         if not np.array_equal(a, b, equal_nan=True):

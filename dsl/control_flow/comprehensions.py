@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from ..trace.trace import current_trace
+from ..trace.trace import current_trace, loop_recorder_of_trace
 from .decisions import call, choose, if_, is_undecided_condition, not_
 from .loops import for_
 
@@ -24,6 +24,12 @@ class ComprehensionClause:
 
     def __init__(self, iterable: Iterable[Any], body: Callable[[Any], Turn]) -> None:
         self.iterable, self.body = iterable, body
+
+
+def new_list(items: list[Any]) -> list[Any]:
+    """A list that a name is given on which `append` is called."""
+    recorder = loop_recorder_of_trace()
+    return items if recorder is None else recorder.new_list(items)
 
 
 def listed(iterable: Iterable[Any], body: Callable[[Any], Turn]) -> list[Any]:

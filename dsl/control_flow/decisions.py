@@ -191,7 +191,7 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
         return convert(_branch_flag_as_scalar(args[0]))
     rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
-    if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum):
+    if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
     larger = _LARGER.get(function) if isinstance(function, BuiltinFunctionType) else None
     if larger is not None and args:

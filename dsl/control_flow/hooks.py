@@ -1,6 +1,6 @@
 """All that rewritten functions call, by the names that `rewrite` gives it."""
 
-from .comprehensions import ComprehensionClause, folded, generated, listed
+from .comprehensions import ComprehensionClause, folded, generated, listed, new_list
 from .decisions import (
     and_,
     and_test,
@@ -42,6 +42,7 @@ __all__ = [
     "is_not",
     "items",
     "listed",
+    "new_list",
     "not_",
     "or_",
     "or_test",

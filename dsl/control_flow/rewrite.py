@@ -122,6 +122,7 @@ class _FunctionRewriter:
         self.nonlocals: set[str] = set()
         self.returned = self.value = ""  # the names of the flag and of what is returned
         self.flags: set[str] = set()
+        self.grown = {*_names_of_growing_lists(node)}  # also by functions within
 
     def rewritten(self) -> FunctionNode:
         node = self.node
@@ -215,6 +216,19 @@ class _FunctionRewriter:
             self.returned
         }
 
+    def rewrite_Assign(self, s: ast.Assign) -> tuple[list[ast.stmt], set[str]]:
+        names = s.targets[0] if len(s.targets) == 1 else None
+        s = self.children(s)
+        if isinstance(names, ast.Tuple) and isinstance(s.value, ast.Tuple) and len(names.elts) == len(s.value.elts):
+            s.value.elts = [*map(self.new_list, names.elts, s.value.elts)]
+        else:
+            s.value = self.new_list(names, s.value)
+        return [s], set()
+
+    def new_list(self, target: ast.expr | None, value: ast.expr) -> ast.expr:
+        """What a name is given, if that is a list which may grow."""
+        return _new_list_expression(value) if isinstance(target, ast.Name) and target.id in self.grown else value
+
     def rewrite_Break(self, s: ast.Break) -> tuple[list[ast.stmt], set[str]]:
         return [_assign_statement_node(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
 
@@ -226,7 +240,7 @@ class _FunctionRewriter:
             return [self.children(s)], set()
         if s.value is None:
             return [ast.Pass()], set()
-        return [ast.Assign([s.target], self.expression(s.value))], set()
+        return [ast.Assign([s.target], self.new_list(s.target, self.expression(s.value)))], set()
 
     def test(self, node: ast.expr) -> Any:
         """An expression of which only the truth counts."""
@@ -515,6 +529,8 @@ class _ExpressionRewriter(ast.NodeTransformer):
         if name in DECIDING_CALLS and (plain or name == "ndarray"):
             made = ast.Call(_control_flow_hook_expression("call"), [node.func, *node.args], node.keywords)
             return _node_at_source_place(made, node)
+        if name == "append" and isinstance(node.func, ast.Attribute) and plain:
+            node.args = [*map(_new_list_expression, node.args)]
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not (node.args or node.keywords):
             parameters = [*own.args.posonlyargs, *own.args.args]
             if parameters:
@@ -572,6 +588,15 @@ def _names_bound_by(statements: Iterable[ast.AST]) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.MatchMapping) and node.rest:
             yield node.rest
+
+
+def _names_of_growing_lists(node: ast.AST) -> Iterator[str]:
+    """The names whose `append` or `extend` is called, or to which something is added."""
+    for n in ast.walk(node):
+        if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and isinstance(n.target, ast.Name):
+            yield n.target.id
+        elif isinstance(n, ast.Attribute) and n.attr in ("append", "extend") and isinstance(n.value, ast.Name):
+            yield n.value.id
 
 
 def _rewritten_call_reads_local_names(node: ast.AST) -> bool:
@@ -646,7 +671,7 @@ def _may_comprehension_be_loops(node: ast.AST | None) -> bool:
 
 def _comprehension_clause_expression(node: Any, hook: str, *before: ast.expr) -> ast.expr:
     """A comprehension of lists or a generator as calls of hooks: see `comprehensions`."""
-    value: ast.expr = node.elt
+    value: ast.expr = _new_list_expression(node.elt)
     for clause in reversed(node.generators):
         first = clause is node.generators[0]
         tests = clause.ifs or [ast.Constant(True)]
@@ -677,6 +702,14 @@ def _loop_iterable_expression(node: ast.expr) -> ast.expr:
 def _rewritten_call_function_name(node: ast.Call) -> str:
     name: str = getattr(node.func, "id", getattr(node.func, "attr", ""))
     return name
+
+
+def _new_list_expression(node: ast.expr) -> ast.expr:
+    """A list that may grow, or be an element of such a list; other expressions as they are."""
+    if not isinstance(node, ast.List):
+        return node
+    made: ast.expr = _node_at_source_place(_hook_call_expression("new_list", node), node)
+    return made
 
 
 def _lambda_expression_node(node: ast.expr) -> ast.expr:

@@ -96,6 +96,8 @@ def stack(
 
 @implements(np.vstack)
 def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Tracer:
+    if (rows := whole_array_of_rows(tup)) is not None and rows.ndim == 2 and dtype is None:
+        return stack(tup)
     return concatenate([atleast_2d(a) for a in tup], 0, dtype=dtype, casting=casting)
 
 

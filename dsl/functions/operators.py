@@ -65,7 +65,8 @@ def _operand_of_one_dtype(x: Any) -> Any:
     """A number as what it is held as alone."""
     if type(x) is not Tracer or not x._held.others:
         return x
-    return Tracer(x._trace, Value(x._held.number, x._held.type, x._held.weak), x._owner)
+    value = x._value
+    return Tracer(x._trace, Value(value.number, value.type, value.weak), x._owner)
 
 
 def _promoting_like_python_numbers(args: tuple[Any, ...], result: Any) -> Any:

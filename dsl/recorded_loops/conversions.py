@@ -42,9 +42,7 @@ def _record_range_in_loop(recorder: Recorder, *args: Any) -> Any:
 
 
 def _record_len_in_loop(recorder: Recorder, x: Any) -> Any:
-    if not isinstance(x, LoopArray):
-        return NotImplemented
-    return x.shape[0]
+    return x.shape[0] if isinstance(x, LoopArray) else NotImplemented
 
 
 def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
@@ -75,7 +73,7 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
 
 def _min_or_max_recorder_of_loop(op: str) -> Callable[..., Any]:
     def record_min_or_max_in_loop(recorder: Recorder, *args: Any) -> Any:
-        if len(args) == 1 and type(args[0]) is LoopList:
+        if len(args) == 1 and isinstance(args[0], LoopList):
             return args[0].fold(max if op == "greater" else min)
         items = args if len(args) > 1 else args[0] if isinstance(args[0], (list, tuple)) else ()
         if not any(isinstance(x, (LoopSymbol, Tracer)) for x in items):
@@ -91,7 +89,7 @@ def _min_or_max_recorder_of_loop(op: str) -> Callable[..., Any]:
 
 
 def _record_sum_in_loop(recorder: Recorder, *args: Any) -> Any:
-    return args[0].fold(sum) if len(args) == 1 and type(args[0]) is LoopList else NotImplemented
+    return args[0].fold(sum) if len(args) == 1 and isinstance(args[0], LoopList) else NotImplemented
 
 
 # Python's builtins that ask for a value

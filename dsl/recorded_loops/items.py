@@ -1,4 +1,5 @@
-"""Basic indexing with indices that differ from turn to turn: a section and a key in, a section of it out."""
+"""Basic indexing with indices that differ from turn to turn: a section and a key in, a section of it out. And views of
+the trace as sections of the memory that they look at."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...compiler.core.types import INT64
+from ..trace.aliasing import TracerPermuteView, TracerReshapeView, TracerRowView, TracerSliceView
 from ..trace.trace import LoopNotRecordable
+from ..trace.tracer import Tracer
 from .linear import LinearExpression
 from .values import LoopArray, LoopArraySection, LoopIndexError, LoopNumber, Recorder, Sub
 
@@ -147,3 +150,45 @@ def checked_axes_in_loop(axis: Any, rank: int) -> tuple[int, ...]:
     if not all(type(a) is int and -rank <= a < rank for a in given):
         raise LoopNotRecordable("an axis is out of range, or no int")
     return tuple(a % rank for a in given)
+
+
+# outside of the loop
+
+
+def loop_view_steps_of_tracer(x: Tracer) -> tuple[Tracer, tuple[Sub, ...], tuple[int, ...]] | None:
+    """The array that owns the memory of `x`, and how its axes map to it. For each axis: where it starts, steps and
+    goes in `x`; and the shape of `x`.
+
+    None for views that are more than slices and permutations."""
+    chain = []
+    root = x
+    while root._parent is not None:
+        chain.append(root._step)
+        root = root._parent
+    shape = root.shape
+    subs: list[Sub] = [(LinearExpression(0), 1, axis) for axis in range(len(shape))]
+    for step in reversed(chain):
+        if isinstance(step, TracerSliceView):
+            subs = [
+                (start + step.starts[axis] * by, by * step.steps[axis], axis) if axis >= 0 else (start, by, axis)
+                for start, by, axis in subs
+            ]
+            shape = step.shape
+        elif isinstance(step, TracerRowView):
+            subs = [
+                (start + step.index * by, 0, -1) if axis == 0 else (start, by, axis - 1 if axis > 0 else axis)
+                for start, by, axis in subs
+            ]
+            shape = shape[1:]
+        elif isinstance(step, TracerPermuteView):
+            places = [step.axes.index(axis) for axis in range(len(shape))]
+            subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]
+            shape = tuple(shape[axis] for axis in step.axes)
+        elif isinstance(step, TracerReshapeView) and [n for n in step.shape if n != 1] == [n for n in shape if n != 1]:
+            long = iter([axis for axis, n in enumerate(step.shape) if n != 1])
+            places = [-1 if n == 1 else next(long) for n in shape]
+            subs = [(start, by, places[axis] if axis >= 0 else axis) for start, by, axis in subs]
+            shape = step.shape
+        else:
+            return None
+    return root, tuple(subs), tuple(shape)

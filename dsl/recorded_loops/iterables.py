@@ -19,7 +19,8 @@ from ..trace.operands import to_traced_array
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .conversions import LoopRange
-from .kinds import LoopList, loop_kinds_of
+from .growing_lists import GrowingList, list_row_of_value
+from .kinds import LoopList
 from .linear import LinearExpression
 from .values import LoopArray, LoopArraySection, Recorder
 
@@ -97,6 +98,8 @@ def recorded_loop_items_of_iterable(recorder: Recorder, iterable: Any) -> LoopIt
     """What a loop goes over, within a recorded one or as one; None of what is not followed."""
     if isinstance(iterable, (range, LoopRange)):
         return _recorded_loop_items_of_range(recorder, iterable)
+    if isinstance(iterable, GrowingList) and iterable.storage is None:
+        return None
     if isinstance(iterable, LoopArray) or (is_array(iterable) and iterable.ndim):
         return _loop_items_of_array(recorder, recorder.lift(iterable))
     if not isinstance(iterable, DeferredIterator):
@@ -157,7 +160,7 @@ def _loop_items_of_array(recorder: Recorder, array: LoopArray) -> LoopItems | No
     return LoopItems(array.expression.shape[0], lambda k: array[recorder.extent(k)])
 
 
-LARGEST = 1 << 18  # elements that a list of lists outside of loops may have
+LARGEST = 1 << 20  # elements that a list of lists outside of loops may have
 
 
 class _RowsOfTurns:
@@ -173,21 +176,8 @@ class _RowsOfTurns:
     def add(self, position: LinearExpression, given: Any, began: int) -> None:
         """began: how many arrays there were when the turn began."""
         recorder = self.recorder
-        value = recorder.lift(given)
-        kinds, depth = loop_kinds_of(value), 1
-        shape: tuple[LinearExpression, ...] = ()
-        if isinstance(value, LoopArray):
-            shape = value.expression.shape
-            if any(n.known is None for n in shape):
-                raise LoopNotRecordable("a comprehension makes arrays of different lengths")
-            if isinstance(value, LoopList):
-                kinds, depth = value.kinds, value.depth + 1
-            elif isinstance(given, (list, tuple)):
-                raise LoopNotRecordable("a comprehension makes lists that are no comprehensions")
-            storage = None if value.section is None else value.section.storage
-            computed = value.scope is recorder.body.scopes[-1]
-            if not (computed if storage is None else storage.value is None and storage.number >= began):
-                raise LoopNotRecordable("a comprehension keeps views of an array, or an array that others have too")
+        value, found = list_row_of_value(recorder, given, began)
+        kinds, depth, shape = found.kinds, found.depth, found.shape
         if len(kinds) > 1:
             raise LoopNotRecordable("a comprehension makes numbers of two kinds, as values decide")
         if self.section is None:
@@ -271,10 +261,10 @@ def list_of_collected_rows(array: Tracer, made: LoopList) -> list[Any]:
     sizes = [n.known or 0 for n in made.expression.shape]
     if made.depth > 1 and prod(sizes[: made.depth]) > LARGEST:
         raise LoopNotRecordable(f"a list of lists has more than {LARGEST} elements")
-    ((_, weak),) = made.kinds
-    return _rows_as_lists(array, weak, made.depth)
+    (_, weak), *others = made.kinds
+    return _rows_as_lists(array, weak, others, made.depth)
 
 
-def _rows_as_lists(array: Tracer, weak: Any, depth: int) -> list[Any]:
-    rows = rows_of_tracer(array, weak)
-    return rows if depth == 1 else [_rows_as_lists(row, weak, depth - 1) for row in rows]
+def _rows_as_lists(array: Tracer, weak: Any, others: Sequence[Kind], depth: int) -> list[Any]:
+    rows = rows_of_tracer(array, weak, others)
+    return rows if depth == 1 else [_rows_as_lists(row, weak, others, depth - 1) for row in rows]

@@ -128,6 +128,7 @@ class LoopList(LoopArray):
     """A list of numbers, arrays or such lists: the rows of an array. kinds: what the numbers are; depth: of lists."""
 
     __slots__ = ("depth", "kinds")
+    items: list[Any] | None = None  # Python's own, in place of rows
 
     def __init__(self, recorder: Recorder, section: LoopArraySection, kinds: tuple[Kind, ...], depth: int) -> None:
         super().__init__(recorder, recorder.array_of_section(section).expression, section)

@@ -20,9 +20,9 @@ from ..trace.operands import to_graph_operand
 from ..trace.trace import LoopNotRecordable, Trace, TracedLoopSymbolBase
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .independence import Access
-from .kinds import PLAIN
+from .items import loop_view_steps_of_tracer
+from .kinds import PLAIN, LoopList
 from .linear import LinearExpression, LoopIntegerAtom
-from .outside import loop_view_steps_of_tracer
 from .values import (
     FixedLoopError,
     LazyLoopElements,
@@ -64,6 +64,8 @@ class LoopMemory:
 
     def lift(self, x: Any) -> Any:
         """A Number, a LoopArray or a Python number. Raises LoopNotRecordable."""
+        if isinstance(x, LoopList) and x.items is not None:
+            return self.array_from(x.items)
         if isinstance(x, (LoopNumber, LoopArray)):
             return x
         if type(x) in PLAIN:

@@ -27,6 +27,7 @@ from ..core.errors import is_own_mistake
 from ..trace.aliasing import assign_to_tracer
 from ..trace.trace import FEW, LoopNotRecordable, RecordedLoops, Trace
 from ..trace.tracer import SCALAR, Tracer
+from .growing_lists import GrowingList
 from .iterables import axes_of_indices, collect_clause_in_loop, count_loop_items, list_of_collected_rows, loop_item_at
 from .kinds import LoopList
 from .long_traces import count_user_loops_around
@@ -93,15 +94,19 @@ def _record_statements(
         before = state.take()
         with recorder.recording():
             collected = write(recorder)
+            recorder.lists.give_back()
             changed = changes_between_control_flow_snapshots(before, state.take())
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
             if collected is not None:
                 results.append((rows.append, recorder.materialize(collected).storage.number, None))
+            results += _lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
+    finally:
+        recorder.lists.give_back()
     recorder.body = EndedLoopValue(site)  # type: ignore[assignment]
     for slot, _, value in changed.values():
         if isinstance(value, SpoiledLoopVariable):
@@ -188,6 +193,24 @@ def _end_values_in_memory(
     return found
 
 
+def _lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any], None], int, Any]]:
+    """The lists of before the loop that have grown, as `_end_values_in_memory` has numbers."""
+    found: list[tuple[Callable[[Any], None], int, Any]] = []
+    for held, made in recorder.lists.grown():
+        count, (dtype, weak) = made.length.known, made.kinds[0]
+        if count is None:
+            raise LoopNotRecordable("a list has another length as values decide")
+        if weak is int and dtype == INT64 and made.depth == 1:
+            raise LoopNotRecordable("a list has ints, which Python may ask for")
+        made.storage.shape = (count, *made.storage.shape[1:])
+
+        def put(array: Tracer, held: list[Any] = held, made: GrowingList = made) -> None:
+            held[:] = list_of_collected_rows(array, made)
+
+        found.append((put, made.storage.number, None))
+    return found
+
+
 def _place_results_of_recorded_loop(
     recorder: LoopRecorder, results: Sequence[tuple[Callable[[Any], None], int, Any]]
 ) -> None:
@@ -234,7 +257,7 @@ def _place_results_of_recorded_loop(
             assign_to_tracer(recorder.storages[number].root, Tracer(trace, value))
     for put, number, was in results:
         value = outputs[number]
-        if was is None:  # rows that are collected
+        if was is None:  # rows of a list
             put(Tracer(trace, value))
         else:
             put(Tracer(trace, Value(value.number, value.type, was.weak, tuple(was.others)), SCALAR))

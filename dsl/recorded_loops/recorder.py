@@ -27,6 +27,7 @@ from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
+from .growing_lists import NONE, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
 from .independence import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
@@ -66,6 +67,9 @@ class LoopRecorder(RecordedLoopArithmetic):
         self.known: dict[Any, dict[str, tuple[Kind, ...]]] = {}  # body's code -> its variables
         self.spoiled: dict[Any, set[str]] = {}  # body's code -> names that hold no one kind of value
         self.attempts = 0
+        self.lists = GrowingLists()
+        self.level = 0  # how many loops and sides of decisions are around
+        self.turn_began = 0  # how many arrays there were when the innermost turn began
 
     def convert(self, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         """What one of Python's builtins gives; NotImplemented where Python itself knows."""
@@ -87,15 +91,28 @@ class LoopRecorder(RecordedLoopArithmetic):
         flag = self.truth(test)
         self.settle_all()
         state = ReachableControlFlowState([then, otherwise])
-        sides = []
+        sides, grown = [], []
+        lengths = [(made, made.length) for made in self.lists.made]
         for part in (then, otherwise):
             before = state.take()
+            self.level += 1
             with self.block() as scope:
                 given = self._branch_result_or_raise(part)
                 if isinstance(given, LoopArray) and given.section is None:
                     self.materialize(given)
-            sides.append((scope, given, changes_between_control_flow_snapshots(before, state.take())))
+            self.level -= 1
+            after = state.take()
+            note_lists_that_grew(self.lists, before)
+            sides.append((scope, given, changes_between_control_flow_snapshots(before, after)))
             restore_variables_of_snapshot(before)
+            if given is not RAISED:
+                grown.append([made.length for made, _ in lengths])
+            for made, length in lengths:
+                made.length = length
+        if any(found != grown[0] for found in grown[1:]):
+            raise LoopNotRecordable("a list grows where a value decides")
+        for (made, _), length in zip(lengths, grown[0] if grown else (), strict=bool(grown)):
+            made.length = length
         (first, a, one), (second, b, two) = sides
         if a is RAISED or b is RAISED:
             return self._join_branch_that_raises(flag, sides)
@@ -234,7 +251,7 @@ class LoopRecorder(RecordedLoopArithmetic):
             self.width = 1.0
             with self.turns_of(low, high, parallel=False) as (i, scope):
                 turn = LoopIntegerAtom(i, (low,), (high - 1,))
-                loop.enter()
+                loop.enter(turn, low)
                 body(items.at(LinearExpression(0, ((turn, 1),)) - low))
                 until = None if stop is None else self.truth(stop()).numbers[0]
                 if not loop.leave():
@@ -253,7 +270,8 @@ class LoopRecorder(RecordedLoopArithmetic):
             self.body.add(For(*numbers, tuple(scope.statements), False, until, apart))
             return True
 
-        self.settle(key, [key, *([stop] if stop else [])], write_loop_over_items, items.count.is_at_least(1))
+        count = None if stop is not None else items.count
+        self.settle(key, [key, *([stop] if stop else [])], write_loop_over_items, items.count.is_at_least(1), count)
 
     def unrolled_iteration_limit(self) -> int:
         """Turns that are written one after the other. They are fewer where loops of few turns have made the trace
@@ -301,27 +319,53 @@ class LoopRecorder(RecordedLoopArithmetic):
         functions: Sequence[Callable[..., Any]],
         write: Callable[[_LoopRecordingAttempt], bool],
         ran: bool,
+        count: LinearExpression | None = None,
     ) -> None:
-        """Writes a loop until it is known which variables it has. ran: it is known to run once or more."""
+        """Writes a loop until it is known which variables it has. ran: it is known to run once or more. count: of its
+        turns, where nothing ends it before."""
         if self.trace.handlers:
             raise LoopNotRecordable("a try is around a loop")
         self.settle_all()
+        outermost = not self.level
         while True:
-            before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets
-            checks, touched = len(self.checks), len(self.touched)
+            before = self.turns, self.weight, self.parallel, self.width, self.wide, self.meets, self.step
+            checks, touched, began = len(self.checks), len(self.touched), self.turn_began
+            alive = {*self.alive}
+            state = ReachableControlFlowState(functions)
+            first, done = state.take() if outermost else None, False
             with self.body.block() as attempt:
-                loop = _LoopRecordingAttempt(self, key.__code__, ReachableControlFlowState(functions))
-                done = write(loop)
-            restore_variables_of_snapshot(loop.before)
+                try:
+                    if outermost:
+                        self.lists.stand_in(self, functions)
+                    loop = _LoopRecordingAttempt(self, key.__code__, state)
+                    self.level, self.turn_began = self.level + 1, len(self.storages)
+                    done = write(loop)
+                    self.level -= 1
+                    restore_variables_of_snapshot(loop.before)
+                    if not done:
+                        loop.lists.reset()
+                except RecordAgain:
+                    if first is None:
+                        raise
+                    self.level = 0
+                    for number in {*self.alive} - alive:
+                        self.alive.pop(number, None)
+                    restore_variables_of_snapshot(first)
+            self.turn_began = began
             if done:
                 break
-            self.turns, self.weight, self.parallel, self.width, self.wide, self.meets = before
+            self.turns, self.weight, self.parallel, self.width, self.wide, self.meets, self.step = before
             del self.checks[checks:], self.touched[touched:]
             self.attempts += 1
             if self.attempts > ATTEMPTS:
                 raise LoopNotRecordable("the types of what it carries from turn to turn do not settle")
         self.body.scopes[-1].statements += attempt.statements
         loop.after(ran)
+        loop.lists.after(count)
+
+    def new_list(self, items: list[Any]) -> Any:
+        """A list that a name is given on which `append` is called."""
+        return new_list_in_loop(self, items)
 
 
 @dataclass(slots=True)
@@ -355,12 +399,14 @@ class _LoopRecordingAttempt:
                     kinds = number_kinds_after_iteration(loop_kinds_of(value), kinds)
                     check_loop_kind_keeps_digits(value, kinds[0])
                 self.carried.append(_RecordedLoopName(slot, value, kinds, recorder.variable(kinds[0][0])))
+        self.lists = ListsOfLoop(recorder, code)
         for c in self.carried:
             first = recorder.lift(c.before) if is_number(c.before) else 0
             recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
 
-    def enter(self) -> None:
-        """At the start of a turn."""
+    def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = NONE) -> None:
+        """At the start of a turn, which has a number from `low` on, or none."""
+        self.lists.enter(turn, low)
         for c in self.carried:
             c.slot.put(self.recorder.read(c.variable, c.kinds) if c.starts else SpoiledLoopVariable(c.slot.name))
         self._spoil_variables_of_recorded_loop()
@@ -373,8 +419,10 @@ class _LoopRecordingAttempt:
     def leave(self) -> bool:
         """At the end of a turn: whether all that changes was known to change."""
         mine = {c.slot.identity: c for c in self.carried}
-        settled, ends = True, []
-        for key, (slot, old, value) in changes_between_control_flow_snapshots(self.before, self.state.take()).items():
+        settled, ends = self.lists.leave(), []
+        now = self.state.take()
+        note_lists_that_grew(self.recorder.lists, self.before)
+        for key, (slot, old, value) in changes_between_control_flow_snapshots(self.before, now).items():
             c = mine.get(key)
             if not is_number(value):
                 if c is not None and not c.starts and isinstance(value, SpoiledLoopVariable):

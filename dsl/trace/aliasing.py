@@ -31,6 +31,7 @@ from .memory_layout import (
     has_one_dense_tracer_layout,
     resolve_layout_of_tracer,
 )
+from .number_kinds import Kind
 from .operands import to_traced_shape
 from .tracer import CAPTURED, SCALAR, Tracer, check_trace_alive
 
@@ -140,12 +141,13 @@ class TracerRowView:
 
     index: int
     weak: WeakType | None = None
+    others: tuple[Kind, ...] = ()
 
     def apply(self, builder: GraphBuilder, value: Value) -> Value:
         whole = value.shape
         row = builder.slice(value, (self.index, *(0 for _ in whole[1:])), (1,) * len(whole), (1, *whole[1:]))
         found = builder.reshape(row, whole[1:])
-        return Value(found.number, found.type, self.weak)
+        return Value(found.number, found.type, self.weak, self.others)
 
     def part_of_base(self, builder: GraphBuilder, base: Value, part: Part) -> Part:
         value, starts, steps = part
@@ -155,13 +157,14 @@ class TracerRowView:
         return a[self.index, ...]
 
 
-def rows_of_tracer(x: Tracer, weak: WeakType | None) -> list[Tracer]:
-    """The rows of an array that nobody else has, as a list: each becomes a node where it is used. weak: of numbers."""
+def rows_of_tracer(x: Tracer, weak: WeakType | None, others: Sequence[Kind] = ()) -> list[Tracer]:
+    """The rows of an array that nobody else has, as a list: each becomes a node where it is used. weak, others: of
+    numbers."""
     type = ArrayType(x.shape[1:], x.dtype)
-    owner = None if type.shape else SCALAR
+    owner, alike = None if type.shape else SCALAR, tuple(others)
     rows = []
     for i in range(x.shape[0]):
-        row = Tracer(x._trace, Value(-1, type, weak), owner, x, TracerRowView(i, weak))
+        row = Tracer(x._trace, Value(-1, type, weak, alike), owner, x, TracerRowView(i, weak, alike))
         object.__setattr__(row, "_base", -1)
         rows.append(row)
     if type.shape:

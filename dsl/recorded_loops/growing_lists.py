@@ -1,0 +1,396 @@
+"""Lists that turns of a recorded loop append to: the rows of one array, of which so many are there as turns have made.
+
+How much a turn appends, and of what kind, is found by recording: what is not as expected is noted, and all begins
+again.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from types import CellType, CodeType
+from typing import Any
+
+from ...compiler.core.types import INT64
+from ...runtime.core.frozen import dataclass
+from ..control_flow.effects import ControlFlowSlot, ControlFlowSnapshot, ReachableControlFlowState
+from ..trace.number_kinds import Kind
+from ..trace.trace import LoopNotRecordable
+from .kinds import (
+    LoopList,
+    check_loop_kind_keeps_digits,
+    joined_loop_number_kinds,
+    loop_kinds_of,
+    merged_loop_kind,
+)
+from .linear import LinearExpression, LoopIntegerAtom
+from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder
+
+NONE = LinearExpression(0)
+HELD = "an array that a list holds is assigned to"
+
+
+class RecordAgain(BaseException):
+    """A list turned out to grow otherwise than expected: the outermost loop is recorded again."""
+
+
+@dataclass(frozen=True)
+class ListRow:
+    """What an element of a list is."""
+
+    kinds: tuple[Kind, ...]
+    depth: int
+    shape: tuple[LinearExpression, ...]
+
+    def joined(self, other: ListRow) -> ListRow:
+        """What an element is that is one or the other. Raises LoopNotRecordable where that is no row."""
+        if self == other:
+            return self
+        if (self.depth, self.shape) != (other.depth, other.shape) or self.shape:
+            raise LoopNotRecordable("a list has elements of different kinds")
+        held = merged_loop_kind([self.kinds[0], other.kinds[0]])
+        if any(dtype != held[0] for dtype, _ in (*self.kinds, *other.kinds)):  # an array of it has either
+            raise LoopNotRecordable("a list has numbers of two dtypes")
+        kinds = joined_loop_number_kinds([*self.kinds, *other.kinds, held])
+        return ListRow((held, *(k for k in kinds if k != held)), self.depth, self.shape)
+
+
+def list_row_of_value(recorder: Recorder, given: Any, began: int) -> tuple[Any, ListRow]:
+    """An element as it is recorded, and what it is. began: how many arrays there were when the turn began."""
+    if isinstance(given, LoopList) and given.items is not None:
+        return recorder.array_from(given.items), _list_row_of_numbers(recorder, given.items)
+    value = recorder.lift(given)
+    kinds, depth = loop_kinds_of(value), 1
+    shape: tuple[LinearExpression, ...] = ()
+    if isinstance(value, LoopArray):
+        shape = value.expression.shape
+        if any(n.known is None for n in shape):
+            raise LoopNotRecordable("a list has arrays of different lengths")
+        if isinstance(value, LoopList):
+            kinds, depth = value.kinds, value.depth + 1
+        elif isinstance(given, (list, tuple)):
+            raise LoopNotRecordable("a list has lists whose elements are not appended or made by a comprehension")
+        storage = None if value.section is None else value.section.storage
+        computed = storage is None and value.scope is recorder.body.scopes[-1]
+        if not (computed if storage is None else storage.value is None and storage.number >= began):
+            raise LoopNotRecordable("a list keeps views of an array, or an array that others have too")
+    return value, ListRow(kinds, depth, shape)
+
+
+def _list_row_of_numbers(recorder: Recorder, items: list[Any]) -> ListRow:
+    """What a list of these is as an element."""
+    found: ListRow | None = None
+    for item in items:
+        _, row = list_row_of_value(recorder, item, 0)
+        found = row if found is None else found.joined(row)
+    if found is None or found.shape:
+        raise LoopNotRecordable("a list has lists that are empty, or of lists")
+    return ListRow(found.kinds, 2, (LinearExpression(len(items)),))
+
+
+class GrowingLists:
+    """The lists of one recorded nest of loops that grow."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, ListRow] = {}  # by what a list is known by from one attempt to the next
+        self.growth: dict[Any, tuple[LinearExpression, int]] = {}  # what turn t of a loop appends: a + b * t
+        self.outside: dict[int, list[Any]] = {}  # lists of before the loops, which were seen to grow
+        self.made: list[GrowingList] = []
+        self.stand_ins: list[tuple[ControlFlowSlot, list[Any], GrowingList]] = []
+        self.before: set[int] = set()  # the lists that there were before the loops
+
+    def notice(self, held: list[Any]) -> None:
+        """To be called where a list of Python's has grown."""
+        if id(held) not in self.before or id(held) in self.outside:
+            raise LoopNotRecordable("a list grows that has other names")
+        self.outside[id(held)] = held
+        raise RecordAgain
+
+    def stand_in(self, recorder: Recorder, functions: Sequence[Callable[..., Any]]) -> None:
+        """Puts stand-ins where the lists of before the loops are that grow."""
+        self.give_back()
+        self.stand_ins.clear()
+        self.made.clear()
+        taken = ReachableControlFlowState(functions).take()
+        self.before = {number for number, (holder, _, _) in taken.containers.items() if type(holder) is list}
+        appended = frozenset[str]().union(*(names_of_lists_appended_to(f.__code__) for f in functions))
+        made: dict[int, GrowingList] = {}
+        for slot, value in taken.values.values():
+            named = isinstance(slot.holder, CellType) and slot.name in appended
+            if type(value) is list and (named or id(value) in self.outside):
+                if id(value) not in made:
+                    made[id(value)] = GrowingList(recorder, [*value], id(value))
+                self.stand_ins.append((slot, value, made[id(value)]))
+                slot.put(made[id(value)])
+
+    def give_back(self) -> None:
+        """Puts the lists of before the loops where they were."""
+        for slot, value, _ in self.stand_ins:
+            slot.put(value)
+
+    def grown(self) -> list[tuple[list[Any], GrowingList]]:
+        """The lists of before the loops that have grown, with what stands for them."""
+        found = {id(real): (real, made) for _, real, made in self.stand_ins if made.storage is not None}
+        return [*found.values()]
+
+
+@lru_cache(maxsize=1024)
+def names_of_lists_appended_to(code: CodeType) -> frozenset[str]:
+    """The names on which `append` or `extend` is called, in functions within as well."""
+    found, last = set[str](), ""
+    for instruction in dis.get_instructions(code):
+        if instruction.argval in ("append", "extend") and instruction.opname.startswith("LOAD_"):
+            found.add(last)
+        last = instruction.argval if instruction.opname.startswith("LOAD_") else ""
+    inner = (names_of_lists_appended_to(c) for c in code.co_consts if isinstance(c, CodeType))
+    return frozenset(found).union(*inner)
+
+
+def note_lists_that_grew(lists: GrowingLists, before: ControlFlowSnapshot) -> None:
+    """Raises RecordAgain, or LoopNotRecordable, where a list of Python's has grown."""
+    for holder, held, _ in before.containers.values():
+        if type(holder) is list and len(holder) > len(held):
+            lists.notice(holder)
+
+
+class GrowingList(LoopList):
+    """A list in the body of a recorded loop: Python's own elements while it grows nowhere deeper, else rows."""
+
+    __slots__ = ("held", "key", "length", "level", "own", "row", "storage")
+
+    def __init__(self, recorder: Recorder, items: list[Any], key: Any) -> None:
+        self._recorder, self.own, self.key, self.level = recorder, items, key, recorder.level
+        self.scope = recorder.body.scopes[0]
+        self.storage: Any = None
+        self.held = False
+        self.length = LinearExpression(len(items))
+        self.row: ListRow | None = recorder.lists.rows.get(key)
+        recorder.lists.made.append(self)
+        if self.row is not None:
+            if self.row.depth > 1 and items:
+                self._refuse_recording("a list of lists that is not empty grows")
+            self.storage = recorder.temporary(
+                (LinearExpression(len(items)), *self.row.shape), self.row.kinds[0][0]
+            ).storage
+            self.length = LinearExpression(0)
+            for item in items:
+                self._add_row(item, 0)
+
+    # as a LoopList has them
+
+    @property
+    def items(self) -> list[Any] | None:  # type: ignore[override]
+        return self.own if self.storage is None else None
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:  # type: ignore[override]
+        return self._row().kinds
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return self._row().depth
+
+    @property
+    def section(self) -> LoopArraySection:  # type: ignore[override]
+        shape = (self.length, *self._row().shape)
+        return LoopArraySection(
+            self.storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), shape
+        )
+
+    @property
+    def expression(self) -> LazyLoopElements:  # type: ignore[override]
+        found: LazyLoopElements = self._recorder.array_of_section(self.section).expression
+        return found
+
+    def _row(self) -> ListRow:
+        if self.row is None or self.storage is None:
+            self._refuse_recording("a list is read in a way that is not followed")
+        return self.row
+
+    # growing
+
+    def append(self, value: Any, /) -> None:
+        recorder = self._recorder
+        if self.held:
+            self._refuse_recording("a list grows that another list holds")
+        if self.storage is None and self.level == recorder.level:
+            self.own.append(value)
+            self.length = self.length + 1
+            return
+        self._add_row(value, recorder.turn_began)
+
+    def extend(self, values: Any, /) -> None:
+        if not isinstance(values, (list, tuple)):
+            self._refuse_recording("a list is extended by more than a list")
+        for value in [*values]:
+            self.append(value)
+
+    def __iadd__(self, values: Any) -> GrowingList:
+        self.extend(values)
+        return self
+
+    def _add_row(self, given: Any, began: int) -> None:
+        recorder = self._recorder
+        value, row = list_row_of_value(recorder, given, began)
+        joined = row if self.row is None else self.row.joined(row)
+        if self.storage is None or joined != self.row:
+            recorder.lists.rows[self.key] = joined
+            raise RecordAgain
+        most = (self.length + 1).greatest
+        if most is None:
+            self._refuse_recording("a list grows to no known length")
+        self.storage.shape = (max(self.storage.shape[0], most), *self.storage.shape[1:])
+        whole = self.section
+        subs = ((self.length, 0, -1), *((start, step, axis - 1) for start, step, axis in whole.subs[1:]))
+        target = LoopArraySection(self.storage, subs, whole.shape[1:])
+        if isinstance(value, LoopArray):
+            if isinstance(given, GrowingList):
+                given.held = True
+            recorder.materialize(value).storage.frozen = HELD
+            recorder.assign(target, value)
+        else:
+            check_loop_kind_keeps_digits(value, joined.kinds[0])
+            recorder._put(target, [], recorder.element_value(value, joined.kinds[0][0]))
+        self.length = self.length + 1
+
+    # reading
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return (self._recorder.extent(self.length), *(() if self.row is None else super().shape[1:]))
+
+    def __len__(self) -> int:
+        n = self.length.known
+        if n is None:
+            self._refuse_recording("len() of a list whose length differs from turn to turn")
+        return n
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.own) if self.storage is None else super().__iter__()
+
+    def __getitem__(self, key: Any) -> Any:
+        if self.storage is None:
+            if self.level != self._recorder.level and isinstance(key, LoopNumber):
+                self._expect_growth()
+            return self.own[key]
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.held:
+            self._refuse_recording("a list is changed that another list holds")
+        if self.storage is None:
+            if self.level != self._recorder.level:
+                self._expect_growth()
+            self.own[key] = value
+        else:
+            super().__setitem__(key, value)
+
+    def _expect_growth(self) -> None:
+        """Rows, if the elements are of one kind."""
+        if not self.own:
+            self._refuse_recording("a list is read before it has elements")
+        recorder = self._recorder
+        row = None
+        for item in self.own:
+            other = list_row_of_value(recorder, item, 0)[1]
+            row = other if row is None else row.joined(other)
+        recorder.lists.rows[self.key] = row
+        raise RecordAgain
+
+    def fold(self, function: Any) -> Any:
+        if self.storage is None:
+            return self._recorder.convert(function, (self.own,), {})
+        return super().fold(function)
+
+    def __add__(self, other: Any) -> Any:
+        return [*self.own, *other] if self.storage is None else self._refuse_operator()
+
+
+# how much a loop appends
+
+
+class ListsOfLoop:
+    """The lists that a loop finds, and what its turns append to them."""
+
+    def __init__(self, recorder: Recorder, code: CodeType) -> None:
+        self.recorder, self.code = recorder, code
+        self.starts = [(made, made.length) for made in recorder.lists.made]
+        self.turn: tuple[LoopIntegerAtom, LinearExpression] | None = None
+        self.begins: list[LinearExpression] = []
+
+    def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = NONE) -> None:
+        """At the start of a turn, of a loop that begins at `low`; without a number it may append nothing."""
+        self.turn = None if turn is None else (turn, low)
+        for made, start in self.starts:
+            a, b = self._expected(made)
+            if turn is not None and (a != NONE or b):
+                number = LinearExpression(0, ((turn, 1),)) - low
+                made.length = start + self._appended(a, b, number)
+        self.begins = [made.length for made, _ in self.starts]
+
+    def leave(self) -> bool:
+        """At the end of a turn: whether it has appended what was expected."""
+        settled = True
+        for (made, _), begin in zip(self.starts, self.begins, strict=True):
+            grown = made.length - begin
+            if self.turn is None:
+                if grown != NONE:
+                    raise LoopNotRecordable("a list grows in a loop that a value may end")
+                continue
+            turn, low = self.turn
+            b = dict(grown.terms).get(turn, 0)
+            a = grown - LinearExpression(0, ((turn, b),)) + low * b if b else grown
+            if any(atom.order > turn.order for atom, _ in a.terms):
+                raise LoopNotRecordable("how much a list grows in a turn differs in a way that is not followed")
+            if (a, b) != self._expected(made):
+                self.recorder.lists.growth[self.code, made.key] = a, b
+                settled = False
+        return settled
+
+    def reset(self) -> None:
+        """Before another attempt."""
+        for made, start in self.starts:
+            made.length = start
+        del self.recorder.lists.made[len(self.starts) :]
+
+    def after(self, count: LinearExpression | None) -> None:
+        """After the loop, of so many turns."""
+        for made, start in self.starts:
+            a, b = self._expected(made)
+            made.length = start
+            if count is not None and (a != NONE or b):
+                count = count if count.is_at_least(0) else self.recorder.greatest(count, LinearExpression(0))
+                made.length = start + self._appended(a, b, count)
+
+    def _expected(self, made: GrowingList) -> tuple[LinearExpression, int]:
+        found: tuple[LinearExpression, int] = self.recorder.lists.growth.get((self.code, made.key), (NONE, 0))
+        return found
+
+    def _appended(self, a: LinearExpression, b: int, turns: LinearExpression) -> LinearExpression:
+        """What so many turns append."""
+        recorder, most = self.recorder, turns.greatest
+        if a.known is not None:
+            found = turns * a.known
+        elif turns.known is not None:
+            found = a * turns.known
+        else:
+            each = a.greatest
+            highs = () if most is None or each is None else (LinearExpression(most * each),)
+            found = recorder.atom(recorder.emit(a) * recorder.emit(turns), (NONE,), highs)
+        if not b:
+            return found
+        if turns.known is not None:
+            return found + b * (turns.known * (turns.known - 1) // 2)
+        n = recorder.emit(turns)
+        pairs = (n * (n - 1)).quot(recorder.body.const(2, INT64))
+        highs = () if most is None else (LinearExpression(most * (most - 1) // 2),)
+        before: LinearExpression = recorder.atom(pairs, (NONE,), highs)  # of the turns
+        return found + before * b
+
+
+def new_list_in_loop(recorder: Recorder, items: list[Any]) -> GrowingList:
+    """A list that a name is given to which `append` is called on."""
+    frame = sys._getframe(2)
+    return GrowingList(recorder, items, (frame.f_code, frame.f_lasti))
