@@ -11,7 +11,8 @@ sleep. The raw server is a thread of rank 0 that adds what comes to an array and
 pushes are timed nothing else gets the cores (Linux, by root).
 
 `--overlap`: how much of the sums of a data-parallel step is hidden, 1 - (step - step without sums) / sums alone, all
-three in turns. A sum of ranks on one machine is work of its cores, so only a network's can hide where all compute.
+three in turns. A sum of ranks on one machine is work of its cores, so only a network's can hide where all compute;
+`--link`: as if sums went over one of so many Gbit/s that moves bytes by itself, they take that long, asleep.
 `--converge`: losses after equal samples in step (dist_sync) and at each rank's own pace (dist_async).
 """
 
@@ -267,12 +268,26 @@ def steps(device: str, layers: int, width: int, rounds: int) -> None:
             print(f"| {rows} | {alone * 1e3:.2f} | {together * 1e3:.2f} | {alone / together:.3f} |", flush=True)
 
 
-def overlap(device: str, layers: int, width: int, rows: int, rounds: int) -> None:
+def slow_down_sums(world: Any, gbit: float) -> None:
+    """A sum takes as long as its bytes over a link, there and back."""
+    real = world.all_reduce
+
+    def all_reduce(source: Any, target: Any, op: str) -> None:
+        until = time.perf_counter() + 2 * (SIZE - 1) / SIZE * source.nbytes * 8 / (gbit * 1e9)
+        real(source, target, op)
+        time.sleep(max(0.0, until - time.perf_counter()))
+
+    world.all_reduce = all_reduce
+
+
+def overlap(device: str, layers: int, width: int, rows: int, rounds: int, gbit: float | None) -> None:
     """The share of a step's sums that is hidden under its backward pass."""
     together = TrainingSteps(kg.Mesh(SIZE), device, layers, width, rows)
     without = TrainingSteps(kg.Mesh((device,)), device, layers, width, rows)
     sums = together.train.plan(together.state, together.x).collectives
-    world = current().world
+    world: Any = current().world
+    if gbit is not None:
+        slow_down_sums(world, gbit)
     arrays = [(np.ones(sum(s.counts), s.dtype), np.empty(sum(s.counts), s.dtype)) for s in sums]
 
     def only_sums() -> None:
@@ -364,7 +379,7 @@ def main(options: argparse.Namespace) -> None:
         converge(options.seeds, options.converge, options.rate)
         return
     if options.overlap:
-        overlap(options.device, *options.overlap, min(rounds, 20))
+        overlap(options.device, *options.overlap, min(rounds, 20), options.link)
         return
     if options.steps:
         steps(options.device, *options.steps, min(rounds, 10))
@@ -386,6 +401,7 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="cpu", help="where each rank computes: cpu, or cuda")
     parser.add_argument("--steps", nargs=2, type=int, metavar=("LAYERS", "WIDTH"), help="steps and a store, no more")
     parser.add_argument("--overlap", nargs=3, type=int, metavar=("LAYERS", "WIDTH", "ROWS"), help="of a step, no more")
+    parser.add_argument("--link", type=float, metavar="GBIT", help="of --overlap: how fast")
     parser.add_argument("--converge", type=int, metavar="EPOCHS", help="losses of stores' two kinds, no more")
     parser.add_argument("--seeds", type=int, default=5, help="of --converge")
     parser.add_argument("--rate", type=float, default=0.5, help="of --converge, for a batch of all ranks")

@@ -294,20 +294,20 @@ class _RankPartitionJoiner:
 
 
 def _bucket_small_reductions(given: Sequence[RankCollective]) -> list[RankCollective]:
-    """Small reductions of one kind that follow each other, as one message."""
+    """Small reductions of one kind as one message, which leaves with the last of them, whatever is between."""
     result: list[RankCollective] = []
     for one in given:
-        last = result[-1] if result else None
-        if (
-            last is not None
-            and one.op == last.op == "all_reduce"
-            and (one.dtype, one.how) == (last.dtype, last.how)
-            and sum((*last.counts, *one.counts)) * np.dtype(one.dtype).itemsize <= BUCKET_BYTES
-            and not {*last.writes} & {*one.reads}
-        ):
-            result[-1] = replace(
-                last, reads=last.reads + one.reads, writes=last.writes + one.writes, counts=last.counts + one.counts
-            )
-        else:
+        place = next((i for i in reversed(range(len(result))) if _fit_one_message(result[i], one)), len(result))
+        needed = {v for between in (*result[place + 1 :], one) for v in between.reads}
+        if place == len(result) or needed & {*result[place].writes}:
             result.append(one)
+            continue
+        first = result.pop(place)
+        reads, writes, counts = first.reads + one.reads, first.writes + one.writes, first.counts + one.counts
+        result.append(replace(first, reads=reads, writes=writes, counts=counts))
     return result
+
+
+def _fit_one_message(first: RankCollective, other: RankCollective) -> bool:
+    alike = first.op == other.op == "all_reduce" and (first.dtype, first.how) == (other.dtype, other.how)
+    return alike and sum((*first.counts, *other.counts)) * np.dtype(first.dtype).itemsize <= BUCKET_BYTES
