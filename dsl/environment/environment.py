@@ -55,6 +55,7 @@ from .guards import (
     sameness_predicate_of_guard,
 )
 from .numpy_proxy import original_behind_numpy_proxy
+from .raised_errors import replace_proxies_in_error
 
 Read = Callable[[dict[str, Any], str, str], Any]
 Absent = Callable[[dict[str, Any], str], None]
@@ -480,6 +481,7 @@ class Environment:
         if users and not _PAST_PROXIES.keys().isdisjoint(names_in_code(code)):
             _refuse_code_reading_past_proxies(code)
         if users and self.trace.may_rewrite and _may_compare_arguments(function):
+            self.trace.undecided = True
             raise UndecidedValue
         cells = tuple(CellType() for _ in code.co_freevars)
         scope: dict[str, Any] = function.__globals__
@@ -629,7 +631,7 @@ class Environment:
                 if not is_refusal(error) or is_numpy_error(error):  # it has come so far by itself
                     self.trace.check_refusals()
                     self.check()
-                    error.args = tuple(map(self.original_value, error.args))
+                    replace_proxies_in_error(error, self.original_value)
                 raise
         except BaseException as error:
             if is_refusal(error):

@@ -575,7 +575,7 @@ def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -
 
 def _generic_alias_of_class_proxy(cls: type, original: Any, parameters: Any) -> Any:
     """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
-    known = original[parameters]
+    known = _VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters)
     found = known.copy_with(known.__args__)
     object.__setattr__(found, "__origin__", cls)
     return found
@@ -784,6 +784,8 @@ def super_attribute(world: Environment, kind: type, self: Any, name: str) -> Any
         raise TypeError("super(type, obj): obj must be an instance or subtype of type")
     rest = _MRO(cls)[_class_position_in_mro(_MRO(cls), kind) + 1 :]
     owner, found = _attribute_in_mro(rest, name)
+    if owner is Generic and name == "__class_getitem__" and ORIGINAL in _VARS(cls):
+        return functools.partial(_generic_alias_of_class_proxy, cls, original_class(cls))
     if owner is None or not world.is_class_from_outside(owner) or type(found) in _SLOTS:
         return getattr(super(kind, self), name)
     for base in rest[: _class_position_in_mro(rest, owner)]:
