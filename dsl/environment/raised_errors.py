@@ -76,15 +76,15 @@ class _ProxyReplacer:
             held |= object.__getattribute__(value, "__dict__")
         return {name: self.replace(x) for name, x in held.items()}
 
-    def _fill(self, found: Any, value: Any, base: Any) -> None:
+    def _fill(self, container: Any, value: Any, base: Any) -> None:
         """Puts into a container what shall be in it in place of what a value holds."""
         if base is dict:
             kind: Any = OrderedDict if isinstance(value, OrderedDict) else dict
             pairs = [(self.replace(k), self.replace(x)) for k, x in state_pairs_of_dict(value)]
-            kind.clear(found)
+            kind.clear(container)
             for key, x in pairs:
-                kind.__setitem__(found, key, x)
+                kind.__setitem__(container, key, x)
         elif base in (list, set, deque):
             items = [*map(self.replace, base.__iter__(value))]
-            base.clear(found)
-            (base.update if base is set else base.extend)(found, items)
+            base.clear(container)
+            (base.update if base is set else base.extend)(container, items)
