@@ -19,13 +19,16 @@ from ...runtime.engine.collective_calls import EngineCollectiveCall
 from ...runtime.engine.communicator import SMALL_BYTES, EngineCommunicator, rank_agreement_on_collective
 from ...runtime.program.multi_device import Collective
 from ..array.array import Array, asarray, from_numpy
+from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
 from ..core.spec import Spec
 from ..jit.kernel_graph import KernelGraph
+from .collectives import all_reduce
 from .distributed import broadcast, current
-from .mesh import Sharded
+from .mesh import Mesh, Sharded
+from .mesh_calls import MeshFunction
 from .store_servers import Host, Key, KeyValueStoreWorker, Part, pieces_of
 
 KINDS = ("local", "device", "dist_sync", "dist_async")
@@ -60,6 +63,7 @@ class KVStore:
         self._state_count = 0
         self._compiled: dict[Part, KernelGraph] = {}
         self._states: dict[Part, list[Any]] = {}
+        self._programs: dict[tuple[str, str], Callable[[Array], Array]] = {}
         self._lock = threading.RLock()
         self._ranks = current() if kind.startswith("dist") else None
         self._servers = (
@@ -291,10 +295,13 @@ class KVStore:
 
     def _sum_over_ranks(self, ranks: EngineCommunicator, key: Key, joined: Array) -> Array:
         """The sum of all ranks' arrays, on its way."""
-        narrow = joined.dtype if joined.dtype.itemsize == 2 and dtype_kind(joined.dtype) == "f" else None
-        given = joined if narrow is None else joined.astype(np.float32)
         how = "" if self._updater is None else f" to {getattr(self._updater, '__name__', 'its updater')}"
-        agreement = rank_agreement_on_collective(f"push of {key!r}{how}", joined.dtype, joined.shape)
+        pushed = f"push of {key!r}{how}"
+        if not joined._device.host_memory:
+            return self._program_that_sums(pushed, name_of(joined._device))(joined)
+        narrow = joined.dtype if is_narrow_float(joined.dtype) else None
+        given = joined if narrow is None else joined.astype(np.float32)
+        agreement = rank_agreement_on_collective(pushed, joined.dtype, joined.shape)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
         call = EngineCollectiveCall(step, given._device, ranks)
@@ -304,6 +311,22 @@ class KVStore:
         track_memory((event,), (given._memory, target))
         result = Array(target, given._spec, given._device, event)
         return result if narrow is None else result.astype(narrow)
+
+    def _program_that_sums(self, pushed: str, device: str) -> Callable[[Array], Array]:
+        """The sum over the ranks' GPUs, by what their programs exchange arrays by. pushed: what the ranks agree on."""
+        made = self._programs.get((pushed, device))
+        if made is None:
+
+            def add_over_ranks(x: Any) -> Any:
+                narrow = x.dtype if is_narrow_float(x.dtype) else None
+                return all_reduce(x) if narrow is None else all_reduce(x.astype(np.float32)).astype(narrow)
+
+            add_over_ranks.__name__ = pushed
+            with default_device(device):
+                mesh = Mesh(self.num_workers)
+            program = MeshFunction(add_over_ranks, mesh, None, None)
+            made = self._programs[pushed, device] = lambda x: program(Sharded([x], mesh, None)).parts[0]
+        return made
 
     def _sum_of_pushed_arrays(self, key: Key, given: Any) -> Array:
         """In the order of the list, whichever array is there first."""
@@ -386,6 +409,11 @@ def kvstore_key_as_text(key: Key) -> str:
 
 def kvstore_text_key(text: str) -> Key:
     return int(text[1:]) if text[0] == "i" else text[1:]
+
+
+def is_narrow_float(dtype: np.dtype[Any]) -> bool:
+    """Whether sums over ranks are in float32 instead."""
+    return dtype.itemsize == 2 and dtype_kind(dtype) == "f"
 
 
 @functools.cache

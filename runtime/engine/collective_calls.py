@@ -16,7 +16,8 @@ from .communicator import Agreement, EngineCommunicator
 
 def rank_collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
     """What ranks must agree on before they run a plan: each of its collectives, with the user's line."""
-    return [f"{s.meaning} of {plan.name}{f' at {s.line}' if s.line else ''}" for s in plan.collectives]
+    known = ((s, s.line if s.line != "<unknown>" else "") for s in plan.collectives)
+    return [f"{s.meaning} of {plan.name}{f' at {line}' if line else ''}" for s, line in known]
 
 
 class EngineCollectiveCall:
