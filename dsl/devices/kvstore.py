@@ -136,7 +136,7 @@ class KVStore:
             with self._lock:
                 for target in given if isinstance(given, (list, tuple)) else [given]:
                     _require_writeable_target(one, target)
-                if self._servers is not None and self._lies_like_stored_value(one, given):
+                if self._servers is not None and _lies_like_stored_value(given, self._spec(one)):
                     self._servers.pull(one, given)
                     continue
                 stored = self._stored_value_of_key(one)
@@ -149,8 +149,8 @@ class KVStore:
         out = value if out is None else out
         if self._servers is not None and type(value) is type(out) is np.ndarray and type(key) in (int, str):
             with self._lock:
-                self._require_pushable(key)
-                if self._lies_like_stored_value(key, value) and self._lies_like_stored_value(key, out):
+                spec = self._spec_of_pushable(key)
+                if _lies_like_stored_value(value, spec) and _lies_like_stored_value(out, spec):
                     _require_writeable_target(key, out)
                     self._servers.push_and_pull(key, value, out)
                     return
@@ -246,8 +246,7 @@ class KVStore:
             yield part, [asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays]
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, key: Key, given: Any) -> None:
-        self._require_pushable(key)
-        if self._lies_like_stored_value(key, given):
+        if _lies_like_stored_value(given, self._spec_of_pushable(key)):
             servers.push(key, given)
             return
         joined = self._sum_of_pushed_arrays(key, given)
@@ -256,21 +255,12 @@ class KVStore:
         else:
             servers.push_later(key, joined.numpy)
 
-    def _require_pushable(self, key: Key) -> None:
+    def _spec_of_pushable(self, key: Key) -> Spec:
         """Raises ArgumentsError where a push to servers has no value or no updater."""
-        self._spec(key)
+        spec = self._spec(key)
         if self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
-
-    def _lies_like_stored_value(self, key: Key, given: Any) -> bool:
-        """Whether this is a NumPy array that lies in memory as the key's value does."""
-        spec = self._spec(key)
-        return (
-            type(given) is np.ndarray
-            and given.shape == spec.shape
-            and given.dtype == spec.dtype
-            and given.flags.c_contiguous
-        )
+        return spec
 
     def _update_stored_value(self, part: Part, joined: Any, stored: Array) -> None:
         """What is stored is changed in place."""
@@ -381,6 +371,16 @@ class KVStore:
 
     def __repr__(self) -> str:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
+
+
+def _lies_like_stored_value(given: Any, spec: Spec) -> bool:
+    """Whether this is a NumPy array that lies in memory as a key's value does."""
+    return (
+        type(given) is np.ndarray
+        and given.shape == spec.shape
+        and given.dtype == spec.dtype
+        and given.flags.c_contiguous
+    )
 
 
 def _require_writeable_target(key: Key, target: Any) -> None:

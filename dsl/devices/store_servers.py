@@ -12,7 +12,7 @@ import pickle
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,17 +48,11 @@ class ArrayPiece:
 def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
     """Where the elements of a key's array are."""
     if count < BIG_ELEMENTS or servers == 1:
-        return [_whole_array_piece(key, count, servers)]
+        return [ArrayPiece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)]
     edges = [count * i // servers for i in range(servers + 1)]
     return [ArrayPiece((key, i), i, edges[i], edges[i + 1]) for i in range(servers)]
 
 
-@functools.lru_cache(maxsize=4096, typed=True)
-def _whole_array_piece(key: Key, count: int, servers: int) -> ArrayPiece:
-    return ArrayPiece((key, 0), zlib.crc32(repr(key).encode()) % servers, 0, count)
-
-
-@functools.lru_cache(maxsize=4096)
 def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush` or
     `meet`."""
@@ -66,6 +60,15 @@ def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[i
 
 
 _read_request = functools.lru_cache(maxsize=4096)(pickle.loads)
+
+
+@dataclass(frozen=True, slots=True)
+class PieceRequest:
+    """What the server of a piece is asked, in its text. own: it is this rank's."""
+
+    piece: ArrayPiece
+    text: bytes
+    own: bool
 
 
 class KeyValueStoreServer:
@@ -145,6 +148,7 @@ class KeyValueStoreWorker:
         self.server = KeyValueStoreServer(self.world, self._channel, update)
         self._later = EngineCommunicator(self.world)
         self._waiting = 0
+        self._requests: dict[tuple[str, Key], list[PieceRequest]] = {}
         self._lock = threading.RLock()
         communicator.before_close.append(self.close)
 
@@ -186,20 +190,17 @@ class KeyValueStoreWorker:
 
     def _ask_and_receive(self, kind: str, key: Key, array: Host | None, out: Host) -> None:
         self._finish_pushes()
-        rank, servers = self.world.rank, self.world.size
         with self._lock:
-            pieces = _pieces_of_array(key, out, servers)
-            given = (
-                [NOTHING for _ in pieces] if array is None else [x for _, x in _pieces_of_array(key, array, servers)]
-            )
-            for (piece, _), data in zip(pieces, given, strict=True):  # all are asked before any is waited for
-                if piece.server != rank:
-                    self._ask_server(kind, piece, data)
-            for (piece, values), data in zip(pieces, given, strict=True):
-                if piece.server != rank:
-                    self.world.receive_array(values, piece.server, self._channel + 1)
+            requests = self._requests_of_key(kind, key, array, out.size)
+            given = [NOTHING for _ in requests] if array is None else _pieces_of_array(array, requests)
+            for request, data in zip(requests, given, strict=True):  # all are asked before any is waited for
+                if not request.own:
+                    self.world.send(request.text, data, request.piece.server, self._channel)
+            for request, data, values in zip(requests, given, _pieces_of_array(out, requests), strict=True):
+                if not request.own:
+                    self.world.receive_array(values, request.piece.server, self._channel + 1)
                 else:
-                    values[...] = self.server.handle(rank, kind, piece.part, data)
+                    values[...] = self.server.handle(self.world.rank, kind, request.piece.part, data)
 
     def barrier(self) -> None:
         """Wait until all workers are here, and the servers have what they pushed before."""
@@ -207,10 +208,10 @@ class KeyValueStoreWorker:
         others = [r for r in range(self.world.size) if r != self.world.rank]
         with self._lock:
             for server in others:
-                self._ask_server("flush", ArrayPiece(("", 0), server, 0, 0))
+                self._ask_without_array("flush", server)
             for server in others:
                 self.world.receive_array(NOTHING, server, self._channel + 1)
-            self._ask_server("meet", ArrayPiece(("", 0), 0, 0, 0))
+            self._ask_without_array("meet", 0)
             self.world.receive_array(NOTHING, 0, self._channel + 1)
 
     def close(self) -> None:
@@ -223,21 +224,34 @@ class KeyValueStoreWorker:
             self._later.submit(lambda: None, "the pushes before").wait()
 
     def _send_pieces_to_servers(self, kind: str, key: Key, array: Host) -> None:
-        for piece, data in _pieces_of_array(key, np.asarray(array, order="C"), self.world.size):
-            if piece.server == self.world.rank:
-                self.server.handle(self.world.rank, kind, piece.part, data)
+        array = np.asarray(array, order="C")
+        requests = self._requests_of_key(kind, key, array, array.size)
+        for request, data in zip(requests, _pieces_of_array(array, requests), strict=True):
+            if request.own:
+                self.server.handle(self.world.rank, kind, request.piece.part, data)
             else:
-                self._ask_server(kind, piece, data)
+                self.world.send(request.text, data, request.piece.server, self._channel)
 
-    def _ask_server(self, kind: str, piece: ArrayPiece, data: Host = NOTHING) -> None:
-        text = _request_as_text(kind, piece.part, data.dtype, data.shape)
-        self.world.send(text, data, piece.server, self._channel)
+    def _requests_of_key(self, kind: str, key: Key, array: Host | None, count: int) -> list[PieceRequest]:
+        """What the servers of a key's pieces are asked, the same each time: its arrays are of one dtype and shape.
+        count: of its elements."""
+        found = self._requests.get((kind, key))
+        if found is None:
+            found, pieces = [], pieces_of(key, count, self.world.size)
+            for piece in pieces:
+                shape = (0,) if array is None else array.shape if len(pieces) == 1 else (piece.stop - piece.start,)
+                text = _request_as_text(kind, piece.part, NOTHING.dtype if array is None else array.dtype, shape)
+                found.append(PieceRequest(piece, text, piece.server == self.world.rank))
+            self._requests[kind, key] = found
+        return found
+
+    def _ask_without_array(self, kind: str, server: int) -> None:
+        self.world.send(_request_as_text(kind, ("", 0), NOTHING.dtype, NOTHING.shape), NOTHING, server, self._channel)
 
 
-def _pieces_of_array(key: Key, array: Host, servers: int) -> list[tuple[ArrayPiece, Host]]:
-    """The pieces of a key's array, each with its part of an array like it, C-contiguous: all of that, or flat."""
-    pieces = pieces_of(key, array.size, servers)
-    if len(pieces) == 1:
-        return [(pieces[0], array)]
+def _pieces_of_array(array: Host, requests: Sequence[PieceRequest]) -> list[Host]:
+    """The parts of a key's array that go to servers, C-contiguous: all of it, or flat ones."""
+    if len(requests) == 1:
+        return [array]
     flat = array.reshape(-1)
-    return [(piece, flat[piece.start : piece.stop]) for piece in pieces]
+    return [flat[request.piece.start : request.piece.stop] for request in requests]
