@@ -236,20 +236,22 @@ def _group_reads_nothing_overwritten(
     if maps is None:
         return False
     value = update.args[1]
-    root = (
-        value if value in group.maps else cover.graph.nodes[value].args[0] if cover.graph.nodes[value].args else value
-    )
+    root = value if value in group.maps else (cover.graph.nodes[value].args or (value,))[0]
+    whole = ((0,) * len(region), (1,) * len(region))
     for m in maps:
         if not boxes_meet(_extent_read_by_group(group, m), region):
             continue
-        if group.number != writer or root != value:
+        if group.number != writer:
             return False
-        (own,) = group.maps[value] if len(group.maps[value]) == 1 else (None,)
-        at = zip(own or (), update.attr("starts"), update.attr("steps"), strict=False)
+        stored = _group_maps_of_part_as_whole(cover, group.maps[root], value, root, whole)
+        if stored is None or len(stored) != 1:
+            return False
+        (own,) = stored
+        at = zip(own, update.attr("starts"), update.attr("steps"), strict=True)
         lengths = cover.graph.nodes[version].type.shape
         wanted = tuple(
             (-1, 0, 0) if n == 1 else (a, s * t if a >= 0 else 0, first + start * t)
-            for ((a, s, start), first, t), n in zip(at, lengths, strict=False)
+            for ((a, s, start), first, t), n in zip(at, lengths, strict=True)
         )
         if m != wanted:
             return False

@@ -97,6 +97,20 @@ def test_a_conflict_that_is_sure_is_not_tried(read: tuple[int], monkeypatch: pyt
     assert tried == [prepared] and copies == (read not in [(5,), (40,)])
 
 
+def test_an_element_computed_from_itself_is_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements are read and written as arrays without axes; what is read where it is written is no conflict."""
+    b = GraphBuilder()
+    x = b.map("add", b.input(ArrayType((64,), np.float64)), 1)
+    for k in (5, 9, 5, 7):
+        one, other = (b.reshape(b.slice(x, (at,), (1,), (1,)), ()) for at in (k, 20))
+        x = b.update(x, b.reshape(b.map("add", b.map("multiply", one, 0.5), other), (1,)), (k,), (1,))
+    graph = b.finish([x])
+    tried: list[Graph] = []
+    monkeypatch.setattr(pipeline, "fuse", lambda graph, target: tried.append(graph) or fuse(graph, target))
+    prepared, _ = pipeline.run_fusion_stage(graph, layouts_of(graph), TARGET)
+    assert tried == [prepared] and not [node for node in prepared.nodes if node.op == "assemble"]
+
+
 def test_no_order_of_stores_is_lost() -> None:
     """What an update writes over is stored before it, if not by a pair of its own then through others."""
     for seed in range(150):
