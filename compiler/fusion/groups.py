@@ -6,6 +6,7 @@ Why two kernels are not one is said for each array that passes between them thro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 
 from ...runtime.core.frozen import dataclass, field
 from ..core.types import ArrayType
@@ -46,6 +47,9 @@ class Reason:
 
     def __str__(self) -> str:
         return RULES[self.rule].format(amount=self.amount, limit=self.limit)
+
+
+LIBRARY_RESULT, ASSEMBLED = Reason("library result"), Reason("assembled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +313,7 @@ class FusionCover:
         if node.op in ("loop", "branch"):
             return Reason("control flow")
         if kind in ("library", "assembly"):
-            return Reason("library result" if kind == "library" else "assembled")
+            return LIBRARY_RESULT if kind == "library" else ASSEMBLED
         if group.kind != "kernel":
             (made,) = group.stores
             return Reason("control flow" if self.graph.nodes[made].op in ("loop", "branch") else "library argument")
@@ -328,14 +332,14 @@ class FusionCover:
             group.after = {self.find(g) for g in group.after} - {group.number}
             for following in group.after:
                 waiting[following] += 1
-        ready = sorted((min(alive[g].stores), g) for g, n in waiting.items() if n == 0)
+        ready = [(min(alive[g].stores), g) for g, n in waiting.items() if n == 0]
+        heapify(ready)
         while ready:
-            _, number = ready.pop(0)
+            _, number = heappop(ready)
             g = alive[number]
             reduced, computes, stores = (tuple(sorted(found)) for found in (g.reduced, g.computes, g.stores))
             yield number, Group(g.kind, g.domain, reduced, computes, stores)
-            for following in sorted(g.after):
+            for following in g.after:
                 waiting[following] -= 1
                 if waiting[following] == 0:
-                    ready.append((min(alive[following].stores), following))
-            ready.sort()
+                    heappush(ready, (min(alive[following].stores), following))

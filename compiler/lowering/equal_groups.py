@@ -39,83 +39,91 @@ class LocalGroup:
     constants: those whose values kernels may be made without."""
 
     key: tuple[Any, ...]
-    numbers: tuple[int, ...]
-    inputs: frozenset[int]
-    corners: dict[int, tuple[int, ...]]
+    numbers: Sequence[int]
+    inputs: Set[int]
+    corners: Mapping[int, tuple[int, ...]]
     buffers: tuple[int, ...]
-    starts: tuple[int, ...]
-    constants: tuple[Constant, ...]
+    starts: Sequence[int]
+    constants: Sequence[Constant]
+
+
+@dataclass(frozen=True, slots=True)
+class _LoweredGroup:
+    """tasks: in a group's own numbers, each with its arguments, where numbers stand for the group's constants. new:
+    the buffers that it adds."""
+
+    tasks: Sequence[tuple[Task, Sequence[Any]]]
+    new: Sequence[Buffer]
 
 
 def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, BufferLocation]) -> LocalGroup:
     """Of groups whose kernels are equal the keys are."""
     nodes, inside = graph.nodes, frozenset(group.computes)
     known, inputs, todo = set[int](), set[int](), [*group.stores, *group.computes]
+    lowest: dict[int, tuple[int, ...]] = {}  # the lowest index along each axis at which a slice of a node begins
+    others = set[int]()  # nodes that are seen otherwise
     while todo:
         number = todo.pop()
-        if number not in known:
-            known.add(number)
-            node = nodes[number]
-            if number in inside or (
-                is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)
-            ):
-                todo += node.args
-            elif node.op not in SOURCES:
-                inputs.add(number)
+        if number in known:
+            continue
+        known.add(number)
+        node = nodes[number]
+        if number in inside or (
+            is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)
+        ):
+            todo += node.args
+            if node.op == "slice":
+                (arg,), starts = node.args, node.attr("starts")
+                lowest[arg] = tuple(map(min, starts, lowest[arg])) if arg in lowest else starts
+            else:
+                others.update(node.args)
+        elif node.op not in SOURCES:
+            inputs.add(number)
     numbers = sorted(known)
     local = {number: i for i, number in enumerate(numbers)}
-    corners = _slice_corners_of_group_inputs(graph, numbers, inputs)
+    corners = {number: corner for number, corner in lowest.items() if number in inputs and number not in others}
     step = _alignment_step_of_group(group, places)
     buffers: dict[int, int] = {}
-    starts: list[int] = []
+    starts_of_buffers: list[int] = []
 
     def describe_buffer_location(number: int) -> tuple[Any, ...]:
-        place = _equal_group_corner_location(places[number], corners.get(number))
-        if place.buffer not in buffers:
-            buffers[place.buffer] = len(buffers)
-            starts.append(place.offset - place.offset % step)
-        own = buffers[place.buffer]
-        return own, place.offset - starts[own], place.strides, place.aligned
+        place, corner = places[number], corners.get(number)
+        offset = place.offset if corner is None else place.offset + sum(map(operator.mul, corner, place.strides))
+        own = buffers.get(place.buffer)
+        if own is None:
+            own = buffers[place.buffer] = len(buffers)
+            starts_of_buffers.append(offset - offset % step)
+        return own, offset - starts_of_buffers[own], place.strides, place.aligned
 
-    constants: dict[Constant, int] = {}
+    constants: dict[tuple[bytes, DType], int] = {}
     described: list[Any] = []
     for number in numbers:
         node = nodes[number]
-        shape, dtype = node.type.shape, node.type.dtype
+        op, shape, dtype = node.op, node.type.shape, node.type.dtype
         if number in corners:
             described.append(("slices of", tuple([n == 1 for n in shape]), dtype, describe_buffer_location(number)))
         elif number in inputs:
             described.append((shape, dtype, describe_buffer_location(number)))
-        elif node.op == "const" and _is_constant_a_kernel_parameter(value := node.attr("value"), dtype):
-            described.append((shape, dtype, constants.setdefault(Constant(value, dtype_name(dtype)), len(constants))))
+        elif op == "const" and _is_constant_a_kernel_parameter(value := node.attr("value"), dtype):
+            described.append((shape, dtype, constants.setdefault((value, dtype), len(constants))))
         else:
             attrs: Any = ()
-            if node.op == "slice":
+            if op == "slice":
                 attrs = _group_slice_from_corner(node, corners)
-            elif node.attrs and node.op != "cast":  # those of a cast are no part of its meaning
-                attrs = exact_node_attrs(node.op, node.attrs)
-            described.append((node.op, tuple([local[a] for a in node.args]), shape, dtype, attrs))
+            elif node.attrs and op != "cast":  # those of a cast are no part of its meaning
+                attrs = exact_node_attrs(op, node.attrs)
+            described.append((op, tuple([local[a] for a in node.args]), shape, dtype, attrs))
     stored = tuple([(local[number], describe_buffer_location(number)) for number in group.stores])
     computed = tuple([local[number] for number in group.computes])
-    key = group.domain, group.reduced, computed, stored, tuple(described)
-    return LocalGroup(key, tuple(numbers), frozenset(inputs), corners, tuple(buffers), tuple(starts), tuple(constants))
-
-
-def _slice_corners_of_group_inputs(
-    graph: Graph, numbers: Sequence[int], inputs: Set[int]
-) -> dict[int, tuple[int, ...]]:
-    """Inputs of which a group sees slices alone, and the lowest index along each axis at which one begins."""
-    found: dict[int, tuple[int, ...]] = {}
-    others = set[int]()
-    for number in numbers:
-        if number not in inputs:
-            node = graph.nodes[number]
-            if node.op == "slice" and node.args[0] in inputs:
-                starts = node.attr("starts")
-                found[node.args[0]] = tuple(map(min, starts, found.get(node.args[0], starts)))
-            else:
-                others.update(node.args)
-    return {number: corner for number, corner in found.items() if number not in others}
+    return LocalGroup(
+        (group.domain, group.reduced, computed, stored, tuple(described)),
+        numbers,
+        inputs,
+        corners,
+        tuple(buffers),
+        starts_of_buffers,
+        [Constant(value, dtype_name(dtype)) for value, dtype in constants],
+    )
 
 
 def _equal_group_corner_location(place: BufferLocation, corner: tuple[int, ...] | None) -> BufferLocation:
@@ -179,36 +187,45 @@ class EqualGroupsLowering:
 
     def __init__(self, graph: Graph, places: dict[int, BufferLocation], lower: LowerGroup) -> None:
         self.graph, self.places, self.lower = graph, places, lower
-        self.known: dict[Any, tuple[list[Task], list[Buffer]]] = {}
+        self.known: dict[Any, _LoweredGroup] = {}
         self.by_values: set[Any] = set()  # keys of groups whose kernels depend on their constants
 
     def tasks_of(self, group: Group, buffers: list[Buffer], line: str) -> list[Task]:
         """The group's tasks, of the user's `line`; their buffers are added."""
         local = describe_group_to_lower(self.graph, group, self.places)
-        constants = local.constants
-        if local.key not in self.by_values:
-            constants = tuple([_numbered_constant_of_group(i, c.dtype) for i, c in enumerate(local.constants)])
-        found = self.known.get((local.key, constants))
-        if found is None:
-            own = [Buffer(0, "temp")] * len(local.buffers)
-            places = {
-                new: _local_location_of_group(self.places[old], local, local.corners.get(old))
-                for new, old in enumerate(local.numbers)
-                if old in local.inputs or old in group.stores
-            }
-            tasks, asked = self.lower(*_local_graph_of_group(self.graph, group, local, constants), places, own)
-            if asked and constants != local.constants:
+        found = self.known.get(local.key)
+        if found is None and local.key not in self.by_values:
+            numbered = [_numbered_constant_of_group(i, c.dtype) for i, c in enumerate(local.constants)]
+            found, asked = self._lower_local_group(group, local, numbered)
+            if asked and numbered != local.constants:
                 self.by_values.add(local.key)
-                return self.tasks_of(group, buffers, line)
-            found = self.known[local.key, constants] = tasks, own[len(local.buffers) :]
-        tasks, new = found
-        put = _EqualGroupPlacement(
-            [*local.buffers, *range(len(buffers), len(buffers) + len(new))],
-            [*local.starts, *[0] * len(new)],
-            dict(zip(constants, local.constants, strict=True)),
-        )
-        buffers += new
-        return [put.task(task, line, group.computes) for task in tasks]
+                found = None
+            else:
+                self.known[local.key] = found
+        if found is None:
+            exact = local.key, tuple(local.constants)
+            found = self.known.get(exact)
+            if found is None:
+                found = self.known[exact] = self._lower_local_group(group, local, local.constants)[0]
+        own = [*local.buffers, *range(len(buffers), len(buffers) + len(found.new))]
+        starts = [*local.starts, *[0] * len(found.new)]
+        buffers += found.new
+        return [_put_task(*each, own, starts, local.constants, line, group.computes) for each in found.tasks]
+
+    def _lower_local_group(
+        self, group: Group, local: LocalGroup, constants: Sequence[Constant]
+    ) -> tuple[_LoweredGroup, bool]:
+        """The group with these constants in the place of its own; whether its kernels depend on their values."""
+        own = [Buffer(0, "temp")] * len(local.buffers)
+        places = {
+            new: _local_location_of_group(self.places[old], local, local.corners.get(old))
+            for new, old in enumerate(local.numbers)
+            if old in local.inputs or old in group.stores
+        }
+        tasks, asked = self.lower(*_local_graph_of_group(self.graph, group, local, constants), places, own)
+        number = {constant: i for i, constant in enumerate(constants)}
+        parameters = [[number.get(a, a) if type(a) is Constant else a for a in task.arguments] for task in tasks]
+        return _LoweredGroup([*zip(tasks, parameters, strict=True)], own[len(local.buffers) :]), asked
 
 
 def _local_location_of_group(
@@ -218,37 +235,43 @@ def _local_location_of_group(
     return BufferLocation(own, place.offset - local.starts[own], place.strides, place.aligned)
 
 
-@dataclass(frozen=True, slots=True)
-class _EqualGroupPlacement:
-    """Tasks of a group's own numbers -> those of the program."""
-
-    buffers: Sequence[int]
-    starts: Sequence[int]
-    constants: dict[Constant, Constant]
-
-    def task(self, task: Task, line: str, nodes: tuple[int, ...]) -> Task:
-        return Task(
-            task.name,
-            task.kernel,
-            tuple([self.argument(a) for a in task.arguments]),
-            tuple([self.region(r) for r in task.reads]),
-            tuple([self.region(r) for r in task.writes]),
-            frozenset([self.buffers[b] for b in task.same_element]),
-            task.units,
-            task.grain,
-            task.grid,
-            task.block,
-            task.cost,
-            line,
-            task.flops,
-            nodes,
-        )
-
-    def argument(self, argument: Argument) -> Argument:
-        if type(argument) is Pointer:
-            return Pointer(self.buffers[argument.buffer], argument.offset + self.starts[argument.buffer])
-        return self.constants.get(argument, argument) if type(argument) is Constant else argument
-
-    def region(self, r: Region) -> Region:
-        offset = r.offset + self.starts[r.buffer]
-        return Region(self.buffers[r.buffer], offset, r.shape, r.strides, r.itemsize, r.dtype)
+def _put_task(
+    task: Task,
+    parameters: Sequence[Argument | int],
+    buffers: Sequence[int],
+    starts: Sequence[int],
+    constants: Sequence[Constant],
+    line: str,
+    nodes: tuple[int, ...],
+) -> Task:
+    """A task of a group's own numbers -> that of the program."""
+    arguments: list[Any] = []
+    for a in parameters:
+        kind = type(a)
+        if kind is Pointer:
+            arguments.append(Pointer(buffers[a.buffer], a.offset + starts[a.buffer]))
+        else:
+            arguments.append(constants[a] if kind is int else a)
+    reads, writes = (
+        tuple([
+            Region(buffers[r.buffer], r.offset + starts[r.buffer], r.shape, r.strides, r.itemsize, r.dtype)
+            for r in regions
+        ])
+        for regions in (task.reads, task.writes)
+    )  # fmt: skip
+    return Task(
+        task.name,
+        task.kernel,
+        tuple(arguments),
+        reads,
+        writes,
+        frozenset([buffers[b] for b in task.same_element]) if task.same_element else task.same_element,
+        task.units,
+        task.grain,
+        task.grid,
+        task.block,
+        task.cost,
+        line,
+        task.flops,
+        nodes,
+    )

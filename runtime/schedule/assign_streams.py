@@ -218,7 +218,17 @@ def enumerate_stream_assignments(
     most = n if known is None else known
     rank = critical_path_ranks_of_dag(preds, [cost + machine.gap for cost in work.costs])
 
-    def list_scheduled_assignment(k: int, order: Sequence[int] | None = None, name: str = "") -> AssignmentOption:
+    def list_scheduled_assignment(
+        k: int, order: Sequence[int] | None = None, name: str = "", wider: AssignmentOption | None = None
+    ) -> AssignmentOption:
+        """wider: the one of more streams; where it took `k` of them at most, it is this one too."""
+        if wider is not None and wider.assignment.streams <= k:
+            own = f"{k} streams{name}"
+            return replace(
+                wider,
+                assignment=replace(wider.assignment, name=own),
+                summary=replace(wider.summary, name=own),
+            )
         order = order or work.order or None
         return evaluate_stream_assignment(
             work,
@@ -242,12 +252,16 @@ def enumerate_stream_assignments(
         sum(work.costs),
     )
     counts = sorted({min(k, most) for k in machine.counts if k > 1}, reverse=True)
+    wider: AssignmentOption | None = None
     for k in counts:
         if total / k < min(each.summary.predicted for each in found):
-            found.append(list_scheduled_assignment(k))
+            wider = list_scheduled_assignment(k, wider=wider)
+            found.append(wider)
     if frugal:
-        order = depth_first_order_of_dag(preds, above)
-        found += [list_scheduled_assignment(k, order, ", depth first") for k in counts]
+        order, wider = depth_first_order_of_dag(preds, above), None
+        for k in counts:
+            wider = list_scheduled_assignment(k, order, ", depth first", wider)
+            found.append(wider)
     chosen = _cheapest_stream_assignment(found, known)
     return replace(chosen, best=one, reason=reason) if reason else chosen
 
