@@ -105,8 +105,9 @@ def types_checked_between_stages(graph: Graph) -> Ends:
 def check_graph_after_stage(graph: Graph, types: Ends, step: str) -> None:
     """A broken pass is caught at its own door. Arguments point backwards, inputs and outputs keep their types."""
     for number, node in enumerate(graph.nodes):
-        if node.args and max(node.args) >= number:
-            raise AssertionError(f"{step}: node %{number} uses a later node")
+        for arg in node.args:
+            if arg >= number:
+                raise AssertionError(f"{step}: node %{number} uses a later node")
     if types_checked_between_stages(graph) != types:
         raise AssertionError(f"{step}: changed the types of inputs or outputs")
 

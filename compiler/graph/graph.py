@@ -149,5 +149,7 @@ class Line(str):
 
 def joined_user_lines(lines: Iterable[str]) -> Line:
     """Several lines as one, each once."""
-    every = {line: line for line in lines if line}
+    every = dict.fromkeys(line for line in lines if line)
+    if len(every) == 1 and isinstance(only := next(iter(every)), Line):
+        return only
     return Line(", ".join(every), tuple(place for line in every for place in getattr(line, "places", ())))

@@ -61,6 +61,7 @@ class _ProgramLowering:
     loose: frozenset[int]
     replaced: Replaced
     equal: EqualGroupsLowering | None = None  # of several groups
+    gathers: set[int] = field(default_factory=set)
     called: set[int] = field(default_factory=set)  # calls with several results that are done: their first part
 
     def run(self) -> Program:
@@ -70,6 +71,7 @@ class _ProgramLowering:
         places, buffers = home.places, home.buffers
         if sum(group.kind == "kernel" for group in self.fusion.groups) > 1:
             self.equal = EqualGroupsLowering(self.graph, places, self._lower_group)
+        self.gathers.update(number for number, node in enumerate(self.graph.nodes) if node.op == "gather")
         tasks: list[Task] = []
         for group in self.fusion.groups:
             if group.kind == "assembly":
@@ -96,7 +98,7 @@ class _ProgramLowering:
 
     def _lower_kernel_group(self, group: Group, places: dict[int, BufferLocation], buffers: list[Buffer]) -> list[Task]:
         line = self._user_lines_of_nodes(group.computes)
-        if self.equal is None or any(self.graph.nodes[n].op == "gather" for n in group.computes):
+        if self.equal is None or not self.gathers.isdisjoint(group.computes):
             tasks, builder = self._kernel_tasks(self.graph, group, places, buffers, line)
             return (
                 tasks

@@ -96,7 +96,8 @@ def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
         for v in members_of_bitmask(mask):
             touched[v] |= 1 << b
     over, begun, alive = [0] * len(before), [0] * len(before), [0] * len(before)
-    for v in sorted(range(len(before)), key=lambda v: before[v].bit_count()):
+    order = [mask.bit_count() for mask in before]
+    for v in sorted(range(len(before)), key=order.__getitem__):
         past, since = before[v] & ~(1 << v), 0
         known, seen, size = 0, 0, 0
         if past:
@@ -118,8 +119,8 @@ def buffer_lifetimes(temps: Temporaries, before: Sequence[int]) -> Lifetimes:
         common, first = -1, -1
         for v in members_of_bitmask(mask):
             common &= over[v]
-            if first < 0 or before[v].bit_count() < first:
-                first = before[v].bit_count()
+            if first < 0 or order[v] < first:
+                first = order[v]
         earlier.append(common)
         start.append(first)
     return Lifetimes(tuple(earlier), tuple(start), bound)
