@@ -329,7 +329,7 @@ class FusionCover:
         alive = {g.number: g for g in self.groups if g.number not in self.merged}
         waiting: dict[int, int] = dict.fromkeys(alive, 0)
         for group in alive.values():
-            group.after = {self.find(g) for g in group.after} - {group.number}
+            group.after = {self.find(g) if g in self.merged else g for g in group.after} - {group.number}
             for following in group.after:
                 waiting[following] += 1
         ready = [(min(alive[g].stores), g) for g, n in waiting.items() if n == 0]
@@ -337,8 +337,8 @@ class FusionCover:
         while ready:
             _, number = heappop(ready)
             g = alive[number]
-            reduced, computes, stores = (tuple(sorted(found)) for found in (g.reduced, g.computes, g.stores))
-            yield number, Group(g.kind, g.domain, reduced, computes, stores)
+            computes, stores = tuple(sorted(g.computes)), tuple(sorted(g.stores))
+            yield number, Group(g.kind, g.domain, tuple(sorted(g.reduced)), computes, stores)
             for following in g.after:
                 waiting[following] -= 1
                 if waiting[following] == 0:

@@ -150,6 +150,9 @@ class LoopNest:
     many: bool = False
     zips: tuple[tuple[int, ...], ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # which is a digest of all else
+
     @property
     def axes(self) -> int:
         return self.parallel + self.reduced

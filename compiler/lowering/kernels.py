@@ -133,7 +133,7 @@ class LoopNestLowering:
         for n, m in wanted:
             self.points[n, m] = self._emit_value(n, m, self.points)
         for n in b.group.stores:
-            m = b.index_map_of_stored_node(n)
+            m = b.stored_at[n]
             if b.level[n] == level and not index_map_depends_on(m, b.reduced):
                 self._emit_store(n, m, self.points[n, m])
         self.body.end_phase()
@@ -143,12 +143,12 @@ class LoopNestLowering:
         b = self.b
         phase = self.body.begin_phase(LOOP)
         roots = [(self.graph.nodes[r].args[0], identity_index_map(b.group.domain)) for r in reductions]
-        roots += [(n, b.index_map_of_stored_node(n)) for n in stores]
+        roots += [(n, b.stored_at[n]) for n in stores]
         values = dict(self.points)
         for n, m in self._axis_dependent_closure(roots):
             values[n, m] = self._emit_value(n, m, values)
         for n in stores:
-            self._emit_store(n, b.index_map_of_stored_node(n), values[n, b.index_map_of_stored_node(n)])
+            self._emit_store(n, b.stored_at[n], values[n, b.stored_at[n]])
         found: list[Reduction] = []
         for r in reductions:
             node = self.graph.nodes[r]
@@ -161,7 +161,7 @@ class LoopNestLowering:
         b, found, todo = self.b, set(roots), list(roots)
         while todo:
             number, m = todo.pop()
-            if not b.is_evaluated_inline(number, b.inside):
+            if number not in b.inline:
                 continue
             node = self.graph.nodes[number]
             for arg in pointwise_index_maps(node):
@@ -182,7 +182,7 @@ class LoopNestLowering:
             return self._emit_scalar(node.attr("index"), dtype)
         if node.op == "index":
             return self._emit_index_entry(m[node.attr("axis")])
-        if not self.b.is_evaluated_inline(number, self.b.inside):
+        if number not in self.b.inline:
             return self._emit_load(number, m)
         kind = OPS[node.op].kind
         if kind == "reduce":
@@ -457,6 +457,8 @@ class KernelGroupLowering:
     fastmath: bool
     target: Target
     need: dict[int, dict[Map, None]] = field(default_factory=dict)
+    inline: set[int] = field(default_factory=set)  # computed here from their arguments; others are loaded, or sources
+    stored_at: dict[int, Map] = field(default_factory=dict)
     level: dict[int, int] = field(default_factory=dict)
     reduced: frozenset[int] = frozenset()
     inside: frozenset[int] = frozenset()
@@ -489,7 +491,8 @@ class KernelGroupLowering:
         self.reduced = frozenset(self.group.reduced)
         inside = self.inside = frozenset(self.group.computes)
         for number in self.group.stores:
-            self.need.setdefault(number, {})[self.index_map_of_stored_node(number)] = None
+            self.stored_at[number] = m = self._index_map_of_stored_node(number)
+            self.need.setdefault(number, {})[m] = None
         todo = [-n for n in self.need]  # the last node first: those that use a node come before it
         heapify(todo)
 
@@ -501,31 +504,26 @@ class KernelGroupLowering:
 
         while todo:
             number = -heappop(todo)
-            if not self.is_evaluated_inline(number, inside):
-                continue
             node = nodes[number]
+            if is_index_map_view(node):
+                if is_node_view_of_memory(node, nodes[node.args[0]].type):
+                    continue
+            elif number not in inside:
+                continue
+            self.inline.add(number)
+            if OPS[node.op].kind == "reduce":
+                add_evaluation(node.args[0], identity_index_map(domain))
+                continue
             for m in tuple(self.need[number]):
-                if OPS[node.op].kind == "reduce":
-                    add_evaluation(node.args[0], identity_index_map(domain))
-                else:
-                    for arg in pointwise_index_maps(node):
-                        add_evaluation(arg, index_map_through_node(node, nodes[arg].type, m))
+                for arg in pointwise_index_maps(node):
+                    add_evaluation(arg, index_map_through_node(node, nodes[arg].type, m))
         for number in sorted(self.need):
             node = nodes[number]
-            below = (
-                [self.level[a] for a in pointwise_index_maps(node)] if self.is_evaluated_inline(number, inside) else []
-            )
+            below = [self.level[a] for a in pointwise_index_maps(node)] if number in self.inline else []
             step = 1 if number in inside and OPS[node.op].kind == "reduce" else 0
             self.level[number] = max(below, default=0) + step
 
-    def is_evaluated_inline(self, number: int, inside: frozenset[int]) -> bool:
-        """Whether the node is computed here from its arguments (else it is loaded or a source)."""
-        node = self.graph.nodes[number]
-        if not is_index_map_view(node):
-            return number in inside
-        return not is_node_view_of_memory(node, self.graph.nodes[node.args[0]].type)
-
-    def index_map_of_stored_node(self, number: int) -> Map:
+    def _index_map_of_stored_node(self, number: int) -> Map:
         """Where the domain computes a stored node: once per row, or at every iteration."""
         shape, domain = self.graph.nodes[number].type.shape, self.group.domain
         full = [i for i, n in enumerate(domain) if n != 1]
@@ -543,7 +541,7 @@ class KernelGroupLowering:
 
     def stores_of_each_iteration(self) -> list[int]:
         """Stored nodes with an element at each iteration."""
-        return [n for n in self.group.stores if index_map_depends_on(self.index_map_of_stored_node(n), self.reduced)]
+        return [n for n in self.group.stores if index_map_depends_on(self.stored_at[n], self.reduced)]
 
     # two stages
 

@@ -78,7 +78,10 @@ class _CopyMaterializer:
         new: list[Value] = []
         for number, node in enumerate(self.graph.nodes):
             line = next(lines)
-            args = [new[a] for a in node.args]
+            args, kind = [new[a] for a in node.args], OPS[node.op].kind
+            if kind in ("map", "reduce"):
+                new.append(self.builder.add(node.op, tuple([a.number for a in args]), node.type, node.attrs))
+                continue  # which is no plain memory
             if node.op == "input":
                 value = self.builder.input(node.type)
                 self.strides[value.number] = self.layouts[node.attr("index")].strides
@@ -99,7 +102,7 @@ class _CopyMaterializer:
                 value = self._add_assembly_node(node.type, args, regions)
             elif node.op == "update":
                 value = self._materialize_update(number, node, *args)
-            elif OPS[node.op].kind == "library":
+            elif kind == "library":
                 value = self._materialize_library_call(node, args)
             elif node.op == "gather":
                 args[0] = self._copy_for_gather(args[0])
@@ -107,7 +110,7 @@ class _CopyMaterializer:
             elif node.op == "reshape":
                 value = self._materialize_reshape(args[0], node.type.shape)
             elif node.op == "windows":
-                if self.strides[args[0].number] is None:
+                if self.strides.get(args[0].number) is None:
                     args = [self._copy_unless_contiguous(args[0])]
                 value = self.builder.add(node.op, (args[0].number,), node.type, node.attrs)
             else:
