@@ -35,18 +35,24 @@ class BoxIndex(Generic[T]):
 
     def __init__(self) -> None:
         self.boxes: dict[Box, T] = {}
-        self.grids: dict[tuple[int, ...], dict[tuple[int, ...], dict[Box, T]]] = {}
+        self.grids: dict[tuple[int, ...], dict[tuple[int, ...], dict[Box, T]]] = {}  # made once there are more
 
     def put(self, box: Box, value: T) -> T:
         """What is known for the box; if nothing is, the value, from now on."""
         if box in self.boxes:
             return self.boxes[box]
-        scale, cell = _grid_cell_of_box(box)
-        self.boxes[box] = self.grids.setdefault(scale, {}).setdefault(cell, {})[box] = value
+        self.boxes[box] = value
+        if self.grids or len(self.boxes) > self.FEW:
+            new = {box: value} if self.grids else self.boxes
+            for each, held in new.items():
+                scale, cell = _grid_cell_of_box(each)
+                self.grids.setdefault(scale, {}).setdefault(cell, {})[each] = held
         return value
 
     def remove(self, box: Box) -> None:
         del self.boxes[box]
+        if not self.grids:
+            return
         scale, cell = _grid_cell_of_box(box)
         grid = self.grids[scale]
         del grid[cell][box]
