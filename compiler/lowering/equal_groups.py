@@ -68,9 +68,7 @@ def describe_group_to_lower(graph: Graph, group: Group, places: dict[int, Buffer
             continue
         known.add(number)
         node = nodes[number]
-        if number in inside or (
-            is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)
-        ):
+        if number in inside or (is_index_map_view(node) and not is_node_view_of_memory(node, nodes[node.args[0]].type)):
             todo += node.args
             if node.op == "slice":
                 (arg,), starts = node.args, node.attr("starts")
@@ -245,13 +243,12 @@ def _put_task(
     nodes: tuple[int, ...],
 ) -> Task:
     """A task of a group's own numbers -> that of the program."""
-    arguments: list[Any] = []
+    arguments: list[Argument] = []
     for a in parameters:
-        kind = type(a)
-        if kind is Pointer:
+        if isinstance(a, Pointer):
             arguments.append(Pointer(buffers[a.buffer], a.offset + starts[a.buffer]))
         else:
-            arguments.append(constants[a] if kind is int else a)
+            arguments.append(constants[a] if isinstance(a, int) else a)
     reads, writes = (
         tuple([
             Region(buffers[r.buffer], r.offset + starts[r.buffer], r.shape, r.strides, r.itemsize, r.dtype)

@@ -97,9 +97,7 @@ def depth_first_order_of_dag(preds: Sequence[Collection[int]], above: Sequence[i
     return order
 
 
-def maximum_matching_of_bitmasks(
-    adjacent: Sequence[int], order: Sequence[int], begun: Sequence[int] = ()
-) -> list[int]:
+def maximum_matching_of_bitmasks(adjacent: Sequence[int], order: Sequence[int], begun: Sequence[int] = ()) -> list[int]:
     """A maximum matching of a bipartite graph; -1 for left vertices without a partner.
 
     adjacent[u]: the set of right vertices beside left vertex `u`. Left vertices are augmented in `order`, and one that
