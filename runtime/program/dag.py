@@ -16,11 +16,12 @@ def members_of_bitmask(mask: int) -> list[int]:
     """The members of a set, smallest first."""
     if mask.bit_count() * 4 > mask.bit_length():
         return [i for i, digit in enumerate(bin(mask)[:1:-1]) if digit == "1"]
-    members = []
-    while mask:
-        low = mask & -mask
-        members.append(low.bit_length() - 1)
-        mask ^= low
+    members, below = [], 0
+    while mask:  # which is cut behind each member: those of a set are often near each other
+        place = (mask & -mask).bit_length()
+        below += place
+        members.append(below - 1)
+        mask >>= place
     return members
 
 
