@@ -462,11 +462,23 @@ class SpecialMethodProxy:
         if instance is None:
             return _attribute_of_class_proxy(owner, self._name)
         try:
-            return _proxy_getattribute(instance, self._name, special=True)
+            found = _proxy_getattribute(instance, self._name, special=True)
         except AttributeError:
             raise
         except BaseException as error:
             return functools.partial(_raise_error_of_lookup, error)
+        if self._name in _COMPARISONS and found is not None:
+            return functools.partial(_compare_with_stand_in, _environment_of_class(type(instance)), found)
+        return found
+
+
+_COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"))
+
+
+def _compare_with_stand_in(world: Environment, compare: Any, other: Any) -> Any:
+    """compare(other), where `other` may be an object as it is, which a metaclass or an enumeration of flags holds."""
+    known = world.registered_proxy_class(type(other))
+    return compare(other if known is None or known is type(other) else world.proxy_of(other))
 
 
 def _raise_error_of_lookup(error: BaseException, *args: Any) -> NoReturn:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
+from tests.dsl.environment.test_states import classes_that_hold
 from tests.dsl.tracing import assert_same
 from tests.dsl.world_objects import X, cpu
 
@@ -302,3 +303,38 @@ def test_a_method_that_compares_by_identity_is_found(name: str) -> None:
         return x * use(kind())
 
     assert_same(cpu(function)(X), function(X))
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Key:
+    n: int
+
+
+KEY = Key(1)
+# what classes hold as it is, compared with what stands for it, or is made in the trace
+COMPARED: dict[str, Callable[[Any], Any]] = {
+    "item": lambda held: held[1][Key(2)],
+    "equal": lambda held: 2 if held[0] == Key(1) == held[0] else 3,
+    "global": lambda held: 2 if held[0] == KEY else 3,
+    "order": lambda held: 2 if held[0] < Key(2) and Key(2) > held[0] else 3,
+    "in": lambda held: 2 if Key(1) in held[2] and Key(1) in held[1] else 3,
+    "index": lambda held: held[2].index(Key(2)),
+    "made by what it holds": lambda held: 2 if held[3](1) == Key(1) else 3,
+    "set": lambda held: len({held[0], Key(1), KEY}),
+}
+
+
+@pytest.mark.parametrize("holder", ["metaclass", "exception", "flags"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_dataclasses_that_a_class_holds_are_compared(name: str, holder: str) -> None:
+    items = [Key(1), {Key(1): 2.0, Key(2): 3.0}, [Key(1), Key(2)], Key]
+    owner = classes_that_hold(items)[holder]
+    use = COMPARED[name]
+
+    def function(x: Any) -> Any:
+        return x * use(owner().held)
+
+    f = cpu(function)
+    assert_same(f(X), function(X))
+    items[0], items[1] = Key(2), {Key(2): 5.0}
+    assert_same(f(X), function(X))
