@@ -218,6 +218,12 @@ def run_plan(
                 raise
 
 
+def _may_be_copied_between_devices(given: Any, device: Device) -> bool:
+    """Whether the values can go straight to another device: they are on one of its kind, and nobody else's."""
+    near = type(given) is Array and given._device.kind == device.kind and given.nbytes > 0
+    return near and not hasattr(given._memory, "streams")
+
+
 def _run_plan_on_multiple_devices(
     plan: MultiDevicePlan,
     devices: Sequence[Device],
@@ -229,21 +235,24 @@ def _run_plan_on_multiple_devices(
 ) -> list[Array]:
     memories: list[Any] = []
     events: list[Any] = []
-    for value in plan.values:
-        device = devices[value.device]
-        if value.source < 0:
-            memories.append(device.allocate(value.nbytes))
+    elsewhere: list[tuple[int, Device]] = []
+    for v, (device, nbytes, source, is_output) in enumerate(executable.rows):
+        if source < 0:
+            memories.append(device.allocate(nbytes) if is_output else None)
             events.append(None)
         else:
-            array = given[value.source]
+            array = given[source]
             if type(array) is not Array or array._device is not device:
-                array = on_device(array, device)
+                if not is_output and _may_be_copied_between_devices(array, device):
+                    elsewhere.append((v, array._device))
+                else:
+                    array = on_device(array, device)
             memories.append(array._memory)
             events.append(array._event)
-    ends, arenas = executable.run(memories, numbers, events)
+    ends, kept = executable.run(memories, numbers, events, elsewhere)
     pending = {e: None for e in ends if e is not None and not e.query()}
     if pending:
-        things = (*memories, *arenas)
+        things = (*(memory for memory in memories if memory is not None), *kept)
         track_call(tuple(pending), things, sum([thing.nbytes for thing in things]))
     made: list[Array] = []
     shared: set[int] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,7 @@ from .plan import Plan
 from .program import Kernel
 
 if TYPE_CHECKING:
-    from .multi_device import Collective
+    from .multi_device import Collective, MultiDevicePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +235,37 @@ class DeviceCommunicator(Protocol):
         ...
 
 
+class PreparedDevicePart(Protocol):
+    """A part of a plan over several devices, made ready on one of them."""
+
+    @property
+    def executable(self) -> Any: ...
+
+    @property
+    def device(self) -> Any: ...
+
+    @property
+    def values(self) -> tuple[int | None, ...]:
+        """Of each buffer of its program; None for temporaries."""
+        ...
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """Which of the call's numbers are its own."""
+        ...
+
+
+class MultiDeviceReplay(Protocol):
+    """Starts a whole plan over several devices."""
+
+    def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Event | None]) -> Event | None:
+        """The event at its end; None, and nothing has started: this call's steps are to be issued.
+
+        memories: of the values that a call brings or gets, None for others. events: when those that it brings are
+        there."""
+        ...
+
+
 class CommunicatorPeers(Protocol):
     """The other processes of a communicator, as its watch asks for them."""
 
@@ -350,6 +381,19 @@ class Device(Protocol):
         if after is not None:
             after.wait()
         return self.upload(source.read(memory, (nbytes,), np.dtype(np.uint8)), target)
+
+    def replay_with(
+        self,
+        devices: Sequence[Device],
+        plan: MultiDevicePlan,
+        parts: Sequence[PreparedDevicePart],
+        elsewhere: Mapping[int, Device],
+    ) -> MultiDeviceReplay | None:
+        """What starts a plan over this device, the first, and others by one call; None: its steps are issued.
+
+        parts: of the steps that run one, in their order. elsewhere: of a call's arrays those that are not on their
+        value's device, and where they are."""
+        return None
 
     def communicator_with(self, others: Sequence[Device]) -> DeviceCommunicator | None:
         """What exchanges arrays between this device and others of this process; None: nothing but copies does."""

@@ -96,7 +96,7 @@ class MachineDriver(SharedDriver):
     """Refuses what the driver refuses, and notes which memory each operation was given."""
 
     def __init__(self, machine: Machine, context: GpuInMemory, rng: Any) -> None:
-        self.machine = machine
+        self.machine, self.gpus = machine, dict[int, int]()  # of the nodes of graphs, by handle
         super().__init__(context, rng)
 
     def current_context(self) -> int:
@@ -110,13 +110,26 @@ class MachineDriver(SharedDriver):
         place: Any = stream
         if stream in DEFAULT:
             place = 10 + self.machine.current_index  # a queue for each GPU's
+        if stream in self.capturing:  # a graph's are checked at each launch of it
+            super()._put(place, label, function, needs)
+            if function is not None:
+                self.gpus[self.graphs[self.into[stream]][-1].handle] = self.owner(stream)
+            return
+        super()._put(place, label, self._with_memory_of(self.owner(stream), label, function), needs)
+
+    def _put_node(self, stream: int, node: Any, function: Callable[[], None]) -> None:
+        super()._put(stream, "graph", self._with_memory_of(self.gpus.get(node.handle, 0), "graph", function))
+
+    def _with_memory_of(self, gpu: int, label: str, function: Callable[[], None] | None) -> Callable[[], None] | None:
+        """The operation, which may use one GPU's memory alone; a copy in a graph may write to the other's."""
         uses = getattr(function, "addresses", ())
-        if function is not None and uses and stream not in self.capturing:  # a graph's are checked at each launch of it
-            function = self._checked(function, uses, label)
-            for address in uses:
-                block = self.machine.block_of(address)
-                assert block is None or block.gpu == self.owner(stream), f"{label} reaches into the other GPU's memory"
-        super()._put(place, label, function, needs)
+        if function is None or not uses:
+            return function
+        near = uses[1::2] if getattr(function, "copies", False) and label == "graph" else uses
+        for address in near:
+            block = self.machine.block_of(address)
+            assert block is None or block.gpu == gpu, f"{label} reaches into the other GPU's memory"
+        return self._checked(function, uses, label)
 
     def _checked(self, function: Callable[[], None], addresses: Any, label: str) -> Callable[[], None]:
         """The operation, which fails if the memory that it was given has gone to somebody else."""
@@ -136,6 +149,7 @@ class MachineDriver(SharedDriver):
         count = found.signature.count("ptr") * dict(found.options).get("packed", 1)
         slots = (ctypes.c_void_p * count).from_address(parameters)
         made.addresses = [ctypes.c_uint64.from_address(s).value for s in slots]  # type: ignore[attr-defined]
+        made.copies = dict(found.options).get("ptx") == "copy"  # type: ignore[attr-defined]
         return made
 
     def _copy(self, name: str, to: int, source: int, nbytes: int, stream: int, early: bool) -> int:

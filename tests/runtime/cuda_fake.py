@@ -58,8 +58,11 @@ class FakeContext:
 
     handle, alone = 1, True
 
-    def open_memory_to_peer(self, other: FakeContext) -> None:
+    reachable = True  # whether GPUs reach each other's memory
+
+    def open_memory_to_peer(self, other: FakeContext) -> bool:
         self.driver.log.append(("open",))
+        return self.reachable
 
     def stream(self, high: bool) -> Handle:
         made = Handle(self._handle())
@@ -311,8 +314,11 @@ class FakeDriver:
         handles = self.handles[executable]
         self._put(stream, "graph", lambda: self.conditions.update(dict.fromkeys(handles, 0)))
         for node in self._order(nodes):
-            self._put(stream, "graph", functions[node.handle])
+            self._put_node(stream, node, functions[node.handle])
         return SUCCESS
+
+    def _put_node(self, stream: int, node: FakeNode, function: Callable[[], None]) -> None:
+        self._put(stream, "graph", function)
 
     def destroy_executable(self, executable: int) -> int:
         del self.graphs[executable], self.functions[executable]

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from ...core.errors import CompileError, DeviceLost, LaunchError, OutOfMemory
 from ...core.profile import ProfileRecorder
-from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties
+from ...program.device import CommunicatorPeers, Device, DeviceCommunicator, GpuProperties, PreparedDevicePart
+from ...program.multi_device import MultiDevicePlan
 from ...program.plan import Plan, all_kernels_of_plan
 from ...program.program import Kernel, Task, control_flow_bodies
 from .compile.compile import compile_cubins, versions_of_numba_cuda_packages
@@ -24,6 +25,7 @@ from .driver.events import CudaEvent, EventPool, is_cuda_context_lost
 from .driver.streams import LEGACY, CapturedStreamResources, CudaStream
 from .executable import CUDAExecutable
 from .graphs.instances import GraphReplays
+from .graphs.multi_device_replay import CudaMultiDeviceReplay, make_multi_device_replay
 from .graphs.replay import PlanReplay, is_graph_replay_worthwhile, is_replayable_as_graph
 from .libraries.handles import CublasHandles
 from .libraries.steps import make_gpu_library_step
@@ -82,7 +84,7 @@ class CUDADevice(Device):
         self._spare: dict[bool, list[int]] = {False: [], True: []}  # streams that callers had
         self._handshake: CudaStream | None = None
         self._turn = 0
-        self._peers: set[Any] = set()  # GPUs that reach the memory of this one
+        self._peers: dict[Any, bool] = {}  # GPUs, and whether they reach the memory of this one
         self._communication = 0
         self._communicators: dict[tuple[Any, ...], DeviceCommunicator | None] = {}  # with other GPUs
         _devices.add(self)
@@ -142,13 +144,27 @@ class CUDADevice(Device):
 
     def copy_from(self, source: Any, memory: Any, target: Any, nbytes: int, after: Any) -> CudaEvent:
         """On a stream of the source's, from GPU to GPU."""
-        for one, other in ((self, source), (source, self)):
-            if other not in one._peers:
-                one.context.open_memory_to_peer(other.context)
-                one._peers.add(other)
+        self.reaches(source)
         source.context.enter()
         copied: CudaEvent = source._transfers.to_peer(memory, target, self.context.handle, nbytes, after)
         return copied
+
+    def reaches(self, other: Any) -> bool:
+        """Whether this GPU and another one reach each other's memory directly. It is opened when first asked for."""
+        pairs = [(one, another) for one, another in ((self, other), (other, self)) if one is not another]
+        for one, another in pairs:
+            if another not in one._peers:
+                one._peers[another] = one.context.open_memory_to_peer(another.context)
+        return all(one._peers[another] for one, another in pairs)
+
+    def replay_with(
+        self,
+        devices: Sequence[Any],
+        plan: MultiDevicePlan,
+        parts: Sequence[PreparedDevicePart],
+        elsewhere: Mapping[int, Any],
+    ) -> CudaMultiDeviceReplay | None:
+        return make_multi_device_replay(plan, devices, parts, elsewhere)
 
     # collectives
 

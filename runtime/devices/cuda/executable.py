@@ -50,7 +50,7 @@ class CUDAExecutable(Executable):
         self.plan = plan
         self.notes: list[str] = []
         self._device = device
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         loaded = device.load(all_kernels_of_plan(plan))  # at once; the runners hold them then
         self.runners: list[TaskRunner] = [self._make_step_of_task(task) for task in plan.tasks]
         del loaded
@@ -103,11 +103,11 @@ class CUDAExecutable(Executable):
         device.context.enter()
         device.clock.runs += 1
         if after and any([type(event) is CapturedStreamEvent for _, event in after]):
-            with self._lock:
+            with self.lock:
                 return self._run_into_captured_graph(memories, arena, scalars, after)
         if device.clock.end is not None:
             after = self._make_streams_follow(after, device.clock.pending())
-        with self._lock:
+        with self.lock:
             if (recorder := profile.active) is not None:
                 with recorder.host_span("launch", self.plan.program.name):
                     walked = self._issue_steps(self.addresses(memories, arena), scalars, after, marks=device.marks)
@@ -152,7 +152,7 @@ class CUDAExecutable(Executable):
             return None
         if not step.buffers <= set(order):
             return None
-        return make_one_node_graph_call(self._device, step, order, plan.tasks[0].cost, self._lock, self._launch_labels)
+        return make_one_node_graph_call(self._device, step, order, plan.tasks[0].cost, self.lock, self._launch_labels)
 
     def run_timed(
         self,
@@ -189,7 +189,7 @@ class CUDAExecutable(Executable):
         device, plan = self._device, self.plan
         driver, record = device.context.driver, device.events.record
         poison = SerialPoisonTracker(plan, poisoned_buffers_of_plan(plan, after) if after else None)
-        entry = self._events_to_wait_for_before_steps(after) if after else None
+        entry = self.events_to_wait_for(after) if after else None
         checked = settings.engine in ("sync", "chaos") and capturing is None
         steps = self.steps if marks is None else marks.steps(self)
         wait = (
@@ -235,7 +235,7 @@ class CUDAExecutable(Executable):
                 event.error = event.error or error
         return results
 
-    def _events_to_wait_for_before_steps(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
+    def events_to_wait_for(self, after: Sequence[tuple[int, Any]]) -> dict[int, list[Any]]:
         """The events to wait for before a step."""
         found: dict[int, list[Any]] = {}
         for buffer, event in after:

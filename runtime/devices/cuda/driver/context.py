@@ -124,14 +124,16 @@ class GpuDriverContext:
             raise OutOfMemory(f"no {nbytes} bytes on {self.properties.name}: {error}") from None
         return buffer
 
-    def open_memory_to_peer(self, other: GpuDriverContext) -> None:
-        """Let another GPU reach this one's memory directly, where the machine can. Else copies go through the host.
+    def open_memory_to_peer(self, other: GpuDriverContext) -> bool:
+        """Let another GPU reach this one's memory directly; whether it does. Else copies go through the host.
 
         The driver maps the whole pool, which can take seconds: once for each pair of GPUs."""
         self.enter()
         with suppress(Exception):
             if self._device.can_access_peer(other.index):
                 self._memory.peer_accessible_by = {*self._memory.peer_accessible_by, other.index}
+                return other.index in self._memory.peer_accessible_by
+        return False
 
     def release(self, buffer: Any) -> None:
         """Give back memory that no launched work needs."""

@@ -15,6 +15,8 @@ from ..modules.launch import KernelArgumentBlock
 
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 LANES = 4  # streams that graphs are launched on
+LANES_OF_SEVERAL = 2  # those for graphs over several devices
+COPIES_OF_DEVICE = -1  # in place of the number of a plan's stream: that of a device's copies to others
 BYTES = 16  # one part in so many of the device's memory is for what graphs keep
 
 
@@ -40,12 +42,28 @@ class GraphReplayLane:
         return [self._captures[is_high, i] for i, is_high in enumerate(high)]
 
 
+class MultiDeviceLane:
+    """Streams of several GPUs that graphs over them are captured on, and the one that these are launched on."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        self.stream: int = devices[0].new_stream(False)
+        self._streams: dict[tuple[Any, bool, int], int] = {}
+
+    def capturing(self, device: Any, high: bool, number: int) -> int:
+        """number: of a plan's stream, or COPIES_OF_DEVICE."""
+        key = device, high, number
+        if key not in self._streams:
+            self._streams[key] = device.new_stream(high)
+        return self._streams[key]
+
+
 class GraphReplays:
     """The replays of a device: they share lanes and a bound on the bytes that instances keep."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._lanes: list[GraphReplayLane] = []
+        self._lanes_with: dict[tuple[Any, ...], deque[MultiDeviceLane]] = {}
         self._turn = self._capture = 0
         self._bodies: GraphReplayLane | None = None
         self.lock = threading.RLock()  # of captures, and of what is kept
@@ -54,7 +72,8 @@ class GraphReplays:
 
     def streams(self) -> list[int]:
         """Those that graphs are launched on."""
-        return [lane.stream for lane in self._lanes]
+        several = [lane.stream for lanes in self._lanes_with.values() for lane in lanes]
+        return [*(lane.stream for lane in self._lanes), *several]
 
     def capturing(self) -> int:
         """A stream for the captures of single launches."""
@@ -75,6 +94,14 @@ class GraphReplays:
             self._lanes.append(GraphReplayLane(self._device))
         self._turn += 1
         return self._lanes[(self._turn - 1) % LANES]
+
+    def lane_with(self, devices: Sequence[Any]) -> MultiDeviceLane:
+        """For graphs over this device, which is the first, and others. They take turns."""
+        lanes = self._lanes_with.setdefault(tuple(devices), deque())
+        if len(lanes) < LANES_OF_SEVERAL:
+            lanes.append(MultiDeviceLane(devices))
+        lanes.rotate()
+        return lanes[0]
 
     def bytes_kept_by_graphs(self) -> int:
         """What instances keep."""
@@ -100,7 +127,7 @@ class GraphReplays:
 class GraphInstance:
     """An executable graph with its memory; the nodes that change."""
 
-    def __init__(self, driver: Any, lane: GraphReplayLane, graph: int, steps: Sequence[Any]) -> None:
+    def __init__(self, driver: Any, lane: GraphReplayLane | MultiDeviceLane, graph: int, steps: Sequence[Any]) -> None:
         """steps: whose kernels it has."""
         self._driver, self.lane, self.graph, self._steps = driver, lane, graph, steps
         self.executable = 0

@@ -73,13 +73,19 @@ class KernelStep:
         code: int = self.call(self.address, self._handle, self.parameters, 0)
         return code
 
-    def node(self, handle: int, kept: Sequence[int], moved: dict[int, int]) -> KernelArgumentBlock:
-        """The launch in a graph. kept: addresses. moved: the buffers that come with a call, and their places there."""
+    def node(
+        self, handle: int, kept: Sequence[int], moved: dict[int, int], numbers: Sequence[int] | None = None
+    ) -> KernelArgumentBlock:
+        """The launch in a graph. kept: addresses. moved: the buffers that come with a call, and their places there.
+        numbers: which of a call's numbers the launch's are, if not all in order."""
         block = ctypes.create_string_buffer(self._block.raw, len(self._block))
         slots = _kernel_argument_block_slots(ctypes.addressof(block), len(self._slots))
         parameters = KernelNode(self._handle, *self._grid, 0, ctypes.addressof(slots), 0, 0, 0)
         picks = [(moved.get(b), o if b in moved else kept[b] + o) for b, o in self._picks]
-        return KernelArgumentBlock(handle, block, parameters, slots, self._pack, picks, self._scalars)
+        scalars = self._scalars
+        if numbers is not None:
+            scalars = [(offset, numbers[index], dtype) for offset, index, dtype in scalars]
+        return KernelArgumentBlock(handle, block, parameters, slots, self._pack, picks, scalars)
 
 
 class KernelArgumentBlock:
