@@ -39,13 +39,13 @@ UNDECIDED = -1  # in place of a candidate's number: one device is still choosing
 
 def make_multi_device_plan_ready(
     plan: MultiDevicePlan, communicator: EngineCommunicator | None = None, exchange: DeviceCommunicator | None = None
-) -> tuple[list[Device], MultiDeviceExecutable]:
-    """The plan's devices, open, and what runs it there. communicator: of the ranks that it is for; exchange: between
+) -> MultiDeviceExecutable:
+    """What runs a plan on its devices, which are opened. communicator: of the ranks that it is for; exchange: between
     their devices. Raises PlanError, CompileError, DeviceUnavailableError."""
     if settings.verify:
         require_safe_multi_device_plan(plan)
     devices = [open_device(place) for place in plan.devices]
-    return devices, MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator, exchange)
+    return MultiDeviceExecutable(devices, plan, prepare_plan_for_trial, communicator, exchange)
 
 
 def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequence[Any]) -> Launcher:
@@ -66,10 +66,10 @@ def launcher(versions: Specializations, captured: TracedFunction, leaves: Sequen
     alone = not explicit and devices_share_one_kind(places)
     if not explicit and not placement.chosen:
         return versions.on_one_device(captured, leaves)
-    devices, executable = make_multi_device_plan_ready(placement.plan)
-    text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, devices))}"
+    executable = make_multi_device_plan_ready(placement.plan)
+    text = f"compiled {len(placement.plan.parts)} parts for {', '.join(map(name_of, executable.devices))}"
     versions.note(SpecializationEvent("compiled", text))
-    run = MultiDeviceCall(captured, placement.plan, devices, executable)
+    run = MultiDeviceCall(captured, executable)
     assigned = tuple(leaf for leaf, _ in captured.assigned)
     made = Launcher(run, str(placement.plan), captured.guards, assigned)
     if explicit:
@@ -157,11 +157,9 @@ class MultiDeviceCall:
     def __init__(
         self,
         captured: TracedFunction,
-        plan: MultiDevicePlan,
-        devices: Sequence[Device],
         executable: MultiDeviceExecutable,
     ) -> None:
-        self._captured, self._plan, self._devices, self._executable = captured, plan, devices, executable
+        self._captured, self._executable = captured, executable
         self._specs = [spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs]
 
     def __call__(self, leaves: Sequence[Any], places: Sequence[int], caller: Sequence[Any] = ()) -> Any:
@@ -174,7 +172,7 @@ class MultiDeviceCall:
         except Exception:
             raise Respecialise from None
         given = [*arrays[: len(captured.feeds)], *map(kernel_readable_copy, captured.arrays)]
-        results = run_plan(self._plan, self._devices, self._executable, given, numbers, self._specs, caller)
+        results = run_plan(self._executable, given, numbers, self._specs, caller)
         for leaf, output in captured.assigned:
             new, at = results[output], leaves[leaf]
             if type(at) is Array and at._device is not new._device:
@@ -195,8 +193,6 @@ class MultiDeviceCall:
 
 
 def run_plan(
-    plan: MultiDevicePlan,
-    devices: Sequence[Device],
     executable: MultiDeviceExecutable,
     given: Sequence[Any],
     numbers: Sequence[Any],
@@ -206,13 +202,13 @@ def run_plan(
     """One run. given: the call's arrays, by their sources, wherever they are. specs: of the outputs.
 
     The results, on their devices."""
-    if any(stream.capturing for stream in caller):
+    if caller and any(stream.capturing for stream in caller):
         raise ArgumentsError("a call on several devices cannot be captured into a graph")
     for stream in caller:  # no part knows it: the host waits for what is on it
         stream.synchronize()
     while True:
         try:
-            return _run_plan_on_multiple_devices(plan, devices, executable, given, numbers, specs, caller)
+            return _run_plan_on_multiple_devices(executable, given, numbers, specs, caller)
         except OutOfMemory:
             if not free_memory_in_flight():
                 raise
@@ -225,45 +221,38 @@ def _may_be_copied_between_devices(given: Any, device: Device) -> bool:
 
 
 def _run_plan_on_multiple_devices(
-    plan: MultiDevicePlan,
-    devices: Sequence[Device],
     executable: MultiDeviceExecutable,
     given: Sequence[Any],
     numbers: Sequence[Any],
     specs: Sequence[Spec],
     caller: Sequence[Any],
 ) -> list[Array]:
-    memories: list[Any] = []
-    events: list[Any] = []
+    count = len(executable.plan.values)
+    memories: list[Any] = [None] * count
+    events: list[Any] = [None] * count
     elsewhere: list[tuple[int, Device]] = []
-    for v, (device, nbytes, source, is_output) in enumerate(executable.rows):
-        if source < 0:
-            memories.append(device.allocate(nbytes) if is_output else None)
-            events.append(None)
-        else:
-            array = given[source]
-            if type(array) is not Array or array._device is not device:
-                if not is_output and _may_be_copied_between_devices(array, device):
-                    elsewhere.append((v, array._device))
-                else:
-                    array = on_device(array, device)
-            memories.append(array._memory)
-            events.append(array._event)
-    ends, kept = executable.run(memories, numbers, events, elsewhere)
-    pending = {e: None for e in ends if e is not None and not e.query()}
+    for v, device, nbytes in executable.results:
+        memories[v] = device.allocate(nbytes)
+    for v, device, source, is_result in executable.given:
+        array = given[source]
+        if type(array) is not Array or array._device is not device:
+            if not is_result and _may_be_copied_between_devices(array, device):
+                elsewhere.append((v, array._device))
+            else:
+                array = on_device(array, device)
+        memories[v], events[v] = array._memory, array._event
+    ends, pending, kept = executable.run(memories, numbers, events, elsewhere)
     if pending:
-        things = (*(memory for memory in memories if memory is not None), *kept)
-        track_call(tuple(pending), things, sum([thing.nbytes for thing in things]))
+        size = executable.nbytes + sum([memory.nbytes for memory in kept])
+        track_call(tuple(pending), (*memories, *kept), size)
     made: list[Array] = []
-    shared: set[int] = set()
-    for v, spec in zip(plan.outputs, specs, strict=True):
+    for (v, device, is_first), spec in zip(executable.outputs, specs, strict=True):
         event = ends[v]
-        if event is not None and event not in pending and error_of_event(event) is None:
+        if event is not None and event not in pending and event.query() and error_of_event(event) is None:
             event = None
-        result = Array(memories[v], spec, devices[plan.values[v].device], event)
-        made.append(asarray(result, copy=True) if v in shared else result)
-        shared.add(v)
+        result = Array(memories[v], spec, device, event)
+        made.append(result if is_first else asarray(result, copy=True))
     if caller:
-        last = [e for e in (ends[v] for v in plan.outputs) if e is not None]
+        last = [e for e in (ends[v] for v, _, _ in executable.outputs) if e is not None]
         join_call_to_streams(caller, [()] * len(caller), last, range(len(last)), memories)
     return made

@@ -16,7 +16,6 @@ from ...compiler.graph.graph import GraphError
 from ...runtime.core.frozen import dataclass
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
-from ...runtime.program.device import Device
 from ...runtime.program.multi_device import MultiDevicePlan
 from ..array.array import Array
 from ..core.context import context
@@ -51,8 +50,6 @@ class MeshExecutable:
     trace counted on from the leaves, and the place in the mesh. axes: along which each result is joined."""
 
     captured: TracedFunction
-    plan: MultiDevicePlan
-    devices: list[Device]
     executable: MultiDeviceExecutable
     specs: tuple[Spec, ...]
     parts: tuple[tuple[int, int], ...]
@@ -117,7 +114,7 @@ class MeshFunction(PicklableDecoratedFunction):
         """The plan of a call: the plans of its parts on each device, and the copies between them."""
         try:
             tree, _, local, _ = self._mesh_argument_leaves(*self._parameters.bind(args, options))
-            return self._mesh_executable_for_arguments(tree, local, ()).plan
+            return self._mesh_executable_for_arguments(tree, local, ()).executable.plan
         except UserError as error:
             raise error.with_traceback(user_frames(error.__traceback__)) from None
 
@@ -171,7 +168,7 @@ class MeshFunction(PicklableDecoratedFunction):
 
     def _run_mesh_executable(self, ready: MeshExecutable, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
         captured, count = ready.captured, len(self._mesh.positions)
-        arrays = run_plan(ready.plan, ready.devices, ready.executable, given, numbers, ready.specs)
+        arrays = run_plan(ready.executable, given, numbers, ready.specs)
         results: list[Any] = []
         for (kind, x), axis in zip(captured.results, ready.axes, strict=True):
             if kind == "array":
@@ -254,7 +251,7 @@ class MeshFunction(PicklableDecoratedFunction):
             raise locate_graph_error(error) from None
         if found.why:
             self._versions.note(SpecializationEvent("exchanges", found.why))
-        devices, executable = make_multi_device_plan_ready(plan, mesh.communicator, exchange)
+        executable = make_multi_device_plan_ready(plan, mesh.communicator, exchange)
         local = range(len(mesh.positions))
         specs = tuple(spec_of(captured.graph.nodes[o].type) for o in captured.graph.outputs for _ in local)
         sources = (*captured.feeds, *(leaves + i for i in range(len(captured.arrays))))
@@ -262,7 +259,7 @@ class MeshFunction(PicklableDecoratedFunction):
         numbers = bool(captured.graph.numbers or captured.checks)
         takes_numbers = numbers or any(kind == "number" for kind, _ in captured.results)
         axes = self._axes_of_results(captured)
-        return MeshExecutable(captured, plan, devices, executable, specs, parts, takes_numbers, axes)
+        return MeshExecutable(captured, executable, specs, parts, takes_numbers, axes)
 
     def _axes_of_results(self, captured: TracedFunction) -> tuple[int | None, ...]:
         """Along which axis each result is joined. Raises ShapeError."""

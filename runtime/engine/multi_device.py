@@ -152,7 +152,7 @@ class MultiDeviceExecutable:
     ) -> None:
         self.plan = plan
         self._exchange = exchange
-        self._devices = devices
+        self.devices = devices
         self._executables: dict[tuple[int, int], Executable] = {}
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
@@ -169,12 +169,15 @@ class MultiDeviceExecutable:
             for step in plan.steps
         ]
         first = next((step for step in self._steps if isinstance(step, PreparedDeviceCollective)), None)
-        self._given = tuple(value.source >= 0 for value in plan.values)
-        # of each value the device and bytes, which array of a call it is, and whether a call gets it
-        self.rows = tuple(
-            (devices[value.device], value.nbytes, value.source, v in plan.outputs)
-            for v, value in enumerate(plan.values)
+        rows = [(v, devices[value.device], value) for v, value in enumerate(plan.values)]
+        # (value, device, which array of the call, whether it is a result); (value, device, bytes); (value, device,
+        # whether it comes for the first time)
+        self.given = tuple((v, device, x.source, v in plan.outputs) for v, device, x in rows if x.source >= 0)
+        self.results = tuple((v, device, x.nbytes) for v, device, x in rows if x.source < 0 and v in plan.outputs)
+        self.outputs = tuple(
+            (v, devices[plan.values[v].device], v not in plan.outputs[:i]) for i, v in enumerate(plan.outputs)
         )
+        self.nbytes = sum(x.nbytes for v, _, x in rows if x.source >= 0 or v in plan.outputs)
         self._replays: dict[tuple[tuple[int, int], ...], MultiDeviceReplay | None] = {}  # by what is elsewhere
         self._may_replay = communicator is None and exchange is None
         small = first is not None and (first is self._steps[0] or first.call.fits_agreement)
@@ -185,7 +188,7 @@ class MultiDeviceExecutable:
         if self._exchange is not None:
             return PreparedDeviceExchange(step, self._exchange, self._communicator, doing)
         assert self._communicator is not None
-        device = self._devices[self.plan.values[step.reads[0]].device]
+        device = self.devices[self.plan.values[step.reads[0]].device]
         return PreparedDeviceCollective(
             EngineCollectiveCall(step, device, self._communicator), self._communicator, doing
         )
@@ -206,11 +209,11 @@ class MultiDeviceExecutable:
 
     def _prepare_copy(self, step: CopyValue) -> PreparedDeviceCopy:
         source, target = self.plan.values[step.source], self.plan.values[step.target]
-        devices = self._devices[source.device], self._devices[target.device]
+        devices = self.devices[source.device], self.devices[target.device]
         return PreparedDeviceCopy(*devices, step.source, step.target, target.nbytes)
 
     def _prepare_part(self, step: RunPart, prepare: Prepare) -> PreparedPart:
-        device, part = self._devices[step.device], self.plan.parts[step.part]
+        device, part = self.devices[step.device], self.plan.parts[step.part]
         key = step.part, step.device
         if key not in self._executables:
             self._executables[key] = prepare(device, part)
@@ -223,46 +226,51 @@ class MultiDeviceExecutable:
 
     def run(
         self, memories: list[Any], scalars: Sequence[Any], events: Events, elsewhere: Sequence[tuple[int, Device]] = ()
-    ) -> tuple[Events, list[Any]]:
+    ) -> tuple[Events, Sequence[Event], Sequence[Any]]:
         """Start the plan once. memories: of the values that a call brings or gets, None for others. events: when each
         is there, None for what is, or is not yet. elsewhere: values that lie on another device than their own, and
         where.
 
-        The events of all values, and memory beside that of the call that must live until those have happened. Raises
-        OutOfMemory before anything has started; where a step cannot start, what has is waited for."""
+        The events of all values, those of them that may not have happened, and memory beside that of the call that must
+        live until they have. Raises OutOfMemory before anything has started; where a step cannot start, what has is
+        waited for."""
         if self._may_replay and settings.engine == "async" and profile.active is None:
             replay = self._replay_of_calls(elsewhere)
             if replay is not None and (done := replay.run(memories, scalars, events)) is not None:
-                return [event if given else done for event, given in zip(events, self._given, strict=True)], []
-        return self._issue_steps(memories, scalars, events, elsewhere)
+                for v, _, _ in self.results:
+                    events[v] = done
+                return events, (done,), ()
+        kept = self._issue_steps(memories, scalars, events, elsewhere)
+        return events, [e for e in dict.fromkeys(events) if e is not None and not e.query()], kept
 
     def _replay_of_calls(self, elsewhere: Sequence[tuple[int, Device]]) -> MultiDeviceReplay | None:
         """Of calls whose arrays are where this one's are."""
         key = tuple((v, device.index) for v, device in elsewhere) if elsewhere else ()
         if key not in self._replays and len(self._replays) < REPLAYS:
             parts = [step for step in self._steps if isinstance(step, PreparedPart)]
-            self._replays[key] = self._devices[0].replay_with(self._devices, self.plan, parts, dict(elsewhere))
+            self._replays[key] = self.devices[0].replay_with(self.devices, self.plan, parts, dict(elsewhere))
         return self._replays.get(key)
 
     def _issue_steps(
         self, given: list[Any], scalars: Sequence[Any], events: Events, elsewhere: Sequence[tuple[int, Device]]
-    ) -> tuple[Events, list[Any]]:
+    ) -> list[Any]:
+        """Write the events of all values. Memory beside the call's that is in use."""
+        values, devices = self.plan.values, self.devices
         memories = [
-            device.allocate(nbytes) if memory is None else memory
-            for memory, (device, nbytes, _, _) in zip(given, self.rows, strict=True)
+            devices[value.device].allocate(value.nbytes) if memory is None else memory
+            for memory, value in zip(given, values, strict=True)
         ]
         arenas = [
             step.device.allocate(step.arena) if isinstance(step, PreparedPart) and step.arena else None
             for step in self._steps
         ]
         for v, _ in elsewhere:
-            device, nbytes, _, _ = self.rows[v]
-            memories[v] = device.allocate(nbytes)
+            memories[v] = devices[values[v].device].allocate(values[v].nbytes)
         agreed = self._agree_with_ranks_on_plan()
         try:
             for v, home in elsewhere:
-                device, nbytes, _, _ = self.rows[v]
-                events[v] = device.copy_from(home, given[v], memories[v], nbytes, events[v])
+                target = devices[values[v].device]
+                events[v] = target.copy_from(home, given[v], memories[v], values[v].nbytes, events[v])
             for step, arena in zip(self._steps, arenas, strict=True):
                 if isinstance(step, PreparedDeviceCollective):
                     agreed = step.start_after(agreed, memories, events)
@@ -277,7 +285,7 @@ class MultiDeviceExecutable:
                     _wait_for_engine_event_quietly(event)
             raise
         own = [memory for memory, before in zip(memories, given, strict=True) if memory is not before]
-        return events, [*own, *(arena for arena in arenas if arena is not None)]
+        return [*own, *(arena for arena in arenas if arena is not None)]
 
 
 def _wait_for_engine_event_quietly(event: Event) -> None:
