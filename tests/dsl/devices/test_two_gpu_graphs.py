@@ -22,6 +22,7 @@ X = np.arange(32, dtype=np.float32).reshape(8, 4)
 @pytest.fixture(params=range(examples(2)))
 def machine(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setattr(cuda, "compile_cubins", lambda kernels, cc: list(kernels))
+    monkeypatch.setattr(devices, "_default", ("cpu", 0))  # for other tests, it is decided without them
     made = Machine(request.param)
     for gpu in made.devices:
         monkeypatch.setitem(devices._open, ("cuda", gpu.index), gpu)
