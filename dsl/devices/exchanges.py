@@ -92,15 +92,22 @@ def _compared_with_copies(
         return True, f"collectives by {exchange.name}"
     devices, count = mesh.devices, len(mesh)
     latency, each_byte = measured_exchange_times(devices)
-    by_nccl = by_copies = issued = 0.0
+    replayed = settings.engine == "async" and devices[0].replays_plans_with(devices)
+    if replayed:
+        latency = min(latency, REPLAYED_MICROSECONDS * (count - 1))
+    by_nccl = by_copies = issued_nccl = issued_copies = 0.0
     for step in steps:
         nbytes = sum(step.counts) * np.dtype(step.dtype).itemsize
         first, more = measured_exchange_times(devices, step.op, exchange)
         by_nccl += first + more * nbytes
         sent = nbytes if step.op in ("all_reduce", "all_gather", "broadcast", "permute") else nbytes // count
         by_copies += latency + each_byte * sent + _joining_time(devices[0], step, nbytes, count)
-        issued += TASK_MICROSECONDS * count * (count if step.op in _JOINED else count - 1)
-    by_copies = max(by_copies, issued)  # the devices are at work while the host issues what comes next
+        issued_nccl += TASK_MICROSECONDS * count * 2  # itself, and the part that it cuts off, on each device
+        issued_copies += TASK_MICROSECONDS * count * (count if step.op in _JOINED else count - 1)
+    if replayed:
+        by_nccl = max(by_nccl, issued_nccl)
+    else:
+        by_copies = max(by_copies, issued_copies)  # the devices are at work while the host issues what comes next
     faster = by_nccl <= by_copies
     names = (exchange.name, "copies between devices") if faster else ("copies between devices", exchange.name)
     times = sorted((by_nccl, by_copies))
@@ -109,6 +116,7 @@ def _compared_with_copies(
 
 _JOINED = frozenset({"all_reduce", "reduce_scatter"})
 TASK_MICROSECONDS = 20.0  # of the host for a copy or a kernel on several GPUs: 84 us for the four of two H100s
+REPLAYED_MICROSECONDS = 10.0  # of a small copy in a graph, and of the wait for it
 
 
 def _joining_time(device: Device, step: RankCollective, nbytes: int, count: int) -> float:

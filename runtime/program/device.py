@@ -382,6 +382,11 @@ class Device(Protocol):
             after.wait()
         return self.upload(source.read(memory, (nbytes,), np.dtype(np.uint8)), target)
 
+    def replays_plans_with(self, devices: Sequence[Device]) -> bool:
+        """Whether plans over this device, the first, and others are started by one call, unless something in them
+        stands against it: see `replay_with`."""
+        return False
+
     def replay_with(
         self,
         devices: Sequence[Device],

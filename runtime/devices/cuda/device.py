@@ -157,6 +157,9 @@ class CUDADevice(Device):
                 one._peers[another] = one.context.open_memory_to_peer(another.context)
         return all(one._peers[another] for one, another in pairs)
 
+    def replays_plans_with(self, devices: Sequence[Any]) -> bool:
+        return all(type(other) is type(self) and self.reaches(other) for other in devices)
+
     def replay_with(
         self,
         devices: Sequence[Any],

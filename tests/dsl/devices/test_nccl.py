@@ -198,12 +198,24 @@ def test_explain_says_what_is_used_and_why(two: Two, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(exchanges, "measured_exchange_times", lambda d, op="", c=None: times[op])
         small, large = on_mesh(kg.all_reduce), on_mesh(kg.all_reduce)
         copies = small.explain(X).splitlines()
-        assert copies[0] == "collectives by copies between devices: 80 us as measured, by NCCL 2.28.9 90 us"
+        assert copies[0] == "collectives by copies between devices: 10 us as measured, by NCCL 2.28.9 90 us"
         assert "NCCL" not in copies[1]
         big = np.ones((2, 1 << 16), np.float32)
         text = large.explain(big)
         assert text.startswith("collectives by NCCL 2.28.9: 116 us as measured, by copies between devices 272 us")
         assert "0 copies of 0 bytes, 1 collectives by NCCL 2.28.9" in text and "collectives by NCCL" in large.why()
+
+
+def test_the_time_of_the_host_counts_where_it_issues_steps(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are nodes of a graph, where there is one, and collectives of NCCL are issued."""
+    times = {"": (45.0, 0.0), "all_reduce": (32.0, 0.0)}
+    monkeypatch.setattr(exchanges, "measured_exchange_times", lambda d, op="", c=None: times[op])
+    with kg.override(collectives="auto"):
+        f = on_mesh(kg.all_reduce)
+        assert f.explain(X).startswith("collectives by copies between devices: 10 us as measured, by NCCL 2.28.9 80 us")
+        monkeypatch.setattr(two.machine.devices[0], "replays_plans_with", lambda devices: False)
+        g = on_mesh(kg.all_reduce)
+        assert g.explain(X).startswith("collectives by NCCL 2.28.9: 32 us as measured, by copies between devices 80 us")
 
 
 def test_a_trial_of_nccl_that_fails_leaves_copies(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
