@@ -69,7 +69,7 @@ def test_calls_in_flight_are_one_launch_each(
         assert [r.device for r in found] == ["cuda:1", "cuda:0", "cuda:0", "cuda:0"]
         for got, value in zip(found, want, strict=True):
             np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-6)
-    assert launches(machine)  >= 7  # all but the first for each way in which arrays lie
+    assert launches(machine) >= 7  # all but the first for each way in which arrays lie
 
 
 def test_a_body_on_a_mesh_is_one_launch(machine: Machine) -> None:
