@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -104,6 +104,22 @@ def graph_and_bodies(graph: Graph) -> Iterator[Graph]:
 def bodies_of_node(node: Node) -> tuple[Graph, ...]:
     """Of a loop or branch."""
     return next((value.bodies for _, value in node.attrs if hasattr(value, "bodies")), ())
+
+
+def own_maximum_of_comparison(nodes: Sequence[Node], node: Node) -> int | None:
+    """The number of max(x), where the node takes x and the maximum of each element's own row: x - max(x), x == max(x)."""
+    x, number = node.args
+    while nodes[number].op == "broadcast":
+        number = nodes[number].args[0]
+    shape = nodes[number].type.shape
+    while nodes[number].op == "reshape":
+        number = nodes[number].args[0]
+    most = nodes[number]
+    if most.op != "max" or most.args[0] != x:
+        return None
+    lengths = nodes[x].type.shape
+    own = tuple(1 if i in most.attr("axes") else n for i, n in enumerate(lengths))
+    return number if (1,) * (len(lengths) - len(shape)) + shape == own else None
 
 
 def _text_of_node_attr(node: Node, key: str, value: Any) -> str:

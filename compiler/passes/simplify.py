@@ -250,7 +250,7 @@ def push_reshape_below_elementwise(builder: GraphBuilder, node: Node, args: Sequ
     """reshape(f(x, 2)) -> f(reshape(x), 2), where x is whole and contiguous: the reshape then costs nothing"""
     if node.type.size == 1 or not _can_push_reshape(builder, args[0].number, 0, {}):
         return None
-    return _push_reshape_into_args(builder, args[0], node.type.shape, {})
+    return push_reshape_into_args(builder, args[0], node.type.shape, {})
 
 
 def _can_push_reshape(builder: GraphBuilder, number: int, depth: int, known: dict[int, bool]) -> bool:
@@ -271,10 +271,10 @@ def _can_push_reshape(builder: GraphBuilder, number: int, depth: int, known: dic
     return known[number]
 
 
-def _push_reshape_into_args(
+def push_reshape_into_args(
     builder: GraphBuilder, value: Value, shape: tuple[int, ...], known: dict[int, Value]
 ) -> Value:
-    """known: what was reshaped so far."""
+    """The value in another shape: what it is computed of is reshaped. known: what was reshaped so far."""
     if value.number not in known:
         node = builder.nodes[value.number]
         if OPS[node.op].kind != "map":
@@ -282,7 +282,7 @@ def _push_reshape_into_args(
         else:
             every = [builder.at(a) for a in node.args]
             args = [
-                _push_reshape_into_args(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
+                push_reshape_into_args(builder, a, shape, known) if a.shape == value.shape else builder.reshape(a, ())
                 for a in every
             ]
             kind = type(value.type)(shape, value.dtype)

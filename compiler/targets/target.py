@@ -47,7 +47,8 @@ class Target:
     checks_indices: kernels report bad ones; vector_products: the tasks of a product in memory of a matrix and a vector,
     or of small matrices, None where a library does it; routine: a loop nest that runs in order -> its kernel,
     and how that is launched; routine_copies: whether that kernel copies what it starts from; axis_orders: elementwise
-    work takes the order of axes of the matrix products beside it."""
+    work takes the order of axes of the matrix products beside it; online_sums: memory is so slow that long rows are
+    read once for their maxima and for sums of exponentials below them."""
 
     name: str
     model: WorkCostModel
@@ -66,6 +67,7 @@ class Target:
     routine: Callable[[Routine], tuple[Kernel, LaunchShape]] = _refuse_routine_on_target
     routine_copies: bool = False
     axis_orders: bool = False
+    online_sums: bool = False
 
 
 def cpu_vector_features() -> tuple[str | None, int]:
@@ -212,5 +214,6 @@ def target_of(name: str, gpu: GpuProperties = H200) -> Target:
         *parts,
         windows=lanes,
         epilogues=True,
+        online_sums=True,
         routine=partial(_dispatch_routine_to_cuda_target, gpu),
     )

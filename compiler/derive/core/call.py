@@ -10,7 +10,7 @@ import numpy as np
 from ....runtime.core.frozen import dataclass
 from ...core.types import dtype_kind, real_dtype
 from ...graph.builder import GraphBuilder
-from ...graph.graph import Node, Value
+from ...graph.graph import Node, Value, own_maximum_of_comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +153,10 @@ def _sums_cannot_overflow(builder: GraphBuilder, value: Value) -> bool:
     node = builder.nodes[value.number]
     if value.dtype.kind != "f" or value.type.size > float(np.finfo(value.dtype).max):
         return False
-    return node.op in WITHIN_ONE or (node.op == "exp" and _is_minus_its_maximum(builder, builder.nodes[node.args[0]]))
-
-
-def _is_minus_its_maximum(builder: GraphBuilder, node: Node) -> bool:
-    """Whether it is x - max(x) with the maximum of each element's own row."""
-    if node.op != "subtract":
-        return False
-    x, most = (builder.nodes[n] for n in node.args)
-    while most.op == "broadcast":
-        most = builder.nodes[most.args[0]]
-    shape = most.type.shape
-    while most.op == "reshape":
-        most = builder.nodes[most.args[0]]
-    if most.op != "max" or most.args[0] != node.args[0]:
-        return False
-    lengths = x.type.shape
-    own = tuple(1 if i in most.attr("axes") else n for i, n in enumerate(lengths))
-    return (1,) * (len(lengths) - len(shape)) + shape == own
+    if node.op != "exp":
+        return node.op in WITHIN_ONE
+    power = builder.nodes[node.args[0]]
+    return power.op == "subtract" and own_maximum_of_comparison(builder.nodes, power) is not None
 
 
 def _same_along(builder: GraphBuilder, number: int, shape: tuple[int, ...], axes: Sequence[int]) -> Value | None:
