@@ -15,7 +15,7 @@ from .core.types import ArrayType
 from .fusion.fuse import fuse, has_reductions_of_several_axes
 from .fusion.groups import Fusion
 from .fusion.inplace_hazards import InplaceConflict
-from .fusion.sweeps import split_row_reductions_for_fusion
+from .fusion.sweeps import split_row_reductions_for_fusion, split_sums_around_insides
 from .graph.graph import Graph
 from .lowering.lower import Replaced, lower_to_program
 from .passes.axis_order import keep_axis_order_of_products
@@ -38,6 +38,8 @@ def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Tar
     if target.online_sums:
         simple = sum_while_maxima_are_found(simple, layouts, target.model)
         check_graph_after_stage(simple, types, "online sums")
+    if target.windows:
+        simple = split_sums_around_insides(simple)
     if has_reductions_of_several_axes(simple):
         simple = split_row_reductions_for_fusion(simple, target.model)
     second: frozenset[int] = frozenset()

@@ -1,22 +1,25 @@
 """One sweep that stores and reduces. Whether an elementwise kernel is to run inside the loop of a reduction.
 
-Also sums of all elements that are taken from rows while a kernel has them.
+Also sums of all elements that are taken from rows while a kernel has them, or with the inside of a stencil.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 from ..core.combiners import COMBINERS
-from ..core.cost import SMALL, WorkCostModel, rereading_rows_costs_little
+from ..core.cost import SMALL, SWEPT, WorkCostModel, rereading_rows_costs_little
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
+from ..passes.materialize import boxes_to_copy_outside_update
 from ..passes.simplify import rewrite_nodes
 from .groups import FusionCover, OpenFusionGroup
 
 STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
+DIVIDED = 1 << 24  # elements of a sum that is worth kernels for strips at its edges
 COLUMNS = 512  # neighbouring columns that one core or block sweeps
 
 
@@ -87,23 +90,80 @@ def split_row_reductions_for_fusion(graph: Graph, model: WorkCostModel) -> Graph
     return rewrite_nodes(graph, split)
 
 
+def split_sums_around_insides(graph: Graph) -> Graph:
+    """sum(v) -> sum(v[1:-1]) + the sums of strips around it, where shifted views of that inside are read of what v is
+    computed of: the inside of a large stencil and the sum that it is the gradient of can be one kernel."""
+    insides = {n: inside for n in graph.nodes if n.op == "sum" and (inside := _inside_of_sum(graph, n)) is not None}
+    if not insides:
+        return graph
+
+    def split(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value | None:
+        if node not in insides:
+            return None
+        (starts, shape), value = insides[node], args[0]
+        ones = (1,) * len(shape)
+        strips = boxes_to_copy_outside_update(value.shape, starts, ones, shape)
+        boxes = [*strips, (starts, shape)]  # the kernel of the last one adds them up
+        parts = [builder.slice(value, first, ones, lengths) for first, lengths in boxes]
+        sums = [builder.reduce("sum", part, range(len(shape)), node.type.dtype) for part in parts]
+        return functools.reduce(lambda a, b: builder.map("add", a, b), sums)
+
+    return rewrite_nodes(graph, split)
+
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _inside_of_sum(graph: Graph, node: Node) -> Box | None:
+    """The start and shape of the inside of what a sum of all elements adds up."""
+    shape = graph.nodes[node.args[0]].type.shape
+    if len(node.attr("axes")) != len(shape) or math.prod(shape) < DIVIDED or node.type.dtype.char not in "fd":
+        return None
+    above = _elementwise_nodes_above(graph, node.args[0])
+    starts: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for view in graph.nodes:
+        if view.op == "slice" and graph.nodes[view.args[0]].type.shape == shape != view.type.shape:
+            same = all(step == 1 for step in view.attr("steps")) and 4 * view.type.size >= 3 * math.prod(shape)
+            if same and not above.isdisjoint(_elementwise_nodes_above(graph, view.args[0])):
+                starts.setdefault(view.type.shape, []).append(view.attr("starts"))
+    inside, views = max(starts.items(), key=lambda item: len(item[1]), default=((), []))
+    if len(views) < 2:
+        return None
+    return tuple([(min(s) + max(s)) // 2 for s in zip(*views, strict=True)]), inside
+
+
+def _elementwise_nodes_above(graph: Graph, number: int) -> set[int]:
+    """A node and those of its shape that it is computed from element by element, as far as kernels compute them."""
+    shape, found, todo = graph.nodes[number].type.shape, set[int](), [number]
+    while todo and len(found) < 64:
+        node = graph.nodes[at := todo.pop()]
+        if at not in found and node.type.shape == shape and OPS[node.op].kind == "map":
+            found.add(at)
+            todo += node.args
+    return found
+
+
 def fits_reduction_loop(
     cover: FusionCover, stores: OpenFusionGroup, reduces: OpenFusionGroup, model: WorkCostModel, windows: bool
 ) -> bool:
     """Whether what `stores` computes element by element costs no more in the loop of `reduces`, over the same domain.
 
     It does where it reads transposed, where memory that either touches is assigned to, or where the loop's rows are
-    short or few. windows: the target reads shifted views of an array once, but not in reductions."""
+    short or few. windows: the target reads shifted views of an array once; in reductions where rows of the array are
+    reduced, and long."""
     if any(n in cover.written_over or n in cover.writes_over for n in (*stores.maps, *reduces.maps)):
         return False
+    domain, reduced = stores.domain, reduces.reduced
+    inner = max((i for i, n in enumerate(domain) if n != 1), default=-1)
+    swept = inner in reduced and math.prod(domain[i] for i in reduced) >= SWEPT
     for number, maps in stores.maps.items():
         for m in maps:
             moving = [axis for axis, _, _ in m if axis >= 0]
             if moving != sorted(moving):
                 return False
-        if windows and len(maps) > max(1, len(reduces.maps.get(number, ()))):
+        if windows and not swept and len(maps) > max(1, len(reduces.maps.get(number, ()))):
             return False
-    return _fused_loop_fills_machine(stores.domain, reduces.reduced, model)
+    return _fused_loop_fills_machine(domain, reduced, model)
 
 
 def _fused_loop_fills_machine(domain: tuple[int, ...], axes: frozenset[int], model: WorkCostModel) -> bool:

@@ -107,7 +107,7 @@ def bodies_of_node(node: Node) -> tuple[Graph, ...]:
 
 
 def own_maximum_of_comparison(nodes: Sequence[Node], node: Node) -> int | None:
-    """The number of max(x), where the node takes x and the maximum of each element's own row: x - max(x), x == max(x)."""
+    """The number of max(x), where the node takes x and the maximum of each element's own row, as x - max(x) does."""
     x, number = node.args
     while nodes[number].op == "broadcast":
         number = nodes[number].args[0]

@@ -302,7 +302,7 @@ WIDEST_ZIP = 8 * ZIPPED  # bytes from one element of such an array to its next
 def shifted_operand_windows(
     accesses: Sequence[OperandAccess], axes: Sequence[Sequence[int]], lengths: Mapping[int, int]
 ) -> tuple[tuple[Window, ...], int]:
-    """The windows of a kernel without reduced axes, and their `vector` (see `LoopNest`).
+    """The windows of a kernel, and their `vector` (see `LoopNest`).
 
     axes: the domain axes of each of the kernel's axes, innermost last; lengths: of the domain axes.
     """
@@ -383,7 +383,7 @@ def _access_length_of_shifted_windows(
         access = accesses[number]
         strides = [_operand_stride_along_kernel_axis(access, group) for group in axes]
         corner = access.offset - sum(n * s for n, s in zip(shift, strides, strict=True))
-        if strides[-1] in (0, access.dtype.itemsize):
+        if strides[-1] == access.dtype.itemsize:  # else it is the result of a reduction, or no vector
             whole = math.gcd(ALIGNMENT, corner, *strides[:-1]) if access.place.aligned else 1
             vector = min(vector, max(1, whole // access.dtype.itemsize))
     return vector

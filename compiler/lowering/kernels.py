@@ -15,6 +15,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
+from ..core.cost import SWEPT, SWEPT_ROWS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.graph import Graph
@@ -391,10 +392,11 @@ class LoopNestLowering:
             wide = wide or reach > LIMIT_32
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
+        sweeps = not reduced or (
+            math.prod(sizes[len(parallel) :]) >= SWEPT and sum(p.kind == LOOP for p in phases) == 1
+        )
         windows, vector = (
-            shifted_operand_windows(self.accesses, parallel, self.domain.sizes)
-            if target.windows and not reduced
-            else ((), 1)
+            shifted_operand_windows(self.accesses, axes, self.domain.sizes) if target.windows and sweeps else ((), 1)
         )
         width = target.width(sizes[len(parallel) :], max(a.dtype.itemsize for a in self.accesses), self.flops / points)
         form = LoopNest(
@@ -577,7 +579,13 @@ class KernelGroupLowering:
         length = total // parts
         if length >= 64:
             length -= length % ALIGNED  # pieces start aligned where rows of the array do
-        if total - parts * length > length:  # one block would have more to do than all others: as many, or fewer, parts
+        if self._reads_shifted_rows(axis):  # more parts, of all the rows that threads have
+            least = -(-SWEPT // math.prod(domain.sizes[a] for a in domain.reduced[1:]))
+            length = min(total, max(length // 2 // SWEPT_ROWS, -(-least // SWEPT_ROWS), 1) * SWEPT_ROWS)
+            parts = total // length
+        elif (
+            total - parts * length > length
+        ):  # one block would have more to do than all others: as many, or fewer, parts
             length = -(-total // parts)
             length += -length % ALIGNED if length >= 64 else 0
             parts = total // length
@@ -597,6 +605,12 @@ class KernelGroupLowering:
             yield LoopNestLowering(self, piece, split=(axis, part, first, length)).lower_partial_reduction(partials)
         combine = IterationDomain(domain.sizes | {part: count}, domain.parallel, [part])
         yield LoopNestLowering(self, combine).lower_combination_of_partials(partials)
+
+    def _reads_shifted_rows(self, axis: int) -> bool:
+        """Whether arrays are read at several places by threads that have rows along the axis."""
+        domain, read = self.group.domain, [maps for n, maps in self.need.items() if n not in self.inside]
+        rows = [i for i, n in enumerate(domain) if n != 1][-2:-1] == [axis] and domain[axis] >= 2 * SWEPT_ROWS
+        return self.target.windows > 0 and rows and any(len(maps) > 1 for maps in read)
 
     def _partial_dtypes(self) -> list[DType]:
         found: list[DType] = []

@@ -55,7 +55,9 @@ def sum_while_maxima_are_found(graph: Graph, layouts: Sequence[MemoryLayout], mo
         if parts is None:
             return None
         add = _sum_of_exponentials if graph.nodes[node.args[0]].op == "exp" else _count_of_maxima
-        return builder.reshape(builder.reduce("sum", add(builder, parts), (len(parts.most.shape) - 1,)), node.type.shape)
+        return builder.reshape(
+            builder.reduce("sum", add(builder, parts), (len(parts.most.shape) - 1,)), node.type.shape
+        )
 
     return rewrite_nodes(graph, replace_by_parts)
 
@@ -74,9 +76,7 @@ def _maximum_of_sum(nodes: Sequence[Node], node: Node) -> int | None:
     return most if most is not None and nodes[most].attr("axes") == node.attr("axes") else None
 
 
-def _length_of_parts(
-    nodes: Sequence[Node], most: Node, layouts: Sequence[MemoryLayout], model: WorkCostModel
-) -> int:
+def _length_of_parts(nodes: Sequence[Node], most: Node, layouts: Sequence[MemoryLayout], model: WorkCostModel) -> int:
     """Into parts of how many elements the rows of a maximum are cut; 0 for none."""
     x, axes = nodes[most.args[0]], frozenset(most.attr("axes"))
     shape, kept = x.type.shape, len(x.type.shape) - len(axes)

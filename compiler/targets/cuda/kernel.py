@@ -9,7 +9,7 @@ from ...kernel.loop_nest import LoopNest, user_functions_of_loop_nest
 from .elementwise import print_cuda_elementwise_kernel
 from .launch_shape import CudaShape, choose_cuda_launch_shape, cuda_grid_and_block, cuda_threads_of_resident_row
 from .reduce import print_cuda_column_reduction, print_cuda_row_reduction
-from .stencil import print_cuda_stencil_kernel
+from .stencil import print_cuda_stencil_kernel, print_cuda_stencil_reduction
 from .transpose import print_cuda_transpose_kernel
 
 __all__ = ["cuda_grid_and_block", "cuda_kernel_of_nest", "cuda_threads_of_resident_row", "print_cuda_kernel"]
@@ -17,6 +17,7 @@ __all__ = ["cuda_grid_and_block", "cuda_kernel_of_nest", "cuda_threads_of_reside
 _PRINTERS: dict[str, Callable[[LoopNest, CudaShape], str]] = {
     "elementwise": print_cuda_elementwise_kernel,
     "window": print_cuda_stencil_kernel,
+    "swept window": print_cuda_stencil_reduction,
     "row": print_cuda_row_reduction,
     "column": print_cuda_column_reduction,
     "tile": print_cuda_transpose_kernel,

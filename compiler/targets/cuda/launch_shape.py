@@ -49,8 +49,8 @@ _DEEP_THREADS = 128  # of a block, where windows reach along a third axis: less 
 
 @dataclass(frozen=True, slots=True)
 class CudaShape:
-    """The strategy (`elementwise`, `window`, `tile`, `row`, `column`), and the lanes of a value: `groups` of `length`
-    elements.
+    """The strategy (`elementwise`, `window`, `tile`, `row`, `swept window`, `column`), and the lanes of a value:
+    `groups` of `length` elements.
 
     loop: a row too long for registers is read once a phase. across: the other axis of a tile, or that of a thread's
     rows in windows (-1: there is none). threads: the largest block of any launch, which bounds the registers of a
@@ -93,6 +93,8 @@ def cuda_operands_touched_in_phases(nest: LoopNest, kind: str | None = None) -> 
 def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
     """The shape of a nest; a pure function of layouts, dtypes and size class."""
     if nest.reduced:
+        if nest.windows and (window := _cuda_stencil_shape(nest)):
+            return window
         return _cuda_column_reduction_shape(nest) if _cuda_reduces_by_columns(nest) else _cuda_row_reduction_shape(nest)
     across = _cuda_axis_to_transpose(nest)
     if across is not None:
@@ -114,11 +116,16 @@ def choose_cuda_launch_shape(nest: LoopNest) -> CudaShape:
     return CudaShape("elementwise", 1, width * max(1, VECTOR_BYTES // largest) * (1 + scattered))
 
 
+def axes_of_stencil_lanes(nest: LoopNest) -> range:
+    """The axes that the lanes of a warp lie along: of a reduction those that it reduces."""
+    return range(nest.parallel if nest.reduced else 0, nest.axes)
+
+
 def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
     """Columns and rows for a thread of a stencil: the more, the less is read twice, as far as its registers go."""
     if nest.looked_up or user_functions_of_loop_nest(nest):  # lanes without columns of their own compute too
         return None
-    outer = range(nest.parallel - 1)
+    outer = axes_of_stencil_lanes(nest)[:-1]
     across = max([axis for axis in outer if _cuda_stencil_window_reach(nest, axis)] or outer, default=-1)
     deep = _stencil_reuses_rows(nest, across)
     most = _WINDOW_LANES * (2 if nest.many and not deep else 1)
@@ -126,7 +133,8 @@ def _cuda_stencil_shape(nest: LoopNest) -> CudaShape | None:
     while length:
         for groups in (8, 4, 2, 1) if across >= 0 else (1,):
             threads = _DEEP_THREADS if deep else ELEMENTWISE_THREADS
-            shape = CudaShape("window", length, groups, across=across, threads=threads)
+            strategy = "swept window" if nest.reduced else "window"
+            shape = CudaShape(strategy, length, groups, across=across, threads=threads)
             if (
                 shape.lanes <= most
                 and count_idle_cuda_warp_lanes(nest, length) <= WARP // 4
@@ -144,7 +152,7 @@ def _cuda_stencil_window_reach(nest: LoopNest, axis: int) -> int:
 
 def _stencil_reuses_rows(nest: LoopNest, across: int) -> bool:
     """Whether operands are shifted along an axis other than the innermost and that of a thread's rows."""
-    return any(_cuda_stencil_window_reach(nest, axis) for axis in range(nest.parallel - 1) if axis != across)
+    return any(_cuda_stencil_window_reach(nest, axis) for axis in range(nest.axes - 1) if axis != across)
 
 
 def _stencil_fits_thread_registers(nest: LoopNest, shape: CudaShape) -> bool:
@@ -160,7 +168,7 @@ def _stencil_fits_thread_registers(nest: LoopNest, shape: CudaShape) -> bool:
 
 def count_idle_cuda_warp_lanes(nest: LoopNest, length: int) -> int:
     """The last lanes of a warp, whose columns are in windows of the others only."""
-    return -(-_cuda_stencil_window_reach(nest, nest.parallel - 1) // length)
+    return -(-_cuda_stencil_window_reach(nest, nest.axes - 1) // length)
 
 
 def stencil_row_of_thread(shift: tuple[int, ...], shape: CudaShape, group: int) -> tuple[int, ...]:
@@ -425,6 +433,12 @@ def _row_reduction_grid_and_block(
     return (-(-rows // together), 1, 1), (threads, together, 1)
 
 
+def _swept_stencil_grid_and_block(
+    nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
+) -> Launch:
+    return (math.prod(sizes[: nest.parallel]), 1, 1), (shape.threads, 1, 1)
+
+
 def _column_reduction_grid_and_block(
     nest: LoopNest, shape: CudaShape, sizes: Sequence[int], properties: GpuProperties
 ) -> Launch:
@@ -439,6 +453,7 @@ def _column_reduction_grid_and_block(
 _LAUNCH = {
     "elementwise": _elementwise_grid_and_block,
     "window": _stencil_grid_and_block,
+    "swept window": _swept_stencil_grid_and_block,
     "tile": _transpose_grid_and_block,
     "row": _row_reduction_grid_and_block,
     "column": _column_reduction_grid_and_block,

@@ -49,7 +49,7 @@ def print_cuda_row_reduction(nest: LoopNest, shape: CudaShape) -> str:
             text.phase(phase, point, keep=True)
         else:
             finished = (_print_cuda_looped_row if shape.loop else _print_cuda_resident_row)(text, phase, number, outer)
-            _print_cuda_row_combination(text, number, phase, finished)
+            print_cuda_row_combination(text, number, phase, finished)
     return text.print()
 
 
@@ -101,7 +101,7 @@ def _print_cuda_resident_row(text: CudaKernelText, phase: Phase, number: int, ou
             context = _cuda_row_body_context(text, outer, "start", "base", mask, "v")
             names = text.phase(phase, context, keep=False, late=shared)
             for r, reduction in enumerate(phase.reductions):
-                values = _cuda_masked_lane_values(
+                values = cuda_masked_lane_values(
                     text, reduction, [names[v] for v in reduction.values], mask, f"r{number}_{r}"
                 )
                 values = print_cuda_lane_fold(text, reduction, values, text.shape.lanes)
@@ -113,7 +113,7 @@ def _print_cuda_resident_row(text: CudaKernelText, phase: Phase, number: int, ou
     return finished
 
 
-def _cuda_masked_lane_values(
+def cuda_masked_lane_values(
     text: CudaKernelText, reduction: Reduction, values: Sequence[str], mask: str | None, tag: str
 ) -> list[str]:
     """`print_cuda_masked_values`, with every lane there: a value that is the same all along the row has one."""
@@ -128,7 +128,7 @@ def _print_cuda_looped_row(text: CudaKernelText, phase: Phase, number: int, oute
     """Whole groups in a loop, then once under a mask. Lanes are accumulators, combined at the end."""
     nest, shape = text.nest, text.shape
     reduced = range(nest.parallel, nest.axes - 1)
-    totals = _print_cuda_initial_totals(text, phase, number, "r", shape.lanes)
+    totals = print_cuda_initial_totals(text, phase, number, "r", shape.lanes)
     chunked = any(r.combine == "sum" and r.dtype == np.float32 for r in phase.reductions)
     base = "base"
     scope = dict(outer)
@@ -145,7 +145,7 @@ def _print_cuda_looped_row(text: CudaKernelText, phase: Phase, number: int, oute
     body = _cuda_row_body_context(text, scope, "i", base, None, "v")
     if chunked:
         with text.block("while i < whole:"):
-            parts = _print_cuda_initial_totals(text, phase, number, "part", shape.lanes)
+            parts = print_cuda_initial_totals(text, phase, number, "part", shape.lanes)
             text.set("stop", f"least(i64(whole), i + i64(span) * {CHUNK})")
             with text.block("while i < stop:"):
                 _print_cuda_accumulation(text, phase, body, parts)
@@ -167,9 +167,7 @@ def _print_cuda_looped_row(text: CudaKernelText, phase: Phase, number: int, oute
     ]
 
 
-def _print_cuda_initial_totals(
-    text: CudaKernelText, phase: Phase, number: int, tag: str, lanes: int
-) -> list[list[str]]:
+def print_cuda_initial_totals(text: CudaKernelText, phase: Phase, number: int, tag: str, lanes: int) -> list[list[str]]:
     """Accumulators that hold the identity."""
     result = []
     for r, reduction in enumerate(phase.reductions):
@@ -191,7 +189,7 @@ def _print_cuda_accumulation(
         print_cuda_combine(text, reduction, total, total, values)
 
 
-def _print_cuda_row_combination(
+def print_cuda_row_combination(
     text: CudaKernelText, number: int, phase: Phase, finished: Sequence[Sequence[str]]
 ) -> None:
     """Combine over the threads of a row: butterflies in the warp, then one number a warp through shared memory.
@@ -296,10 +294,10 @@ def _print_cuda_looped_column(
     """Rows `y`, `y + ways`, ...: `groups` at a time, then one at a time."""
     nest, shape = text.nest, text.shape
     reduced = range(nest.parallel, nest.axes)
-    totals = _print_cuda_initial_totals(text, phase, number, "r", shape.length)
+    totals = print_cuda_initial_totals(text, phase, number, "r", shape.length)
     text.set("r", "y")
     if shape.groups > 1:
-        many = _print_cuda_initial_totals(text, phase, number, "many", shape.lanes)
+        many = print_cuda_initial_totals(text, phase, number, "many", shape.lanes)
         with text.block(f"while r + ways * {shape.groups - 1} < total:"):
             context = _cuda_column_body_context(text, outer, {reduced[0]: "r"}, "base", shape.groups, "v")
             _print_cuda_accumulation(text, phase, context, many, mask=False)

@@ -2,24 +2,35 @@
 
 A lane of a warp has `length` columns of `groups` rows. It reads those rows, and the rows that shifted operands have
 beyond them, at the windows' corners; what lies in columns beyond comes from the next lanes of the warp. The last lanes
-have none to ask: they only read, and the next warp computes their columns.
+have none to ask: they only read, and the next warp computes their columns. A block that reduces has many such tiles,
+one after the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
-from ...kernel.loop_nest import LoopNest
-from .kernel_text import BodyContext, CudaKernelText, LanePlace, cuda_cell_type_name
+from ...kernel.loop_nest import LOOP, LoopNest, Phase
+from .kernel_text import (
+    BodyContext,
+    CudaKernelText,
+    LanePlace,
+    cuda_cell_type_name,
+    print_cuda_combine,
+    print_cuda_lane_fold,
+)
 from .launch_shape import (
     WARP,
     CudaShape,
+    axes_of_stencil_lanes,
     count_idle_cuda_warp_lanes,
     is_cuda_vector_access,
     stencil_plane_of_row,
     stencil_row_of_thread,
     stencil_rows_of_window,
 )
+from .reduce import CHUNK, cuda_masked_lane_values, print_cuda_initial_totals, print_cuda_row_combination
 
 
 def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
@@ -64,9 +75,20 @@ def print_cuda_stencil_kernel(nest: LoopNest, shape: CudaShape) -> str:
 
 def _print_cuda_stencil_tile(text: CudaKernelText, outer: dict[int, str], whole: bool) -> None:
     """A lane's rows and columns. whole: the windows hold all that the warp reads of them."""
-    nest, shape, inner = text.nest, text.shape, text.nest.parallel - 1
-    lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_cuda_warp_lanes(nest, shape.length)
     names = dict(text.names)
+    context, windows = _cuda_stencil_body_context(text, outer, whole)
+    for phase in text.nest.phases:
+        text.phase(phase, context, keep=True, late=windows)
+    text.names = names
+
+
+def _cuda_stencil_body_context(
+    text: CudaKernelText, outer: dict[int, str], whole: bool
+) -> tuple[BodyContext, list[int]]:
+    """The lanes at row `q` and column `j`, in operands that begin at `first` + operand number; and the operands that
+    are in windows."""
+    nest, shape, inner = text.nest, text.shape, text.nest.axes - 1
+    lanes, last = f"{shape.length}x{shape.groups}", WARP - count_idle_cuda_warp_lanes(nest, shape.length)
     exists = [] if last == WARP else [f"lane < {last}"]
     if not whole:
         exists.append(f"below_{lanes}(j, zero, one, m{inner})")
@@ -95,9 +117,86 @@ def _print_cuda_stencil_tile(text: CudaKernelText, outer: dict[int, str], whole:
 
     windows = _CudaStencilWindowLoads(text, not whole)
     context = BodyContext(operand_place, axis_index, "mask" if exists else None, staged=windows.lanes)
-    for phase in nest.phases:
-        text.phase(phase, context, keep=True, late=list(windows.of))
-    text.names = names
+    return context, list(windows.of)
+
+
+def print_cuda_stencil_reduction(nest: LoopNest, shape: CudaShape) -> str:
+    """A block has all of one result. Its warps take tiles in turn, a thread adds up what its lanes give."""
+    text = CudaKernelText(nest, shape)
+    text.prologue()
+    inner, across, length = nest.axes - 1, shape.across, shape.length
+    columns = (WARP - count_idle_cuda_warp_lanes(nest, length)) * length  # of a tile
+    rest = [axis for axis in axes_of_stencil_lanes(nest)[:-1] if axis != across]
+    text.add("threads = bdim_x()", "x = tid_x()", "row = bid_x()", "first = x == 0")
+    text.set("lane", f"urem(x, {WARP})")
+    for k in range(1, 1 + count_idle_cuda_warp_lanes(nest, length)):
+        text.set(f"next{k}", f"urem(lane + {k}, {WARP})")
+    text.pieces("wide", f"m{inner}", str(columns))
+    tiles = ["wide"]
+    if across >= 0:
+        tiles.append(text.pieces("high", f"m{across}", str(shape.groups)))
+    text.set("tiles", " * ".join([*tiles, *(f"m{axis}" for axis in rest)]))
+    text.set("ways", f"udiv(threads, {WARP})")
+    parallel = dict(text.split("row", range(nest.parallel), "p"))
+    for operand in range(len(nest.operands)):
+        text.set(f"base{operand}", text.offset(operand, [*parallel.items()]))
+    point = BodyContext(
+        lambda operand: LanePlace(f"base{operand}"), lambda axis: f"i64({parallel[axis]})", guard="first"
+    )
+    for number, phase in enumerate(nest.phases):
+        if phase.kind != LOOP:
+            text.phase(phase, point, keep=True)
+            continue
+        totals = print_cuda_initial_totals(text, phase, number, "r", 1)
+        text.set("tile", f"udiv(x, {WARP})")
+        with text.block("while tile < tiles:"):
+            parts = print_cuda_initial_totals(text, phase, number, "part", 1)
+            text.set("stop", f"least(i64(tiles), tile + i64(ways) * {CHUNK})")
+            with text.block("while tile < stop:"):
+                _print_cuda_stencil_tile_of_reduction(text, phase, parts, parallel, rest, columns)
+                text.set("tile", "tile + ways")
+            for reduction, total, part in zip(phase.reductions, totals, parts, strict=True):
+                print_cuda_combine(text, reduction, total, total, part)
+        print_cuda_row_combination(text, number, phase, totals)
+    return text.print()
+
+
+def _print_cuda_stencil_tile_of_reduction(
+    text: CudaKernelText,
+    phase: Phase,
+    totals: Sequence[Sequence[str]],
+    parallel: dict[int, str],
+    rest: Sequence[int],
+    columns: int,
+) -> None:
+    """A tile of a warp: what its lanes give is combined into the thread's totals."""
+    nest, shape, inner = text.nest, text.shape, text.nest.axes - 1
+    text.set("i", f"urem(tile, wide) * {columns}")
+    text.set("j", f"i + lane * {shape.length}")
+    beyond = min(window.span(inner) for window in nest.windows)
+    whole = f"i + {WARP * shape.length} <= m{inner} + {beyond}"
+    indices = [*parallel.items()]
+    if shape.across >= 0:
+        text.set("left", "udiv(tile, wide)")
+        text.set("q", f"urem(left, high) * {shape.groups}")
+        whole += f" and q + {shape.groups} <= m{shape.across}"
+        indices.append((shape.across, "q"))
+    if rest:
+        text.set("turn", "udiv(left, high)")
+    outer = text.split("turn", rest, "r") if rest else []
+    for operand in range(len(nest.operands)):
+        text.set(
+            f"first{operand}", text.offset(operand, [*outer, *indices[nest.parallel :], (inner, "j")], f"base{operand}")
+        )
+    for head, all_there in ((f"if {whole}:", True), ("else:", False)):
+        with text.block(head):
+            context, windows = _cuda_stencil_body_context(text, parallel | dict(outer), all_there)
+            names = text.phase(phase, context, keep=False, late=windows)
+            for r, (reduction, total) in enumerate(zip(phase.reductions, totals, strict=True)):
+                values = [names[v] for v in reduction.values]
+                values = cuda_masked_lane_values(text, reduction, values, context.mask, f"only{r}")
+                folded = print_cuda_lane_fold(text, reduction, values, shape.lanes)
+                print_cuda_combine(text, reduction, total, total, folded)
 
 
 class _CudaStencilWindowLoads:

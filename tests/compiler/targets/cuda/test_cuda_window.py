@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kernelgraph as kg
+from kernelgraph.compiler.fusion import sweeps
 from kernelgraph.compiler.kernel.loop_nest import LoopNest
+from kernelgraph.compiler.lowering import kernels
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.compiler.targets.cuda.kernel import cuda_grid_and_block
 from kernelgraph.compiler.targets.cuda.launch_shape import choose_cuda_launch_shape
 from kernelgraph.runtime.program.device import H200, GpuProperties
+from kernelgraph.runtime.program.program import Int
 from tests.compiler.cuda_nests import F32, Array, _array, emulate, reference
 from tests.compiler.device_calls import emulated
 from tests.compiler.stencils import Stencil, first_elements, five_point, forms, graph_of, program_of, stencils
@@ -50,6 +53,63 @@ def test_windows_say_where_operands_lie(stencil: Stencil, seed: int) -> None:
             assert len(corners) == 1 and min(map(min, window.shifts)) == 0
             rows = [size * s for s in strides[window.operands[0]][:-1]]
             assert all(n % (form.vector * size) == 0 for n in (*corners, *rows))
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stencils(24), st.sampled_from(["f32", "f64", "i32"]), st.integers(0, 2), st.booleans(), st.booleans(), SEEDS)
+def test_sums_of_stencils_mean_what_numpy_says(
+    monkeypatch: pytest.MonkeyPatch, stencil: Stencil, dtype: str, kept: int, stored: bool, many: bool, seed: int
+) -> None:
+    """Sums and maxima along the last axes, with or without what they are made of, in tiles and parts of all sizes."""
+    for module in (kernels, sweeps):
+        monkeypatch.setattr(module, "SWEPT", 1)
+    stencil = replace(stencil, dtype=dtype, indexed=False)
+    axes = tuple(range(min(kept, len(stencil.shape) - 1), len(stencil.shape)))
+
+    def reductions(x: Any, y: Any) -> Any:
+        values = stencil(x, y)
+        return values.sum(axes), values.max(axes), *([values * 2] if stored else [])
+
+    arrays = [np.round(a) for a in stencil.arrays(seed)]
+    graph, given_arrays = graph_of(reductions, arrays)
+    found = emulated(program_of(graph, many), given_arrays)
+    for got, want in zip(found, reductions(*arrays), strict=True):
+        np.testing.assert_array_equal(got.view(want.dtype).reshape(want.shape), want)
+
+
+def energy(u: Any) -> Any:
+    """The sum of squares of a five-point stencil, and a stencil of its inside: as a gradient is."""
+    r = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1]
+    return (r * r).sum(), r[2:, 1:-1] + r[:-2, 1:-1] + r[1:-1, 2:] + r[1:-1, :-2] - 4 * r[1:-1, 1:-1]
+
+
+@pytest.mark.parametrize("shape", [(70, 300), (45, 521)])
+def test_a_stencil_and_the_sum_around_it_are_one_kernel(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(sweeps, "DIVIDED", 1 << 12)
+    u = np.random.default_rng(0).integers(-3, 4, shape).astype("f4")
+    graph, given_arrays = graph_of(energy, [u])
+    program = compile_graph_to_program(graph, "cuda")
+    whole = [f for f in forms(program) if choose_cuda_launch_shape(f).strategy == "swept window"]
+    assert whole and all(any(o.role == "out" and o.layout[-1] == "1" for o in f.operands) for f in whole)
+    for many in (False, True):
+        for got, want in zip(emulated(program_of(graph, many), given_arrays), energy(u), strict=True):
+            np.testing.assert_array_equal(got.view(want.dtype).reshape(want.shape), want)
+
+
+@pytest.mark.parametrize(
+    ("shape", "part"), [((10238, 10240), 8), ((4096, 4096), 8), ((1000, 1000), 16), ((40000, 100), 88)]
+)
+def test_parts_of_a_stencils_sum_have_whole_threads(shape: tuple[int, int], part: int) -> None:
+    rows, columns = shape
+    u = np.zeros((rows + 1, columns + 1), np.float32)
+    graph, _ = graph_of(lambda u: ((u[1:, 1:] - u[:-1, 1:]) ** 2).sum(), [u])
+    program = compile_graph_to_program(graph, "cuda")
+    first = program.tasks[0]
+    numbers = [a.value for a in first.arguments if isinstance(a, Int)]
+    assert choose_cuda_launch_shape(first.kernel.form).strategy == "swept window"  # type: ignore[union-attr]
+    assert numbers[1] == part and numbers[0] == rows // part
 
 
 def five_arrays(nest: LoopNest, sizes: tuple[int, int]) -> list[Array]:
