@@ -151,8 +151,8 @@ WITHIN_ONE = frozenset({"sin", "cos", "tanh", "erf", "sigmoid"})
 def _sums_cannot_overflow(builder: GraphBuilder, value: Value) -> bool:
     """Whether no element is beyond 1, by what it is: one of these functions, or exp(x - max(x))."""
     node = builder.nodes[value.number]
-    if value.dtype.kind != "f" or value.type.size > float(np.finfo(value.dtype).max):
-        return False
+    if value.dtype.kind != "f" or not 0 < value.type.size <= float(np.finfo(value.dtype).max):
+        return False  # of no elements it is 0, whatever the factor
     if node.op != "exp":
         return node.op in WITHIN_ONE
     power = builder.nodes[node.args[0]]

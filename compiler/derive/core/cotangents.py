@@ -187,12 +187,16 @@ def _sum_in_zero_frames(builder: GraphBuilder, shifted: Shifted, shape: tuple[in
 
 
 def _scaled_sum(builder: GraphBuilder, shifted: Shifted, read: Callable[[CotangentPart], Value]) -> Value:
-    """The sum of what is read of the parts, those with the same factors multiplied together."""
+    """The sum of what is read of the parts, those with the same factors multiplied together: before they are added
+    where the factors are small, since the sum may be too large for its type by itself."""
     found = []
     for (_, factors), group in shifted.items():
-        value = _sum_of_cotangents(builder, [read(p) for p in group])
+        values = [read(p) for p in group]
+        if small := _cotangent_factors_are_small(builder, factors):
+            values = [_scaled_cotangent(builder, value, factors) for value in values]
+        value = _sum_of_cotangents(builder, values)
         assert value is not None
-        found.append(_scaled_cotangent(builder, value, factors))
+        found.append(value if small else _scaled_cotangent(builder, value, factors))
     total = _sum_of_cotangents(builder, found)
     assert total is not None
     return total
@@ -296,6 +300,12 @@ def _constant_factor_of_cotangent(builder: GraphBuilder, node: Node) -> tuple[Va
 
 def _is_finite_cotangent_factor(node: Node) -> bool:
     return bool(np.isfinite(np.frombuffer(node.attr("value"), node.type.dtype)[0]))
+
+
+def _cotangent_factors_are_small(builder: GraphBuilder, factors: Sequence[int]) -> bool:
+    """Whether their product is below 1."""
+    nodes = [builder.nodes[factor] for factor in factors if factor != -1]
+    return math.prod(abs(complex(np.frombuffer(n.attr("value"), n.type.dtype)[0])) for n in nodes) < 1
 
 
 def _scaled_cotangent(builder: GraphBuilder, value: Value, factors: Sequence[int]) -> Value:

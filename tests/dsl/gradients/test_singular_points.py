@@ -220,3 +220,29 @@ def test_rows_of_zeros_that_a_where_leaves_out(name: str) -> None:
     _, tangent = kg.jvp(loss, (x,), (u,))
     np.testing.assert_allclose(tangent, quotient, rtol=1e-6, atol=1e-6)
     assert not np.isfinite(np.asarray(kg.grad(loss, ieee=True)(x))).all()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("signs", [(1, 1, 1), (-1, 1, -1)])
+def test_neighbours_whose_sum_is_too_large_for_its_type(dtype: str, signs: tuple[int, int, int]) -> None:
+    """What a stencil multiplies by is not taken out of the sum of cotangents where that could overflow by itself."""
+    a, b, c = (0.25 * s for s in signs)
+    most = np.finfo(dtype).max * np.array([0.6, 0.6, 0.6, 0.6], dtype)
+
+    def f(u: Any, most: Any) -> Any:
+        return ((a * u[2:] + b * u[:-2] + c * u[1:-1]) * most).sum()
+
+    expected = np.zeros(6, dtype)
+    for shift, factor in ((2, a), (0, b), (1, c)):
+        expected[shift : shift + 4] += np.asarray(factor, dtype) * most
+    np.testing.assert_allclose(kg.grad(f)(np.ones(6, dtype), most), expected, rtol=2e-3 if dtype == "f2" else 1e-6)
+
+
+@pytest.mark.parametrize("factor", [np.inf, np.nan])
+def test_a_sum_of_nothing_is_zero_whatever_it_is_multiplied_by(factor: float) -> None:
+    def f(scale: Any, x: Any) -> Any:
+        return (np.tanh(x) * scale).sum() * factor
+
+    found, empty = kg.grad(f, (0, 1))(np.ones(3), np.zeros((0, 3)))
+    np.testing.assert_array_equal(found, np.zeros(3))
+    assert empty.shape == (0, 3)
