@@ -245,12 +245,8 @@ class MPIWorld(World):
 
     def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
         status, tag, head = MPI.Status(), 2 * channel, np.empty(TOGETHER_BYTES, np.uint8)
-        request = self._mail.Irecv([head, BYTE], MPI.ANY_SOURCE, tag)
-        if not self._poll_until_ready(request.Test, None, status, stop):
-            request.Cancel()
-            request.Wait(status)
-            if status.Is_cancelled():
-                return None
+        if not self._fill_with_message(head, None, tag, status, stop):
+            return None
         sender: int = status.source
         length, nbytes = HEADER.unpack_from(head.data)
         text, start = head[HEADER.size : HEADER.size + length].tobytes(), HEADER.size + _aligned(length)
@@ -259,15 +255,37 @@ class MPIWorld(World):
         rest, array = np.empty(max(0, start - TOGETHER_BYTES), np.uint8), np.empty(nbytes, np.uint8)
         for piece in (rest, array):
             if piece.size:
-                self._poll_until_ready(self._mail.Irecv([piece, BYTE], sender, tag + 1).Test, sender)
+                self._fill_with_message(piece, sender, tag + 1)
         return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
         self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
-        request = self._mail.Irecv([_buffer_of_array(array), BYTE], source, 2 * channel)
-        self._poll_until_ready(request.Test, source)
+        self._fill_with_message(_buffer_of_array(array), source, 2 * channel)
+
+    def _fill_with_message(
+        self,
+        buffer: Host,
+        source: int | None,
+        tag: int,
+        status: Any = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Whether the next message of a rank, or of any, has come before `stop` said so. Else MPI leaves the memory
+        alone from here on."""
+        request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
+        arrived = False
+        try:
+            arrived = self._poll_until_ready(request.Test, source, status, stop)
+        finally:
+            if not arrived and request:
+                status = MPI.Status() if status is None else status
+                with suppress(MPI.Exception):
+                    request.Cancel()
+                    request.Wait(status)
+                    arrived = not status.Is_cancelled()
+        return arrived
 
     def _poll_until_ready(
         self,

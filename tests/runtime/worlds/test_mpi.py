@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 
@@ -57,3 +58,34 @@ def test_no_two_threads_test_one_request(monkeypatch: pytest.MonkeyPatch) -> Non
     request = Request()
     world._finish_later(request, 1, 0)
     assert request.tests == 4 and not world._unfinished
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_mpi_leaves_memory_alone_that_nobody_waits_for(late: bool) -> None:
+    """late: the message has come after all, when the request was to be cancelled."""
+    pytest.importorskip("mpi4py")
+    mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
+    did: list[str] = []
+
+    class Request:
+        def Test(self, status: Any) -> bool:
+            return False
+
+        def Cancel(self) -> None:
+            did.append("cancel")
+
+        def Wait(self, status: Any) -> None:
+            did.append("wait")
+            status.Set_cancelled(not late)
+
+    class Mail:
+        def Irecv(self, *given: Any) -> Request:
+            return Request()
+
+    world: Any = object.__new__(mpi.MPIWorld)
+    world._mail, world.failure, world.ended = Mail(), None, {}
+    assert world._fill_with_message(np.empty(1), None, 0, stop=lambda: True) == late
+    world.failure = "rank 1 died", (1,)
+    with pytest.raises(mpi.RankError, match="rank 1 died"):
+        world._fill_with_message(np.empty(1), 1, 0)
+    assert did == ["cancel", "wait"] * 2
