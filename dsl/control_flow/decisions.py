@@ -38,6 +38,7 @@ from .effects import (
     restore_variables_of_snapshot,
     write_array_value_with_journal,
 )
+from .math_functions import MathFunction, apply_math_function, math_function
 from .merge import BranchMerge, BranchSide
 from .rewrite import PREFIX
 
@@ -190,6 +191,9 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     convert = _CONVERSIONS.get(function) if isinstance(function, type) else None
     if convert is not None and len(args) == 1 and is_undecided_condition(args[0]):
         return convert(_branch_flag_as_scalar(args[0]))
+    mathematics = math_function(function, args)
+    if mathematics is not None and is_undecided_condition(args[0]):
+        return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
     rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
@@ -244,6 +248,14 @@ def _int_call_in_rewritten_code(x: Any) -> Any:
 
 def _bool_call_in_rewritten_code(x: Any) -> Any:
     return apply("not_equal", x, 0) if x.dtype != bool else x
+
+
+def _math_call_in_rewritten_code(function: MathFunction, x: Any) -> Any:
+    def raise_where(condition: Any, kind: type[Exception], text: str) -> None:
+        if_(condition, _branch_that_raises(kind(text)), None)
+
+    value = apply_math_function(function, _float_call_in_rewritten_code(x), apply, raise_where)._value
+    return Tracer(x._trace, Value(value.number, value.type, float), SCALAR)
 
 
 def _branch_that_raises(error: Exception) -> Part:

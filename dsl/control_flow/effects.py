@@ -17,12 +17,13 @@ import numpy as np
 
 from ...compiler.graph.graph import Value
 from ...runtime.core.frozen import dataclass
-from ..core.errors import TraceError
+from ..core.errors import TraceError, UnsupportedError
 from ..core.object_state import PLAIN, builtin_container_base_of_class, contents_of_container_object, is_user_class
 from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
+MOST = 1 << 21  # values that the decisions of one trace may look at, all together
 
 
 _DICTS: tuple[type, ...] = (dict, OrderedDict)
@@ -85,8 +86,17 @@ class ReachableControlFlowState:
         seen: set[int] = set()
         for function in self._functions:
             _walk_closure_of_branch_function(function, found, seen)
-        for holder in trace.holders if (trace := current_trace()) is not None else ():  # whatever names them
-            _walk_values_reachable_from_branches(holder, type(holder).__name__, found, seen)
+        trace = current_trace()
+        if trace is not None:
+            for holder in trace.holders:  # whatever names them
+                _walk_values_reachable_from_branches(holder, type(holder).__name__, found, seen)
+            trace.looked_through += len(found.values)
+            if trace.looked_through > MOST:
+                raise UnsupportedError(
+                    "traced values decide very often where lists or objects of many values are in reach, all of which "
+                    "each decision may change; keep the numbers in arrays",
+                    needs_values=True,
+                )
         return found
 
 

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 
 from ..trace.trace import HOOKS
+from .math_functions import MATH_FUNCTIONS
 from .source import FunctionNode, SourceUnavailable, syntax_tree_of_function
 
 PREFIX = "_kernelgraph_"
@@ -24,7 +25,8 @@ _OF_OTHERS = {"vars", "dir"}  # with an argument these do not
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)
 # builtins that ask an array for its value, and NumPy's class, which makes one
-DECIDING_CALLS = frozenset({"bool", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+DECIDING_CALLS = frozenset({"bool", "complex", "float", "int", "len", "max", "min", "ndarray", "range", "sum"})
+DECIDING_CALLS |= {function.__name__ for function in MATH_FUNCTIONS}
 FOLDING_CALLS = frozenset({"all", "any", "max", "min", "sum"})  # builtins that a generator is given to
 CONSUMING_CALLS = FOLDING_CALLS | {"dict", "list", "set", "sorted", "tuple"}  # which go through a generator at once
 CLAUSE = "ComprehensionClause"

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
+from ...compiler.core.types import FLOAT64
 from ...compiler.graph.builder import WEAK_DTYPES
+from ...compiler.kernel.body_builder import complex_kernel_value
+from ..control_flow.math_functions import MathFunction, apply_math_function, math_function
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
-from .kinds import LoopList, is_number
+from .kinds import LoopList, is_number, kind_of
 from .values import FixedLoopError, LoopArray, LoopNumber, LoopSymbol, Recorder
 
 
@@ -28,6 +31,9 @@ class LoopRange:
 
 def record_builtin_call_in_loop(recorder: Recorder, function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """What one of the builtins gives; NotImplemented where Python itself knows."""
+    mathematics = math_function(function, tuple(args))
+    if mathematics is not None and not options and isinstance(args[0], (LoopSymbol, Tracer)):
+        return _record_math_call_in_loop(recorder, mathematics, args[0])
     row = CONVERSIONS.get(function) if isinstance(function, (type, BuiltinFunctionType)) else None
     return NotImplemented if row is None or options or not args else row(recorder, *args)
 
@@ -71,6 +77,25 @@ def _number_conversion_recorder_of_loop(kind: type) -> Callable[..., Any]:
     return record_number_conversion_in_loop
 
 
+def _record_complex_in_loop(recorder: Recorder, *args: Any) -> Any:
+    if len(args) > 2 or not any(isinstance(x, (LoopSymbol, Tracer)) for x in args):
+        return NotImplemented
+    parts = [recorder.lift(x) for x in args]
+    if not all(is_number(x) and kind_of(x)[0].kind in "biuf" for x in parts):
+        raise LoopNotRecordable("complex() of arrays or of complex numbers")
+    re, im = (recorder.element_value(x, FLOAT64) for x in (*parts, 0.0)[:2])
+    return LoopNumber(recorder, complex_kernel_value(re, im), complex)
+
+
+def _record_math_call_in_loop(recorder: Recorder, function: MathFunction, x: Any) -> Any:
+    def raise_where(condition: Any, kind: type[Exception], text: str) -> None:
+        recorder.fail_if(recorder.truth(condition), recorder.zero(), FixedLoopError(kind, text))
+
+    number = recorder.convert(float, (x,), {})
+    found = apply_math_function(function, number, recorder.map, raise_where)
+    return LoopNumber(recorder, found.value, float)
+
+
 def _min_or_max_recorder_of_loop(op: str) -> Callable[..., Any]:
     def record_min_or_max_in_loop(recorder: Recorder, *args: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], LoopList):
@@ -98,6 +123,7 @@ CONVERSIONS: dict[Any, Callable[..., Any]] = {
     len: _record_len_in_loop,
     int: _number_conversion_recorder_of_loop(int),
     float: _number_conversion_recorder_of_loop(float),
+    complex: _record_complex_in_loop,
     bool: _number_conversion_recorder_of_loop(bool),
     max: _min_or_max_recorder_of_loop("greater"),
     min: _min_or_max_recorder_of_loop("less"),

@@ -23,6 +23,8 @@ SINGLE = 0.75  # this part of them has one element, in loops one in another; or
 ROLLED = 3  # they are not that much fewer once turns that repeat are a loop again, or
 LOOPS = 6  # more loops than that
 LONGEST = 16_384  # nodes of a trace that is not taken if its turns do not repeat
+ENDLESS = 65_536  # and if they do; half as many of loops in one another, of which each turn is a loop again
+RECORDED = 256  # times that one loop is recorded, of another one that is not
 HOOKS = (for_.__code__, while_.__code__, listed.__code__)
 
 
@@ -36,6 +38,9 @@ def check_loops_of_long_trace(trace: Trace) -> None:
         return
     if len(builder.nodes) < TURNS * len({*builder.lines}):
         return
+    if len(builder.nodes) * min(count_user_loops_around(), 2) >= ENDLESS:
+        raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
+    builder.limit = min(builder.limit, ENDLESS // 2 if len(builder.nodes) < ENDLESS // 2 else ENDLESS)
     repeated = trace.loops_of is not None and trace.loops_of.repeated
     if trace.loops_of is not None and not (repeated and not trace.loops_of.whole):
         if not _can_long_trace_be_rerolled(trace):
@@ -63,6 +68,12 @@ def check_loops_of_long_trace(trace: Trace) -> None:
         enough = len(builder.nodes) >= (SURE if trace.target_name() == "cpu" else MANY)
         if enough and not repeated and not trace.deriving and not _is_long_trace_of_elements(trace):
             raise TraceTooLong(rolls, MANY_ITERATIONS, True)
+
+
+def check_loop_is_recorded_anew(trace: Trace, site: CodeType) -> None:
+    """To be called where a loop is recorded. Raises UnsupportedError where each turn of a long loop does that."""
+    if trace.loops_of is not None and trace.loops_of.recorded.count(site) >= RECORDED:
+        raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
 
 
 def _do_shapes_change_in_long_trace(trace: Trace) -> bool:

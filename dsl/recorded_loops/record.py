@@ -30,7 +30,7 @@ from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList
 from .iterables import axes_of_indices, collect_clause_in_loop, count_loop_items, list_of_collected_rows, loop_item_at
 from .kinds import LoopList
-from .long_traces import count_user_loops_around
+from .long_traces import check_loop_is_recorded_anew, count_user_loops_around
 from .recorder import CONSTANTS, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
 
@@ -86,6 +86,7 @@ def _record_statements(
 ) -> tuple[Tracer, LoopList] | None:
     """Makes what `write` records a node of the trace. The array of the list that `write` gives, if it gives one."""
     assert trace.loops_of is not None
+    check_loop_is_recorded_anew(trace, site)
     trace.loops_of.recorded.append(site)
     recorder = LoopRecorder(trace, site)
     state = ReachableControlFlowState(functions)

@@ -1,0 +1,119 @@
+"""Functions of `math`, and `complex()`, on traced numbers: what Python gives, and the errors that it raises."""
+
+from __future__ import annotations
+
+import math
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from kernelgraph.dsl.control_flow.math_functions import MATH_FUNCTIONS
+from tests.turn_programs import recorded
+
+
+@pytest.mark.parametrize("n", [3, 60])
+@pytest.mark.parametrize("function", MATH_FUNCTIONS, ids=lambda f: f.__name__)
+def test_functions_of_math_are_compiled(function: Any, n: int, tmp_path: Path) -> None:
+    name = function.__name__
+
+    source = f"""
+def over_elements(x):
+    total, out = 0.0, np.zeros(len(x))
+    for i in range(len(x)):
+        out[i] = math.{name}(x[i]) + total
+        total = total + x[i] * 0.25
+    return out, math.{name}(total * 0.05) * np.float32(2)
+"""
+    path = tmp_path / f"{name}.py"
+    path.write_text(source)
+    scope: dict[str, Any] = {"np": np, "math": math}
+    exec(compile(source, str(path), "exec"), scope)
+    over_elements = scope["over_elements"]
+    x = np.random.default_rng(1).random(n) * 0.5 + 0.1
+    ours = kg.kernel_graph(over_elements, device="cpu")
+    for a, b in zip(ours(x), over_elements(x), strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
+
+
+def norms(x: Any) -> Any:
+    out = np.zeros(len(x))
+    for i in range(len(x)):
+        s = 0.0
+        for v in x[i]:
+            s += v * v
+        out[i] = 1.0 - sqrt(s) / math.exp(s)
+    return out, sqrt(out.sum() + 100) * np.float32(2)
+
+
+def test_they_are_recorded_and_give_floats_of_python() -> None:
+    x = np.random.default_rng(2).random((50, 3))
+    with recorded() as notes:
+        got, want = kg.kernel_graph(norms, device="cpu")(x), norms(x)
+    assert notes and not any(note.unrolled for note in notes)
+    for a, b in zip(got, want, strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [(-1.0, ValueError), (800.0, OverflowError), (float("nan"), None)], ids=["domain", "range", "nan"]
+)
+def test_they_raise_the_errors_of_python(bad: float, error: type[Exception] | None) -> None:
+    def of_loop(x: Any) -> Any:
+        out = np.zeros(len(x))
+        for i in range(len(x)):
+            out[i] = math.sqrt(x[i]) + math.exp(x[i]) + x[i] * x[i - 1]
+        return out
+
+    def of_number(x: Any) -> Any:
+        return math.sqrt(x[3]) + math.exp(x[3])
+
+    for function in (of_loop, of_number):
+        ours, x = kg.kernel_graph(function, device="cpu"), np.linspace(1, 2, 60)
+        np.testing.assert_allclose(np.asarray(ours(x)), function(x))
+        x[3] = bad
+        if error is None:
+            np.testing.assert_allclose(np.asarray(ours(x)), function(x))
+            continue
+        with pytest.raises(error, match=r"math (domain|range) error"):
+            np.asarray(ours(x))
+
+
+def escapes(w: int, h: int, n: int) -> Any:
+    out = np.zeros((h, w), dtype=int)
+    for i in range(h):
+        for j in range(w):
+            c, z = complex(-2 + 3 * j / w, -1 + 2 * i / h), 0j
+            for _ in range(n):
+                z = z * z + c
+                if abs(z) > 2:
+                    break
+                out[i, j] += 1
+    return out
+
+
+def test_complex_numbers_of_the_turns_are_recorded() -> None:
+    with recorded() as notes:
+        assert np.array_equal(np.asarray(kg.kernel_graph(escapes, device="cpu")(30, 20, 25)), escapes(30, 20, 25))
+    assert notes and not any(note.unrolled for note in notes)
+
+
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+def test_loops_that_are_not_recorded_are_left_before_they_take_long() -> None:
+    def filled(x: Any) -> Any:
+        table = [[0.0 for _ in range(len(x))] for _ in range(len(x))]
+        for i in range(len(x)):
+            for j in range(len(x)):
+                s = 0.0
+                for k in range(12):
+                    s += x[i] * x[j - k]
+                table[i][j] = s
+        return np.array(table)
+
+    ours, x = kg.kernel_graph(filled, device="cpu"), np.random.default_rng(3).random(60)
+    np.testing.assert_allclose(np.asarray(ours(x)), filled(x))
