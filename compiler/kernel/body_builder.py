@@ -159,7 +159,9 @@ class KernelValue:
     eq, ne = _kernel_value_method("eq"), _kernel_value_method("ne")
     quot, rem, gcd, mulhi, popcount = map(_kernel_value_method, ("quot", "rem", "gcd", "mulhi", "popcount"))
     abs, sqrt, floor, ceil, trunc, rint = map(_kernel_value_method, ("abs", "sqrt", "floor", "ceil", "trunc", "rint"))
-    copysign, fma, maximum, minimum = map(_kernel_value_method, ("copysign", "fma", "maximum", "minimum"))
+    copysign, fma, maximum, minimum, approx_div = map(
+        _kernel_value_method, ("copysign", "fma", "maximum", "minimum", "approx_div")
+    )
     exp, exp2, expm1, log, log2 = map(_kernel_value_method, ("exp", "exp2", "expm1", "log", "log2"))
     log10, log1p, sin, cos, tan = map(_kernel_value_method, ("log10", "log1p", "sin", "cos", "tan"))
     asin, acos, atan, sinh, cosh = map(_kernel_value_method, ("asin", "acos", "atan", "sinh", "cosh"))

@@ -128,6 +128,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "sub": _same_dtype_kernel_primitive(np.subtract, NUMBERS),
     "mul": _same_dtype_kernel_primitive(np.multiply, NUMBERS),
     "div": _same_dtype_kernel_primitive(np.divide, FLOATS),
+    "approx_div": _same_dtype_kernel_primitive(np.divide, FLOATS),  # to two units in the last place
     "neg": _same_dtype_kernel_primitive(np.negative, NUMBERS, 1),
     "quot": _same_dtype_kernel_primitive(_evaluate_quotient_primitive, INTS),
     "rem": _same_dtype_kernel_primitive(np.fmod, INTS),

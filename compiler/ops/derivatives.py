@@ -47,10 +47,10 @@ class Term:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Self:
-        return self.map("divide", other)
+        return self.map("approximate_divide", other)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return type(self)(self.builder, self.builder.map("divide", other, self.value))
+        return type(self)(self.builder, self.builder.map("approximate_divide", other, self.value))
 
     def __neg__(self) -> Self:
         return self.map("negative")
@@ -159,7 +159,7 @@ SUBTRACT = bounded_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: 
 MULTIPLY = partial_derivative_formulas(lambda t, x, y, r: t * y, lambda t, x, y, r: t * x)
 DIVIDE = partial_derivative_formulas(lambda t, x, y, r: t / y, lambda t, x, y, r: -(t / y) * r)
 REMAINDER = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * floor_divide(x, y))
-FMOD = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x / y))
+FMOD = partial_derivative_formulas(lambda t, x, y, r: t, lambda t, x, y, r: -t * trunc(x.map("divide", y)))
 NEGATIVE = bounded_derivative_formulas(lambda t, x, r: -t)
 BARRIER = bounded_derivative_formulas(lambda t, x, after, r: t, None)
 SAME = bounded_derivative_formulas(lambda t, x, r: t)

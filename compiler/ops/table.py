@@ -377,6 +377,16 @@ _FUNCTIONS = (
 
 _OWN = (
     _custom_op_table_row(
+        "approximate_divide",
+        2,
+        np.divide,
+        rules.ufunc_promotion_rule(np.divide),
+        4,
+        f=KernelValue.approx_div,
+        c=cx.divide_formula,
+        derivative=d.DIVIDE,
+    ),
+    _custom_op_table_row(
         "erf", 1, ref.erf, rules.float_promotion_rule, 15, parity="odd", f=KernelValue.erf, derivative=d.ERF
     ),
     _custom_op_table_row("erfc", 1, ref.erfc, rules.float_promotion_rule, 20, f=KernelValue.erfc, derivative=d.ERFC),

@@ -364,6 +364,7 @@ _RULES_OF_OPS: dict[str, tuple[Rule, ...]] = {
     "place": (simplify_device_place,),
     "multiply": (simplify_multiply_by_one, simplify_negative_factor),
     "divide": (simplify_divide_by_one, simplify_divide_by_power_of_two, simplify_negative_factor),
+    "approximate_divide": (simplify_divide_by_one, simplify_divide_by_power_of_two, simplify_negative_factor),
     "add": (simplify_add_of_negative,),
     "subtract": (simplify_subtract_zero, simplify_subtract_of_negative),
     "negative": (simplify_double_negative,),

@@ -25,6 +25,7 @@ _ROWS = {name: name for name in _NAMES.split()} | {
     "sub": "subtract",
     "mul": "multiply",
     "div": "divide",
+    "approx_div": "approximate_divide",
     "neg": "negative",
     "select": "where",
     "abs": "absolute",

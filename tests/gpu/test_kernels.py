@@ -171,6 +171,25 @@ def test_quotients_and_roots_are_correctly_rounded(loaded: Any, op: str) -> None
         np.testing.assert_array_equal(np.signbit(arrays[-1].view)[wanted == 0], np.signbit(wanted)[wanted == 0])
 
 
+def test_approximate_quotients_are_near_for_all_exponents(loaded: Any) -> None:
+    """Two units in the last place, where numbers or quotients are subnormal too."""
+    nest, rng = _primitive("approx_div", "f32"), np.random.default_rng(5)
+    sizes = (1 << 20,)
+    arrays = [array(rng, o, sizes) for o in nest.operands]
+    for a in arrays[:-1]:
+        a.view[...] = rng.integers(0, 2**32, sizes, np.uint32).view(F32)
+    arrays[0].view[:100] = np.repeat(np.array([0, -0.0, np.inf, np.nan, 1, 1e-45, 1e-40, 3e38, -1, 1e-38], F32), 10)
+    arrays[1].view[:100] = np.tile(np.array([0, -0.0, np.inf, np.nan, 1, 1e-45, 1e-40, 3e38, -1, 1e-38], F32), 10)
+    run_nest(loaded, nest, arrays, sizes)
+    with np.errstate(all="ignore"):
+        wanted = np.divide(*(a.view for a in arrays[:-1]))
+    got, fine = arrays[-1].view, np.isfinite(wanted) & (abs(wanted) < 3e38)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+    np.testing.assert_array_equal(got[np.isinf(wanted)], wanted[np.isinf(wanted)])
+    assert (abs(got[fine].astype("f8") - wanted[fine]) / np.spacing(abs(wanted[fine]))).max() <= 2
+    np.testing.assert_array_equal(np.signbit(got)[fine], np.signbit(wanted)[fine])
+
+
 TARGETS = ["f32", "f64", "f16", "bf16", "i8", "i32", "u8", "u32", "i64", "u64", "b1"]
 SOURCES = ["f32", "f64", "f16", "bf16", "i8", "i64", "u32", "b1"]
 

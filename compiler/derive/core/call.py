@@ -138,7 +138,7 @@ def _sum_of_product(builder: GraphBuilder, value: Value, axes: Sequence[int]) ->
     node = builder.nodes[value.number]
     if node.op == "negative":
         return builder.map("negative", _sum_of_product(builder, builder.at(node.args[0]), axes))
-    for place in (0, 1) if node.op == "multiply" else (1,) if node.op == "divide" else ():
+    for place in (0, 1) if node.op == "multiply" else (1,) if node.op in ("divide", "approximate_divide") else ():
         rest, factor = builder.at(node.args[1 - place]), _same_along(builder, node.args[place], value.shape, axes)
         if factor is not None and rest.shape == value.shape and _sums_cannot_overflow(builder, rest):
             return builder.map(node.op, builder.reduce("sum", rest, axes, rest.dtype), factor)

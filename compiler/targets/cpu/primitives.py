@@ -290,6 +290,7 @@ PRIMITIVES: dict[str, Row] = {
     "sub": _llvm_binary_operator(lambda a, b: a - b),
     "mul": _llvm_binary_operator(lambda a, b: a * b),
     "div": _llvm_binary_operator(_llvm_divide_floats),
+    "approx_div": _llvm_binary_operator(_llvm_divide_floats),
     "neg": _llvm_binary_operator(lambda a: -a),
     "quot": lambda source, dtype, args: _llvm_divide_truncating(args[0], args[1], dtype, "quot"),
     "rem": lambda source, dtype, args: _llvm_divide_truncating(args[0], args[1], dtype, "rem"),

@@ -36,7 +36,9 @@ SHARED_BYTES = 40 << 10  # of a block: below the 48 KiB that every GPU grants
 _ROW_WIDTHS = ((1, 32), (2, 32), (4, MAX_THREADS), (8, MAX_THREADS))
 _MAX_LANES = 32
 # Float32 functions that take as long as moving 4 bytes; those of angles need registers for large ones.
-_SLOW = frozenset({"div", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "tanh"})
+_SLOW = frozenset(
+    {"div", "approx_div", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "tanh"}
+)
 # Largest blocks, which bound a thread's registers (80 and 64), where arithmetic takes longer than memory: measured.
 _BUSY_ROW_THREADS, _BUSY_LOOP_THREADS = 768, 1024
 _LOOP_REGISTERS = 128  # for the values of a loop that reduces and stores: a compiler keeps fewer alive than their order

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgraph as kg
 from kernelgraph.compiler.core.types import bfloat16
 from kernelgraph.compiler.derive.table import RULES
 from kernelgraph.compiler.ops.derivatives import ByGraph, Partials, Zero
@@ -52,6 +53,21 @@ def complex_arguments(name: str, dtype: Any, rng: np.random.Generator) -> list[A
 def test_every_row_has_a_rule() -> None:
     assert set(RULES) == set(OPS)
     assert not [name for name in RULES if isinstance(RULES[name], ByGraph)]
+
+
+def test_what_derivatives_divide_by_is_near_enough_but_not_for_whole_quotients() -> None:
+    """Two units in the last place, as nothing else is; and the whole part of a quotient is that of the exact one."""
+
+    def divisions(function: Any) -> tuple[int, int]:
+        graph = kg.grad(kg.kernel_graph(lambda x, y: function(x, y).sum(), device="fake"), (0, 1)).graph(
+            np.ones(9, np.float32), np.ones(9, np.float32)
+        )
+        ops = [node.op for node in graph.nodes]
+        return ops.count("divide"), ops.count("approximate_divide")
+
+    assert divisions(lambda x, y: x / y) == (1, 1)  # the value that the derivative by y takes, and one for both
+    assert divisions(lambda x, y: np.log(x) + np.sqrt(y)) == (0, 2)
+    assert divisions(np.fmod) == (1, 0)
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -120,6 +120,14 @@ def _nvvm_negate(b: ir.IRBuilder, dtype: str, x: Value) -> Value:
     return b.bitcast(b.xor(b.bitcast(x, integer), sign), x.type)
 
 
+_QUOTIENT = ir.InlineAsm(ir.FunctionType(F32, [F32, F32]), "div.full.f32 $0, $1, $2;", "=f,f,f")
+
+
+def _nvvm_approximate_quotient(b: ir.IRBuilder, dtype: str, x: Value, y: Value) -> Value:
+    """Over all numbers, subnormal ones too; no lane branches."""
+    return b.call(_QUOTIENT, [x, y]) if dtype == "f32" else b.fdiv(x, y)
+
+
 def _nvvm_shift_like_numpy(method: str) -> Emit:
     """NumPy's shifts: a count of the width or more gives 0, or the sign for an arithmetic shift right."""
 
@@ -214,6 +222,7 @@ ROWS: dict[str, PrimitiveRow] = {
     "sub": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fsub", i="sub", u="sub")),
     "mul": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fmul", i="mul", u="mul")),
     "div": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(f="fdiv")),
+    "approx_div": PrimitiveRow(2, _nvvm_approximate_quotient),
     "neg": PrimitiveRow(1, _nvvm_negate),
     "quot": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="sdiv", u="udiv")),
     "rem": PrimitiveRow(2, _nvvm_instruction_by_dtype_kind(i="srem", u="urem")),

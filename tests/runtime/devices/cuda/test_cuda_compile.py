@@ -105,6 +105,13 @@ def test_divisions_of_a_thread_overlap() -> None:
     assert "rcp.approx" not in ptx_of(one("div", F64, F64))
 
 
+def test_approximate_divisions_are_one_instruction_without_branches() -> None:
+    """Over all numbers, where the approximation by a reciprocal alone is not."""
+    ptx = ptx_of(one("approx_div", F32, F32))
+    assert ptx.count("div.full.f32") >= 4 and "div.rn" not in ptx and "ftz" not in ptx
+    assert "div.rn.f64" in ptx_of(one("approx_div", F64, F64))
+
+
 def test_shifted_operands_leave_no_gaps() -> None:
     """Single elements, a block's width apart, where 16-byte accesses are not aligned."""
     b = Builder()
