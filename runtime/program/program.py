@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.frozen import dataclass, field, replace
@@ -258,7 +258,10 @@ def task_dependences_of_program(program: Program, anti: bool = True) -> tuple[fr
             before = written if writes else read
             if region.buffer not in before:
                 before[region.buffer] = _ProgramBufferAccesses()
-            before[region.buffer].add(number, region, span)
+            known = before[region.buffer]
+            known.add(number, region, span)
+            if len(known.all) >= known.many and region.buffer in written:
+                known.forget_overwritten({w: writer for writer, w, _, _ in written[region.buffer].all})
         result.append(frozenset(found))
     return tuple(result)
 
@@ -271,6 +274,7 @@ class _ProgramBufferAccesses:
     def __init__(self) -> None:
         self.all: list[tuple[int, Region, int, int]] = []  # task, region, and its lowest and highest byte
         self.spans = _NO_SPANS  # of many the bytes as a table, which has room for more
+        self.many = 256  # with so many those are left out that others stand for
 
     def add(self, number: int, region: Region, span: tuple[int, int]) -> None:
         count = len(self.all)
@@ -279,6 +283,13 @@ class _ProgramBufferAccesses:
             if count >= len(self.spans):
                 self.spans = np.array([each[2:] for each in self.all] * 2, np.int64)
             self.spans[count] = span
+
+    def forget_overwritten(self, newest: Mapping[Region, int]) -> None:
+        """Leave out what a later task writes over as a whole: who follows it follows that task too. newest: writers."""
+        kept = [each for each in self.all if each[0] >= newest.get(each[1], -1)]
+        self.all, self.spans, self.many = [], _NO_SPANS, max(self.many, 2 * len(kept))
+        for number, region, low, high in kept:
+            self.add(number, region, (low, high))
 
     def at(self, low: int, high: int) -> list[tuple[int, Region, int, int]]:
         """Those whose span meets these bytes."""

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from kernelgraph.runtime.program.dag import transitive_predecessors_in_dag
 from kernelgraph.runtime.program.program import (
     Buffer,
     Library,
@@ -47,3 +48,31 @@ def test_tasks_follow_those_that_write_what_they_touch(tasks: int, anti: bool) -
                 or (anti and any(regions_overlap(a, b) for a in task.writes for b in earlier.reads))
             }
             assert found == expected
+
+
+def on_few_elements(tasks: int) -> Program:
+    rng = random.Random(tasks)
+
+    def an_element() -> Region:
+        return Region(0, rng.randrange(20) * 8, (1,), (8,), 8) if rng.random() < 0.95 else Region(0, 0, (20,), (8,), 8)
+
+    made = tuple(Task("t", Library("host"), (), (an_element(),), (an_element(),)) for _ in range(tasks))
+    return Program((Buffer(160, "temp"),), made, (), ())
+
+
+@pytest.mark.parametrize("anti", [True, False])
+def test_who_follows_the_last_writer_follows_all(anti: bool) -> None:
+    program, expected = on_few_elements(400), list[int]()
+    for number, task in enumerate(program.tasks):
+        mask = 0
+        for other, earlier in enumerate(program.tasks[:number]):
+            meets = any(regions_overlap(a, b) for a in (*task.reads, *task.writes) for b in earlier.writes)
+            if meets or (anti and any(regions_overlap(a, b) for a in task.writes for b in earlier.reads)):
+                mask |= expected[other] | 1 << other
+        expected.append(mask)
+    assert transitive_predecessors_in_dag(task_dependences_of_program(program, anti)) == expected
+
+
+def test_dependences_grow_with_the_tasks() -> None:
+    few, many = (sum(map(len, task_dependences_of_program(on_few_elements(n)))) for n in (1000, 4000))
+    assert many < 6 * few  # pairs of all: 16
