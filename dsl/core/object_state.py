@@ -208,6 +208,11 @@ def comparable_object_state(
     return own
 
 
+def is_weak_reference_class(kind: type) -> bool:
+    """Whether its objects refer to others weakly: references, and containers of them."""
+    return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
+
+
 WEAK_REFERENCES = ReferenceType, ProxyType, CallableProxyType
 
 
@@ -306,9 +311,12 @@ def _state_attributes_of_object(value: Any, kind: type) -> Iterator[Any]:
     told = not any(base.__module__ == "enum" for base in kind.__mro__) and any(
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
-    if told and builtin_container_base_of_class(kind) is None:
+    if told and builtin_container_base_of_class(kind) is None and not is_weak_reference_class(kind):
+        yield getattr(
+            value, "__dict__", None
+        )  # asked before: some say what they are made of otherwise once they have one
         if isinstance(value, BaseException):
-            yield from (value.__cause__, value.__dict__)  # asked before: it says that it has one
+            yield value.__cause__
         yield value.__reduce_ex__(4)
         return
     if kind is Context:

@@ -113,6 +113,13 @@ class TracedGlobals(dict[str, Any]):
         except KeyError:
             return default
 
+    def let_go(self) -> None:
+        """The trace is over: what the module has may end, if the module lets it go."""
+        inside = dict.__getitem__(self, "__builtins__")
+        super().clear()
+        super().__setitem__("__builtins__", inside)
+        self._before = {}
+
     def check(self, codes: list[Any]) -> None:
         """Raises TraceError, at the line, if the traced function assigned to a global name."""
         if len(self) == len(self._before) and all(dict.get(self, k) is v for k, v in self._before.items()):
@@ -643,6 +650,8 @@ class Environment:
         """The trace is over."""
         for act in self.closing:
             act()
+        for scope in self._scopes.values():
+            scope.let_go()
         self._undo.clear()  # what weak references lead to may end
         self._states.clear()
 

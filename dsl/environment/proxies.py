@@ -13,7 +13,15 @@ from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from enum import Flag
 from traceback import walk_tb
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any, Generic, NoReturn
 
 from ...runtime.core.readable_text import with_article
@@ -587,9 +595,15 @@ def _classes_with_their_proxies(world: Environment, classes: tuple[type, ...]) -
 
 def _generic_alias_of_class_proxy(cls: type, original: Any, parameters: Any) -> Any:
     """cls[parameters], past the cache of `typing`, which takes the stand-in for the user's class."""
-    known = _VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters)
-    found = known.copy_with(known.__args__)
-    object.__setattr__(found, "__origin__", cls)
+    return generic_alias_of_class(_VARS(Generic)["__class_getitem__"].__get__(None, original)(parameters), cls)
+
+
+def generic_alias_of_class(alias: Any, kind: type) -> Any:
+    """One like an alias of a generic class, of another class."""
+    if type(alias) is GenericAlias:
+        return GenericAlias(kind, alias.__args__)
+    found = alias.copy_with(alias.__args__)
+    object.__setattr__(found, "__origin__", kind)
     return found
 
 
@@ -616,6 +630,8 @@ def _attribute_of_users_metaclass(
         return MethodType(held, cls)
     if isinstance(member, classmethod):
         return MethodType(world.proxy_of(member.__func__), meta)
+    if is_user_class(type(member)) and _class_of_value_has(world, member, "__get__"):
+        return held.__get__(cls, meta)
     return world.proxy_of(member.__func__) if isinstance(member, staticmethod) else held
 
 

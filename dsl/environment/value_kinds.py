@@ -13,7 +13,15 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, MethodWrapperType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -28,6 +36,7 @@ from ..core.object_state import (
     is_iterator_class,
     is_user_class,
     is_user_module,
+    is_weak_reference_class,
 )
 from ..core.pytree import is_proxy_class
 from ..core.spec import native_byte_order
@@ -52,6 +61,7 @@ from .proxies import (
     ProxyMetaclass,
     SingleDispatchProxy,
     SuperProxy,
+    generic_alias_of_class,
     proxy_of_object,
     traced_class,
 )
@@ -229,8 +239,16 @@ def _weak_reference_proxy(world: Environment, value: Any, label: str) -> Any:
     raise TraceError(f"{label} refers to an object weakly, and a trace would keep that alive; pass the object itself")
 
 
-def _is_weak_reference_class(kind: type) -> bool:
-    return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
+def _is_alias_of_users_class(kind: type, value: Any) -> bool:
+    """Whether it is what `Name[...]` gives for a generic class of the user's."""
+    if kind is not GenericAlias and kind.__module__ != "typing":
+        return False
+    origin = getattr(value, "__origin__", None)
+    return isinstance(origin, type) and is_user_class(origin) and (kind is GenericAlias or hasattr(kind, "copy_with"))
+
+
+def _generic_alias_proxy(world: Environment, value: Any, label: str) -> Any:
+    return generic_alias_of_class(value, world.proxy_of(value.__origin__))
 
 
 def _exception_proxy(world: Environment, value: Any, label: str) -> Any:
@@ -298,7 +316,7 @@ _NAMESPACES |= {("collections", name) for name in ("UserDict", "UserList", "User
 # (what, which values, what stands for them); the first that applies
 KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("array", lambda kind, value: kind is np.ndarray, _captured_array_proxy),
-    ("weak reference", lambda kind, value: _is_weak_reference_class(kind), _weak_reference_proxy),
+    ("weak reference", lambda kind, value: is_weak_reference_class(kind), _weak_reference_proxy),
     ("random numbers", is_outside_random_source, lambda world, value, label: NumpyRandomProxy(label, value)),
     ("NumPy's", lambda kind, value: is_numpys(value) and kind is not ModuleType,
      lambda world, value, label: numpy_proxy_of(value)),
@@ -331,6 +349,7 @@ KINDS: tuple[tuple[str, Applies, StandIn], ...] = (
     ("view", lambda kind, value: kind is MappingProxyType or kind in VIEWS, _dict_view_proxy),
     ("container", lambda kind, value: builtin_container_base_of_class(kind) is not None, _proxy_of_container),
     ("iterator", lambda kind, value: is_iterator_class(kind), _iterator_proxy),
+    ("alias of a generic class", _is_alias_of_users_class, _generic_alias_proxy),
     ("array of another library", lambda kind, value: is_foreign_array(value) and not _is_numpy_or_python_class(kind),
      lambda world, value, label: value),
     ("anything else", lambda kind, value: True,

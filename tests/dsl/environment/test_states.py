@@ -11,7 +11,7 @@ import types
 import weakref
 from collections import Counter
 from contextvars import Context, ContextVar, copy_context
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
@@ -618,6 +618,19 @@ def test_what_a_class_leads_to_is_read_anew(name: str) -> None:
         assert_same(f(X), function(X))
 
 
+def test_a_trace_does_not_keep_alive_what_is_in_a_weak_set() -> None:
+    first, second = Referred(2.0), Referred(3.0)
+    owner = classes_that_hold(weakref.WeakSet([first, second]))["metaclass"]
+
+    def function(x: Any) -> Any:
+        return x * len(owner().held)
+
+    f = cpu(function)
+    assert_same(f(X), X * 2)
+    del second
+    assert_same(f(X), X * 1)
+
+
 def test_a_trace_does_not_keep_alive_what_a_class_refers_to_weakly() -> None:
     kept = Referred(2.0)
     owner = classes_that_hold(weakref.ref(kept))["metaclass"]
@@ -682,3 +695,78 @@ def test_an_object_is_found_in_a_table_that_a_metaclass_holds() -> None:
         return x * type(Config).table[key] * (key in type(Config).table)  # type: ignore[attr-defined]
 
     assert_same(cpu(function)(X), function(X))
+
+
+def test_what_a_module_lets_go_ends_after_a_trace() -> None:
+    scope: dict[str, Any] = {"__name__": __name__, "__builtins__": __builtins__, "other": Referred(1.0), "scale": 2.0}
+    function = types.FunctionType((lambda x: x * scale).__code__, scope)  # type: ignore[name-defined]
+    assert_same(cpu(function)(X), X * 2)
+    ended = weakref.ref(scope.pop("other"))
+    assert ended() is None
+
+
+def test_a_partial_object_that_takes_another_ones_place_is_read_anew() -> None:
+    class Meta(type):
+        held: Any = functools.partial(max, 2.0)
+
+    class Config(metaclass=Meta):
+        pass
+
+    def function(x: Any) -> Any:
+        return x * type(Config).held(1.0)
+
+    f = cpu(function)
+    for k in (2.0, 3.0, 5.0):
+        Meta.held = functools.partial(max, k)
+        assert_same(f(X), function(X))
+
+
+def test_a_descriptor_of_a_metaclass_is_asked() -> None:
+    class Twice:
+        factor = 2.0
+
+        def __get__(self, owner: Any, kind: Any) -> Any:
+            return owner.n * self.factor
+
+    class Meta(type):
+        twice = Twice()
+
+    class Config(metaclass=Meta):
+        n = 1.5
+
+    def function(x: Any) -> Any:
+        return x * Config.twice
+
+    f = cpu(function)
+    assert_same(f(X), function(X))
+    Twice.factor = 3.0
+    assert_same(f(X), function(X))
+    Config.n = 2.5
+    assert_same(f(X), function(X))
+
+
+T = TypeVar("T")
+
+
+class Generic1(Generic[T]):
+    gain = 2.0
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.gain
+
+
+class Subscripted:
+    __class_getitem__ = classmethod(types.GenericAlias)
+    gain = 2.0
+
+
+def test_an_alias_of_a_generic_class_is_read_anew() -> None:
+    alias, other = Generic1[int], Subscripted[int]  # type: ignore[misc]
+
+    def function(x: Any) -> Any:
+        return alias().scaled(x) + alias.gain, other.gain * x, other().gain
+
+    f = cpu(function)
+    for k in (2.0, 3.0):
+        Generic1.gain, Subscripted.gain = k, k + 1
+        assert_same(f(X), function(X))
