@@ -312,9 +312,7 @@ def _state_attributes_of_object(value: Any, kind: type) -> Iterator[Any]:
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
     if told and builtin_container_base_of_class(kind) is None and not is_weak_reference_class(kind):
-        yield getattr(
-            value, "__dict__", None
-        )  # asked before: some say what they are made of otherwise once they have one
+        getattr(value, "__dict__", None)  # some have one, and tell of it, once they were asked
         if isinstance(value, BaseException):
             yield value.__cause__
         yield value.__reduce_ex__(4)
