@@ -243,6 +243,7 @@ def branch_function(devices: tuple[str, ...] = ()) -> Callable[..., Any]:
 
 
 def branches() -> None:
+    """What the library places is timed when it has chosen between one device and both, as `why` tells."""
     rows = []
     for n in BRANCH_SIZES:
         rng = np.random.default_rng(0)
@@ -254,8 +255,10 @@ def branches() -> None:
         by_hand = kg.kernel_graph(branch_function((FIRST, SECOND)), device=FIRST)
         expected = np.asarray(one(*here))
         for f in (placed, by_hand):
-            for _ in range(12):  # while plans take turns
+            for turn in range(200):  # while plans take turns
                 np.testing.assert_allclose(np.asarray(f(*here)), expected, rtol=1e-3, atol=1e-4)
+                if turn >= 12 and (f is by_hand or "several devices: " in f.why()):
+                    break
         found = [timed(lambda f=f, a=a: f(*a), wait) for f, a in ((one, here), (placed, here), (by_hand, there))]
         alone = [
             timed(lambda f=f, a=a: (f(*a), wait()), wait) for f, a in ((one, here), (placed, here), (by_hand, there))

@@ -91,6 +91,51 @@ def test_a_body_on_a_mesh_is_one_launch(machine: Machine) -> None:
     assert launches(machine) == 5
 
 
+def iterate(machine: Machine, steps: int, kept: list[Any] | None = None) -> int:
+    """Weights that each step makes anew, checked; how many graphs were captured. kept: the weights of all steps."""
+    n, rng = 70, np.random.default_rng(0)
+    w, x = ((rng.random((n, n)) / n).astype(np.float32) for _ in range(2))
+
+    def step(w: Any, x: Any) -> Any:
+        return w - kg.all_reduce(x @ w)
+
+    with kg.override(collectives="copies"):
+        mesh = kg.Mesh(("cuda:0", "cuda:1"))
+        program, state, y = (
+            kg.kernel_graph(step, mesh=mesh, in_axes=None, out_axes=None),
+            kg.replicate(w, mesh),
+            kg.replicate(x, mesh),
+        )
+        for turn in range(steps):
+            state = program(state, y)
+            w = w - 2 * (x @ w)
+            if kept is not None:
+                kept.append(state)
+            elif turn % 2:  # memory of calls before comes back
+                kg.waitall()
+    for part in state.parts:
+        np.testing.assert_allclose(part, w, rtol=1e-3, atol=1e-5)
+    return sum(entry[0] == "begin_capture" for entry in machine.driver.log)
+
+
+def test_weights_that_move_between_few_places_have_a_graph_for_each(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multi_device_replay, "CHEAP_SLOT_US", 0)
+    captures = iterate(machine, 12)
+    assert launches(machine) == 11 and captures <= 6
+
+
+@pytest.mark.parametrize("share", [0.25, 0])
+def test_weights_that_never_come_back_have_slots_or_no_graph(
+    machine: Machine, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("CHEAP_SLOT_US", 0), ("SLOT_SHARE", share), ("WAYS", 3)):
+        monkeypatch.setattr(multi_device_replay, name, value)
+    captures = iterate(machine, 9, [])
+    assert launches(machine) == (7 if share else 3) and 3 <= captures <= 5
+
+
 def test_gpus_that_do_not_reach_each_other_have_no_graph(machine: Machine) -> None:
     machine.contexts[1].reachable = False
     f = kg.kernel_graph(branches, device="cuda:0")

@@ -23,7 +23,7 @@ BYTES = 16  # one part in so many of the device's memory is for what graphs keep
 class InstanceHolder(Protocol):
     """What has instances, and can be asked to let them go: a Replay."""
 
-    instances: list[GraphInstance]
+    instances: list[Any]
 
 
 class GraphReplayLane:

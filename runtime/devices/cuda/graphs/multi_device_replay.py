@@ -2,14 +2,17 @@
 
 Each part is captured on streams of its GPU, and waits for the values that it reads as it does when it is issued; a
 copy is a node beside them. Values that no caller sees are the graph's own. What a product or a large copy is given
-cannot be changed in a graph: an array that stays where it was is captured as it is, any other has a slot. Whatever goes
+cannot be changed in a graph: an array that stays where it was is captured as it is. Small ones that move have a slot.
+Large ones that move, as the weights of a training loop, move between few places, since memory is recycled: there is a
+graph for each way in which they lie. These graphs run one after another, so they share their memory. Whatever goes
 wrong, the steps are issued one by one, and the user is told why.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,13 +26,16 @@ from ..driver.events import CudaEvent
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
-from .instances import COPIES_OF_DEVICE, GraphInstance
+from .instances import COPIES_OF_DEVICE, GraphInstance, MultiDeviceLane
 from .nodes import MISTAKES
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 
 # a part of the plan: the addresses of its buffers and its table, which of them move, what writes the table
 CapturedPart = tuple[list[int], dict[int, int], list[KernelStep]]
 ISSUE_US = 20.0  # of the host for a step that is issued by itself (measured on the host of two H100s)
+CHEAP_SLOT_US = 5.0  # of copies to and from a slot: less than what another graph is worth
+WAYS = 16  # in which arrays lie that have graphs, in memory of one lane; so many new ones need not have paid off
+LAUNCHES_OF_WAY = 16  # that a graph is worth its capture after
 SLOT_SHARE = 0.25  # what copies to and from slots may take of the time that a graph saves
 KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, which writes to the other GPU's memory
 
@@ -49,6 +55,16 @@ def make_multi_device_replay(
     if not all(a in devices and a.reaches(b) for a, b in ends):
         return None
     return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
+
+
+class GraphsOfLane:
+    """Graphs of one plan that are launched on one lane. One runs after another, so they have their memory in common."""
+
+    def __init__(self, lane: MultiDeviceLane) -> None:
+        self.lane = lane
+        self.of_ways = OrderedDict[tuple[int, ...], GraphInstance]()  # by the pointers that are captured as they are
+        self.latest: GraphInstance | None = None
+        self.kept: list[tuple[Any, Any]] = []  # devices, and memory of theirs, in the order that a capture asks for it
 
 
 class CudaMultiDeviceReplay(MultiDeviceReplay):
@@ -85,10 +101,11 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         self.slots = sorted(v for v in bound if v in self.outputs)  # values whose place in the graph is a slot
         here = {v for v in bound if v in self.given}
         self.pointers = sorted((here - self.elsewhere.keys()) | far)  # those that are captured as they are
-        self.instances: list[GraphInstance] = []
+        self.instances: list[GraphsOfLane] = []
         self._bound: tuple[int, ...] = ()  # where the captured pointers were at the last call
-        self._calls = 0
-        self.broken = not self._is_worthwhile()
+        self._moving = set[int]()  # those of them that have moved
+        self._calls = self._captures = self._launches = 0
+        self.broken = not self._are_slots_worthwhile(self.slots)
 
     def run(self, memories: Sequence[Any], scalars: Sequence[Any], events: Sequence[Any]) -> CudaEvent | None:
         with self._lock:
@@ -97,6 +114,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             bound = tuple([addresses[v] for v in self.pointers])
             if bound != self._bound:
                 self._note_moved_pointers(bound)
+                bound = self._bound
             if self.broken or self._calls <= WARM_CALLS:
                 return None
             after = {}
@@ -108,7 +126,17 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             first, driver = self.devices[0], self._driver
             try:
                 first.context.enter()
-                instance = self._idle_or_new_instance(addresses, scalars, after.values())
+                graphs = self._idle_or_new_graphs(after.values())
+                instance = graphs.of_ways.get(bound)
+                if instance is None:
+                    if self._moving and self._captures >= WAYS + self._launches // LAUNCHES_OF_WAY:
+                        self._give_slots(self._moving)  # they do not come back
+                        return None
+                    instance = self._capture_instance(graphs, bound, addresses, scalars)
+                elif self._moving:
+                    graphs.of_ways.move_to_end(bound)
+                self._launches += 1
+                graphs.latest = instance
                 self._update_changed_nodes(instance, addresses, scalars)
                 stream = instance.lane.stream
                 for event in after.values():
@@ -130,40 +158,69 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
     def device_of(self, value: int) -> Any:
         return self.devices[self.plan.values[value].device]
 
-    def _is_worthwhile(self) -> bool:
+    def _slot_time(self, value: int) -> float:
+        """Microseconds of the copy to or from a value's slot."""
+        return 2 * self.plan.values[value].nbytes / float(self.device_of(value).properties.bandwidth)
+
+    def _are_slots_worthwhile(self, values: Iterable[int]) -> bool:
         """Whether the copies to and from slots cost little of what is saved."""
         moved: dict[Any, float] = {}
-        for v in self.slots:
+        for v in values:
             device = self.device_of(v)
-            moved[device] = moved.get(device, 0.0) + 2 * self.plan.values[v].nbytes / device.properties.bandwidth
+            moved[device] = moved.get(device, 0.0) + self._slot_time(v)
         return max(moved.values(), default=0.0) <= SLOT_SHARE * ISSUE_US * len(self.plan.steps)
 
     def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
-        """Captured pointers that are others now. Those values get slots, or are brought by a kernel."""
-        if self._bound:
-            changed = {v for v, old, new in zip(self.pointers, self._bound, bound, strict=True) if old != new}
-            self.slots = sorted({*self.slots, *(changed - self.elsewhere.keys())})
-            bound = tuple(p for v, p in zip(self.pointers, bound, strict=True) if v not in changed)
-            self.pointers = [v for v in self.pointers if v not in changed]
-            self.instances = []
-            self.broken = self.broken or not self._is_worthwhile()
-        self._bound = bound
+        """Captured pointers that are others now. Small values get slots, or are brought by a kernel."""
+        before, self._bound = self._bound, bound
+        if not before:
+            return
+        changed = {v for v, old, new in zip(self.pointers, before, bound, strict=True) if old != new}
+        brought = changed & self.elsewhere.keys()
+        small = {v for v in changed - brought if self._slot_time(v) <= CHEAP_SLOT_US}
+        if not self._are_slots_worthwhile([*self.slots, *small]):
+            small = set()
+        self._moving |= changed - brought - small
+        if brought or small:
+            self._give_slots(brought | small)
 
-    def _idle_or_new_instance(self, addresses: Sequence[int], scalars: Sequence[Any], after: Any) -> GraphInstance:
-        """One that is idle, or that this call follows anyway; else another, up to INSTANCES."""
+    def _give_slots(self, values: Set[int]) -> None:
+        """To values that are captured as they are; those that are elsewhere are brought by kernels."""
+        self.slots = sorted({*self.slots, *(values - self.elsewhere.keys())})
+        kept = [(v, address) for v, address in zip(self.pointers, self._bound, strict=True) if v not in values]
+        self.pointers = [v for v, _ in kept]
+        self._bound = tuple([address for _, address in kept])
+        self._moving = self._moving - values
+        self.instances, self._captures, self._launches = [], 0, 0
+        self.broken = self.broken or not self._are_slots_worthwhile(self.slots)
+
+    def _idle_or_new_graphs(self, after: Any) -> GraphsOfLane:
+        """Those of a lane that is idle, or that this call follows anyway; else of another, up to INSTANCES."""
         streams = {event.stream for event in after}
-        for instance in self.instances:
-            if instance.lane.stream in streams or instance.idle():
-                return instance
+        for graphs in self.instances:
+            if graphs.lane.stream in streams or graphs.latest is None or graphs.latest.idle():
+                return graphs
         if len(self.instances) < INSTANCES:
-            with ExitStack() as stack:
-                stack.enter_context(self.devices[0].graphs.lock)
-                for executable in {id(p.executable): p.executable for p in self.parts}.values():
-                    stack.enter_context(executable.lock)  # whose launches' blocks are written
-                self.instances.append(_GraphCapture(self, addresses, scalars).instance())
+            graphs = GraphsOfLane(self.devices[0].graphs.lane_with(self.devices))
         else:
-            self.instances.append(self.instances.pop(0))
-        return self.instances[-1]
+            graphs = self.instances.pop(0)
+        self.instances.append(graphs)
+        return graphs
+
+    def _capture_instance(
+        self, graphs: GraphsOfLane, bound: tuple[int, ...], addresses: Sequence[int], scalars: Sequence[Any]
+    ) -> GraphInstance:
+        """One for pointers that lie so, in the place of the one that was not used for longest."""
+        with ExitStack() as stack:
+            stack.enter_context(self.devices[0].graphs.lock)
+            for executable in {id(p.executable): p.executable for p in self.parts}.values():
+                stack.enter_context(executable.lock)  # whose launches' blocks are written
+            made = _GraphCapture(self, graphs, addresses, scalars).instance()
+        self._captures += 1
+        graphs.of_ways[bound] = made
+        if len(graphs.of_ways) > WAYS:
+            graphs.of_ways.popitem(last=False)
+        return made
 
     def _update_changed_nodes(self, instance: GraphInstance, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
         places = [*addresses, *instance.fixed]
@@ -182,12 +239,14 @@ class _GraphCapture:
 
     Places are those of the plan's values, then of what slots, and what is brought from elsewhere, stand for."""
 
-    def __init__(self, replay: CudaMultiDeviceReplay, given: Sequence[int], scalars: Sequence[Any]) -> None:
+    def __init__(
+        self, replay: CudaMultiDeviceReplay, graphs: GraphsOfLane, given: Sequence[int], scalars: Sequence[Any]
+    ) -> None:
         """given: addresses of the values that the call brings or gets."""
         self._replay, self._driver = replay, replay.devices[0].context.driver
         self._given, self._scalars = given, scalars
-        self._lane = replay.devices[0].graphs.lane_with(replay.devices)
-        self._kept: list[tuple[Any, Any]] = []  # devices, and memory of theirs
+        self._lane, self._kept = graphs.lane, graphs.kept
+        self._before, self._asked = len(graphs.kept), 0  # blocks that were there, and that were asked for
         self._events: list[CudaEvent] = []  # until the capture is over
         self._steps: list[KernelStep] = []  # beside those of the parts
         self._nodes: list[tuple[KernelStep, int, Sequence[int], dict[int, int], Sequence[int]]] = []
@@ -229,8 +288,9 @@ class _GraphCapture:
             node.fill_arguments([*self._given, *made.fixed], self._scalars)
         code, made.executable = driver.instantiate(graph)
         self._require_success(code, "instantiating a graph")
-        for device in replay.devices:
-            device.graphs.keep(replay, sum(memory.nbytes for at, memory in self._kept if at is device))
+        new = self._kept[self._before :]
+        for device in replay.devices if new else ():
+            device.graphs.keep(replay, sum(memory.nbytes for at, memory in new if at is device))
         return made
 
     def _prepare_part(self, part: PreparedDevicePart, runners: Sequence[Any]) -> CapturedPart:
@@ -403,8 +463,11 @@ class _GraphCapture:
             self._require_success(self._driver.wait(stream, event.handle, 0), "capturing a wait")
 
     def _allocate(self, device: Any, nbytes: int) -> int:
-        memory = device.pool.allocate(max(1, nbytes))
-        self._kept.append((device, memory))
+        self._asked += 1
+        if self._asked > len(self._kept):
+            self._kept.append((device, device.pool.allocate(max(1, nbytes))))
+        owner, memory = self._kept[self._asked - 1]
+        assert owner is device and memory.nbytes >= nbytes, "two captures of one plan ask for different memory"
         return int(memory.address)
 
     def _require_success(self, code: int, what: str) -> None:
