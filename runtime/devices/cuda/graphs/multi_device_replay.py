@@ -246,7 +246,7 @@ class _GraphCapture:
         self._replay, self._driver = replay, replay.devices[0].context.driver
         self._given, self._scalars = given, scalars
         self._lane, self._kept = graphs.lane, graphs.kept
-        self._before, self._asked = len(graphs.kept), 0  # blocks that were there, and that were asked for
+        self._before, self._count = len(graphs.kept), 0  # blocks that were there, and that were asked for
         self._events: list[CudaEvent] = []  # until the capture is over
         self._steps: list[KernelStep] = []  # beside those of the parts
         self._nodes: list[tuple[KernelStep, int, Sequence[int], dict[int, int], Sequence[int]]] = []
@@ -463,10 +463,10 @@ class _GraphCapture:
             self._require_success(self._driver.wait(stream, event.handle, 0), "capturing a wait")
 
     def _allocate(self, device: Any, nbytes: int) -> int:
-        self._asked += 1
-        if self._asked > len(self._kept):
+        self._count += 1
+        if self._count > len(self._kept):
             self._kept.append((device, device.pool.allocate(max(1, nbytes))))
-        owner, memory = self._kept[self._asked - 1]
+        owner, memory = self._kept[self._count - 1]
         assert owner is device and memory.nbytes >= nbytes, "two captures of one plan ask for different memory"
         return int(memory.address)
 
