@@ -194,10 +194,11 @@ def call(function: Any, *args: Any, **options: Any) -> Any:
     mathematics = math_function(function, args)
     if mathematics is not None and is_undecided_condition(args[0]):
         return _math_call_in_rewritten_code(mathematics, _branch_flag_as_scalar(args[0]))
-    rows = whole_array_of_rows(args[0]) if len(args) == 1 and function in _FOLDED_ROWS else None
+    builtin = isinstance(function, BuiltinFunctionType)  # others may have no hash
+    rows = whole_array_of_rows(args[0]) if builtin and len(args) == 1 and function in _FOLDED_ROWS else None
     if rows is not None and rows.dtype != bool and (rows.ndim == 1 or function is sum) and not args[0][0]._held.others:
         return fold_list_of_rows(function, Tracer(rows._trace, rows._value), args[0][0]._held.weak)
-    larger = _LARGER.get(function) if isinstance(function, BuiltinFunctionType) else None
+    larger = _LARGER.get(function) if builtin else None
     if larger is not None and args:
         items = [*args] if len(args) > 1 else _items_of_sequence_or_array(args[0])
         if any(map(is_undecided_condition, items)):

@@ -117,3 +117,23 @@ def test_loops_that_are_not_recorded_are_left_before_they_take_long() -> None:
 
     ours, x = kg.kernel_graph(filled, device="cpu"), np.random.default_rng(3).random(60)
     np.testing.assert_allclose(np.asarray(ours(x)), filled(x))
+
+
+class Logger:
+    """A callable that has no hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_others_of_these_names_are_called_as_they_are() -> None:
+    def logged(x: Any) -> Any:
+        log, total = Logger(), np.zeros(3)
+        if x.sum() > 1:
+            total = log(x) + np.log(x)
+        return total
+
+    x = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(np.asarray(kg.kernel_graph(logged, device="cpu")(x)), logged(x))
