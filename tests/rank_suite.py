@@ -174,8 +174,19 @@ def mail() -> None:
     assert world.receive(92, lambda: True) is None
 
 
+def waiting() -> None:
+    """Who waits for a late rank with a large array takes none of the cores' time."""
+    world, given, result = current().world, np.ones(1 << 18, np.float32), np.empty(1 << 18, np.float32)
+    if world.rank == 0:
+        time.sleep(1)
+    before = time.process_time()
+    world.all_reduce(given, result, "sum")
+    assert (result == world.size).all()
+    assert time.process_time() - before < 0.5
+
+
 PARTS: list[Callable[[], None]] = [
-    collectives, own_collectives, training, disagreement, sync_store, async_store, mail
+    collectives, own_collectives, training, disagreement, sync_store, async_store, mail, waiting
 ]  # fmt: skip
 
 

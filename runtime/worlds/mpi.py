@@ -34,6 +34,7 @@ FORWARD_SECONDS = 0.1  # of what a launcher has not forwarded before an abort it
 ANSWER_SECONDS = 0.5  # and an answer to where a rank is
 SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who receives: for how long it spins; then it naps, longer and longer
 give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
+LARGE_BYTES = 1 << 20  # before a collective of so many a rank sleeps until all are there: MPI would spin
 TOGETHER_BYTES = 32 << 10  # a text and its array travel together if they are no more, and else one after the other
 BYE, GONE, WHERE, HERE, FAILED = 1, 2, 3, 4, 5  # what ranks tell each other about themselves
 UNFINISHED = 64  # so many messages may be on their way before a rank waits for the last
@@ -128,6 +129,8 @@ class MPIWorld(World):
         self.doing = self.doing or name
         self._since = time.monotonic()
         try:
+            if given and isinstance(given[0], np.ndarray) and given[0].nbytes >= LARGE_BYTES:
+                self._poll_until_ready(self._data.Ibarrier().Test, None)  # the cores are for whoever still computes
             return call(*given)
         except MPI.Exception as error:
             self._since = 0.0

@@ -104,7 +104,7 @@ def test_kernels_bound_by_arithmetic_hold_fewer_registers() -> None:
         return (x * (z - np.log(np.exp(z).sum(1, keepdims=True)))).sum()
 
     assert _gradient_shape(norm, x).threads == 768 and _gradient_shape(entropy, x).threads == 512
-    assert _gradient_shape(lambda x: (np.exp(-x) / np.log(x) / np.sqrt(x)).sum(), price).threads == 1024
+    assert _gradient_shape(lambda x: (np.exp(-x) / np.log(x) / np.sqrt(x)).sum(), price).threads == 768
     assert _gradient_shape(lambda x: (x * x).sum(), price).threads == 512
 
 
