@@ -10,7 +10,15 @@ import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import CellType, FunctionType, GeneratorType, MemberDescriptorType, MethodType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -158,6 +166,9 @@ def _contents_of_branch_cell(cell: CellType) -> Any:
 
 def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
     kind = type(value)
+    if kind is BuiltinFunctionType and type(value.__self__) is not ModuleType:  # a list's `append`, say
+        _walk_values_reachable_from_branches(value.__self__, name, into, visited)
+        return
     if (
         kind in PLAIN
         or kind in (Tracer, TracedNumber)

@@ -640,6 +640,10 @@ class Environment:
                     self.check()
                     replace_proxies_in_error(error, self.original_value)
                 raise
+            except BaseException as error:
+                if isinstance(error, SystemExit) or is_user_class(type(error)):
+                    replace_proxies_in_error(error, self.original_value)
+                raise
         except BaseException as error:
             if is_refusal(error):
                 for undo in reversed(self._undo):

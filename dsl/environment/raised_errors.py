@@ -22,6 +22,12 @@ def replace_proxies_in_error(error: BaseException, original_value: Callable[[Any
     _ProxyReplacer(original_value).replace(error)
 
 
+def _slots_of_object(value: Any) -> list[tuple[Any, Any]]:
+    """The slots that are set, and what is in them."""
+    members = [m for kind in type.mro(type(value)) for m in _VARS(kind).values() if type(m) is MemberDescriptorType]
+    return [(slot, slot.__get__(value)) for slot in members if is_slot_set(value, slot)]
+
+
 class _ProxyReplacer:
     def __init__(self, original_value: Callable[[Any], Any]) -> None:
         self._original_value = original_value
@@ -43,7 +49,10 @@ class _ProxyReplacer:
                 value.args = args
             self.replace(value.__cause__)
             self.replace(value.__context__)
-            value.__dict__.update(self._attributes(value))
+            for member, held in _slots_of_object(value):  # as `code`, `value` and `obj` are
+                if (own := self.replace(held)) is not held:
+                    member.__set__(value, own)
+            value.__dict__.update({name: self.replace(x) for name, x in value.__dict__.items()})
         elif kind is MethodType:
             return MethodType(self.replace(value.__func__), self.replace(value.__self__))
         elif ORIGINAL in _VARS(kind):
@@ -69,9 +78,7 @@ class _ProxyReplacer:
         return found
 
     def _attributes(self, value: Any) -> dict[str, Any]:
-        kinds = [] if isinstance(value, BaseException) else type.mro(type(value))
-        slots = [member for kind in kinds for member in _VARS(kind).values() if type(member) is MemberDescriptorType]
-        held = {slot.__name__: slot.__get__(value) for slot in slots if is_slot_set(value, slot)}
+        held = {slot.__name__: x for slot, x in _slots_of_object(value)}
         with contextlib.suppress(AttributeError):
             held |= object.__getattribute__(value, "__dict__")
         return {name: self.replace(x) for name, x in held.items()}

@@ -116,10 +116,11 @@ class GrowingLists:
         taken = ReachableControlFlowState(functions).take()
         self.before = {number for number, (holder, _, _) in taken.containers.items() if type(holder) is list}
         appended = frozenset[str]().union(*(names_of_lists_appended_to(f.__code__) for f in functions))
+        lists = [(slot, value) for slot, value in taken.values.values() if type(value) is list]
+        grow = {id(value) for slot, value in lists if isinstance(slot.holder, CellType) and slot.name in appended}
         made: dict[int, GrowingList] = {}
-        for slot, value in taken.values.values():
-            named = isinstance(slot.holder, CellType) and slot.name in appended
-            if type(value) is list and (named or id(value) in self.outside):
+        for slot, value in lists:  # whatever names them
+            if id(value) in grow or id(value) in self.outside:
                 if id(value) not in made:
                     made[id(value)] = GrowingList(recorder, [*value], id(value))
                 self.stand_ins.append((slot, value, made[id(value)]))

@@ -126,6 +126,15 @@ def begun(a: Any, x: Any) -> Any:
     return np.array(out), max(out)
 
 
+def of_two_names(a: Any, x: Any) -> Any:
+    out = [x[0]]
+    alias = out
+    for i in range(1, len(x)):
+        out.append(out[-1] * 0.5 + x[i])
+        alias[0] = out[i] + len(alias)
+    return np.array(out), np.array(alias)
+
+
 PROGRAMS = [
     plain,
     of_lists,
@@ -138,6 +147,7 @@ PROGRAMS = [
     by_functions,
     of_few,
     begun,
+    of_two_names,
 ]
 
 
@@ -241,6 +251,18 @@ def unlucky(a: Any, x: Any) -> Any:
         if i > 500:
             out.append(out[len(out)])
     return np.array(out)
+
+
+def by_a_method(a: Any, x: Any) -> Any:
+    out = []
+    add = out.append
+    for i in range(len(x)):
+        add(a[i, 0] * a[i, 1])
+    return np.array(out)
+
+
+def test_a_list_may_grow_by_a_method_with_a_name() -> None:
+    check(by_a_method, *inputs(150))
 
 
 def test_reading_past_the_end_of_a_list_raises() -> None:
