@@ -22,7 +22,7 @@ from .passes.axis_order import keep_axis_order_of_products
 from .passes.long_products import cut_long_products
 from .passes.materialize import MemoryLayout, materialize_copies
 from .passes.matmul_epilogue import absorb_matmul_epilogues, rewrite_matmuls_as_tf32
-from .passes.online_sums import sum_while_maxima_are_found
+from .passes.online_sums import sum_exponentials_in_parts
 from .passes.simplify import rewrite_sums_as_vector_products, simplify_graph
 from .targets.target import Target, target_of
 
@@ -36,7 +36,7 @@ def run_fusion_stage(simple: Graph, layouts: Sequence[MemoryLayout], target: Tar
     that conflict get a second buffer, and at last a copy of what is assigned, made once that buffer is filled."""
     types = types_checked_between_stages(simple)
     if target.online_sums:
-        simple = sum_while_maxima_are_found(simple, layouts, target.model)
+        simple = sum_exponentials_in_parts(simple, layouts, target.model)
         check_graph_after_stage(simple, types, "online sums")
     if target.windows:
         simple = split_sums_around_insides(simple)

@@ -8,7 +8,9 @@ from ...runtime.core.frozen import dataclass
 from ...runtime.program.device import GpuProperties
 
 SMALL = 1 << 12  # elements of a domain that one core or block sweeps anyway
-SWEPT = 1 << 13  # elements of one result of a reduction from which on a block sweeps them with shared reads of stencils
+SWEPT_ELEMENTS = (
+    1 << 13
+)  # elements of one result of a reduction from which on a block sweeps them with shared reads of stencils
 SWEPT_ROWS = 8  # that a thread has there
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ..core.combiners import COMBINERS
-from ..core.cost import SMALL, SWEPT, WorkCostModel, rereading_rows_costs_little
+from ..core.cost import SMALL, SWEPT_ELEMENTS, WorkCostModel, rereading_rows_costs_little
 from ..graph.builder import GraphBuilder
 from ..graph.graph import Graph, Node, Value
 from ..ops.table import OPS
@@ -19,7 +19,7 @@ from ..passes.simplify import rewrite_nodes
 from .groups import FusionCover, OpenFusionGroup
 
 STRETCH = 256  # elements along which vectors run, at least: a shorter row fills few of them
-DIVIDED = 1 << 24  # elements of a sum that is worth kernels for strips at its edges
+SPLIT_ELEMENTS = 1 << 24  # elements of a sum that is worth kernels for strips at its edges
 COLUMNS = 512  # neighbouring columns that one core or block sweeps
 
 
@@ -117,7 +117,7 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 def _inside_of_sum(graph: Graph, node: Node) -> Box | None:
     """The start and shape of the inside of what a sum of all elements adds up."""
     shape = graph.nodes[node.args[0]].type.shape
-    if len(node.attr("axes")) != len(shape) or math.prod(shape) < DIVIDED or node.type.dtype.char not in "fd":
+    if len(node.attr("axes")) != len(shape) or math.prod(shape) < SPLIT_ELEMENTS or node.type.dtype.char not in "fd":
         return None
     above = _elementwise_nodes_above(graph, node.args[0])
     starts: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
@@ -155,7 +155,7 @@ def fits_reduction_loop(
         return False
     domain, reduced = stores.domain, reduces.reduced
     inner = max((i for i, n in enumerate(domain) if n != 1), default=-1)
-    swept = inner in reduced and math.prod(domain[i] for i in reduced) >= SWEPT
+    swept = inner in reduced and math.prod(domain[i] for i in reduced) >= SWEPT_ELEMENTS
     for number, maps in stores.maps.items():
         for m in maps:
             moving = [axis for axis, _, _ in m if axis >= 0]

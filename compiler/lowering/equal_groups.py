@@ -208,7 +208,7 @@ class EqualGroupsLowering:
         own = [*local.buffers, *range(len(buffers), len(buffers) + len(found.new))]
         starts = [*local.starts, *[0] * len(found.new)]
         buffers += found.new
-        return [_put_task(*each, own, starts, local.constants, line, group.computes) for each in found.tasks]
+        return [_relocate_task(*each, own, starts, local.constants, line, group.computes) for each in found.tasks]
 
     def _lower_local_group(
         self, group: Group, local: LocalGroup, constants: Sequence[Constant]
@@ -233,7 +233,7 @@ def _local_location_of_group(
     return BufferLocation(own, place.offset - local.starts[own], place.strides, place.aligned)
 
 
-def _put_task(
+def _relocate_task(
     task: Task,
     parameters: Sequence[Argument | int],
     buffers: Sequence[int],
@@ -242,7 +242,7 @@ def _put_task(
     line: str,
     nodes: tuple[int, ...],
 ) -> Task:
-    """A task of a group's own numbers -> that of the program."""
+    """A task with the numbers of a group -> the same with those of the program."""
     arguments: list[Argument] = []
     for a in parameters:
         if isinstance(a, Pointer):

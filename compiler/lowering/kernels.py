@@ -15,7 +15,7 @@ import numpy as np
 from ...runtime.core.frozen import dataclass, field, replace
 from ...runtime.program.program import Argument, Buffer, Constant, Int, Region, Scalar
 from ..core.combiners import COMBINERS
-from ..core.cost import SWEPT, SWEPT_ROWS
+from ..core.cost import SWEPT_ELEMENTS, SWEPT_ROWS
 from ..core.types import FLOAT32, FLOAT64, INT64, DType, dtype_name
 from ..fusion.groups import Group
 from ..graph.graph import Graph
@@ -393,7 +393,7 @@ class LoopNestLowering:
             operands.append(Operand(access.dtype, access.role, layout, aligned or not target.aligns))
         points = math.prod(sizes) or 1
         sweeps = not reduced or (
-            math.prod(sizes[len(parallel) :]) >= SWEPT and sum(p.kind == LOOP for p in phases) == 1
+            math.prod(sizes[len(parallel) :]) >= SWEPT_ELEMENTS and sum(p.kind == LOOP for p in phases) == 1
         )
         windows, vector = (
             shifted_operand_windows(self.accesses, axes, self.domain.sizes) if target.windows and sweeps else ((), 1)
@@ -580,7 +580,7 @@ class KernelGroupLowering:
         if length >= 64:
             length -= length % ALIGNED  # pieces start aligned where rows of the array do
         if self._reads_shifted_rows(axis):  # more parts, of all the rows that threads have
-            least = -(-SWEPT // math.prod(domain.sizes[a] for a in domain.reduced[1:]))
+            least = -(-SWEPT_ELEMENTS // math.prod(domain.sizes[a] for a in domain.reduced[1:]))
             length = min(total, max(length // 2 // SWEPT_ROWS, -(-least // SWEPT_ROWS), 1) * SWEPT_ROWS)
             parts = total // length
         elif (

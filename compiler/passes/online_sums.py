@@ -20,20 +20,20 @@ from ..ops.table import OPS
 from .materialize import MemoryLayout
 from .simplify import push_reshape_into_args, rewrite_nodes
 
-LARGE = 1 << 20  # elements: fewer are read again from a cache
+LARGE = 1 << 20  # elements of x: fewer are read again from a cache
 LONGEST, SHORTEST = 1024, 256  # elements of a part
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the parts of rows gave: their maxima, and the maxima of rows beside them."""
+    """The parts of rows, the maximum of each, and that of each whole row."""
 
     x: Value
     maxima: Value
     most: Value
 
 
-def sum_while_maxima_are_found(graph: Graph, layouts: Sequence[MemoryLayout], model: WorkCostModel) -> Graph:
+def sum_exponentials_in_parts(graph: Graph, layouts: Sequence[MemoryLayout], model: WorkCostModel) -> Graph:
     """sum(exp(x - max(x))) -> sum(sum(exp(p - max(p))) * exp(max(p) - max(x))) over parts p of the rows of x, and so
     the number of elements that are the maximum. layouts: of the graph's inputs."""
     sums = {node: most for node in graph.nodes if (most := _maximum_of_sum(graph.nodes, node)) is not None}
@@ -82,15 +82,15 @@ def _length_of_parts(nodes: Sequence[Node], most: Node, layouts: Sequence[Memory
     shape, kept = x.type.shape, len(x.type.shape) - len(axes)
     if x.type.size < LARGE or min(axes) != kept or rereading_rows_costs_little(shape, axes, model):
         return 0
-    cost = _cost_of_reshaped(nodes, most.args[0], layouts)
+    cost = _flops_of_reshaped_element(nodes, most.args[0], layouts)
     if cost > 2 * x.type.dtype.itemsize * model.flops_per_byte:  # it is better stored for all who read it
         return 0
     long = math.prod(shape[kept:])
     return next((n for n in range(LONGEST, SHORTEST - 1, -4) if long % n == 0), 0)
 
 
-def _cost_of_reshaped(nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]) -> float:
-    """The flops of an element that is computed of what lies in memory as a reshape wants it; infinity if none does."""
+def _flops_of_reshaped_element(nodes: Sequence[Node], number: int, layouts: Sequence[MemoryLayout]) -> float:
+    """What it costs to compute an element in another shape; infinity where a reshape has to copy what it is made of."""
     shape, cost, todo, seen = nodes[number].type.shape, 0.0, [number], {number}
     while todo:
         node = nodes[todo.pop()]

@@ -27,7 +27,7 @@ class ComprehensionClause:
 
 
 def new_list(items: list[Any]) -> list[Any]:
-    """A list that a name is given on which `append` is called."""
+    """A list that may grow: while a loop is recorded, what is appended to it is recorded too."""
     recorder = loop_recorder_of_trace()
     return items if recorder is None else recorder.new_list(items)
 

@@ -31,7 +31,7 @@ from ..trace.trace import Trace, TracedLoopSymbolBase, current_trace
 from ..trace.tracer import TracedNumber, Tracer
 
 SMALL = 1 << 20  # bytes of an array of the function's own that are compared
-MOST = 1 << 21  # values that the decisions of one trace may look at, all together
+MOST_WALKED = 1 << 21  # values that the decisions of one trace may walk, all together
 
 
 _DICTS: tuple[type, ...] = (dict, OrderedDict)
@@ -98,8 +98,8 @@ class ReachableControlFlowState:
         if trace is not None:
             for holder in trace.holders:  # whatever names them
                 _walk_values_reachable_from_branches(holder, type(holder).__name__, found, seen)
-            trace.looked_through += len(found.values)
-            if trace.looked_through > MOST:
+            trace.walked_values += len(found.values)
+            if trace.walked_values > MOST_WALKED:
                 raise UnsupportedError(
                     "traced values decide very often where lists or objects of many values are in reach, all of which "
                     "each decision may change; keep the numbers in arrays",

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...runtime.core.frozen import dataclass
 
-Map = Callable[..., Any]  # a row's name and operands in, what it gives out
+ApplyRow = Callable[..., Any]  # a row's name and operands in, what it gives out
 
 
 @dataclass(frozen=True)
@@ -17,24 +17,24 @@ class MathFunction:
     """The row that computes a function; which arguments it is not defined for; whether it may overflow."""
 
     row: str
-    undefined: Callable[[Map, Any], Any] | None = None
+    undefined: Callable[[ApplyRow, Any], Any] | None = None
     overflows: bool = False
 
 
-def _is_negative(map: Map, x: Any) -> Any:
-    return map("less", x, 0.0)
+def _is_negative(apply_row: ApplyRow, x: Any) -> Any:
+    return apply_row("less", x, 0.0)
 
 
-def _is_not_positive(map: Map, x: Any) -> Any:
-    return map("less_equal", x, 0.0)
+def _is_not_positive(apply_row: ApplyRow, x: Any) -> Any:
+    return apply_row("less_equal", x, 0.0)
 
 
-def _is_infinite(map: Map, x: Any) -> Any:
-    return map("isinf", x)
+def _is_infinite(apply_row: ApplyRow, x: Any) -> Any:
+    return apply_row("isinf", x)
 
 
-def _is_beyond_one(map: Map, x: Any) -> Any:
-    return map("greater", map("absolute", x), 1.0)
+def _is_beyond_one(apply_row: ApplyRow, x: Any) -> Any:
+    return apply_row("greater", apply_row("absolute", x), 1.0)
 
 
 MATH_FUNCTIONS: dict[Any, MathFunction] = {
@@ -65,13 +65,13 @@ def math_function(function: Any, args: tuple[Any, ...]) -> MathFunction | None:
 
 
 def apply_math_function(
-    function: MathFunction, x: Any, map: Map, raise_where: Callable[[Any, type[Exception], str], None]
+    function: MathFunction, x: Any, apply_row: ApplyRow, raise_where: Callable[[Any, type[Exception], str], None]
 ) -> Any:
     """The function of a float. raise_where: the call raises an error where a condition holds."""
     if function.undefined is not None:
-        raise_where(function.undefined(map, x), ValueError, "math domain error")
-    result = map(function.row, x)
+        raise_where(function.undefined(apply_row, x), ValueError, "math domain error")
+    result = apply_row(function.row, x)
     if function.overflows:
-        wrong = map("logical_and", map("isinf", result), map("logical_not", map("isinf", x)))
+        wrong = apply_row("logical_and", apply_row("isinf", result), apply_row("logical_not", apply_row("isinf", x)))
         raise_where(wrong, OverflowError, "math range error")
     return result

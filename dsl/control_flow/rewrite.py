@@ -124,7 +124,7 @@ class _FunctionRewriter:
         self.nonlocals: set[str] = set()
         self.returned = self.value = ""  # the names of the flag and of what is returned
         self.flags: set[str] = set()
-        self.grown = {*_names_of_growing_lists(node)}  # also by functions within
+        self.growing = {*_names_of_growing_lists(node)}  # also by functions within
 
     def rewritten(self) -> FunctionNode:
         node = self.node
@@ -222,14 +222,14 @@ class _FunctionRewriter:
         names = s.targets[0] if len(s.targets) == 1 else None
         s = self.children(s)
         if isinstance(names, ast.Tuple) and isinstance(s.value, ast.Tuple) and len(names.elts) == len(s.value.elts):
-            s.value.elts = [*map(self.new_list, names.elts, s.value.elts)]
+            s.value.elts = [*map(self.assigned_expression, names.elts, s.value.elts)]
         else:
-            s.value = self.new_list(names, s.value)
+            s.value = self.assigned_expression(names, s.value)
         return [s], set()
 
-    def new_list(self, target: ast.expr | None, value: ast.expr) -> ast.expr:
-        """What a name is given, if that is a list which may grow."""
-        return _new_list_expression(value) if isinstance(target, ast.Name) and target.id in self.grown else value
+    def assigned_expression(self, target: ast.expr | None, value: ast.expr) -> ast.expr:
+        """What a name is given: a list that may grow as a call of `new_list`, all else as it is."""
+        return _new_list_expression(value) if isinstance(target, ast.Name) and target.id in self.growing else value
 
     def rewrite_Break(self, s: ast.Break) -> tuple[list[ast.stmt], set[str]]:
         return [_assign_statement_node(self.loops[-1].broke, ast.Constant(True))], {self.loops[-1].broke}
@@ -242,7 +242,7 @@ class _FunctionRewriter:
             return [self.children(s)], set()
         if s.value is None:
             return [ast.Pass()], set()
-        return [ast.Assign([s.target], self.new_list(s.target, self.expression(s.value)))], set()
+        return [ast.Assign([s.target], self.assigned_expression(s.target, self.expression(s.value)))], set()
 
     def test(self, node: ast.expr) -> Any:
         """An expression of which only the truth counts."""

@@ -165,7 +165,7 @@ def comparable_object_state(
         return tuple(comparable_object_state(v, kept, visited, referred) for v in values)
 
     own: tuple[Any, ...] = (id(value),)
-    if issubclass(kind, WEAK_REFERENCES):
+    if issubclass(kind, WEAK_REFERENCE_CLASSES):
         referred = [] if referred is None else referred
         own = id(value), comparable_object_state(referent_of_weak_reference(value), referred, visited, referred)
     elif is_iterator_class(kind):
@@ -213,7 +213,7 @@ def is_weak_reference_class(kind: type) -> bool:
     return any(base.__module__ in ("weakref", "_weakrefset") for base in kind.__mro__)
 
 
-WEAK_REFERENCES = ReferenceType, ProxyType, CallableProxyType
+WEAK_REFERENCE_CLASSES = ReferenceType, ProxyType, CallableProxyType
 
 
 def referent_of_weak_reference(value: Any) -> Any:

@@ -94,7 +94,7 @@ def _compared_with_copies(
     latency, each_byte = measured_exchange_times(devices)
     replayed = settings.engine == "async" and devices[0].replays_plans_with(devices)
     if replayed:
-        latency = min(latency, REPLAYED_MICROSECONDS * (count - 1))
+        latency = min(latency, REPLAYED_COPY_MICROSECONDS * (count - 1))
     by_nccl = by_copies = issued_nccl = issued_copies = 0.0
     for step in steps:
         nbytes = sum(step.counts) * np.dtype(step.dtype).itemsize
@@ -116,7 +116,7 @@ def _compared_with_copies(
 
 _JOINED = frozenset({"all_reduce", "reduce_scatter"})
 TASK_MICROSECONDS = 20.0  # of the host for a copy or a kernel on several GPUs: 84 us for the four of two H100s
-REPLAYED_MICROSECONDS = 10.0  # of a small copy in a graph, and of the wait for it
+REPLAYED_COPY_MICROSECONDS = 10.0  # of a small copy in a graph, and of the wait for it
 
 
 def _joining_time(device: Device, step: RankCollective, nbytes: int, count: int) -> float:

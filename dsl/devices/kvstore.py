@@ -136,7 +136,7 @@ class KVStore:
             with self._lock:
                 for target in given if isinstance(given, (list, tuple)) else [given]:
                     _require_writeable_target(one, target)
-                if self._servers is not None and _lies_like_stored_value(given, self._spec(one)):
+                if self._servers is not None and _is_laid_out_like_stored_value(given, self._spec(one)):
                     self._servers.pull(one, given)
                     continue
                 stored = self._stored_value_of_key(one)
@@ -149,8 +149,8 @@ class KVStore:
         out = value if out is None else out
         if self._servers is not None and type(value) is type(out) is np.ndarray and type(key) in (int, str):
             with self._lock:
-                spec = self._spec_of_pushable(key)
-                if _lies_like_stored_value(value, spec) and _lies_like_stored_value(out, spec):
+                spec = self._spec_for_push(key)
+                if _is_laid_out_like_stored_value(value, spec) and _is_laid_out_like_stored_value(out, spec):
                     _require_writeable_target(key, out)
                     self._servers.push_and_pull(key, value, out)
                     return
@@ -246,7 +246,7 @@ class KVStore:
             yield part, [asarray(array.reshape(value.shape), device=device, copy=True) for array in arrays]
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, key: Key, given: Any) -> None:
-        if _lies_like_stored_value(given, self._spec_of_pushable(key)):
+        if _is_laid_out_like_stored_value(given, self._spec_for_push(key)):
             servers.push(key, given)
             return
         joined = self._sum_of_pushed_arrays(key, given)
@@ -255,8 +255,8 @@ class KVStore:
         else:
             servers.push_later(key, joined.numpy)
 
-    def _spec_of_pushable(self, key: Key) -> Spec:
-        """Raises ArgumentsError where a push to servers has no value or no updater."""
+    def _spec_for_push(self, key: Key) -> Spec:
+        """The spec of a key's value. Raises ArgumentsError where a push to servers has no value or no updater."""
         spec = self._spec(key)
         if self._updater is None:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
@@ -288,8 +288,8 @@ class KVStore:
         how = "" if self._updater is None else f" to {getattr(self._updater, '__name__', 'its updater')}"
         pushed = f"push of {key!r}{how}"
         if not joined._device.host_memory:
-            return self._program_that_sums(pushed, name_of(joined._device))(joined)
-        narrow = joined.dtype if is_narrow_float(joined.dtype) else None
+            return self._program_to_sum_over_ranks(pushed, name_of(joined._device))(joined)
+        narrow = joined.dtype if _is_narrow_float(joined.dtype) else None
         given = joined if narrow is None else joined.astype(np.float32)
         agreement = rank_agreement_on_collective(pushed, joined.dtype, joined.shape)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
@@ -302,13 +302,13 @@ class KVStore:
         result = Array(target, given._spec, given._device, event)
         return result if narrow is None else result.astype(narrow)
 
-    def _program_that_sums(self, pushed: str, device: str) -> Callable[[Array], Array]:
-        """The sum over the ranks' GPUs, by what their programs exchange arrays by. pushed: what the ranks agree on."""
+    def _program_to_sum_over_ranks(self, pushed: str, device: str) -> Callable[[Array], Array]:
+        """What sums an array over the ranks' GPUs. pushed: what the ranks agree on."""
         made = self._programs.get((pushed, device))
         if made is None:
 
             def add_over_ranks(x: Any) -> Any:
-                narrow = x.dtype if is_narrow_float(x.dtype) else None
+                narrow = x.dtype if _is_narrow_float(x.dtype) else None
                 return all_reduce(x) if narrow is None else all_reduce(x.astype(np.float32)).astype(narrow)
 
             add_over_ranks.__name__ = pushed
@@ -373,7 +373,7 @@ class KVStore:
         return f"<kvstore {self.type} of {len(self._specs)} keys>"
 
 
-def _lies_like_stored_value(given: Any, spec: Spec) -> bool:
+def _is_laid_out_like_stored_value(given: Any, spec: Spec) -> bool:
     """Whether this is a NumPy array that lies in memory as a key's value does."""
     return (
         type(given) is np.ndarray
@@ -384,7 +384,7 @@ def _lies_like_stored_value(given: Any, spec: Spec) -> bool:
 
 
 def _require_writeable_target(key: Key, target: Any) -> None:
-    """Raises ArgumentsError."""
+    """Raises ArgumentsError where a key is pulled into an array that is read-only."""
     if isinstance(target, np.ndarray) and not target.flags.writeable:
         raise ArgumentsError(f"key {key!r} is pulled into an array that is read-only")
 
@@ -411,8 +411,8 @@ def kvstore_text_key(text: str) -> Key:
     return int(text[1:]) if text[0] == "i" else text[1:]
 
 
-def is_narrow_float(dtype: np.dtype[Any]) -> bool:
-    """Whether sums over ranks are in float32 instead."""
+def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is so narrow that sums over ranks are in float32 instead."""
     return dtype.itemsize == 2 and dtype_kind(dtype) == "f"
 
 

@@ -208,10 +208,10 @@ class KeyValueStoreWorker:
         others = [r for r in range(self.world.size) if r != self.world.rank]
         with self._lock:
             for server in others:
-                self._ask_without_array("flush", server)
+                self._send_request_without_array("flush", server)
             for server in others:
                 self.world.receive_array(NOTHING, server, self._channel + 1)
-            self._ask_without_array("meet", 0)
+            self._send_request_without_array("meet", 0)
             self.world.receive_array(NOTHING, 0, self._channel + 1)
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class KeyValueStoreWorker:
             self._requests[kind, key] = found
         return found
 
-    def _ask_without_array(self, kind: str, server: int) -> None:
+    def _send_request_without_array(self, kind: str, server: int) -> None:
         self.world.send(_request_as_text(kind, ("", 0), NOTHING.dtype, NOTHING.shape), NOTHING, server, self._channel)
 
 

@@ -18,7 +18,7 @@ _VARS = type.__dict__["__dict__"].__get__  # past a metaclass's own way
 
 
 def replace_proxies_in_error(error: BaseException, original_value: Callable[[Any], Any]) -> None:
-    """In place, in its arguments and attributes, at any depth, and in the errors behind it."""
+    """Put the user's objects in place of proxies in an error, in what it holds at any depth, and in its causes."""
     _ProxyReplacer(original_value).replace(error)
 
 
@@ -56,35 +56,35 @@ class _ProxyReplacer:
         elif kind is MethodType:
             return MethodType(self.replace(value.__func__), self.replace(value.__self__))
         elif ORIGINAL in _VARS(kind):
-            return self._object_of_users_class(value, _VARS(kind)[ORIGINAL], base)
+            return self._make_object_of_users_class(value, _VARS(kind)[ORIGINAL], base)
         elif base in (tuple, frozenset):
             items = [*map(self.replace, base.__iter__(value))]
             return value if all(a is b for a, b in zip(value, items, strict=True)) else base.__new__(kind, items)
         elif base is not None:
-            self._fill(value, value, base)
+            self._fill_container(value, value, base)
         return value
 
-    def _object_of_users_class(self, value: Any, original: type, base: Any) -> Any:
-        """For one that the function has made."""
+    def _make_object_of_users_class(self, value: Any, original: type, base: Any) -> Any:
+        """An object of the user's own class, like one that the function has made."""
         items = [[*map(self.replace, base.__iter__(value))]] if base in (tuple, frozenset) else []
         try:
             found = (base or object).__new__(original, *items)
         except TypeError:  # it is a number or a text, too
             return value
         self._replacements[id(value)] = (value, found)
-        self._fill(found, value, base)
-        for name, x in self._attributes(value).items():
+        self._fill_container(found, value, base)
+        for name, x in self._replaced_attributes(value).items():
             object.__setattr__(found, name, x)
         return found
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
+    def _replaced_attributes(self, value: Any) -> dict[str, Any]:
         held = {slot.__name__: x for slot, x in _slots_of_object(value)}
         with contextlib.suppress(AttributeError):
             held |= object.__getattribute__(value, "__dict__")
         return {name: self.replace(x) for name, x in held.items()}
 
-    def _fill(self, container: Any, value: Any, base: Any) -> None:
-        """Puts into a container what shall be in it in place of what a value holds."""
+    def _fill_container(self, container: Any, value: Any, base: Any) -> None:
+        """Put into a container what shall be in it in place of what a value holds."""
         if base is dict:
             kind: Any = OrderedDict if isinstance(value, OrderedDict) else dict
             pairs = [(self.replace(k), self.replace(x)) for k, x in state_pairs_of_dict(value)]

@@ -99,7 +99,7 @@ def _class_proxy(world: Environment, value: Any, label: str) -> Any:
     made = traced_class(world, value)
     if made is value and not isinstance(value, ProxyMetaclass):
         bases = [base for base in value.__mro__ if is_user_class(base)]
-        if is_user_class(type(value)) or any(vars(base).keys() - _OF_BARE_CLASSES for base in bases):
+        if is_user_class(type(value)) or any(vars(base).keys() - _BARE_CLASS_ATTRIBUTES for base in bases):
             world.guard_state(value, label)
         else:
             for base in bases:
@@ -107,7 +107,14 @@ def _class_proxy(world: Environment, value: Any, label: str) -> Any:
     return made
 
 
-_OF_BARE_CLASSES = {"__module__", "__doc__", "__weakref__", "__dict__", "__firstlineno__", "__static_attributes__"}
+_BARE_CLASS_ATTRIBUTES = {
+    "__module__",
+    "__doc__",
+    "__weakref__",
+    "__dict__",
+    "__firstlineno__",
+    "__static_attributes__",
+}
 _RANDOM = ("numpy.random", "random")
 
 

@@ -28,8 +28,7 @@ from .kinds import (
 from .linear import LinearExpression, LoopIntegerAtom
 from .values import LazyLoopElements, LoopArray, LoopArraySection, LoopNumber, Recorder
 
-NONE = LinearExpression(0)
-HELD = "an array that a list holds is assigned to"
+ZERO = LinearExpression(0)
 
 
 class RecordAgain(BaseException):
@@ -37,15 +36,15 @@ class RecordAgain(BaseException):
 
 
 @dataclass(frozen=True)
-class ListRow:
-    """What an element of a list is."""
+class ListElementType:
+    """What all elements of a list have in common: their number kinds, how deeply they nest, and their shape."""
 
     kinds: tuple[Kind, ...]
     depth: int
     shape: tuple[LinearExpression, ...]
 
-    def joined(self, other: ListRow) -> ListRow:
-        """What an element is that is one or the other. Raises LoopNotRecordable where that is no row."""
+    def joined(self, other: ListElementType) -> ListElementType:
+        """The type of what is of one or the other. Raises LoopNotRecordable where a list cannot have both."""
         if self == other:
             return self
         if (self.depth, self.shape) != (other.depth, other.shape) or self.shape:
@@ -54,13 +53,13 @@ class ListRow:
         if any(dtype != held[0] for dtype, _ in (*self.kinds, *other.kinds)):  # an array of it has either
             raise LoopNotRecordable("a list has numbers of two dtypes")
         kinds = joined_loop_number_kinds([*self.kinds, *other.kinds, held])
-        return ListRow((held, *(k for k in kinds if k != held)), self.depth, self.shape)
+        return ListElementType((held, *(k for k in kinds if k != held)), self.depth, self.shape)
 
 
-def list_row_of_value(recorder: Recorder, given: Any, began: int) -> tuple[Any, ListRow]:
-    """An element as it is recorded, and what it is. began: how many arrays there were when the turn began."""
+def list_element_and_type(recorder: Recorder, given: Any, began: int) -> tuple[Any, ListElementType]:
+    """An element of a list as it is recorded, and its type. began: how many arrays there were when the turn began."""
     if isinstance(given, LoopList) and given.items is not None:
-        return recorder.array_from(given.items), _list_row_of_numbers(recorder, given.items)
+        return recorder.array_from(given.items), _type_of_inner_list(recorder, given.items)
     value = recorder.lift(given)
     kinds, depth = loop_kinds_of(value), 1
     shape: tuple[LinearExpression, ...] = ()
@@ -76,41 +75,41 @@ def list_row_of_value(recorder: Recorder, given: Any, began: int) -> tuple[Any, 
         computed = storage is None and value.scope is recorder.body.scopes[-1]
         if not (computed if storage is None else storage.value is None and storage.number >= began):
             raise LoopNotRecordable("a list keeps views of an array, or an array that others have too")
-    return value, ListRow(kinds, depth, shape)
+    return value, ListElementType(kinds, depth, shape)
 
 
-def _list_row_of_numbers(recorder: Recorder, items: list[Any]) -> ListRow:
-    """What a list of these is as an element."""
-    found: ListRow | None = None
+def _type_of_inner_list(recorder: Recorder, items: list[Any]) -> ListElementType:
+    """The type of a list of these numbers as an element of another list."""
+    found: ListElementType | None = None
     for item in items:
-        _, row = list_row_of_value(recorder, item, 0)
-        found = row if found is None else found.joined(row)
+        _, one = list_element_and_type(recorder, item, 0)
+        found = one if found is None else found.joined(one)
     if found is None or found.shape:
         raise LoopNotRecordable("a list has lists that are empty, or of lists")
-    return ListRow(found.kinds, 2, (LinearExpression(len(items)),))
+    return ListElementType(found.kinds, 2, (LinearExpression(len(items)),))
 
 
 class GrowingLists:
     """The lists of one recorded nest of loops that grow."""
 
     def __init__(self) -> None:
-        self.rows: dict[Any, ListRow] = {}  # by what a list is known by from one attempt to the next
+        self.element_types: dict[Any, ListElementType] = {}  # by what a list is known by from one attempt to the next
         self.growth: dict[Any, tuple[LinearExpression, int]] = {}  # what turn t of a loop appends: a + b * t
         self.outside: dict[int, list[Any]] = {}  # lists of before the loops, which were seen to grow
         self.made: list[GrowingList] = []
         self.stand_ins: list[tuple[ControlFlowSlot, list[Any], GrowingList]] = []
         self.before: set[int] = set()  # the lists that there were before the loops
 
-    def notice(self, held: list[Any]) -> None:
-        """To be called where a list of Python's has grown."""
+    def note_grown_list(self, held: list[Any]) -> None:
+        """Note a list of Python's that has grown. Raises RecordAgain, or LoopNotRecordable."""
         if id(held) not in self.before or id(held) in self.outside:
             raise LoopNotRecordable("a list grows that has other names")
         self.outside[id(held)] = held
         raise RecordAgain
 
-    def stand_in(self, recorder: Recorder, functions: Sequence[Callable[..., Any]]) -> None:
-        """Puts stand-ins where the lists of before the loops are that grow."""
-        self.give_back()
+    def place_stand_ins(self, recorder: Recorder, functions: Sequence[Callable[..., Any]]) -> None:
+        """Put stand-ins where the lists of before the loops are that grow."""
+        self.remove_stand_ins()
         self.stand_ins.clear()
         self.made.clear()
         taken = ReachableControlFlowState(functions).take()
@@ -126,12 +125,12 @@ class GrowingLists:
                 self.stand_ins.append((slot, value, made[id(value)]))
                 slot.put(made[id(value)])
 
-    def give_back(self) -> None:
-        """Puts the lists of before the loops where they were."""
+    def remove_stand_ins(self) -> None:
+        """Put the lists of before the loops where they were."""
         for slot, value, _ in self.stand_ins:
             slot.put(value)
 
-    def grown(self) -> list[tuple[list[Any], GrowingList]]:
+    def grown_lists(self) -> list[tuple[list[Any], GrowingList]]:
         """The lists of before the loops that have grown, with what stands for them."""
         found = {id(real): (real, made) for _, real, made in self.stand_ins if made.storage is not None}
         return [*found.values()]
@@ -153,13 +152,13 @@ def note_lists_that_grew(lists: GrowingLists, before: ControlFlowSnapshot) -> No
     """Raises RecordAgain, or LoopNotRecordable, where a list of Python's has grown."""
     for holder, held, _ in before.containers.values():
         if type(holder) is list and len(holder) > len(held):
-            lists.notice(holder)
+            lists.note_grown_list(holder)
 
 
 class GrowingList(LoopList):
     """A list in the body of a recorded loop: Python's own elements while it grows nowhere deeper, else rows."""
 
-    __slots__ = ("held", "key", "length", "level", "own", "row", "storage")
+    __slots__ = ("element_type", "held", "key", "length", "level", "own", "storage")
 
     def __init__(self, recorder: Recorder, items: list[Any], key: Any) -> None:
         self._recorder, self.own, self.key, self.level = recorder, items, key, recorder.level
@@ -167,13 +166,13 @@ class GrowingList(LoopList):
         self.storage: Any = None
         self.held = False
         self.length = LinearExpression(len(items))
-        self.row: ListRow | None = recorder.lists.rows.get(key)
+        self.element_type: ListElementType | None = recorder.lists.element_types.get(key)
         recorder.lists.made.append(self)
-        if self.row is not None:
-            if self.row.depth > 1 and items:
+        if self.element_type is not None:
+            if self.element_type.depth > 1 and items:
                 self._refuse_recording("a list of lists that is not empty grows")
             self.storage = recorder.temporary(
-                (LinearExpression(len(items)), *self.row.shape), self.row.kinds[0][0]
+                (LinearExpression(len(items)), *self.element_type.shape), self.element_type.kinds[0][0]
             ).storage
             self.length = LinearExpression(0)
             for item in items:
@@ -187,15 +186,15 @@ class GrowingList(LoopList):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:  # type: ignore[override]
-        return self._row().kinds
+        return self._known_element_type().kinds
 
     @property
     def depth(self) -> int:  # type: ignore[override]
-        return self._row().depth
+        return self._known_element_type().depth
 
     @property
     def section(self) -> LoopArraySection:  # type: ignore[override]
-        shape = (self.length, *self._row().shape)
+        shape = (self.length, *self._known_element_type().shape)
         return LoopArraySection(
             self.storage, tuple((LinearExpression(0), 1, axis) for axis in range(len(shape))), shape
         )
@@ -205,10 +204,10 @@ class GrowingList(LoopList):
         found: LazyLoopElements = self._recorder.array_of_section(self.section).expression
         return found
 
-    def _row(self) -> ListRow:
-        if self.row is None or self.storage is None:
+    def _known_element_type(self) -> ListElementType:
+        if self.element_type is None or self.storage is None:
             self._refuse_recording("a list is read in a way that is not followed")
-        return self.row
+        return self.element_type
 
     # growing
 
@@ -234,10 +233,10 @@ class GrowingList(LoopList):
 
     def _add_row(self, given: Any, began: int) -> None:
         recorder = self._recorder
-        value, row = list_row_of_value(recorder, given, began)
-        joined = row if self.row is None else self.row.joined(row)
-        if self.storage is None or joined != self.row:
-            recorder.lists.rows[self.key] = joined
+        value, own = list_element_and_type(recorder, given, began)
+        joined = own if self.element_type is None else self.element_type.joined(own)
+        if self.storage is None or joined != self.element_type:
+            recorder.lists.element_types[self.key] = joined
             raise RecordAgain
         most = (self.length + 1).greatest
         if most is None:
@@ -249,7 +248,7 @@ class GrowingList(LoopList):
         if isinstance(value, LoopArray):
             if isinstance(given, GrowingList):
                 given.held = True
-            recorder.materialize(value).storage.frozen = HELD
+            recorder.materialize(value).storage.frozen = "an array that a list holds is assigned to"
             recorder.assign(target, value)
         else:
             check_loop_kind_keeps_digits(value, joined.kinds[0])
@@ -260,7 +259,7 @@ class GrowingList(LoopList):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        return (self._recorder.extent(self.length), *(() if self.row is None else super().shape[1:]))
+        return (self._recorder.extent(self.length), *(() if self.element_type is None else super().shape[1:]))
 
     def __len__(self) -> int:
         n = self.length.known
@@ -289,15 +288,15 @@ class GrowingList(LoopList):
             super().__setitem__(key, value)
 
     def _expect_growth(self) -> None:
-        """Rows, if the elements are of one kind."""
+        """Record again with the elements as rows of an array. Raises LoopNotRecordable, or RecordAgain."""
         if not self.own:
             self._refuse_recording("a list is read before it has elements")
         recorder = self._recorder
-        row = None
+        joined = None
         for item in self.own:
-            other = list_row_of_value(recorder, item, 0)[1]
-            row = other if row is None else row.joined(other)
-        recorder.lists.rows[self.key] = row
+            other = list_element_and_type(recorder, item, 0)[1]
+            joined = other if joined is None else joined.joined(other)
+        recorder.lists.element_types[self.key] = joined
         raise RecordAgain
 
     def fold(self, function: Any) -> Any:
@@ -321,14 +320,14 @@ class ListsOfLoop:
         self.turn: tuple[LoopIntegerAtom, LinearExpression] | None = None
         self.begins: list[LinearExpression] = []
 
-    def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = NONE) -> None:
+    def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = ZERO) -> None:
         """At the start of a turn, of a loop that begins at `low`; without a number it may append nothing."""
         self.turn = None if turn is None else (turn, low)
         for made, start in self.starts:
-            a, b = self._expected(made)
-            if turn is not None and (a != NONE or b):
+            a, b = self._expected_growth(made)
+            if turn is not None and (a != ZERO or b):
                 number = LinearExpression(0, ((turn, 1),)) - low
-                made.length = start + self._appended(a, b, number)
+                made.length = start + self._growth_after(a, b, number)
         self.begins = [made.length for made, _ in self.starts]
 
     def leave(self) -> bool:
@@ -337,7 +336,7 @@ class ListsOfLoop:
         for (made, _), begin in zip(self.starts, self.begins, strict=True):
             grown = made.length - begin
             if self.turn is None:
-                if grown != NONE:
+                if grown != ZERO:
                     raise LoopNotRecordable("a list grows in a loop that a value may end")
                 continue
             turn, low = self.turn
@@ -345,31 +344,31 @@ class ListsOfLoop:
             a = grown - LinearExpression(0, ((turn, b),)) + low * b if b else grown
             if any(atom.order > turn.order for atom, _ in a.terms):
                 raise LoopNotRecordable("how much a list grows in a turn differs in a way that is not followed")
-            if (a, b) != self._expected(made):
+            if (a, b) != self._expected_growth(made):
                 self.recorder.lists.growth[self.code, made.key] = a, b
                 settled = False
         return settled
 
-    def reset(self) -> None:
-        """Before another attempt."""
+    def restore_lengths(self) -> None:
+        """Give the lists their lengths of before the loop, for another attempt."""
         for made, start in self.starts:
             made.length = start
         del self.recorder.lists.made[len(self.starts) :]
 
-    def after(self, count: LinearExpression | None) -> None:
-        """After the loop, of so many turns."""
+    def set_lengths_after_loop(self, count: LinearExpression | None) -> None:
+        """Set how long the lists are after the loop, of so many turns; None: turns append nothing."""
         for made, start in self.starts:
-            a, b = self._expected(made)
+            a, b = self._expected_growth(made)
             made.length = start
-            if count is not None and (a != NONE or b):
+            if count is not None and (a != ZERO or b):
                 count = count if count.is_at_least(0) else self.recorder.greatest(count, LinearExpression(0))
-                made.length = start + self._appended(a, b, count)
+                made.length = start + self._growth_after(a, b, count)
 
-    def _expected(self, made: GrowingList) -> tuple[LinearExpression, int]:
-        found: tuple[LinearExpression, int] = self.recorder.lists.growth.get((self.code, made.key), (NONE, 0))
+    def _expected_growth(self, made: GrowingList) -> tuple[LinearExpression, int]:
+        found: tuple[LinearExpression, int] = self.recorder.lists.growth.get((self.code, made.key), (ZERO, 0))
         return found
 
-    def _appended(self, a: LinearExpression, b: int, turns: LinearExpression) -> LinearExpression:
+    def _growth_after(self, a: LinearExpression, b: int, turns: LinearExpression) -> LinearExpression:
         """What so many turns append."""
         recorder, most = self.recorder, turns.greatest
         if a.known is not None:
@@ -379,7 +378,7 @@ class ListsOfLoop:
         else:
             each = a.greatest
             highs = () if most is None or each is None else (LinearExpression(most * each),)
-            found = recorder.atom(recorder.emit(a) * recorder.emit(turns), (NONE,), highs)
+            found = recorder.atom(recorder.emit(a) * recorder.emit(turns), (ZERO,), highs)
         if not b:
             return found
         if turns.known is not None:
@@ -387,11 +386,11 @@ class ListsOfLoop:
         n = recorder.emit(turns)
         pairs = (n * (n - 1)).quot(recorder.body.const(2, INT64))
         highs = () if most is None else (LinearExpression(most * (most - 1) // 2),)
-        before: LinearExpression = recorder.atom(pairs, (NONE,), highs)  # of the turns
+        before: LinearExpression = recorder.atom(pairs, (ZERO,), highs)  # of the turns
         return found + before * b
 
 
 def new_list_in_loop(recorder: Recorder, items: list[Any]) -> GrowingList:
-    """A list that a name is given to which `append` is called on."""
+    """A list that may grow, known by where in the code it is made."""
     frame = sys._getframe(2)
     return GrowingList(recorder, items, (frame.f_code, frame.f_lasti))

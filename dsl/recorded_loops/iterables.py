@@ -19,7 +19,7 @@ from ..trace.operands import to_traced_array
 from ..trace.trace import LoopNotRecordable
 from ..trace.tracer import Tracer
 from .conversions import LoopRange
-from .growing_lists import GrowingList, list_row_of_value
+from .growing_lists import GrowingList, list_element_and_type
 from .kinds import LoopList
 from .linear import LinearExpression
 from .values import LoopArray, LoopArraySection, Recorder
@@ -176,7 +176,7 @@ class _RowsOfTurns:
     def add(self, position: LinearExpression, given: Any, began: int) -> None:
         """began: how many arrays there were when the turn began."""
         recorder = self.recorder
-        value, found = list_row_of_value(recorder, given, began)
+        value, found = list_element_and_type(recorder, given, began)
         kinds, depth, shape = found.kinds, found.depth, found.shape
         if len(kinds) > 1:
             raise LoopNotRecordable("a comprehension makes numbers of two kinds, as values decide")

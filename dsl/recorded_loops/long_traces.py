@@ -24,7 +24,7 @@ ROLLED = 3  # they are not that much fewer once turns that repeat are a loop aga
 LOOPS = 6  # more loops than that
 LONGEST = 16_384  # nodes of a trace that is not taken if its turns do not repeat
 ENDLESS = 65_536  # and if they do; half as many of loops in one another, of which each turn is a loop again
-RECORDED = 256  # times that one loop is recorded, of another one that is not
+RECORDINGS = 256  # times that one loop is recorded, of another one that is not
 HOOKS = (for_.__code__, while_.__code__, listed.__code__)
 
 
@@ -70,9 +70,9 @@ def check_loops_of_long_trace(trace: Trace) -> None:
             raise TraceTooLong(rolls, MANY_ITERATIONS, True)
 
 
-def check_loop_is_recorded_anew(trace: Trace, site: CodeType) -> None:
-    """To be called where a loop is recorded. Raises UnsupportedError where each turn of a long loop does that."""
-    if trace.loops_of is not None and trace.loops_of.recorded.count(site) >= RECORDED:
+def check_recordings_of_loop(trace: Trace, site: CodeType) -> None:
+    """Raises UnsupportedError where each turn of a long loop records the same loop again."""
+    if trace.loops_of is not None and trace.loops_of.recorded.count(site) >= RECORDINGS:
         raise UnsupportedError(_text_of_too_long_loop(trace), needs_values=True)
 
 

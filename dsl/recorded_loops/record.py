@@ -30,7 +30,7 @@ from ..trace.tracer import SCALAR, Tracer
 from .growing_lists import GrowingList
 from .iterables import axes_of_indices, collect_clause_in_loop, count_loop_items, list_of_collected_rows, loop_item_at
 from .kinds import LoopList
-from .long_traces import check_loop_is_recorded_anew, count_user_loops_around
+from .long_traces import check_recordings_of_loop, count_user_loops_around
 from .recorder import CONSTANTS, LoopRecorder
 from .values import LoopNumber, SpoiledLoopVariable
 
@@ -86,7 +86,7 @@ def _record_statements(
 ) -> tuple[Tracer, LoopList] | None:
     """Makes what `write` records a node of the trace. The array of the list that `write` gives, if it gives one."""
     assert trace.loops_of is not None
-    check_loop_is_recorded_anew(trace, site)
+    check_recordings_of_loop(trace, site)
     trace.loops_of.recorded.append(site)
     recorder = LoopRecorder(trace, site)
     state = ReachableControlFlowState(functions)
@@ -95,19 +95,19 @@ def _record_statements(
         before = state.take()
         with recorder.recording():
             collected = write(recorder)
-            recorder.lists.give_back()
+            recorder.lists.remove_stand_ins()
             changed = changes_between_control_flow_snapshots(before, state.take())
             results = _end_values_in_memory(
                 recorder, [slot for slot, _, value in changed.values() if isinstance(value, LoopNumber)]
             )
             if collected is not None:
                 results.append((rows.append, recorder.materialize(collected).storage.number, None))
-            results += _lists_in_memory(recorder)
+            results += _grown_lists_in_memory(recorder)
         _place_results_of_recorded_loop(recorder, results)
     except (LoopNotRecordable, Exception) as error:
         raise _refusal_of_loop(error, site) from error
     finally:
-        recorder.lists.give_back()
+        recorder.lists.remove_stand_ins()
     recorder.body = EndedLoopValue(site)  # type: ignore[assignment]
     for slot, _, value in changed.values():
         if isinstance(value, SpoiledLoopVariable):
@@ -194,10 +194,10 @@ def _end_values_in_memory(
     return found
 
 
-def _lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any], None], int, Any]]:
+def _grown_lists_in_memory(recorder: LoopRecorder) -> list[tuple[Callable[[Any], None], int, Any]]:
     """The lists of before the loop that have grown, as `_end_values_in_memory` has numbers."""
     found: list[tuple[Callable[[Any], None], int, Any]] = []
-    for held, made in recorder.lists.grown():
+    for held, made in recorder.lists.grown_lists():
         count, (dtype, weak) = made.length.known, made.kinds[0]
         if count is None:
             raise LoopNotRecordable("a list has another length as values decide")

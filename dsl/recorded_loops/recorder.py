@@ -27,7 +27,7 @@ from ..trace.number_kinds import Kind
 from ..trace.trace import LoopNotRecordable, Trace
 from .arithmetic import RecordedLoopArithmetic
 from .conversions import LoopRange, record_builtin_call_in_loop
-from .growing_lists import NONE, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
+from .growing_lists import ZERO, GrowingLists, ListsOfLoop, RecordAgain, new_list_in_loop, note_lists_that_grew
 from .independence import recorded_iterations_are_independent
 from .iterables import (
     LoopItems,
@@ -336,14 +336,14 @@ class LoopRecorder(RecordedLoopArithmetic):
             with self.body.block() as attempt:
                 try:
                     if outermost:
-                        self.lists.stand_in(self, functions)
+                        self.lists.place_stand_ins(self, functions)
                     loop = _LoopRecordingAttempt(self, key.__code__, state)
                     self.level, self.turn_began = self.level + 1, len(self.storages)
                     done = write(loop)
                     self.level -= 1
                     restore_variables_of_snapshot(loop.before)
                     if not done:
-                        loop.lists.reset()
+                        loop.lists.restore_lengths()
                 except RecordAgain:
                     if first is None:
                         raise
@@ -361,10 +361,10 @@ class LoopRecorder(RecordedLoopArithmetic):
                 raise LoopNotRecordable("the types of what it carries from turn to turn do not settle")
         self.body.scopes[-1].statements += attempt.statements
         loop.after(ran)
-        loop.lists.after(count)
+        loop.lists.set_lengths_after_loop(count)
 
     def new_list(self, items: list[Any]) -> Any:
-        """A list that a name is given on which `append` is called."""
+        """A list that may grow while loops are recorded."""
         return new_list_in_loop(self, items)
 
 
@@ -404,7 +404,7 @@ class _LoopRecordingAttempt:
             first = recorder.lift(c.before) if is_number(c.before) else 0
             recorder.body.set(c.variable, recorder.element_value(first, c.kinds[0][0]))
 
-    def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = NONE) -> None:
+    def enter(self, turn: LoopIntegerAtom | None = None, low: LinearExpression = ZERO) -> None:
         """At the start of a turn, which has a number from `low` on, or none."""
         self.lists.enter(turn, low)
         for c in self.carried:

@@ -164,7 +164,7 @@ class Trace:
         self.split: TraceReaderProtocol | None = None
         self.rewriting = False  # whether functions run with their control flow rewritten
         self.undecided = False  # whether a value was asked for that a rewritten function decides on
-        self.looked_through = 0  # values that decisions have looked at
+        self.walked_values = 0  # how many values decisions have walked to see which may change
         self.journal: Any = None  # what notes which arrays are written to, while a side of a decision is traced
         self.path: list[Value] = []  # the flags of the sides that are being traced
         self.loops = 0  # how many loops that traced values end are being traced, one in another

@@ -248,7 +248,9 @@ class MultiDeviceExecutable:
         key = tuple((v, device.index) for v, device in elsewhere) if elsewhere else ()
         if key not in self._replays and len(self._replays) < REPLAYS:
             parts = [step for step in self._steps if isinstance(step, PreparedPart)]
-            self._replays[key] = self.devices[0].replay_with(self.devices, self.plan, parts, dict(elsewhere))
+            self._replays[key] = self.devices[0].make_multi_device_replay(
+                self.devices, self.plan, parts, dict(elsewhere)
+            )
         return self._replays.get(key)
 
     def _issue_steps(

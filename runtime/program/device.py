@@ -384,10 +384,10 @@ class Device(Protocol):
 
     def replays_plans_with(self, devices: Sequence[Device]) -> bool:
         """Whether plans over this device, the first, and others are started by one call, unless something in them
-        stands against it: see `replay_with`."""
+        stands against it: see `make_multi_device_replay`."""
         return False
 
-    def replay_with(
+    def make_multi_device_replay(
         self,
         devices: Sequence[Device],
         plan: MultiDevicePlan,

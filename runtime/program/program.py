@@ -261,7 +261,7 @@ def task_dependences_of_program(program: Program, anti: bool = True) -> tuple[fr
             known = before[region.buffer]
             known.add(number, region, span)
             if len(known.all) >= known.many and region.buffer in written:
-                known.forget_overwritten({w: writer for writer, w, _, _ in written[region.buffer].all})
+                known.forget_overwritten_accesses({w: writer for writer, w, _, _ in written[region.buffer].all})
         result.append(frozenset(found))
     return tuple(result)
 
@@ -284,7 +284,7 @@ class _ProgramBufferAccesses:
                 self.spans = np.array([each[2:] for each in self.all] * 2, np.int64)
             self.spans[count] = span
 
-    def forget_overwritten(self, newest: Mapping[Region, int]) -> None:
+    def forget_overwritten_accesses(self, newest: Mapping[Region, int]) -> None:
         """Leave out what a later task writes over as a whole: who follows it follows that task too. newest: writers."""
         kept = [each for each in self.all if each[0] >= newest.get(each[1], -1)]
         self.all, self.spans, self.many = [], _NO_SPANS, max(self.many, 2 * len(kept))

@@ -248,7 +248,7 @@ class MPIWorld(World):
 
     def receive(self, channel: int, stop: Callable[[], bool]) -> tuple[int, bytes, Host] | None:
         status, tag, head = MPI.Status(), 2 * channel, np.empty(TOGETHER_BYTES, np.uint8)
-        if not self._fill_with_message(head, None, tag, status, stop):
+        if not self._receive_into_buffer(head, None, tag, status, stop):
             return None
         sender: int = status.source
         length, nbytes = HEADER.unpack_from(head.data)
@@ -258,16 +258,16 @@ class MPIWorld(World):
         rest, array = np.empty(max(0, start - TOGETHER_BYTES), np.uint8), np.empty(nbytes, np.uint8)
         for piece in (rest, array):
             if piece.size:
-                self._fill_with_message(piece, sender, tag + 1)
+                self._receive_into_buffer(piece, sender, tag + 1)
         return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
         self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
-        self._fill_with_message(_buffer_of_array(array), source, 2 * channel)
+        self._receive_into_buffer(_buffer_of_array(array), source, 2 * channel)
 
-    def _fill_with_message(
+    def _receive_into_buffer(
         self,
         buffer: Host,
         source: int | None,
@@ -275,8 +275,8 @@ class MPIWorld(World):
         status: Any = None,
         stop: Callable[[], bool] | None = None,
     ) -> bool:
-        """Whether the next message of a rank, or of any, has come before `stop` said so. Else MPI leaves the memory
-        alone from here on."""
+        """Fill memory with the next message of a rank, or of any; whether it came before `stop` said so. Else MPI
+        leaves the memory alone from here on."""
         request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
         arrived = False
         try:

@@ -39,7 +39,9 @@ _MAX_LANES = 32
 _SLOW = frozenset(
     {"div", "approx_div", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc", "tanh"}
 )
-_BUSY_THREADS = 768  # largest blocks, which bound a thread's registers by 80, where arithmetic takes longer: measured
+_ARITHMETIC_THREADS = (
+    768  # largest blocks, which bound a thread's registers by 80, where arithmetic takes longer: measured
+)
 _LOOP_REGISTERS = 128  # for the values of a loop that reduces and stores: a compiler keeps fewer alive than their order
 
 # Of stencils, measured: two columns a lane are best, and many rows, if the threads still fill the GPU.
@@ -252,7 +254,7 @@ def _cuda_row_reduction_shape(nest: LoopNest) -> CudaShape:
     fewer = _cuda_groups_that_fit_registers(nest, length, groups)
     loop = loop or fewer < groups
     busy = _is_cuda_nest_bound_by_arithmetic(nest)
-    return CudaShape("row", length, fewer, loop, threads=_BUSY_THREADS if busy else MAX_THREADS)
+    return CudaShape("row", length, fewer, loop, threads=_ARITHMETIC_THREADS if busy else MAX_THREADS)
 
 
 def _is_cuda_nest_bound_by_arithmetic(nest: LoopNest) -> bool:

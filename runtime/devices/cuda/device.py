@@ -144,13 +144,13 @@ class CUDADevice(Device):
 
     def copy_from(self, source: Any, memory: Any, target: Any, nbytes: int, after: Any) -> CudaEvent:
         """On a stream of the source's, from GPU to GPU."""
-        self.reaches(source)
+        self.open_peer_memory(source)
         source.context.enter()
         copied: CudaEvent = source._transfers.to_peer(memory, target, self.context.handle, nbytes, after)
         return copied
 
-    def reaches(self, other: Any) -> bool:
-        """Whether this GPU and another one reach each other's memory directly. It is opened when first asked for."""
+    def open_peer_memory(self, other: Any) -> bool:
+        """Let this GPU and another one reach each other's memory directly; whether they do. It is tried once."""
         pairs = [(one, another) for one, another in ((self, other), (other, self)) if one is not another]
         for one, another in pairs:
             if another not in one._peers:
@@ -158,9 +158,9 @@ class CUDADevice(Device):
         return all(one._peers[another] for one, another in pairs)
 
     def replays_plans_with(self, devices: Sequence[Any]) -> bool:
-        return all(type(other) is type(self) and self.reaches(other) for other in devices)
+        return all(type(other) is type(self) and self.open_peer_memory(other) for other in devices)
 
-    def replay_with(
+    def make_multi_device_replay(
         self,
         devices: Sequence[Any],
         plan: MultiDevicePlan,

@@ -16,7 +16,7 @@ from kernelgraph.compiler.graph.graph import Graph, Value
 from kernelgraph.compiler.graph.interpret import interpret_graph
 from kernelgraph.compiler.passes import online_sums
 from kernelgraph.compiler.passes.materialize import MemoryLayout
-from kernelgraph.compiler.passes.online_sums import sum_while_maxima_are_found
+from kernelgraph.compiler.passes.online_sums import sum_exponentials_in_parts
 from kernelgraph.compiler.targets.target import target_of
 
 MODEL = target_of("cuda").model
@@ -48,7 +48,7 @@ def sums(
 
 def rewritten(graph: Graph, strides: tuple[int, ...] | None = None) -> Graph:
     layouts = [MemoryLayout.contiguous(graph.nodes[n].type) for n in graph.inputs]
-    return sum_while_maxima_are_found(graph, layouts if strides is None else [MemoryLayout(strides)], MODEL)
+    return sum_exponentials_in_parts(graph, layouts if strides is None else [MemoryLayout(strides)], MODEL)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -130,7 +130,7 @@ def test_weights_that_move_between_few_places_have_a_graph_for_each(
 def test_weights_that_never_come_back_have_slots_or_no_graph(
     machine: Machine, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("CHEAP_SLOT_US", 0), ("SLOT_SHARE", share), ("WAYS", 3)):
+    for name, value in (("CHEAP_SLOT_US", 0), ("SLOT_SHARE", share), ("GRAPHS_OF_LANE", 3)):
         monkeypatch.setattr(multi_device_replay, name, value)
     captures = iterate(machine, 9, [])
     assert launches(machine) == (7 if share else 3) and 3 <= captures <= 5

@@ -84,8 +84,8 @@ def test_mpi_leaves_memory_alone_that_nobody_waits_for(late: bool) -> None:
 
     world: Any = object.__new__(mpi.MPIWorld)
     world._mail, world.failure, world.ended = Mail(), None, {}
-    assert world._fill_with_message(np.empty(1), None, 0, stop=lambda: True) == late
+    assert world._receive_into_buffer(np.empty(1), None, 0, stop=lambda: True) == late
     world.failure = "rank 1 died", (1,)
     with pytest.raises(mpi.RankError, match="rank 1 died"):
-        world._fill_with_message(np.empty(1), 1, 0)
+        world._receive_into_buffer(np.empty(1), 1, 0)
     assert did == ["cancel", "wait"] * 2

@@ -77,14 +77,14 @@ class GraphControlFlow:
         self._device.captures.keep(graph, nodes.kept)
         with graphs.lock:
             capture_nodes_into_cuda_graph(
-                self._device, nodes.nodes, [stream, *graphs.bodies.capturing((False,) * DEPTH)]
+                self._device, nodes.nodes, [stream, *graphs.bodies.streams_for_capture((False,) * DEPTH)]
             )
 
     def _instantiate_graph(self, addresses: Sequence[int], scalars: Sequence[Any]) -> GraphExecutable:
         nodes, driver, graphs = self._capture_nodes(addresses, scalars), self._driver, self._device.graphs
         with graphs.lock:
             lane = graphs.lane() if self._whole.library else graphs.bodies
-            streams = lane.capturing((False,) * (DEPTH + 1))
+            streams = lane.streams_for_capture((False,) * (DEPTH + 1))
             for stream in streams[: 1 + self._whole.depth] if self._whole.library else ():
                 self._device.blas.handle(stream)
             graph = self._capture_into_graph(nodes, streams)

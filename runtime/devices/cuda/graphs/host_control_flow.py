@@ -134,7 +134,7 @@ class HostControlFlowStep:
         driver, graphs = self._driver, self._device.graphs
         with graphs.lock:
             lane = graphs.lane() if self.whole.library else None
-            stream = graphs.capturing() if lane is None else lane.capturing((False,))[0]
+            stream = graphs.stream_for_capture() if lane is None else lane.streams_for_capture((False,))[0]
             if lane is not None:
                 self._device.blas.handle(stream)  # with memory that what is launched on the lane takes turns with
             require_graph_call_success(driver.begin_capture(stream, CAPTURE_RELAXED))

@@ -15,8 +15,8 @@ from ..modules.launch import KernelArgumentBlock
 
 IN_FLIGHT = 16  # launches of an instance before the events of those that are over are let go
 LANES = 4  # streams that graphs are launched on
-LANES_OF_SEVERAL = 2  # those for graphs over several devices
-COPIES_OF_DEVICE = -1  # in place of the number of a plan's stream: that of a device's copies to others
+MULTI_DEVICE_LANES = 2  # streams that graphs over several devices are launched on
+COPY_STREAM = -1  # in place of the number of a plan's stream: that of a device's copies to others
 BYTES = 16  # one part in so many of the device's memory is for what graphs keep
 
 
@@ -34,7 +34,7 @@ class GraphReplayLane:
         self._new_stream = device.new_stream
         self._captures: dict[tuple[bool, int], int] = {}
 
-    def capturing(self, high: Sequence[bool]) -> list[int]:
+    def streams_for_capture(self, high: Sequence[bool]) -> list[int]:
         """Streams for a plan's, with their libraries made ready."""
         for key in ((is_high, i) for i, is_high in enumerate(high)):
             if key not in self._captures:
@@ -49,8 +49,8 @@ class MultiDeviceLane:
         self.stream: int = devices[0].new_stream(False)
         self._streams: dict[tuple[Any, bool, int], int] = {}
 
-    def capturing(self, device: Any, high: bool, number: int) -> int:
-        """number: of a plan's stream, or COPIES_OF_DEVICE."""
+    def stream_for_capture(self, device: Any, high: bool, number: int) -> int:
+        """A stream of a device, made when first asked for. number: of a plan's stream, or COPY_STREAM."""
         key = device, high, number
         if key not in self._streams:
             self._streams[key] = device.new_stream(high)
@@ -63,7 +63,7 @@ class GraphReplays:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._lanes: list[GraphReplayLane] = []
-        self._lanes_with: dict[tuple[Any, ...], deque[MultiDeviceLane]] = {}
+        self._multi_device_lanes: dict[tuple[Any, ...], deque[MultiDeviceLane]] = {}
         self._turn = self._capture = 0
         self._bodies: GraphReplayLane | None = None
         self.lock = threading.RLock()  # of captures, and of what is kept
@@ -72,10 +72,10 @@ class GraphReplays:
 
     def streams(self) -> list[int]:
         """Those that graphs are launched on."""
-        several = [lane.stream for lanes in self._lanes_with.values() for lane in lanes]
+        several = [lane.stream for lanes in self._multi_device_lanes.values() for lane in lanes]
         return [*(lane.stream for lane in self._lanes), *several]
 
-    def capturing(self) -> int:
+    def stream_for_capture(self) -> int:
         """A stream for the captures of single launches."""
         if not self._capture:
             self._capture = self._device.new_stream(False)
@@ -95,10 +95,10 @@ class GraphReplays:
         self._turn += 1
         return self._lanes[(self._turn - 1) % LANES]
 
-    def lane_with(self, devices: Sequence[Any]) -> MultiDeviceLane:
-        """For graphs over this device, which is the first, and others. They take turns."""
-        lanes = self._lanes_with.setdefault(tuple(devices), deque())
-        if len(lanes) < LANES_OF_SEVERAL:
+    def multi_device_lane(self, devices: Sequence[Any]) -> MultiDeviceLane:
+        """The lane of the next graph over this device, which is the first, and others. Lanes take turns."""
+        lanes = self._multi_device_lanes.setdefault(tuple(devices), deque())
+        if len(lanes) < MULTI_DEVICE_LANES:
             lanes.append(MultiDeviceLane(devices))
         lanes.rotate()
         return lanes[0]

@@ -26,7 +26,7 @@ from ..driver.events import CudaEvent
 from ..libraries.steps import BatchedMatmulStep, CopyStep, MatmulSequenceStep, MatmulStep
 from ..modules.launch import KernelStep
 from ..modules.ptx_kernels import COPIES, WORDS, make_ptx_copy_task, make_ptx_pointer_table_task
-from .instances import COPIES_OF_DEVICE, GraphInstance, MultiDeviceLane
+from .instances import COPY_STREAM, GraphInstance, MultiDeviceLane
 from .nodes import MISTAKES
 from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 
@@ -34,8 +34,8 @@ from .replay import FIXED, INSTANCES, WARM_CALLS, is_replayable_as_graph
 CapturedPart = tuple[list[int], dict[int, int], list[KernelStep]]
 ISSUE_US = 20.0  # of the host for a step that is issued by itself (measured on the host of two H100s)
 CHEAP_SLOT_US = 5.0  # of copies to and from a slot: less than what another graph is worth
-WAYS = 16  # in which arrays lie that have graphs, in memory of one lane; so many new ones need not have paid off
-LAUNCHES_OF_WAY = 16  # that a graph is worth its capture after
+GRAPHS_OF_LANE = 16  # one for each way in which arrays lie; so many new ones need not have paid off
+LAUNCHES_OF_CAPTURE = 16  # of a graph, after which its capture has paid off
 SLOT_SHARE = 0.25  # what copies to and from slots may take of the time that a graph saves
 KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, which writes to the other GPU's memory
 
@@ -43,8 +43,8 @@ KERNEL_COPY_BYTES = 256 << 10  # a copy of at most so many bytes is a kernel, wh
 def make_multi_device_replay(
     plan: MultiDevicePlan, devices: Sequence[Any], parts: Sequence[PreparedDevicePart], elsewhere: Mapping[int, Any]
 ) -> CudaMultiDeviceReplay | None:
-    """See `Device.replay_with`. None where not all of the plan can be in a graph, or a GPU cannot reach another one's
-    memory."""
+    """See `Device.make_multi_device_replay`. None where not all of the plan can be in a graph, or a GPU cannot reach
+    another one's memory."""
     known = all(isinstance(step, RunPart | CopyValue) for step in plan.steps)
     graphs = (is_replayable_as_graph(p.executable.runners, p.executable.plan) for p in parts)
     if not known or len(plan.steps) < 2 or not all(graphs):
@@ -52,7 +52,7 @@ def make_multi_device_replay(
     ends = [(devices[plan.values[s.source].device], devices[plan.values[s.target].device])
             for s in plan.steps if isinstance(s, CopyValue)]  # fmt: skip
     ends += [(home, devices[plan.values[v].device]) for v, home in elsewhere.items()]
-    if not all(a in devices and a.reaches(b) for a, b in ends):
+    if not all(a in devices and a.open_peer_memory(b) for a, b in ends):
         return None
     return CudaMultiDeviceReplay(plan, devices, parts, elsewhere)
 
@@ -62,7 +62,9 @@ class GraphsOfLane:
 
     def __init__(self, lane: MultiDeviceLane) -> None:
         self.lane = lane
-        self.of_ways = OrderedDict[tuple[int, ...], GraphInstance]()  # by the pointers that are captured as they are
+        self.by_pointers = OrderedDict[
+            tuple[int, ...], GraphInstance
+        ]()  # by the pointers that are captured as they are
         self.latest: GraphInstance | None = None
         self.kept: list[tuple[Any, Any]] = []  # devices, and memory of theirs, in the order that a capture asks for it
 
@@ -127,14 +129,14 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             try:
                 first.context.enter()
                 graphs = self._idle_or_new_graphs(after.values())
-                instance = graphs.of_ways.get(bound)
+                instance = graphs.by_pointers.get(bound)
                 if instance is None:
-                    if self._moving and self._captures >= WAYS + self._launches // LAUNCHES_OF_WAY:
+                    if self._moving and self._captures >= GRAPHS_OF_LANE + self._launches // LAUNCHES_OF_CAPTURE:
                         self._give_slots(self._moving)  # they do not come back
                         return None
                     instance = self._capture_instance(graphs, bound, addresses, scalars)
                 elif self._moving:
-                    graphs.of_ways.move_to_end(bound)
+                    graphs.by_pointers.move_to_end(bound)
                 self._launches += 1
                 graphs.latest = instance
                 self._update_changed_nodes(instance, addresses, scalars)
@@ -158,7 +160,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
     def device_of(self, value: int) -> Any:
         return self.devices[self.plan.values[value].device]
 
-    def _slot_time(self, value: int) -> float:
+    def _slot_microseconds(self, value: int) -> float:
         """Microseconds of the copy to or from a value's slot."""
         return 2 * self.plan.values[value].nbytes / float(self.device_of(value).properties.bandwidth)
 
@@ -167,17 +169,17 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         moved: dict[Any, float] = {}
         for v in values:
             device = self.device_of(v)
-            moved[device] = moved.get(device, 0.0) + self._slot_time(v)
+            moved[device] = moved.get(device, 0.0) + self._slot_microseconds(v)
         return max(moved.values(), default=0.0) <= SLOT_SHARE * ISSUE_US * len(self.plan.steps)
 
     def _note_moved_pointers(self, bound: tuple[int, ...]) -> None:
-        """Captured pointers that are others now. Small values get slots, or are brought by a kernel."""
+        """Note which captured pointers are others now. Small values get slots, or are brought by a kernel."""
         before, self._bound = self._bound, bound
         if not before:
             return
         changed = {v for v, old, new in zip(self.pointers, before, bound, strict=True) if old != new}
         brought = changed & self.elsewhere.keys()
-        small = {v for v in changed - brought if self._slot_time(v) <= CHEAP_SLOT_US}
+        small = {v for v in changed - brought if self._slot_microseconds(v) <= CHEAP_SLOT_US}
         if not self._are_slots_worthwhile([*self.slots, *small]):
             small = set()
         self._moving |= changed - brought - small
@@ -185,7 +187,7 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
             self._give_slots(brought | small)
 
     def _give_slots(self, values: Set[int]) -> None:
-        """To values that are captured as they are; those that are elsewhere are brought by kernels."""
+        """Give slots to values that were captured as they are; those that are elsewhere are brought by kernels."""
         self.slots = sorted({*self.slots, *(values - self.elsewhere.keys())})
         kept = [(v, address) for v, address in zip(self.pointers, self._bound, strict=True) if v not in values]
         self.pointers = [v for v, _ in kept]
@@ -195,13 +197,13 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
         self.broken = self.broken or not self._are_slots_worthwhile(self.slots)
 
     def _idle_or_new_graphs(self, after: Any) -> GraphsOfLane:
-        """Those of a lane that is idle, or that this call follows anyway; else of another, up to INSTANCES."""
+        """The graphs of a lane that is idle, or that this call follows anyway; else of another, up to INSTANCES."""
         streams = {event.stream for event in after}
         for graphs in self.instances:
             if graphs.lane.stream in streams or graphs.latest is None or graphs.latest.idle():
                 return graphs
         if len(self.instances) < INSTANCES:
-            graphs = GraphsOfLane(self.devices[0].graphs.lane_with(self.devices))
+            graphs = GraphsOfLane(self.devices[0].graphs.multi_device_lane(self.devices))
         else:
             graphs = self.instances.pop(0)
         self.instances.append(graphs)
@@ -210,16 +212,16 @@ class CudaMultiDeviceReplay(MultiDeviceReplay):
     def _capture_instance(
         self, graphs: GraphsOfLane, bound: tuple[int, ...], addresses: Sequence[int], scalars: Sequence[Any]
     ) -> GraphInstance:
-        """One for pointers that lie so, in the place of the one that was not used for longest."""
+        """Capture a graph for pointers that lie so, in the place of the one that was not used for longest."""
         with ExitStack() as stack:
             stack.enter_context(self.devices[0].graphs.lock)
             for executable in {id(p.executable): p.executable for p in self.parts}.values():
                 stack.enter_context(executable.lock)  # whose launches' blocks are written
-            made = _GraphCapture(self, graphs, addresses, scalars).instance()
+            made = _GraphCapture(self, graphs, addresses, scalars).capture_instance()
         self._captures += 1
-        graphs.of_ways[bound] = made
-        if len(graphs.of_ways) > WAYS:
-            graphs.of_ways.popitem(last=False)
+        graphs.by_pointers[bound] = made
+        if len(graphs.by_pointers) > GRAPHS_OF_LANE:
+            graphs.by_pointers.popitem(last=False)
         return made
 
     def _update_changed_nodes(self, instance: GraphInstance, addresses: Sequence[int], scalars: Sequence[Any]) -> None:
@@ -262,21 +264,21 @@ class _GraphCapture:
         self._moved = {v: v for v in replay.outer if v not in fixed}
         self._moved |= {place: v for v, place in self._behind.items() if v not in replay.pointers}
 
-    def instance(self) -> GraphInstance:
-        """Raises LaunchError, OutOfMemory, and what libraries raise."""
+    def capture_instance(self) -> GraphInstance:
+        """Capture the plan as a graph. Raises LaunchError, OutOfMemory, and what libraries raise."""
         replay, driver = self._replay, self._driver
         first = replay.devices[0]
         pairs = zip(replay.parts, replay.runners, strict=True)
         prepared = [self._prepare_part(part, runners) for part, runners in pairs]
         first.context.enter()
-        origin = self._lane.capturing(first, False, 0)
-        self._require_success(driver.begin_capture(origin, CAPTURE_RELAXED), "beginning a capture")
+        origin = self._lane.stream_for_capture(first, False, 0)
+        self._raise_if_driver_failed(driver.begin_capture(origin, CAPTURE_RELAXED), "beginning a capture")
         try:
-            self._capture(origin, prepared)
+            self._capture_plan(origin, prepared)
         finally:
             first.context.enter()
             code, graph = driver.end_capture(origin)
-        self._require_success(code, "ending a capture")
+        self._raise_if_driver_failed(code, "ending a capture")
         runners = [runner for each in replay.runners for runner in each]
         made = GraphInstance(driver, self._lane, graph, [*runners, *self._steps])
         made.kept = [memory for _, memory in self._kept]
@@ -287,7 +289,7 @@ class _GraphCapture:
         for node in made.nodes:
             node.fill_arguments([*self._given, *made.fixed], self._scalars)
         code, made.executable = driver.instantiate(graph)
-        self._require_success(code, "instantiating a graph")
+        self._raise_if_driver_failed(code, "instantiating a graph")
         new = self._kept[self._before :]
         for device in replay.devices if new else ():
             device.graphs.keep(replay, sum(memory.nbytes for at, memory in new if at is device))
@@ -317,24 +319,24 @@ class _GraphCapture:
                 device.blas.handle(stream)
         return addresses, moved, [self._kernel_step(device, task) for task in tasks]
 
-    def _capture(self, origin: int, prepared: Sequence[CapturedPart]) -> None:
-        """All steps, and what comes before and behind them."""
+    def _capture_plan(self, origin: int, prepared: Sequence[CapturedPart]) -> None:
+        """All steps of the plan, and what comes before and behind them."""
         replay = self._replay
         values, parts = replay.plan.values, iter(zip(replay.parts, replay.runners, prepared, strict=True))
         self._streams[origin] = replay.devices[0]
-        begun = self._record(origin)
+        begun = self._capture_record(origin)
         for device in replay.devices:
-            main = self._lane.capturing(device, False, 0)
+            main = self._lane.stream_for_capture(device, False, 0)
             if main != origin:
                 self._streams[main] = device
-                self._wait(main, begun)
+                self._capture_wait(main, begun)
             slots_in = [v for v in replay.slots if v in replay.given and replay.device_of(v) is device]
             self._copy_rows(device, [(v, self._behind[v], values[v].nbytes) for v in slots_in])
             for part, (addresses, moved, tables) in zip(replay.parts, prepared, strict=True):
                 if part.device is device:
                     for table in tables:
-                        self._launch(device, table, main, addresses, moved)
-            self._ready[device] = self._record(main)
+                        self._capture_step(device, table, main, addresses, moved)
+            self._ready[device] = self._capture_record(main)
         for v in sorted(replay.elsewhere):
             self._copy_to_peer(replay.elsewhere[v], self._behind[v], v, v in replay.pointers)
         for step in replay.plan.steps:
@@ -349,11 +351,11 @@ class _GraphCapture:
         for device in replay.devices:
             rows = [v for v in slots_out if replay.device_of(v) is device]
             for v in rows:
-                self._wait(self._lane.capturing(device, False, 0), self._arrivals[v])
+                self._capture_wait(self._lane.stream_for_capture(device, False, 0), self._arrivals[v])
             self._copy_rows(device, [(self._behind[v], v, values[v].nbytes) for v in rows])
         for stream in self._streams:
             if stream != origin:
-                self._wait(origin, self._record(stream))
+                self._capture_wait(origin, self._capture_record(stream))
 
     def _capture_part(
         self,
@@ -367,7 +369,7 @@ class _GraphCapture:
         reads = zip(plan.program.inputs, step.reads, strict=True)
         waits = part.executable.events_to_wait_for([(b, self._arrivals[v]) for b, v in reads if v in self._arrivals])
         for stream in streams:
-            self._take_stream(part.device, stream)
+            self._add_stream(part.device, stream)
         batches = [r for r in runners if isinstance(r, BatchedMatmulStep)]
         at, tables = addresses[len(part.values)] if batches else 0, dict[int, int]()
         for batch in batches:
@@ -378,12 +380,12 @@ class _GraphCapture:
         for number, each in enumerate(plan.steps):
             stream = streams[each.stream]
             if isinstance(each, Wait):
-                self._wait(stream, marks[each.event])
+                self._capture_wait(stream, marks[each.event])
             elif isinstance(each, Record):
-                marks[each.event] = self._record(stream)
+                marks[each.event] = self._capture_record(stream)
             elif isinstance(each, Launch):
                 for event in waits.get(number, ()):
-                    self._wait(stream, event)
+                    self._capture_wait(stream, event)
                 runner = runners[each.task]
                 if runner.empty:
                     continue
@@ -391,34 +393,34 @@ class _GraphCapture:
                     part.device.context.enter()
                     runner.enqueue(tables[id(runner)], stream)
                 else:
-                    self._launch(part.device, runner, stream, addresses, moved, numbers, part.scalars)
+                    self._capture_step(part.device, runner, stream, addresses, moved, numbers, part.scalars)
         for value, event in zip(step.writes, plan.completion, strict=True):
             self._arrivals[value] = marks[event]
 
     def _copy_to_peer(self, device: Any, source: int, target: int, large: bool) -> None:
-        """Between places, on the copy stream of the device that has the source."""
-        stream = self._lane.capturing(device, False, COPIES_OF_DEVICE)
-        self._take_stream(device, stream)
+        """Capture a copy between places, on the copy stream of the device that has the source."""
+        stream = self._lane.stream_for_capture(device, False, COPY_STREAM)
+        self._add_stream(device, stream)
         if source in self._arrivals:
-            self._wait(stream, self._arrivals[source])
+            self._capture_wait(stream, self._arrivals[source])
         nbytes = self._replay.plan.values[target].nbytes
         if large:
             device.context.enter()
             code = self._driver.on_device(self._addresses[target], self._addresses[source], nbytes, stream)
-            self._require_success(code, "capturing a copy")
+            self._raise_if_driver_failed(code, "capturing a copy")
         else:
             self._copy_rows(device, [(target, source, nbytes)], stream)
-        self._arrivals[target] = self._record(stream)
+        self._arrivals[target] = self._capture_record(stream)
 
     def _copy_rows(self, device: Any, rows: Sequence[tuple[int, int, int]], stream: int | None = None) -> None:
-        """Copies of (target, source, bytes) between places, by kernels of a device."""
-        stream = self._lane.capturing(device, False, 0) if stream is None else stream
+        """Capture copies of (target, source, bytes) between places, by kernels of a device."""
+        stream = self._lane.stream_for_capture(device, False, 0) if stream is None else stream
         for start in range(0, len(rows), COPIES):
             pointers = [(Pointer(a), Pointer(b), n) for a, b, n in rows[start : start + COPIES]]
             step = self._kernel_step(device, make_ptx_copy_task(pointers, device.properties))
-            self._launch(device, step, stream, self._addresses, self._moved)
+            self._capture_step(device, step, stream, self._addresses, self._moved)
 
-    def _launch(
+    def _capture_step(
         self,
         device: Any,
         step: Any,
@@ -431,10 +433,10 @@ class _GraphCapture:
         """Capture a step; what changes from call to call is found again by its node. scalars: which of the call's
         numbers `numbers` are."""
         device.context.enter()
-        self._require_success(step(addresses, numbers, stream), "capturing")
+        self._raise_if_driver_failed(step(addresses, numbers, stream), "capturing")
         if isinstance(step, KernelStep) and (step.numbers or not step.buffers.isdisjoint(moved)):
             code, handle = self._driver.captured_node(stream)
-            self._require_success(code, "finding a captured kernel")
+            self._raise_if_driver_failed(code, "finding a captured kernel")
             self._nodes.append((step, handle, addresses, moved, scalars))
 
     def _kernel_step(self, device: Any, task: Any) -> KernelStep:
@@ -444,23 +446,23 @@ class _GraphCapture:
 
     def _streams_of_part(self, part: PreparedDevicePart) -> list[int]:
         plan = part.executable.plan
-        return [self._lane.capturing(part.device, s in plan.high_priority, s) for s in range(plan.streams)]
+        return [self._lane.stream_for_capture(part.device, s in plan.high_priority, s) for s in range(plan.streams)]
 
-    def _take_stream(self, device: Any, stream: int) -> None:
-        """Into the capture, after what the device does before all else."""
+    def _add_stream(self, device: Any, stream: int) -> None:
+        """Add a stream to the capture, after what its device does before all else."""
         if stream not in self._streams:
             self._streams[stream] = device
-            self._wait(stream, self._ready[device])
+            self._capture_wait(stream, self._ready[device])
 
-    def _record(self, stream: int) -> CudaEvent:
+    def _capture_record(self, stream: int) -> CudaEvent:
         event: CudaEvent = self._streams[stream].events.take(stream)
         self._events.append(event)
-        self._require_success(self._driver.record(event.handle, stream), "capturing an event")
+        self._raise_if_driver_failed(self._driver.record(event.handle, stream), "capturing an event")
         return event
 
-    def _wait(self, stream: int, event: CudaEvent) -> None:
+    def _capture_wait(self, stream: int, event: CudaEvent) -> None:
         if event.stream != stream:
-            self._require_success(self._driver.wait(stream, event.handle, 0), "capturing a wait")
+            self._raise_if_driver_failed(self._driver.wait(stream, event.handle, 0), "capturing a wait")
 
     def _allocate(self, device: Any, nbytes: int) -> int:
         self._count += 1
@@ -470,6 +472,6 @@ class _GraphCapture:
         assert owner is device and memory.nbytes >= nbytes, "two captures of one plan ask for different memory"
         return int(memory.address)
 
-    def _require_success(self, code: int, what: str) -> None:
+    def _raise_if_driver_failed(self, code: int, what: str) -> None:
         if code:
             raise self._replay.devices[0].failure(code, what)

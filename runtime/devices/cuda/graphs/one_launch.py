@@ -48,7 +48,7 @@ class OneNodeGraph:
         self._graph, self._executable = 0, 0
         driver, graphs = self._driver, device.graphs
         with graphs.lock:
-            capture = graphs.capturing()
+            capture = graphs.stream_for_capture()
             self._raise_if_driver_failed(device, driver.begin_capture(capture, CAPTURE_RELAXED))
             launched = step(addresses, (), capture)
             found, handle = driver.captured_node(capture)

@@ -167,7 +167,7 @@ class PlanReplay:
             for i, start in enumerate(range(0, len(words), WORDS))
         ]
         addresses = self._graph_buffer_addresses(base, memories)
-        streams = lane.capturing(self._high)
+        streams = lane.streams_for_capture(self._high)
         for stream in streams:
             if self._batches or any(isinstance(r, FIXED) for r in self._runners):
                 self._device.blas.handle(stream)

@@ -62,7 +62,7 @@ def test_sums_of_stencils_mean_what_numpy_says(
 ) -> None:
     """Sums and maxima along the last axes, with or without what they are made of, in tiles and parts of all sizes."""
     for module in (kernels, sweeps):
-        monkeypatch.setattr(module, "SWEPT", 1)
+        monkeypatch.setattr(module, "SWEPT_ELEMENTS", 1)
     stencil = replace(stencil, dtype=dtype, indexed=False)
     axes = tuple(range(min(kept, len(stencil.shape) - 1), len(stencil.shape)))
 
@@ -87,7 +87,7 @@ def energy(u: Any) -> Any:
 def test_a_stencil_and_the_sum_around_it_are_one_kernel(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(sweeps, "DIVIDED", 1 << 12)
+    monkeypatch.setattr(sweeps, "SPLIT_ELEMENTS", 1 << 12)
     u = np.random.default_rng(0).integers(-3, 4, shape).astype("f4")
     graph, given_arrays = graph_of(energy, [u])
     program = compile_graph_to_program(graph, "cuda")
