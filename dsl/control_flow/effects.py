@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import (
     BuiltinFunctionType,
@@ -81,6 +81,7 @@ class ControlFlowSnapshot:
     values: dict[tuple[int, Any], tuple[ControlFlowSlot, Any]]
     containers: dict[int, tuple[Any, Any, str]]
     others: dict[int, tuple[Any, Any, str]]  # what can change and not be put back, and what tells that it has
+    kept: set[int]  # what is held where nothing else can be put: by a tuple, a method
 
 
 class ReachableControlFlowState:
@@ -90,7 +91,7 @@ class ReachableControlFlowState:
         self._functions = functions
 
     def take(self) -> ControlFlowSnapshot:
-        found = ControlFlowSnapshot({}, {}, {})
+        found = ControlFlowSnapshot({}, {}, {}, set())
         seen: set[int] = set()
         for function in self._functions:
             _walk_closure_of_branch_function(function, found, seen)
@@ -167,7 +168,7 @@ def _contents_of_branch_cell(cell: CellType) -> Any:
 def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
     kind = type(value)
     if kind is BuiltinFunctionType and type(value.__self__) is not ModuleType:  # a list's `append`, say
-        _walk_values_reachable_from_branches(value.__self__, name, into, visited)
+        _walk_kept_parts([value.__self__], name, into, visited)
         return
     if (
         kind in PLAIN
@@ -177,7 +178,9 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
     ):
         return
     if kind is FunctionType:
-        _walk_closure_of_branch_function(value, into, visited)
+        if id(value) not in visited:
+            _walk_closure_of_branch_function(value, into, visited)
+            _walk_kept_parts([*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()], name, into, visited)
         return
     if kind is MethodType:
         _walk_values_reachable_from_branches(value.__func__, name, into, visited)
@@ -190,15 +193,20 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
         held = value
     elif kind is tuple:
         visited.add(id(value))
+        into.kept.update(map(id, value))
         for i, x in enumerate(value):
             _walk_values_reachable_from_branches(x, f"{name}[{i}]", into, visited)
         return
     elif kind in (set, deque, bytearray):
         visited.add(id(value))
         into.containers[id(value)] = (value, kind(value), name)
+        if kind is deque:
+            _walk_kept_parts(value, name, into, visited)
         return
     else:
         visited.add(id(value))
+        if not isinstance(value, type):
+            _walk_kept_parts(_parts_of_object(value), name, into, visited)
         mark = _snapshot_mark_of_object(value, name)
         if mark is not None:
             into.others[id(value)] = (value, mark, name)
@@ -218,6 +226,24 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
         _walk_values_reachable_from_branches(x, label, into, visited)
 
 
+def _walk_kept_parts(parts: Iterable[Any], name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
+    """Of what is held where nothing else can be put."""
+    for x in parts:
+        into.kept.add(id(x))
+        _walk_values_reachable_from_branches(x, name, into, visited)
+
+
+def _parts_of_object(value: Any) -> list[Any]:
+    """What an object holds as a container, in slots, and as a `functools.partial`."""
+    kind = type(value)
+    base = builtin_container_base_of_class(kind)
+    held = [] if base is None else contents_of_container_object(base, value)
+    for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
+        with suppress(AttributeError):
+            held.append(member.__get__(value))
+    return held
+
+
 def _snapshot_mark_of_object(value: Any, name: str) -> tuple[Any, ...] | None:
     """What differs once an object has changed, as far as it is not seen elsewhere; None if there is nothing."""
     kind = type(value)
@@ -225,12 +251,8 @@ def _snapshot_mark_of_object(value: Any, name: str) -> tuple[Any, ...] | None:
         return (value.tobytes(),) if value.flags.writeable and value.nbytes <= SMALL else None
     if hasattr(kind, "__next__"):
         return _iterator_progress(value, name)
-    base = builtin_container_base_of_class(kind)
-    held = [] if base is None else contents_of_container_object(base, value)
-    for member in (m for b in type.mro(kind) for m in vars(b).values() if type(m) is MemberDescriptorType):
-        with suppress(AttributeError):
-            held.append(member.__get__(value))
-    return tuple(map(_SameObject, held)) if held or base is not None else None
+    held = _parts_of_object(value)
+    return tuple(map(_SameObject, held)) if held or builtin_container_base_of_class(kind) is not None else None
 
 
 class _SameObject:

@@ -120,6 +120,8 @@ class GrowingLists:
         made: dict[int, GrowingList] = {}
         for slot, value in lists:  # whatever names them
             if id(value) in grow or id(value) in self.outside:
+                if id(value) in taken.kept:
+                    raise LoopNotRecordable("a list grows that a tuple, or a method with a name, holds")
                 if id(value) not in made:
                     made[id(value)] = GrowingList(recorder, [*value], id(value))
                 self.stand_ins.append((slot, value, made[id(value)]))

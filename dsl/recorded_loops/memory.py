@@ -252,6 +252,8 @@ class LoopMemory:
         """The call raises what `error` makes of the value where the condition holds. line: by default that which
         runs."""
         trace = self.trace
+        if trace.handlers:
+            raise LoopNotRecordable("a try is around what may raise an error")
         if trace.depth or trace.loops or trace.path:
             raise LoopNotRecordable("it may raise an error, within what a traced value decides")
         if self.parallel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -261,8 +262,62 @@ def by_a_method(a: Any, x: Any) -> Any:
     return np.array(out)
 
 
-def test_a_list_may_grow_by_a_method_with_a_name() -> None:
-    check(by_a_method, *inputs(150))
+def in_a_tuple(a: Any, x: Any) -> Any:
+    out = [x[0]]
+    held = (out,)
+    for i in range(len(x)):
+        out.append(held[0][-1] * 0.5)
+        out.append(x[i])
+    return np.array(out)
+
+
+def by_default(a: Any, x: Any) -> Any:
+    out = [x[0]]
+
+    def last(of: Any = out) -> Any:
+        return of[-1] * len(of)
+
+    for i in range(len(x)):
+        out.append(x[i])
+        out.append(last() * 0.01)
+    return np.array(out)
+
+
+class Slots:
+    __slots__ = ("rows",)
+
+
+def in_a_slot(a: Any, x: Any) -> Any:
+    slots = Slots()
+    slots.rows = []
+    for i in range(len(x)):
+        slots.rows.append(a[i, 0] * a[i, 1])
+    return np.array(slots.rows)
+
+
+def in_a_queue(a: Any, x: Any) -> Any:
+    queue = collections.deque([[x[0]]])
+    for i in range(len(x)):
+        queue[0].append(a[i, 0] * a[i, 1])
+    return np.array(queue[0])
+
+
+def past_the_end_in_a_try(a: Any, x: Any) -> Any:
+    out, y = [], np.zeros(len(x))
+    for i in range(len(x)):
+        try:
+            out.append(x[i + 1] * a[i, 0])
+            y[i] = x[i + 1]
+        except IndexError:
+            out.append(-1.0)
+    return np.array(out), y
+
+
+@pytest.mark.parametrize(
+    "function", [by_a_method, in_a_tuple, by_default, in_a_slot, in_a_queue, past_the_end_in_a_try]
+)
+def test_loops_that_are_left_as_they_are(function: Callable[..., Any]) -> None:
+    check(function, *inputs(150))
 
 
 def test_reading_past_the_end_of_a_list_raises() -> None:
