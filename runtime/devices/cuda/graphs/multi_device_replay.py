@@ -62,9 +62,7 @@ class GraphsOfLane:
 
     def __init__(self, lane: MultiDeviceLane) -> None:
         self.lane = lane
-        self.by_pointers = OrderedDict[
-            tuple[int, ...], GraphInstance
-        ]()  # by the pointers that are captured as they are
+        self.by_pointers: OrderedDict[tuple[int, ...], GraphInstance] = OrderedDict()  # those captured as they are
         self.latest: GraphInstance | None = None
         self.kept: list[tuple[Any, Any]] = []  # devices, and memory of theirs, in the order that a capture asks for it
 

@@ -126,9 +126,9 @@ def test_what_the_driver_refuses_the_host_does(refused: str) -> None:
 def test_a_mistake_of_ours_is_not_taken_for_a_graph_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     device, executable, u, (graph, _) = start(shrunk, 2)
     inputs = put(device, graph, u)
-    monkeypatch.delattr(instances.GraphReplayLane, "capturing")
+    monkeypatch.delattr(instances.GraphReplayLane, "streams_for_capture")
     _, (events, *_) = call(device, executable, inputs)
-    with pytest.raises(AttributeError, match="capturing"):
+    with pytest.raises(AttributeError, match="streams_for_capture"):
         events[0].wait()
     assert not any("no graph" in note for note in executable.notes)
 
