@@ -358,11 +358,13 @@ class ListsOfLoop:
         del self.recorder.lists.made[len(self.starts) :]
 
     def set_lengths_after_loop(self, count: LinearExpression | None) -> None:
-        """Set how long the lists are after the loop, of so many turns; None: turns append nothing."""
+        """Set how long the lists are after the loop, of so many turns; None: a value may end it."""
         for made, start in self.starts:
             a, b = self._expected_growth(made)
             made.length = start
-            if count is not None and (a != ZERO or b):
+            if a != ZERO or b:
+                if count is None:
+                    raise LoopNotRecordable("a list grows in a loop that a value may end")
                 count = count if count.is_at_least(0) else self.recorder.greatest(count, LinearExpression(0))
                 made.length = start + self._growth_after(a, b, count)
 

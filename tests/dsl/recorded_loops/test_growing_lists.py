@@ -337,3 +337,32 @@ def test_a_list_of_before_is_the_same_object_after() -> None:
     same, got = kg.kernel_graph(appended, device="cpu")(x)
     assert same
     np.testing.assert_allclose(np.asarray(got), x * np.roll(x, 1) + 1)
+
+
+def up_to_a_break(x: Any) -> Any:
+    out, total = [], 0.0
+    for v in x:
+        out.append(v)
+        total = total + v
+        if total > 3.0:
+            break
+    return total, len(out)
+
+
+def inner_breaks(x: Any) -> Any:
+    count = 0.0
+    for i in range(10):
+        row = []
+        for j in range(10):
+            row.append(x[10 * i + j])
+            if x[10 * i + j] > 0.9:
+                break
+        count = count + len(row)
+    return count
+
+
+@pytest.mark.parametrize("function", [up_to_a_break, inner_breaks])
+def test_what_a_loop_appended_before_a_break_is_there(function: Callable[..., Any]) -> None:
+    x = np.random.default_rng(0).random(100)
+    found = kg.kernel_graph(function, device="cpu", untraceable="numpy")(x)
+    np.testing.assert_allclose(found, function(x))
