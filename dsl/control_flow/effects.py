@@ -167,15 +167,15 @@ def _contents_of_branch_cell(cell: CellType) -> Any:
 
 def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
     kind = type(value)
-    if kind is BuiltinFunctionType and type(value.__self__) is not ModuleType:  # a list's `append`, say
-        _walk_kept_parts([value.__self__], name, into, visited)
-        return
     if (
         kind in PLAIN
         or kind in (Tracer, TracedNumber)
         or issubclass(kind, TracedLoopSymbolBase)
         or id(value) in visited
     ):
+        return
+    if kind is BuiltinFunctionType and type(value.__self__) is not ModuleType:  # a list's `append`, say
+        _walk_kept_parts([value.__self__], name, into, visited)
         return
     if kind is FunctionType:
         if id(value) not in visited:
@@ -193,9 +193,10 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
         held = value
     elif kind is tuple:
         visited.add(id(value))
-        into.kept.update(map(id, value))
         for i, x in enumerate(value):
-            _walk_values_reachable_from_branches(x, f"{name}[{i}]", into, visited)
+            if type(x) not in PLAIN:
+                into.kept.add(id(x))
+                _walk_values_reachable_from_branches(x, f"{name}[{i}]", into, visited)
         return
     elif kind in (set, deque, bytearray):
         visited.add(id(value))
@@ -229,8 +230,9 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
 def _walk_kept_parts(parts: Iterable[Any], name: str, into: ControlFlowSnapshot, visited: set[int]) -> None:
     """Of what is held where nothing else can be put."""
     for x in parts:
-        into.kept.add(id(x))
-        _walk_values_reachable_from_branches(x, name, into, visited)
+        if type(x) not in PLAIN:
+            into.kept.add(id(x))
+            _walk_values_reachable_from_branches(x, name, into, visited)
 
 
 def _parts_of_object(value: Any) -> list[Any]:
