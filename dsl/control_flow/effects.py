@@ -142,6 +142,11 @@ def _class_keeps_user_attributes(kind: type) -> bool:
     return is_user_class(kind) or any((b.__module__, b.__name__) in _NAMESPACES for b in kind.__mro__)
 
 
+def _class_holds_values_of_users(kind: type) -> bool:
+    """Whether objects of a class hold, as containers or in slots, what users put there; a ufunc's slots are NumPy's."""
+    return _class_keeps_user_attributes(kind) or builtin_container_base_of_class(kind) is not None
+
+
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("collections", "UserDict")}
 _NAMESPACES |= {("collections", "UserList")}
 
@@ -206,7 +211,7 @@ def _walk_values_reachable_from_branches(value: Any, name: str, into: ControlFlo
         return
     else:
         visited.add(id(value))
-        if not isinstance(value, type):
+        if not isinstance(value, type) and _class_holds_values_of_users(kind):
             _walk_kept_parts(_parts_of_object(value), name, into, visited)
         mark = _snapshot_mark_of_object(value, name)
         if mark is not None:
