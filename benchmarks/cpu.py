@@ -33,7 +33,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from workloads import WORKLOADS, Workload, black_scholes, words
+from cpu_workloads import WORKLOADS, Workload, black_scholes, words
 
 import kernelgraph as kg
 

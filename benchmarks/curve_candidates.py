@@ -38,7 +38,7 @@ def leaves(value: Any) -> tuple[Any, ...]:
 
 def numpy_maker(work: Any, special: Any) -> dict[str, Make]:
     import numpy as np
-    from workloads import words
+    from cpu_workloads import words
 
     if special is None and work.name == "black-scholes":
         return {}
@@ -52,7 +52,7 @@ def cpu_makers(work: Any, peers: Peers, threads: int) -> dict[str, Make]:
     from itertools import pairwise
 
     import numpy as np
-    from workloads import words
+    from cpu_workloads import words
 
     import kernelgraph as kg
 
@@ -125,7 +125,7 @@ def _torch_body(work: Any, torch: Any) -> Callable[..., Any]:
 
 def cuda_makers(work: Any, peers: Peers) -> dict[str, Make]:
     import numpy as np
-    from workloads import words
+    from cpu_workloads import words
 
     import kernelgraph as kg
 

@@ -211,7 +211,7 @@ def main() -> None:
     peers = Peers([p for p in wanted if p not in options.skip]).load()
     for name, why in peers.skipped.items():
         print(f"{name} is left out: {why}")
-    from workloads import WORKLOADS
+    from cpu_workloads import WORKLOADS
 
     import kernelgraph as kg
 

@@ -85,7 +85,7 @@ def parts(device: str, environment: dict[str, str], rounds: int) -> list[tuple[s
 def compile_times(device: str) -> tuple[list[float], list[float], float]:
     """Of the kernels of the benchmarks' workloads, not cached: each, elapsed and of the processor; all in one call."""
     import numpy as np
-    from workloads import WORKLOADS, words
+    from cpu_workloads import WORKLOADS, words
 
     import kernelgraph as kg
     from kernelgraph.runtime.program.program import Kernel

@@ -1,192 +1,272 @@
-"""The CPU workloads: arrays and the same arithmetic in the words of NumPy, numexpr and numba. Times nothing."""
+"""The field's own programs (`field_programs.py`) beside PyTorch, JAX and NumPy, as a table.
 
+    python benchmarks/workloads.py --device cuda --minutes 8
+    python benchmarks/workloads.py --device cpu --only VEC image
+
+`queued`: calls one behind the other, one wait at the end; `waited`: each call is waited for. Ours with `streams="auto"`
+and with one stream; PyTorch eager (on a GPU also in one CUDA graph, and with its branches forked by hand to streams of
+their own within that graph) and compiled; JAX's jit. All get arrays that are on the device. float32 without TF32.
+Results that lie further apart than the program allows are named and not timed.
+"""
+
+# ruff: noqa: E402
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-try:
-    from numba import prange
-except ImportError:
-    prange = range
+sys.path[:0] = [str(Path(__file__).parents[1] / "src"), str(Path(__file__).parent)]
+from common import Peers, clock_of, interleave, machine
+from field_programs import FIELD_PROGRAMS, FieldProgram
+
+import kernelgraph as kg
+
+Candidate = tuple[Callable[[], Any], Callable[[], None], Callable[[Any], Any]]
+"""A call, what waits for all of them, and a result as NumPy's."""
 
 
-Array = np.ndarray[Any, Any]
+def each(*branches: Callable[[], Any]) -> list[Any]:
+    return [branch() for branch in branches]
 
 
-@dataclass(frozen=True)
-class Workload:
-    """`body(m, *arrays)` is the workload in NumPy's words, `m` the module that they come from.
+def numpy_words() -> Any:
+    def add_at(size: int, index: Any, values: Any) -> Any:
+        out = np.zeros(size, np.float32)
+        np.add.at(out, index, values)
+        return out
 
-    arrays: makes the arguments, with every side divided by `shrink`. library: the peers' own function of that name.
-    numexpr: a formula over a, b (and at, a transposed); numba: a function of the arrays and of the outputs it fills;
-    None where the peer cannot say it. call: what counts is the time of one small call, not the bandwidth.
-    """
-
-    name: str
-    title: str
-    arrays: Callable[[int], tuple[Array, ...]]
-    body: Callable[..., Any]
-    library: str | None = None
-    numexpr: str | None = None
-    numba: Callable[..., Any] | None = None
-    call: bool = False
+    return SimpleNamespace(
+        fork=each, exp=np.exp, log=np.log, sqrt=np.sqrt, erf=kg.erf, clip=np.clip, pad=lambda x, n: np.pad(x, n),
+        rows=lambda method, keep: method(axis=1, keepdims=keep), argmax_rows=lambda x: x.argmax(axis=1), add_at=add_at,
+        relu=lambda x: np.maximum(x, 0), concatenate=lambda parts, axis: np.concatenate(parts, axis),
+        conv=lambda x, w, stride, padding: kg.nn.conv2d(x, w, stride=stride, padding=padding),
+        max_pool=lambda x, size, stride, padding: kg.nn.max_pool2d(x, size, stride=stride, padding=padding),
+    )  # fmt: skip
 
 
-def words(module: Any, erf: Any) -> Any:
-    """What the workloads call `m`: looked up once, so that a small call pays for no look-up of ours."""
-    names = ("exp", "log", "sin", "sqrt")
-    return SimpleNamespace(erf=erf, **{name: getattr(module, name) for name in names})
+def torch_words(torch: Any, fork: Callable[..., Any]) -> Any:
+    nn = torch.nn.functional
+
+    def add_at(size: int, index: Any, values: Any) -> Any:
+        return torch.zeros(size, device=values.device).index_add_(0, index, values)
+
+    def rows(method: Any, keep: bool) -> Any:
+        found = method(dim=1, keepdim=keep)
+        return found if torch.is_tensor(found) else found.values
+
+    return SimpleNamespace(
+        fork=fork, exp=torch.exp, log=torch.log, sqrt=torch.sqrt, erf=torch.erf, clip=torch.clip,
+        pad=lambda x, n: nn.pad(x, (n, n, n, n)), rows=rows, argmax_rows=lambda x: x.argmax(dim=1), add_at=add_at,
+        relu=torch.relu, concatenate=lambda parts, axis: torch.cat(parts, axis),
+        conv=lambda x, w, stride, padding: nn.conv2d(x, w, stride=stride, padding=padding),
+        max_pool=lambda x, size, stride, padding: nn.max_pool2d(x, size, stride, padding),
+    )  # fmt: skip
 
 
-def uniform(*shape: int, low: float = 0.1, high: float = 2.0, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32)
+def jax_words(jax: Any) -> Any:
+    jnp, lax = jax.numpy, jax.lax
+
+    def max_pool(x: Any, size: int, stride: int, padding: int) -> Any:
+        pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, size, size), (1, 1, stride, stride), pads)
+
+    return SimpleNamespace(
+        fork=each, exp=jnp.exp, log=jnp.log, sqrt=jnp.sqrt, erf=jax.scipy.special.erf, clip=jnp.clip, pad=jnp.pad,
+        rows=lambda method, keep: method(axis=1, keepdims=keep), argmax_rows=lambda x: x.argmax(axis=1),
+        add_at=lambda size, index, values: jnp.zeros(size, jnp.float32).at[index].add(values), relu=jax.nn.relu,
+        concatenate=lambda parts, axis: jnp.concatenate(parts, axis), max_pool=max_pool,
+        conv=lambda x, w, stride, padding: lax.conv(x, w, (stride, stride), [(padding, padding)] * 2),
+    )  # fmt: skip
 
 
-def chain(m: Any, x: Any) -> Any:
-    return m.exp(-(x * x)) * m.sin(x) + 0.5 * x
+def our_candidates(program: FieldProgram, arrays: Sequence[Any], device: str) -> Iterator[tuple[str, Candidate]]:
+    words = numpy_words()
+    given = [kg.asarray(a, device=device) for a in arrays]
+    for label, streams in (("ours", "auto"), ("ours, one stream", 1)):
+        function = kg.kernel_graph(lambda *args: program.body(words, *args), device=device, streams=streams)
+        yield label, ((lambda f=function: f(*given)), kg.waitall, lambda found: found)
 
 
-def chain_numba(x: Any, out: Any) -> None:
-    for i in prange(x.size):
-        out[i] = math.exp(-(x[i] * x[i])) * math.sin(x[i]) + np.float32(0.5) * x[i]
+def torch_candidates(
+    program: FieldProgram, arrays: Sequence[Any], device: str, torch: Any
+) -> Iterator[tuple[str, Candidate]]:
+    torch.backends.cudnn.benchmark = True
+    given = [torch.as_tensor(a, device=device) for a in arrays]
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+
+    def numpy(found: Any) -> Any:
+        return found.cpu().numpy() if torch.is_tensor(found) else [f.cpu().numpy() for f in found]
+
+    def forked(*branches: Callable[[], Any]) -> list[Any]:
+        main, found = torch.cuda.current_stream(), []
+        for branch in branches[1:]:
+            side = torch.cuda.Stream()
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                found.append((side, branch()))
+        first = branches[0]()
+        for side, _ in found:
+            main.wait_stream(side)
+        return [first, *(result for _, result in found)]
+
+    def graphed(fork: Callable[..., Any]) -> Callable[[], Any]:
+        words = torch_words(torch, fork)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                program.body(words, *given)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = program.body(words, *given)
+        return lambda: (graph.replay(), result)[1]
+
+    words = torch_words(torch, each)
+    with torch.no_grad():
+        yield "torch", ((lambda: program.body(words, *given)), wait, numpy)
+        if device == "cuda":
+            yield "torch, one CUDA graph", (graphed(each), wait, numpy)
+            yield "torch, forked by hand", (graphed(forked), wait, numpy)
+        mode = "reduce-overhead" if device == "cuda" else "default"
+        compiled = torch.compile(lambda *args: program.body(words, *args), mode=mode)
+        yield "torch.compile", ((lambda: compiled(*given)), wait, numpy)
 
 
-def softmax(m: Any, x: Any) -> Any:
-    e = m.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+def jax_candidates(
+    program: FieldProgram, arrays: Sequence[Any], device: str, jax: Any
+) -> Iterator[tuple[str, Candidate]]:
+    words = jax_words(jax)
+    given = [jax.device_put(a) for a in arrays]
+    compiled = jax.jit(lambda *args: program.body(words, *args))
+    last: list[Any] = []
+
+    def call() -> Any:
+        last[:] = [compiled(*given)]
+        return last[0]
+
+    yield "JAX", (call, lambda: jax.block_until_ready(last), lambda found: jax.tree.map(np.asarray, found))
 
 
-def softmax_numba(x: Any, out: Any) -> None:
-    for i in prange(x.shape[0]):
-        top = x[i].max()
-        total = np.float32(0)
-        for j in range(x.shape[1]):
-            out[i, j] = math.exp(x[i, j] - top)
-            total += out[i, j]
-        for j in range(x.shape[1]):
-            out[i, j] /= total
-
-
-def total(m: Any, x: Any) -> Any:
-    return x.sum()
-
-
-def total_numba(x: Any, out: Any) -> None:
-    s = 0.0  # float64: one float32 stops growing at 2^25
-    for i in prange(x.size):
-        s += x[i]
-    out[()] = s
-
-
-def stencil(m: Any, u: Any) -> Any:
-    return 0.6 * u[1:-1, 1:-1] + 0.1 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
-
-
-def stencil_numba(u: Any, out: Any) -> None:
-    for i in prange(out.shape[0]):
-        for j in range(out.shape[1]):
-            around = u[i, j + 1] + u[i + 2, j + 1] + u[i + 1, j] + u[i + 1, j + 2]
-            out[i, j] = np.float32(0.6) * u[i + 1, j + 1] + np.float32(0.1) * around
-
-
-def transpose(m: Any, x: Any, y: Any) -> Any:
-    return x.T + 2 * y
-
-
-def transpose_numba(x: Any, y: Any, out: Any) -> None:
-    for i in prange(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = x[j, i] + 2 * y[i, j]
-
-
-def black_scholes(m: Any, spot: Any, strike: Any, years: Any) -> Any:
-    d1 = (m.log(spot / strike) + (0.03 + 0.02) * years) / (0.2 * m.sqrt(years))
-    d2 = d1 - 0.2 * m.sqrt(years)
-    discounted = strike * m.exp(-0.03 * years)
-    call = spot * (0.5 + 0.5 * m.erf(d1 * 0.5**0.5)) - discounted * (0.5 + 0.5 * m.erf(d2 * 0.5**0.5))
-    return call, call - spot + discounted
-
-
-def black_scholes_numba(spot: Any, strike: Any, years: Any, call: Any, put: Any) -> None:
-    half, root = np.float32(0.5), np.float32(0.5**0.5)
-    for i in prange(spot.size):
-        spread = np.float32(0.2) * math.sqrt(years[i])
-        d1 = (math.log(spot[i] / strike[i]) + np.float32(0.05) * years[i]) / spread
-        discounted = strike[i] * math.exp(np.float32(-0.03) * years[i])
-        n1, n2 = half + half * math.erf(d1 * root), half + half * math.erf((d1 - spread) * root)
-        call[i] = spot[i] * n1 - discounted * n2
-        put[i] = call[i] - spot[i] + discounted
-
-
-CHAIN = "exp(-(a * a)) * sin(a) + 0.5 * a"
-
-
-def vector(n: int, shrink: int) -> tuple[Array, ...]:
-    return (uniform(max(16, n // shrink**2)),)
-
-
-def square(rows: int, columns: int, shrink: int, count: int = 1) -> tuple[Array, ...]:
-    return tuple(uniform(rows // shrink, columns // shrink, seed=seed) for seed in range(count))
-
-
-def market(shrink: int) -> tuple[Array, ...]:
-    n = 2**22 // shrink**2
-    return uniform(n, low=20, high=200), uniform(n, low=20, high=200, seed=1), uniform(n, high=3, seed=2)
-
-
-WORKLOADS = (
-    Workload(
-        "chain",
-        "chain `exp(-(x*x))*sin(x) + 0.5*x`, 2^24 float32",
-        partial(vector, 2**24),
-        chain,
-        numexpr=CHAIN,
-        numba=chain_numba,
-    ),
-    Workload(
-        "softmax",
-        "row softmax, 4096 x 2048 float32",
-        partial(square, 4096, 2048),
-        softmax,
-        library="softmax",
-        numba=softmax_numba,
-    ),
-    Workload("sum", "sum, 2^26 float32", partial(vector, 2**26), total, numexpr="sum(a)", numba=total_numba),
-    Workload(
-        "stencil",
-        "5-point stencil, 4096 x 4096 float32",
-        partial(square, 4096, 4096),
-        stencil,
-        numba=stencil_numba,
-    ),
-    Workload(
-        "transpose",
-        "`x.T + 2*y`, 4096 x 4096 float32",
-        partial(square, 4096, 4096, count=2),
-        transpose,
-        numexpr="at + 2 * b",
-        numba=transpose_numba,
-    ),
-    Workload(
-        "black-scholes", "Black-Scholes, 3 in 2 out, 2^22 float32", market, black_scholes, numba=black_scholes_numba
-    ),
-    *(
-        Workload(
-            f"call-{n}",
-            f"one call: the chain on {n} float32",
-            lambda shrink, n=n: (uniform(n),),
-            chain,
-            numexpr=CHAIN,
-            numba=chain_numba,
-            call=True,
+def unlike(program: FieldProgram, found: Any, wanted: Any) -> str:
+    """In words, how far a result lies from ours, where that is too far."""
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, (list, tuple)) else [(found, wanted)]
+    for a, b in pairs:
+        a, b = np.asarray(a), np.asarray(b)
+        apart = (
+            float(np.mean(a != b)) if b.dtype.kind == "i" else float(np.abs(a - b).max() / max(1e-30, np.abs(b).max()))
         )
-        for n in (4096, 1024, 16)
-    ),
-)
+        if not apart <= program.relative:
+            return f"{apart:.1e} apart"
+    return ""
+
+
+def measured(program: FieldProgram, device: str, peers: Peers, seconds: float, with_numpy: bool) -> dict[str, Any]:
+    """Of each candidate its first call, and a call queued and waited for, in seconds; or why there is none."""
+    arrays = program.arrays()
+    row: dict[str, Any] = {"program": program.name}
+    kinds = [lambda: our_candidates(program, arrays, device)]
+    if with_numpy:
+        words = numpy_words()
+        kinds.append(
+            lambda: iter([("NumPy", ((lambda: program.body(words, *arrays)), lambda: None, lambda found: found))])
+        )
+    for name, candidates in (("torch", torch_candidates), ("jax", jax_candidates)):
+        if peer := peers.get(name):
+            kinds.append(lambda peer=peer, candidates=candidates: candidates(program, arrays, device, peer))
+    calls: dict[str, Candidate] = {}
+    wanted = None
+    for kind in kinds:
+        try:
+            for label, (call, wait, as_numpy) in kind():
+                start = time.perf_counter()
+                found = call()
+                wait()
+                row[label] = {"first": time.perf_counter() - start}
+                found = as_numpy(found)
+                wanted = found if wanted is None else wanted
+                if apart := unlike(program, found, wanted):
+                    row[label]["wrong"] = apart
+                    continue
+                for _ in range(60 if row[label]["first"] < 1 else 12):  # plans are chosen, warm-up is over
+                    call()
+                wait()
+                calls[label] = (call, wait, as_numpy)
+        except Exception as error:
+            row[f"{type(error).__name__} after {label if calls else 'nothing'}"] = {"wrong": str(error)[:200]}
+
+    def clock(call: Any, count: int) -> float:  # a candidate's own wait
+        return clock_of(calls[call.label][1])(calls[call.label][0], count)
+
+    for way in ("queued", "waited"):
+        named = {}
+        for label, (call, wait, _) in calls.items():
+            one = (lambda call=call, wait=wait: (call(), wait())) if way == "waited" else (lambda call=call: call())
+            one.label = label  # type: ignore[attr-defined]
+            named[label] = one
+        ticks = clock if way == "queued" else clock_of(lambda: None)
+        for label, samples in interleave(named, seconds, ticks, sample_seconds=5e-3).items():
+            row[label][way] = statistics.median(samples)
+    return row
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Microseconds queued / waited of each candidate; the best of the others over ours."""
+    labels = list(dict.fromkeys(label for row in rows for label in row if label != "program"))
+    lines = ["| program | " + " | ".join(labels) + " | best other / ours, queued; waited | first call |",
+             "|---|" + "--:|" * (len(labels) + 2)]  # fmt: skip
+    for row in rows:
+        cells = []
+        for label in labels:
+            cell = row.get(label, {})
+            times = [f"{cell[way] * 1e6:,.4g}" for way in ("queued", "waited") if way in cell]
+            cells.append(" / ".join(times) or cell.get("wrong", "-"))
+        ratios = []
+        for way in ("queued", "waited"):
+            ours = row.get("ours", {}).get(way)
+            others = [cell[way] for label, cell in row.items() if label[:4] not in ("ours", "prog") and way in cell]
+            ratios.append(f"{min(others) / ours:.2f}" if ours and others else "-")
+        lines.append(
+            f"| {row['program']} | {' | '.join(cells)} | {'; '.join(ratios)} "
+            f"| {row.get('ours', {}).get('first', 0):.2f} s |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--only", nargs="*", default=[], help="parts of names")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each way of calling")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all of them")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    peers = Peers(() if given.no_peers else ("torch", "jax")).load()
+    print(machine(None, ("numpy", "torch", "jax", "numba-cuda", "llvmlite")))
+    end, rows = time.monotonic() + 60 * given.minutes, []
+    for program in FIELD_PROGRAMS:
+        if given.only and not any(part in program.name for part in given.only):
+            continue
+        if time.monotonic() > end:
+            print(f"no time for {program.name}")
+            continue
+        rows.append(measured(program, given.device, peers, given.seconds, given.device == "cpu"))
+        print(json.dumps(rows[-1]), flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

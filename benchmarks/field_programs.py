@@ -1,0 +1,218 @@
+"""The programs that stream schedulers and fusing compilers publish with, in NumPy's words. Times nothing.
+
+Written anew from the papers' descriptions: GrCUDA's six (Parravicini et al., IPDPS 2021): VEC, B&S, IMG, ML, HITS, DL;
+GoogLeNet (Szegedy et al., 2015), which Nimble and Opara publish with; a mixture of experts. Each is one function of
+words `m` (which library says them) and arrays; `m.fork(f, g, ...)` gives all results and may run them side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Arrays = list[np.ndarray[Any, Any]]
+FloatMaker = Callable[..., np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class FieldProgram:
+    """A program as published, at one size. arrays: makes its arguments. relative: how far results may lie apart."""
+
+    name: str
+    body: Callable[..., Any]
+    arrays: Callable[[], Sequence[Any]]
+    relative: float = 2e-4
+
+
+def floats(seed: int, low: float = 0.1, high: float = 1.0) -> FloatMaker:
+    rng = np.random.default_rng(seed)
+    return lambda *shape: rng.uniform(low, high, shape).astype(np.float32)
+
+
+# GrCUDA's six
+
+
+def vec(m, x, y):
+    x2, y2 = m.fork(lambda: x * x, lambda: y * y)
+    return (x2 - y2).sum()
+
+
+def black_scholes(m, *spots):
+    def call(s):
+        d1 = (m.log(s / 1.1) + 0.045) / 0.3
+        d2 = d1 - 0.3
+        lower = [0.5 + 0.5 * m.erf(d * 0.70710678) for d in (d1, d2)]
+        return s * lower[0] - 1.0675 * lower[1]
+
+    return m.fork(*[lambda s=s: call(s) for s in spots])
+
+
+def gaussian(width: int) -> list[float]:
+    taps = np.exp(-0.5 * (np.arange(width) - width // 2) ** 2 / (width / 4) ** 2)
+    return [float(t) for t in taps / taps.sum()]
+
+
+def blur(m, x, width):
+    n, pad, taps = x.shape[0], width // 2, gaussian(width)
+    x = m.pad(x, pad)
+    y = sum(t * x[i : i + n, :] for i, t in enumerate(taps))
+    return sum(t * y[:, i : i + n] for i, t in enumerate(taps))
+
+
+def sobel(m, x):
+    n = x.shape[0]
+    x = m.pad(x, 1)
+    row = x[:, 2:] - x[:, :-2]
+    column = x[2:, :] - x[:-2, :]
+    across = row[:n] + 2.0 * row[1 : n + 1] + row[2:]
+    down = column[:, :n] + 2.0 * column[:, 1 : n + 1] + column[:, 2:]
+    return m.sqrt(across * across + down * down)
+
+
+def image(m, x):
+    small, large, soft = m.fork(lambda: blur(m, x, 3), lambda: blur(m, x, 11), lambda: blur(m, x, 7))
+    edges, outline = m.fork(lambda: sobel(m, small), lambda: sobel(m, large))
+    low, high = m.fork(lambda: outline.min(), lambda: outline.max())
+    mask = m.clip(5.0 * (outline - low) / (high - low), 0.0, 1.0)
+    sharp = m.clip(x + 0.5 * (x - soft), 0.0, 1.0)
+    inner = sharp * mask + large * (1.0 - mask)
+    return inner * edges + small * (1.0 - edges)
+
+
+def log_softmax(m, z):
+    z = z - m.rows(z.max, True)
+    return z - m.log(m.rows(m.exp(z).sum, True))
+
+
+def classifiers(m, x, ridge, bias, counts, prior):
+    def linear():
+        centred = x - m.rows(x.mean, True)
+        spread = m.sqrt(m.rows((centred * centred).mean, True) + 1e-6)
+        return log_softmax(m, (centred / spread) @ ridge + bias)
+
+    scores = m.fork(linear, lambda: log_softmax(m, x @ counts + prior))
+    return m.argmax_rows(scores[0] + scores[1])
+
+
+def hits(m, source, target, ones):
+    hub, authority = ones, ones
+    nodes = ones.shape[0]
+    for _ in range(10):
+        authority, hub = m.fork(
+            lambda hub=hub: m.add_at(nodes, target, hub[source]),
+            lambda authority=authority: m.add_at(nodes, source, authority[target]),
+        )
+        authority, hub = m.fork(lambda a=authority: a / a.sum(), lambda h=hub: h / h.sum())
+    return authority, hub
+
+
+def towers(m, *arrays):
+    def tower(x, first, second, dense):
+        x = m.max_pool(m.relu(m.conv(x, first, 1, 1)), 2, 2, 0)
+        x = m.max_pool(m.relu(m.conv(x, second, 1, 1)), 2, 2, 0)
+        return m.relu(x.reshape(x.shape[0], -1) @ dense)
+
+    left, right = m.fork(lambda: tower(*arrays[:4]), lambda: tower(*arrays[4:8]))
+    return m.concatenate([left, right], 1) @ arrays[8]
+
+
+# networks
+
+
+def experts(m, x, gate, *weights):
+    chosen = m.exp(log_softmax(m, x @ gate))
+    half = len(weights) // 2
+    parts = m.fork(*[lambda a=a, b=b: m.relu(x @ a) @ b for a, b in zip(weights[:half], weights[half:], strict=True)])
+    return sum(part * chosen[:, i : i + 1] for i, part in enumerate(parts))
+
+
+INCEPTION = (  # 1x1, 3x3 after a reduction, 5x5 after one, after the pool: Szegedy et al., table 1
+    (192, 64, 96, 128, 16, 32, 32), (256, 128, 128, 192, 32, 96, 64), (480, 192, 96, 208, 16, 48, 64),
+    (512, 160, 112, 224, 24, 64, 64), (512, 128, 128, 256, 24, 64, 64), (512, 112, 144, 288, 32, 64, 64),
+    (528, 256, 160, 320, 32, 128, 128), (832, 256, 160, 320, 32, 128, 128), (832, 384, 192, 384, 48, 128, 128),
+)  # fmt: skip
+
+
+def googlenet_arrays(batch: int) -> Arrays:
+    rng = np.random.default_rng(7)
+
+    def weight(out, each, size):
+        return (rng.standard_normal((out, each, size, size)) * (2 / (each * size * size)) ** 0.5).astype(np.float32)
+
+    found = [rng.uniform(0, 1, (batch, 3, 224, 224)).astype(np.float32)]
+    found += [weight(64, 3, 7), weight(64, 64, 1), weight(192, 64, 3)]
+    for each, one, reduce3, three, reduce5, five, pool in INCEPTION:
+        found += [weight(one, each, 1), weight(reduce3, each, 1), weight(three, reduce3, 3)]
+        found += [weight(reduce5, each, 1), weight(five, reduce5, 5), weight(pool, each, 1)]
+    return [*found, (rng.standard_normal((1024, 1000)) / 32).astype(np.float32)]
+
+
+def googlenet(m, x, *weights):
+    def conv(x, weight, stride=1, padding=0):
+        return m.relu(m.conv(x, weight, stride, padding))
+
+    x = m.max_pool(conv(x, weights[0], 2, 3), 3, 2, 1)
+    x = m.max_pool(conv(conv(x, weights[1]), weights[2], 1, 1), 3, 2, 1)
+    for block in range(len(INCEPTION)):
+        w = weights[3 + 6 * block : 9 + 6 * block]
+        branches = m.fork(
+            lambda x=x, w=w: conv(x, w[0]),
+            lambda x=x, w=w: conv(conv(x, w[1]), w[2], 1, 1),
+            lambda x=x, w=w: conv(conv(x, w[3]), w[4], 1, 2),
+            lambda x=x, w=w: conv(m.max_pool(x, 3, 1, 1), w[5]),
+        )
+        x = m.concatenate(branches, 1)
+        if block in (1, 6):
+            x = m.max_pool(x, 3, 2, 1)
+    return x.mean((2, 3)) @ weights[-1]
+
+
+def _edges(nodes: int, edges: int) -> Sequence[Any]:
+    rng = np.random.default_rng(5)
+    return [*(rng.integers(0, nodes, edges) for _ in range(2)), np.ones(nodes, np.float32)]
+
+
+def _tower_arrays() -> Arrays:
+    made = floats(6, -0.1, 0.1)
+    tower = [(4, 3, 64, 64), (32, 3, 3, 3), (32, 32, 3, 3), (32 * 16 * 16, 256)]
+    return [made(*s) for s in (*tower, *tower, (512, 10))]
+
+
+def _classifier_arrays(rows: int) -> Arrays:
+    made = floats(4)
+    return [made(rows, 200), made(200, 10), made(10), made(200, 10), made(10)]
+
+
+def _expert_arrays(rows: int, inner: int, outer: int) -> Arrays:
+    made = floats(8, -0.1, 0.1)
+    return [
+        made(rows, inner),
+        made(inner, 8),
+        *(made(inner, outer) for _ in range(8)),
+        *(made(outer, inner) for _ in range(8)),
+    ]
+
+
+def _cases() -> tuple[FieldProgram, ...]:
+    small, large = 2**18, 2**22
+    return (
+        FieldProgram("VEC 2^20", vec, lambda: [floats(1)(2**20), floats(2)(2**20)], 1e-2),
+        FieldProgram("Black-Scholes, 10 of 2^18", black_scholes, lambda: [floats(i, 0.5, 2)(small) for i in range(10)]),
+        FieldProgram("Black-Scholes, 10 of 2^22", black_scholes, lambda: [floats(i, 0.5, 2)(large) for i in range(10)]),
+        FieldProgram("image pipeline 512^2", image, lambda: [floats(3)(512, 512)]),
+        FieldProgram("image pipeline 2048^2", image, lambda: [floats(3)(2048, 2048)]),
+        FieldProgram("two classifiers 20,000 x 200", classifiers, lambda: _classifier_arrays(20_000)),
+        FieldProgram("two classifiers 200,000 x 200", classifiers, lambda: _classifier_arrays(200_000)),
+        FieldProgram("HITS, 100k nodes, 1M edges", hits, lambda: _edges(100_000, 1_000_000), 1e-3),
+        FieldProgram("two convolution towers", towers, _tower_arrays),
+        FieldProgram("8 experts, 32 x 512 x 1024", experts, lambda: _expert_arrays(32, 512, 1024)),
+        FieldProgram("8 experts, 256 x 1024 x 4096", experts, lambda: _expert_arrays(256, 1024, 4096)),
+        FieldProgram("GoogLeNet, batch 1", googlenet, lambda: googlenet_arrays(1), 2e-3),
+        FieldProgram("GoogLeNet, batch 16", googlenet, lambda: googlenet_arrays(16), 2e-3),
+    )
+
+
+FIELD_PROGRAMS = _cases()
