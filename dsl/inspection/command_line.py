@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import functools
 import importlib
+import importlib.metadata
+import inspect
 import json
+import os
 import re
 import runpy
 import statistics
@@ -26,6 +31,7 @@ import numpy as np
 from ...runtime.core.cache_contents import cache_entries, clear_cache
 from ...runtime.core.settings import settings
 from ..api.profile import Profile, profile
+from ..array.devices import DeviceUnavailableError, device_named
 from ..array.in_flight import waitall
 from ..jit.kernel_graph import KernelGraph
 from ..report.text import byte_count_in_words, duration_as_text
@@ -37,14 +43,29 @@ AGE = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs a command line; the exit status is returned."""
-    given = _command_line_parser().parse_args(words)
-    status: int = given.run(given)
+    parser = _command_line_parser()
+    given = parser.parse_args(words)
+    if "run" not in given:
+        parser.print_help()
+        return 0
+    try:
+        status: int = given.run(given)
+    except _Mistake as mistake:
+        print(mistake, file=sys.stderr)
+        return 2
     return status
+
+
+class _Mistake(Exception):
+    """What is wrong with the words of a command line, in one line."""
 
 
 def _command_line_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kernelgraph", description=(__doc__ or "").splitlines()[0])
-    commands = parser.add_subparsers(required=True, metavar="command")
+    parser.add_argument(
+        "--version", action="version", version=f"kernelgraph {importlib.metadata.version('kernelgraph')}"
+    )
+    commands = parser.add_subparsers(metavar="command")
 
     def add_subcommand(name: str, run: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
@@ -76,8 +97,14 @@ def _command_line_parser() -> argparse.ArgumentParser:
     bench.add_argument("function", help="module:name, of a plain or decorated function")
     bench.add_argument("values", nargs="*", help="arguments: float32[1000,1000] (random), or Python literals")
     bench.add_argument("--device", help="cpu, cuda, cuda:1")
-    bench.add_argument("--calls", type=int, default=20)
+    bench.add_argument("--calls", type=_positive_count, default=20)
     return parser
+
+
+def _positive_count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{count} calls: write at least 1")
+    return count
 
 
 def _print_text_or_json(given: Any, data: Any, text: str) -> None:
@@ -93,8 +120,7 @@ def _run_info_command(given: Any) -> int:
 def _run_profiled_script(given: Any) -> tuple[Profile, int]:
     """The profile of a script that runs as `python script.py arguments`, and its exit status."""
     if not given.script.is_file():
-        print(f"there is no file {given.script}", file=sys.stderr)
-        raise SystemExit(2)
+        raise _Mistake(f"there is no file {given.script}")
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[0:1] = [str(given.script), *given.arguments], [str(given.script.resolve().parent)]
     status = 0
@@ -113,7 +139,14 @@ def _run_profiled_script(given: Any) -> tuple[Profile, int]:
     return found, status
 
 
+def _check_writable(path: Path | None) -> None:
+    """Raises _Mistake where a file cannot be written there, before a script has run for it."""
+    if path is not None and not (path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)):
+        raise _Mistake(f"{path} cannot be written; name a file in a folder that is there")
+
+
 def _run_report_command(given: Any) -> int:
+    _check_writable(given.output)
     found, status = _run_profiled_script(given)
     if given.function is not None:
         found.calls = {f: call for f, call in found.calls.items() if f._name == given.function}
@@ -130,6 +163,8 @@ def _run_report_command(given: Any) -> int:
 
 
 def _run_profile_command(given: Any) -> int:
+    _check_writable(given.trace)
+    _check_writable(given.report)
     found, status = _run_profiled_script(given)
     if given.trace is not None:
         found.save(given.trace)
@@ -143,8 +178,7 @@ def _run_profile_command(given: Any) -> int:
 def _run_cache_command(given: Any) -> int:
     match = re.fullmatch(r"(\d+)([smhd])", given.older)
     if match is None:
-        print(f"--older {given.older}: write a number and s, m, h or d, such as 30d", file=sys.stderr)
-        return 2
+        raise _Mistake(f"--older {given.older}: write a number and s, m, h or d, such as 30d")
     if given.what == "clear":
         removed = clear_cache(int(match[1]) * AGE[match[2]])
         _print_text_or_json(given, {"removed": len(removed), "bytes": sum(e.nbytes for e in removed)},
@@ -169,20 +203,34 @@ def _run_cache_command(given: Any) -> int:
     return 0
 
 
-def _run_bench_command(given: Any) -> int:
+def _function_and_values(given: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """What `bench` is to time. Raises _Mistake where there is no such function, or none of these arguments."""
     module, _, name = given.function.partition(":")
     sys.path.insert(0, "")
     try:
-        function = getattr(importlib.import_module(module), name)
+        function: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        plain = function._function if isinstance(function, KernelGraph) else function
         values = [_argument_value_from_text(text) for text in given.values]
+        with contextlib.suppress(ValueError):  # a built-in function need not say what it takes
+            inspect.signature(plain).bind(*values)
     except (ImportError, AttributeError, ValueError, SyntaxError, TypeError) as error:
-        print(f"{error}; write module:function, and arguments such as float32[1000,1000] or 0.5", file=sys.stderr)
-        return 2
+        raise _Mistake(
+            f"{given.function}: {error}; write module:function (or module:Class.method), and arguments such as "
+            "float32[1000,1000] or 0.5"
+        ) from None
     finally:
         sys.path.remove("")
-    plain = function._function if isinstance(function, KernelGraph) else function
+    return plain, values
+
+
+def _run_bench_command(given: Any) -> int:
+    plain, values = _function_and_values(given)
     options = {} if given.device is None else {"device": given.device}
-    ours = KernelGraph(plain, **options)
+    try:
+        ours = KernelGraph(plain, **options)
+        device_named(given.device)
+    except (ValueError, DeviceUnavailableError) as error:
+        raise _Mistake(f"--device {given.device}: {error}") from None
 
     def call_and_wait() -> Any:
         result = ours(*values)
@@ -216,7 +264,7 @@ def _benchmark_call_microseconds(call: Callable[[], Any], count: int) -> list[fl
     """Microseconds of each of some calls, after one to warm up."""
     call()
     found = []
-    for _ in range(max(1, count)):
+    for _ in range(count):
         start = time.perf_counter()
         call()
         found.append(1e6 * (time.perf_counter() - start))

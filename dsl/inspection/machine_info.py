@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import os
 import platform
 import shutil
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from ...runtime.codegen.llvm_jit import jit_vector_register_bytes, widest_vector_libm_of_cpu
 from ...runtime.core.cache_contents import cache_entries
-from ...runtime.core.settings import TABLE, settings
+from ...runtime.core.settings import PREFIX, TABLE, settings
 from ...runtime.devices.registry import query_gpu_properties
 from ..array.devices import INSTALL, DeviceUnavailableError, open_device
 from ..report.text import byte_count_in_words
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "numba")
 FOR_CUDA = ("numba-cuda", "cuda-core", "nvmath-python", "nvidia-cublas")
+OF_TESTS = ("TEST_", "REQUIRE_", "BROWSER")  # variables that the tests of this package read
 BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome", "firefox")
 
 
@@ -27,6 +31,7 @@ def machine_info() -> dict[str, Any]:
     root = sys.modules[__name__.partition(".")[0]]
     packages = {name: _package_version(name) for name in (*NEEDED, *FOR_CUDA)}
     problems += [f"{name} is missing: pip install {name}" for name in NEEDED if packages[name] is None]
+    problems += _problems_of_environment()
     entries = cache_entries()
     return {
         "kernelgraph": getattr(root, "__version__", ""),
@@ -44,6 +49,24 @@ def machine_info() -> dict[str, Any]:
         "browser": next((found for name in BROWSERS if (found := shutil.which(name))), None),
         "problems": problems,
     }
+
+
+def _problems_of_environment() -> list[str]:
+    """Variables that look like settings and are none, and a cache folder in which nothing can be kept."""
+    known = [row.environment_variable for row in TABLE]
+    found = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known and not name.removeprefix(PREFIX).startswith(OF_TESTS):
+            near = difflib.get_close_matches(name, known, 1)
+            found.append(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+    folder = settings.cache_dir
+    if folder:
+        there = next((p for p in (Path(folder), *Path(folder).parents) if p.exists()), Path(folder))
+        try:
+            tempfile.TemporaryFile(dir=there).close()
+        except OSError:
+            found.append(f"nothing can be kept in {folder}, each process compiles anew; set {PREFIX}CACHE_DIR")
+    return found
 
 
 def _package_version(name: str) -> str | None:

@@ -67,8 +67,6 @@ def test_a_script_is_reported_and_profiled(script: Path, tmp_path: Path, capsys:
     assert status == 3 and "total us" in text and json.loads(trace.read_text())["traceEvents"]
     script.write_text("raise KeyError('here')")
     assert main(["profile", str(script)]) == 1 and "KeyError: 'here'" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["report", str(tmp_path / "none.py")])
 
 
 def test_the_cache_is_listed_and_cleared_and_nothing_else_is_touched(tmp_path: Path, capsys: Any) -> None:
@@ -100,3 +98,57 @@ def test_a_function_is_timed(tmp_path: Path, capsys: Any, monkeypatch: pytest.Mo
     assert data["ratio"] > 0 and set(data["microseconds"]) == {"numpy", "kernelgraph"}
     assert "times as fast" in told(capsys, *words)[1]
     assert main(["bench", "nowhere:f"]) == 2 and "write module:function" in capsys.readouterr().err
+
+
+MISTAKES = (  # words of a command line, and what the one line says of them
+    ("report none.py", "no file none.py"),
+    ("report -o no/such/x.html script.py", "no/such/x.html cannot be written"),
+    ("profile --trace no/such/x.json script.py", "no/such/x.json cannot be written"),
+    ("profile --report no/such/x.html script.py", "no/such/x.html cannot be written"),
+    ("cache clear --older abc", "write a number and s, m, h or d"),
+    ("bench timed_here", "write module:function"),
+    ("bench nowhere:f", "No module named 'nowhere'"),
+    ("bench timed_here:g", "no attribute 'g'"),
+    ("bench timed_here:f", "missing a required argument: 'x'"),
+    ("bench timed_here:f float32[3] 1 2", "too many positional arguments"),
+    ("bench timed_here:f float33[3] 1", "float33"),
+    ("bench timed_here:f float32[3] 1 --device foo", "--device foo"),
+)
+
+
+@pytest.mark.parametrize(("words", "said"), MISTAKES, ids=lambda text: text.replace(" ", "-"))
+def test_a_mistake_is_one_line(
+    words: str, said: str, script: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "timed_here.py").write_text("def f(x, n):\n    return x * n\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert not out and said in err and len(err.splitlines()) == 1 and "Traceback" not in err
+
+
+def test_version_help_and_counts(capsys: Any) -> None:
+    assert main([]) == 0 and "usage" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and "." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["bench", "math:sqrt", "2.0", "--calls", "0"])
+    assert "write at least 1" in capsys.readouterr().err
+
+
+def test_a_method_is_timed(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timed_class.py").write_text("class K:\n    @staticmethod\n    def m(x):\n        return x + 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert told(capsys, "bench", "timed_class:K.m", "float32[4]", "--calls", "2", "--device", "cpu")[0] == 0
+
+
+def test_variables_that_are_no_settings_are_told(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELGRAPH_TREADS", "2")
+    status, text = told(capsys, "info")
+    assert status == 1 and "KERNELGRAPH_TREADS is no setting; did you mean KERNELGRAPH_THREADS?" in text
+
+
+def test_a_cache_that_cannot_be_kept_is_told(capsys: Any) -> None:
+    with override(cache_dir="/proc/none"):
+        assert "nothing can be kept in /proc/none" in told(capsys, "info")[1]
