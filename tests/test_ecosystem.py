@@ -150,6 +150,24 @@ def test_scipy_inside_of_a_trace_is_refused_with_what_to_write(name: str) -> Non
     assert "kg.host(" in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
 
 
+@pytest.mark.filterwarnings("ignore:.*runs in NumPy")
+@pytest.mark.filterwarnings("ignore:overflow|invalid|divide:RuntimeWarning")
+def test_every_ufunc_of_scipy_is_itself() -> None:
+    """Those without a kernel run in NumPy."""
+    special, wrong, tried = library("scipy.special"), [], 0
+    x = np.array([0.2, 0.5, 0.9])
+    for name, ufunc in sorted(vars(special).items()):
+        if not isinstance(ufunc, np.ufunc) or "d" * ufunc.nin not in {t.partition("->")[0] for t in ufunc.types}:
+            continue
+        tried += 1
+        want = ufunc(*[x] * ufunc.nin)
+        got = cpu(lambda *args, ufunc=ufunc: ufunc(*args))(*[x] * ufunc.nin)
+        pairs = zip(got, want, strict=True) if ufunc.nout > 1 else [(got, want)]
+        if not all(np.allclose(np.asarray(g), w, rtol=1e-12, equal_nan=True) for g, w in pairs):
+            wrong.append(name)
+    assert not wrong and tried > 150
+
+
 def test_scipy_by_kg_host() -> None:
     ndimage = library("scipy.ndimage")
 

@@ -48,7 +48,7 @@ class NumpyFunctionProxy:
             unaware = error.__traceback__ is not None and error.__traceback__.tb_next is None  # NumPy's C code
             if unaware and not isinstance(error, UserError) and is_traced([*args, *options.values()]):
                 raise UnsupportedError(
-                    f"{public_numpy_name(self._real)} cannot be traced ({error}); {OUTSIDE}"
+                    f"{public_numpy_name(self._real)} cannot be traced ({error}); {OUTSIDE}", needs_values=True
                 ) from None
             raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..trace.dispatch import DEPENDS_ON_DATA, REFUSED
+from ..trace.dispatch import REFUSED
 from .sorting import unique_values
 
 _SHAPE = "the shape of its result depends on data; "
@@ -45,6 +45,5 @@ EXPOSED += [np.polydiv, np.poly, np.real_if_close]
 for _names, _instead in _INSTEAD.items():
     for _name in _names.split():
         REFUSED[getattr(np, _name)] = _SHAPE + _instead
-DEPENDS_ON_DATA |= {*REFUSED, np.polydiv, np.poly, np.real_if_close, np.vectorize, np.nditer}
 REFUSED.update(_OTHER)
 REFUSED[unique_values] = REFUSED[np.unique_values]

@@ -16,7 +16,6 @@ F = TypeVar("F", bound=Implementation)
 
 FUNCTIONS: dict[Any, Implementation] = {}  # NumPy's function -> ours; filled by `implements`
 METHODS: dict[str, Implementation] = {}  # ndarray's methods -> ours
-DEPENDS_ON_DATA: set[Any] = set()  # those of them that NumPy can do, which has the values
 REFUSED: dict[Any, str] = {}  # NumPy's function -> why it cannot be traced, and what to write; filled by `unsupported`
 # types of operands with ways of their own: (op and operands, NumPy function, ufunc, to an array); by `masked_values`
 SPECIAL: dict[type, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {}
@@ -58,7 +57,8 @@ class NumpyProtocols:
         handler = UFUNCS.get(method)
         if handler is None:
             raise UnsupportedError(
-                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations"
+                f"np.{ufunc.__name__}.{method} cannot be traced; write it with whole-array operations",
+                needs_values=True,
             )
         result = handler(ufunc, *inputs, **options)
         return result if method == "__call__" else apply_view_rule_of_numpy(method, result, inputs, options)
@@ -83,12 +83,12 @@ def call_function(function: Any, args: tuple[Any, ...], options: dict[str, Any])
         if (found := fallback(function, args, options)) is not None:
             return found[0]
     if implementation is None and function in REFUSED:
-        raise UnsupportedError(
-            f"{name} cannot be traced: {REFUSED[function]}", needs_values=function in DEPENDS_ON_DATA
-        )
+        raise UnsupportedError(f"{name} cannot be traced: {REFUSED[function]}", needs_values=True)
     if implementation is None:
         near = nearest_name_hint(name, numpy_names_in_dispatch_tables())
-        raise UnsupportedError(f"{name} cannot be traced{near}; or call it outside of the traced function")
+        raise UnsupportedError(
+            f"{name} cannot be traced{near}; or call it outside of the traced function", needs_values=True
+        )
     check_options_of_numpy_call(implementation, name, options)
     for x in (*args, options.get("out")):
         if type(x) in SPECIAL:
@@ -111,7 +111,8 @@ def check_options_of_numpy_call(implementation: Implementation, name: str, optio
     for option in options:
         if option not in known:
             raise UnsupportedError(
-                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}"
+                f"the argument {option}= of {name} cannot be traced; supported are {', '.join(known)}",
+                needs_values=True,
             )
 
 
