@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from kernelgraph.dsl.core.pytree import flatten
 from tests import random_cases
 from tests.random_cases import Outcome, describe_refusal, names_in_file, under_alarm
 
+P = TypeVar("P", bound="Program")
 TURNS = 3  # calls of each program
 LARGEST = 1e9  # numbers below it are exact
 DTYPES = ("f8", "f8", "f8", "f4", "i8")
@@ -351,7 +352,8 @@ def outcomes(programs: Sequence[Program], folder: Path, device: str, label: str)
 # making them smaller
 
 
-def _smaller(program: Program) -> Iterator[Program]:
+def smaller_programs(program: P) -> Iterator[P]:
+    """The program with one statement, or one side of an expression, left out."""
     for change in range(10_000):
         tree = ast.parse(program.text)
         if not _change(tree, change):
@@ -398,7 +400,7 @@ SUITE = random_cases.Suite(
     25,
     lambda seed, number: random_program(random.Random(f"{seed}:{number}"), f"p{number}"),
     outcomes,
-    _smaller,
+    smaller_programs,
     lambda program, outcome: f"# {outcome.wrong[:600]}\n# {program.dtypes}\n{program.text}",
 )
 

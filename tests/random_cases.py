@@ -21,6 +21,7 @@ import numpy as np
 from tests import shrinking
 
 SECONDS = 60  # one case's time; more is a hang
+_SHRINKS = itertools.count()  # no file's name twice: sources are kept by it
 C = TypeVar("C")
 
 
@@ -93,11 +94,9 @@ def describe_refusal(error: BaseException) -> str:
 
 def shrunk(suite: Suite[C], case: C, folder: Path, device: str) -> tuple[C, Outcome]:
     """The smallest case found, by leaving out one thing after the other, that is still wrong in the same way."""
-    counter = itertools.count()
-
     def outcome_of(candidate: C) -> Outcome:
         try:
-            return next(iter(suite.outcomes([candidate], folder, device, f"shrink_{next(counter)}")))[1]
+            return next(iter(suite.outcomes([candidate], folder, device, f"shrink_{next(_SHRINKS)}")))[1]
         except Exception:
             return Outcome(0)
 
