@@ -123,7 +123,10 @@ def mask_fitted_to(builder: GraphBuilder, mask: Value, shape: tuple[int, ...]) -
     if not wide:
         return builder.reshape(mask, shape)
     same = _same_along(builder, mask.number, mask.shape, wide)
-    return builder.reshape(builder.reduce("any", mask, wide) if same is None else same, shape)
+    if same is None:
+        return builder.reshape(builder.reduce("any", mask, wide), shape)
+    kept = [n for axis, n in enumerate(mask.shape) if axis not in wide]
+    return builder.reshape(builder.broadcast(same, kept), shape)
 
 
 def _broadcast_axes(wide: Sequence[int], shape: Sequence[int]) -> list[int]:
