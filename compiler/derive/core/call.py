@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ class RuleWalks(Protocol):
         cotangents: Sequence[Value | None],
         inputs: Sequence[Value],
         replaced: dict[int, int],
+        masks: dict[int, Value] | None = None,
     ) -> list[Value | None]: ...
 
     def push_forward(
@@ -66,6 +67,13 @@ class RuleCall:
 
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
+
+    def put_under_mask_of(self, ct: Value, found: Value, turn: Callable[[Value], Value]) -> Value:
+        """`found`, with the mask of the cotangent that it is made of, turned as that was."""
+        mask = self.masks.get(ct.number)
+        if mask is not None and mask.shape == ct.shape:
+            self.masks[found.number] = turn(mask)
+        return found
 
     @property
     def result(self) -> Value:

@@ -83,7 +83,8 @@ def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pai
     result = cotangent_fitted_to(builder, found, call.args[place])
     if call.node.op == "where":
         condition = call.args[0] if place == 1 else builder.map("logical_not", call.args[0])
-        mask = builder.broadcast(condition, found.shape)
+        taken = builder.broadcast(condition, found.shape)
+        mask = taken if mask is None or mask.shape != found.shape else builder.map("logical_and", mask, taken)
     if mask is not None and mask.shape == found.shape:
         call.masks[result.number] = mask_fitted_to(builder, mask, result.shape)
     return result
