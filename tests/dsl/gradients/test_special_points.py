@@ -62,19 +62,19 @@ POINTS: dict[str, Array] = {
     "rank 1": np.array([[1.0, 2, 3], [2, 4, 6], [-1, -2, -3]]),
     "rank 0": np.zeros((3, 3)),
     "identity": np.eye(3),
-    "6 of rank 6": np.eye(6) * 2 + np.arange(36.0).reshape(6, 6) % 5 / 8,
-    "6 of rank 5": np.diag([1.0, 2, 0.5, 3, 1, 0]) + np.diag([1.0, 0.5, 2, 1, 0], 1),
-    "6 of rank 4": np.outer(np.arange(6.0), np.ones(6)) + np.diag([1.0, 2, 3, 0, 0, 0]),
-    "6 of rank 3": np.diag([1.0, 0, 2, 0, 3, 0]),
-    "6 of rank 1": np.outer(np.arange(6.0), np.arange(1.0, 7)),
-    "6 of rank 0": np.zeros((6, 6)),
+    "5 of rank 5": np.eye(5) * 2 + np.arange(25.0).reshape(5, 5) % 4 / 8,
+    "5 of rank 4": np.diag([1.0, 2, 0.5, 3, 0]) + np.diag([1.0, 0.5, 2, 1], 1),
+    "5 of rank 3": np.outer(np.arange(5.0), np.ones(5)) + np.diag([1.0, 2, 0, 0, 0]),
+    "5 of rank 2": np.diag([1.0, 0, 2, 0, 0]),
+    "5 of rank 1": np.outer(np.arange(5.0), np.arange(1.0, 6)),
+    "5 of rank 0": np.zeros((5, 5)),
     "two matrices": np.stack([np.diag([1.0, 2, 0]), np.eye(3)]),
     "image": np.arange(32.0).reshape(1, 2, 4, 4) % 7 / 4 - 0.75,
 }
 VECTORS, ANYWHERE = "plain zeros equal two tiny", "plain zeros equal two tiny huge"
 ORDERED = "plain tiny huge"
 SINGULAR = "regular, rank 2, rank 1, rank 0, identity, two matrices"
-LARGE = "6 of rank 6, 6 of rank 5, 6 of rank 4, 6 of rank 3, 6 of rank 1, 6 of rank 0"
+LARGE = "5 of rank 5, 5 of rank 4, 5 of rank 3, 5 of rank 2, 5 of rank 1, 5 of rank 0"
 
 
 def determinants(a: Any) -> Any:
@@ -204,7 +204,7 @@ ROWS: dict[str, Row] = {
     "interp": Row(lambda x: np.interp(x, [-2.0, 0.0, 1.0, 3.0], [1.0, 2, 0, 4]) ** 2, on_arrays(lambda x: mp.mpf(1) ** 2 if x < -2 else (2 + x / 2) ** 2 if x < 0 else (2 - 2 * x) ** 2 if x < 1 else (2 * x - 2) ** 2 if x < 3 else mp.mpf(16)), "plain equal tiny"),
     "assigned": Row(lambda x: _assigned(x), lambda x: np.array([x[1] * x[2], x[1] ** 3, x[2], x[3] ** 2], object), VECTORS),
     "det": Row(np.linalg.det, determinants, SINGULAR, size=100, dtypes="fd"),
-    "det of 6": Row(np.linalg.det, determinants, LARGE, size=2000, dtypes="fd"),
+    "det of 5": Row(np.linalg.det, determinants, LARGE, size=2000, dtypes="fd"),
     "log of det": Row(lambda a: np.linalg.slogdet(a)[1], lambda a: log(abs(determinants(a))), "regular, identity", size=100, dtypes="fd"),
     "inv": Row(np.linalg.inv, inverses, "regular, identity", size=100, dtypes="fd"),
     "solve": Row(lambda a: np.linalg.solve(a, A[:3]), lambda a: inverses(a) @ A[:3], "regular, identity", size=100, dtypes="fd"),
