@@ -207,7 +207,9 @@ def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: dict[int, Val
         tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
-        found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced, call.masks)
+        found = call.walks.pull_back(
+            call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced, call.masks
+        )
         if rule.bent and _depends_on_walked_nodes(call.builder, found, {v.number for v in stand_ins.values()}):
             raise GraphError(rule.bent, ValueError, call.builder.where())
         return _walked_cotangents_by_argument(places, found, call)

@@ -229,10 +229,9 @@ LOG1P = partial_derivative_formulas(lambda t, x, r: t / (x + 1))
 
 
 def _logaddexp_derivative(t: Term, mine: Term, other: Term, scale: float) -> Term:
-    """The share of the sum, as a sigmoid, which is smooth at ties too; where both are -inf there is nothing to share."""
-    infinite = logical_and(isinf(other), equal(mine, other))
+    """The share of the sum, as a sigmoid, which is smooth at ties too; 1 where both are the same infinity."""
     gap = mine - other if scale == 1 else (mine - other) * scale
-    return t * where_term(infinite, 1.0, sigmoid(gap))
+    return t * sigmoid(where_term(logical_and(isinf(other), equal(mine, other)), math.inf, gap))
 
 
 def _logaddexp_derivatives(scale: float) -> Partials:
@@ -256,9 +255,7 @@ ARCTAN2 = partial_derivative_formulas(
 SINH = partial_derivative_formulas(lambda t, x, r: t * cosh(x))
 COSH = partial_derivative_formulas(lambda t, x, r: t * sinh(x))
 TANH = bounded_derivative_formulas(lambda t, x, r: t * (1 - r) * (1 + r))
-ARCSINH = partial_derivative_formulas(
-    lambda t, x, r: t / hypot(x, 1.0), complex=(lambda t, x, r: t / sqrt(x * x + 1),)
-)
+ARCSINH = partial_derivative_formulas(lambda t, x, r: t / hypot(x, 1.0), complex=(lambda t, x, r: t / sqrt(x * x + 1),))
 ARCCOSH = partial_derivative_formulas(lambda t, x, r: t / sqrt(x - 1) / sqrt(x + 1))
 ARCTANH = partial_derivative_formulas(lambda t, x, r: t / (1 - x * x))
 
@@ -275,8 +272,16 @@ DEGREES, RADIANS = (
     bounded_derivative_formulas(lambda t, x, r: t.map("rad2deg")),
     bounded_derivative_formulas(lambda t, x, r: t.map("deg2rad")),
 )
-ERF = bounded_derivative_formulas(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
-ERFC = bounded_derivative_formulas(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+FLAT = 40.0  # beyond it e^(-x^2/2), and the tanh of `gelu`, are constant in every dtype
+
+
+def _erf_derivative(t: Term, x: Term, r: Term) -> Term:
+    x = clip(x, -FLAT, FLAT)  # whose square does not overflow
+    return t * (exp(-x * x) * (2 / math.sqrt(math.pi)))
+
+
+ERF = bounded_derivative_formulas(_erf_derivative)
+ERFC = bounded_derivative_formulas(lambda t, x, r: _erf_derivative(-t, x, r))
 
 
 def digamma_derivative_term(x: Term) -> Term:
@@ -297,9 +302,6 @@ def digamma_derivative_term(x: Term) -> Term:
 LGAMMA = partial_derivative_formulas(lambda t, x, r: t * digamma_derivative_term(x))
 SIGMOID = bounded_derivative_formulas(lambda t, x, r: t * (r * (1 - r)))
 RELU = bounded_derivative_formulas(lambda t, x, r: where_term(greater(x, 0), t, 0.0))
-
-
-FLAT = 40.0  # beyond it e^(-x^2/2), and the tanh of `gelu`, are constant in every dtype
 
 
 def _gelu_derivative(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:

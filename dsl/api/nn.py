@@ -236,7 +236,8 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) without overflow; -inf where every element is."""
     largest = np.max(x, axis=axis, keepdims=True)
     safe = np.where(np.isfinite(largest), largest, 0)
-    total = np.log(np.sum(np.exp(x - safe), axis=axis, keepdims=True)) + safe
+    total = np.sum(np.exp(x - safe), axis=axis, keepdims=True)
+    total = np.where(total == 0, -math.inf, np.log(total)) + safe  # of nothing but -inf, nothing comes back
     return total if keepdims else np.squeeze(total, axis if axis is not None else tuple(range(x.ndim)))
 
 

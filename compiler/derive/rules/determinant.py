@@ -1,9 +1,9 @@
 """The rule of determinants. They are polynomials: they have derivatives of every order, of singular matrices too.
 
-A small one is written as its polynomial. The derivative of a larger one is its cofactors: det(a) a^-T where that has its
-digits; else those of det(u) det(b) det(v), where a = u b v with constant u and v, its singular vectors, and b is a
-diagonal matrix of falling numbers: a block that has an inverse, and the polynomial of what is left in the corner. That is
-exact up to the third order whatever the rank, and to every order where no more than four singular values are 0.
+A small one is written as its polynomial. The derivative of a larger one is its cofactors: det(a) a^-T where that has
+its digits; else those of det(u) det(b) det(v), where a = u b v with constant u and v, its singular vectors, and b is a
+diagonal matrix of falling numbers: a block that has an inverse, and the polynomial of what is left in the corner. That
+is exact up to the third order whatever the rank, and to every order where at most four singular values are 0.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _cofactors_of_any_matrices(call: RuleCall) -> Graph:
 
 
 DETERMINANT: Rule = Choice(
-    lambda call: Written(_rewrite_small_determinant)
-    if call.args[0].shape[-1] <= CORNER
-    else Tangent(_determinant_tangents)
+    lambda call: (
+        Written(_rewrite_small_determinant) if call.args[0].shape[-1] <= CORNER else Tangent(_determinant_tangents)
+    )
 )

@@ -19,7 +19,6 @@ from ..core.call import (
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
 from .structure import add_tangents_in_rule
 
-
 MOVES = 2  # the cost of rows whose formulas multiply once at most, or choose
 
 

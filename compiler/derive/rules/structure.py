@@ -182,9 +182,7 @@ STRUCTURE: dict[str, Rule] = {
     "update": Linear(_update_tangents, _update_cotangents),
     "cast": linear_view_derivative_rule(
         _cast_tangent,
-        _under_its_mask(
-            lambda call, ct: cotangent_fitted_to(call.builder, ct, call.args[0]), lambda call, mask: mask
-        ),
+        _under_its_mask(lambda call, ct: cotangent_fitted_to(call.builder, ct, call.args[0]), lambda call, mask: mask),
     ),
     "matmul": Linear(_matmul_tangents, _matmul_cotangents),
 }
