@@ -73,13 +73,18 @@ LARGE = "5 of rank 5, 5 of rank 4, 5 of rank 3, 5 of rank 2, 5 of rank 1, 5 of r
 
 
 def determinants(a: Any) -> Any:
-    """Of matrices of mpmath's numbers, by their permutations."""
+    """Of matrices of mpmath's numbers, without a division: by minors of the first rows."""
     if a.ndim > 2:
         return np.array([determinants(x) for x in a], object)
-    n = len(a)
-    if n == 1:
-        return a[0, 0]
-    return sum((-1) ** j * a[0, j] * determinants(np.delete(a[1:], j, 1)) for j in range(n) if a[0, j])
+    minors: dict[tuple[int, ...], Any] = {(): mp.mpf(1)}
+    for row in a.tolist():
+        larger: dict[tuple[int, ...], Any] = {}
+        for chosen, minor in minors.items():
+            for j in set(range(len(row))) - set(chosen):
+                columns, behind = tuple(sorted((*chosen, j))), sum(c > j for c in chosen)
+                larger[columns] = larger.get(columns, 0) + (-1) ** behind * minor * row[j]
+        minors = larger
+    return minors[tuple(range(len(a)))]
 
 
 def inverses(a: Any) -> Any:

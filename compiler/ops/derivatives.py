@@ -352,9 +352,9 @@ COMPLEX = Partials(
 
 def _angle_derivative_formula(x: Term, deg: bool = False) -> Term:
     """i x / |x|^2: the direction in which the angle grows, by its speed. deg: in degrees."""
-    size = real(x) * real(x) + imag(x) * imag(x)
-    size = size * (math.pi / 180) if deg else size
-    return complex_term(-imag(x) / size, real(x) / size)
+    size = hypot(real(x), imag(x))
+    near = size * (math.pi / 180) if deg else size
+    return complex_term(-imag(x) / size / near, real(x) / size / near)
 
 
 ANGLE = Partials(

@@ -32,7 +32,7 @@ def _polynomial_of_determinant(a: RuleMatrix) -> RuleMatrix:
     def element(i: int, j: int) -> RuleMatrix:
         return a.part(range(i, i + 1), range(j, j + 1))
 
-    minors = {(j,): element(n - 1, j) for j in range(n)}
+    minors: dict[tuple[int, ...], RuleMatrix] = {(j,): element(n - 1, j) for j in range(n)}
     for row in reversed(range(n - 1)):
         larger: dict[tuple[int, ...], RuleMatrix] = {}
         for columns in combinations(range(n), n - row):

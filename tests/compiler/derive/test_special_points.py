@@ -182,7 +182,8 @@ def points_of(row: Row, arity: int, dtype: str, more: bool) -> list[tuple[Any, .
         return [(x, 1.0) for x in values]
     lines = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0), (2.0, -1.0, 0.5)]
     args = list(product(values, repeat=2)) if arity == 2 else [(x, -1.0, 1.0) for x in values] + [(1.0, 1.0, 1.0)]
-    return [(*a, *line[:arity]) for a in args for line in lines]
+    found = [(*a, *line[:arity]) for a in args for line in lines]
+    return found if more else found[::3]  # of four lines each third time another one
 
 
 def derived(graph: Graph, modes: tuple[str, ...]) -> Graph:
