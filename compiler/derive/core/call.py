@@ -68,12 +68,12 @@ class RuleCall:
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
 
-    def put_under_mask_of(self, ct: Value, found: Value, turn: Callable[[Value], Value]) -> Value:
-        """`found`, with the mask of the cotangent that it is made of, turned as that was."""
+    def put_under_mask_of(self, ct: Value, turned: Value, turn: Callable[[Value], Value]) -> Value:
+        """A value with the mask of the cotangent that it is made of, turned as that was."""
         mask = self.masks.get(ct.number)
         if mask is not None and mask.shape == ct.shape:
-            self.masks[found.number] = turn(mask)
-        return found
+            self.masks[turned.number] = turn(mask)
+        return turned
 
     @property
     def result(self) -> Value:
