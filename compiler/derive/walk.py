@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...runtime.core.frozen import dataclass, replace
+from ..core.types import BOOL, ArrayType
 from ..graph.builder import GraphBuilder, exact_node_attrs
 from ..graph.graph import GraphError, Node, Value
 from .core.call import ReverseOptions, RuleCall, rule_can_differentiate_value
@@ -30,11 +31,12 @@ class DifferentiatedPath:
         outputs: Sequence[Value],
         walks: DifferentiationWalks,
         replaced: dict[int, int],
+        masks: dict[int, Value] | None = None,
     ) -> None:
         self.builder, self.walks, self.replaced = builder, walks, replaced
         self.flows = {v.number for v in inputs}  # nodes that follow the inputs
         self.inputs = frozenset(self.flows)
-        self.masks: dict[int, Value] = {}
+        self.masks: dict[int, Value] = {} if masks is None else masks
         self.calls: dict[int, RuleCall] = {}
         self.results: dict[Any, tuple[int, dict[int, Value]]] = {}  # of operations that have several
         self.rules: dict[int, Rule] = {}
@@ -105,11 +107,12 @@ class DifferentiationWalks:
         cotangents: Sequence[Maybe],
         inputs: Sequence[Value],
         replaced: dict[int, int],
+        masks: dict[int, Value] | None = None,
     ) -> list[Maybe]:
         """The inputs' cotangents, given the outputs'; None for zero. Raises GraphError where there is no derivative.
 
-        replaced: gets nodes that are to take the place of others when all is done."""
-        path = DifferentiatedPath(builder, inputs, outputs, self, replaced)
+        replaced: gets nodes that are to take the place of others when all is done. masks: as those of `RuleCall`."""
+        path = DifferentiatedPath(builder, inputs, outputs, self, replaced, masks)
         parts: dict[int, list[CotangentPart]] = {}
         for output, ct in zip(outputs, cotangents, strict=True):
             if ct is not None:
@@ -144,14 +147,16 @@ class DifferentiationWalks:
 def _summed_cotangent(
     builder: GraphBuilder, parts: dict[int, list[CotangentPart]], value: Value, masks: dict[int, Value]
 ) -> Maybe:
-    """The cotangent of a node, if any has come; it is under a mask that all of its parts are under."""
+    """The cotangent of a node, if any has come; it is under the masks of its parts."""
     found = parts.get(value.number)
     if not found:
         return None
     result = total_cotangent(builder, found, value)
-    mask = masks.get(found[0].value.number)
-    if mask is not None and mask.shape == value.shape and all(masks.get(p.value.number) == mask for p in found):
-        masks[result.number] = mask
+    under = [masks.get(p.value.number) for p in found]
+    if all(m is not None and m.shape == p.value.shape for m, p in zip(under, found, strict=True)):
+        boxes = dict.fromkeys((m.number, p.starts, p.steps) for m, p in zip(under, found, strict=True) if m is not None)
+        whole = [CotangentPart(builder.at(m), starts, steps) for m, starts, steps in boxes]
+        masks[result.number] = total_cotangent(builder, whole, Value(value.number, ArrayType(value.shape, BOOL)))
     parts[value.number] = [whole_cotangent(result)]
     return result
 
@@ -202,14 +207,16 @@ def _pull_cotangents_through_rule(rule: Rule, call: RuleCall, cts: dict[int, Val
         tangents = rule.tangent(call, [stand_ins.get(i) for i in range(len(call.args))])
         made = {part: t for part, t in tangents.items() if t is not None and part in cts}
         seeds = [cts[p] for p in made]
-        found = call.walks.pull_back(call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced)
+        found = call.walks.pull_back(
+            call.builder, [*made.values()], seeds, [*stand_ins.values()], call.replaced, call.masks
+        )
         if rule.bent and _depends_on_walked_nodes(call.builder, found, {v.number for v in stand_ins.values()}):
             raise GraphError(rule.bent, ValueError, call.builder.where())
         return _walked_cotangents_by_argument(places, found, call)
     assert isinstance(rule, Written)
     written = {part: v for part, v in rule.results(call).items() if part in cts}
     seeds, sources = [cts[p] for p in written], [call.args[i] for i in places]
-    found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced)
+    found = call.walks.pull_back(call.builder, [*written.values()], seeds, sources, call.replaced, call.masks)
     return _walked_cotangents_by_argument(places, found, call)
 
 

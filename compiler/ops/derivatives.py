@@ -133,8 +133,11 @@ sin, cos, sinh, cosh, exp, exp2, log, sqrt = map(
 sign, floor_divide, trunc, conj, real, imag = map(
     _derivative_term_function, ["sign", "floor_divide", "trunc", "conjugate", "real", "imag"]
 )
-equal, less, greater, logical_and, ldexp = map(
-    _derivative_term_function, ["equal", "less", "greater", "logical_and", "ldexp"]
+equal, not_equal, less, greater, isfinite, isinf = map(
+    _derivative_term_function, ["equal", "not_equal", "less", "greater", "isfinite", "isinf"]
+)
+logical_and, logical_or, ldexp, sigmoid, hypot, clip = map(
+    _derivative_term_function, ["logical_and", "logical_or", "ldexp", "sigmoid", "hypot", "clip"]
 )
 LN2, LN10 = math.log(2), math.log(10)
 
@@ -176,14 +179,14 @@ def _sign_derivative(t: Term, x: Term, r: Term) -> Term:
 
 
 SIGN = Partials((None,), (Pair(_sign_derivative, _sign_derivative),))
-SQUARE = partial_derivative_formulas(lambda t, x, r: t * (x * 2))
+SQUARE = partial_derivative_formulas(lambda t, x, r: t * x * 2)
 RECIPROCAL = partial_derivative_formulas(lambda t, x, r: -t * (r * r))
 
 
 def _power_derivative_by_base(t: Term, x: Term, y: Term, r: Term) -> Term:
-    """y x^(y-1), and 0 for y = 0 whatever x is."""
-    zero = equal(y, 0)
-    return t * where_term(zero, 0.0, y * x.map("power", where_term(zero, 1.0, y - 1)))
+    """y x^(y-1), which follows y at 0 too; and 0 for y = 0 where that is 0 times infinity or NaN."""
+    power = x.map("power", y - 1)
+    return t * where_term(logical_or(not_equal(y, 0), isfinite(power)), y * power, 0.0)
 
 
 def _power_exponent_derivative_formula(t: Term, x: Term, y: Term, r: Term) -> Term:
@@ -215,7 +218,7 @@ FREXP = partial_derivative_formulas(lambda t, x, r: ldexp(t, -x.map("frexp_exp")
 # functions
 
 SQRT = partial_derivative_formulas(lambda t, x, r: t * 0.5 / r)
-CBRT = partial_derivative_formulas(lambda t, x, r: t / (r * r * 3))
+CBRT = partial_derivative_formulas(lambda t, x, r: t * (1 / 3) / r / r)
 EXP = partial_derivative_formulas(lambda t, x, r: t * r)
 EXP2 = partial_derivative_formulas(lambda t, x, r: t * (r * LN2))
 EXPM1 = partial_derivative_formulas(lambda t, x, r: t * (r + 1))
@@ -225,17 +228,20 @@ LOG10 = partial_derivative_formulas(lambda t, x, r: t / (x * LN10))
 LOG1P = partial_derivative_formulas(lambda t, x, r: t / (x + 1))
 
 
-def _logaddexp_derivative(t: Term, x: Term, r: Term, power: Formula) -> Term:
-    """e^(x - r), which is a share of the sum; where both are -inf there is nothing to share."""
-    return t * power(where_term(equal(x, r), 0.0, x - r))
+def _logaddexp_derivative(t: Term, mine: Term, other: Term, scale: float) -> Term:
+    """The share of the sum, as a sigmoid, which is smooth at ties too; 1 where both are the same infinity."""
+    gap = mine - other if scale == 1 else (mine - other) * scale
+    return t * sigmoid(where_term(logical_and(isinf(other), equal(mine, other)), math.inf, gap))
 
 
-LOGADDEXP = partial_derivative_formulas(
-    lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp)
-)
-LOGADDEXP2 = partial_derivative_formulas(
-    lambda t, x, y, r: _logaddexp_derivative(t, x, r, exp2), lambda t, x, y, r: _logaddexp_derivative(t, y, r, exp2)
-)
+def _logaddexp_derivatives(scale: float) -> Partials:
+    return partial_derivative_formulas(
+        lambda t, x, y, r: _logaddexp_derivative(t, x, y, scale),
+        lambda t, x, y, r: _logaddexp_derivative(t, y, x, scale),
+    )
+
+
+LOGADDEXP, LOGADDEXP2 = _logaddexp_derivatives(1), _logaddexp_derivatives(LN2)
 SIN = bounded_derivative_formulas(lambda t, x, r: t * cos(x))
 COS = bounded_derivative_formulas(lambda t, x, r: -t * sin(x))
 TAN = partial_derivative_formulas(lambda t, x, r: t * (r * r + 1))
@@ -243,20 +249,20 @@ ARCSIN = partial_derivative_formulas(lambda t, x, r: t / sqrt(1 - x * x))
 ARCCOS = partial_derivative_formulas(lambda t, x, r: -t / sqrt(1 - x * x))
 ARCTAN = partial_derivative_formulas(lambda t, x, r: t / (x * x + 1))
 ARCTAN2 = partial_derivative_formulas(
-    lambda t, y, x, r: t * (x / (x * x + y * y)),
-    lambda t, y, x, r: -t * (y / (x * x + y * y)),
+    lambda t, y, x, r: t * (x / hypot(x, y) / hypot(x, y)),
+    lambda t, y, x, r: -t * (y / hypot(x, y) / hypot(x, y)),
 )
 SINH = partial_derivative_formulas(lambda t, x, r: t * cosh(x))
 COSH = partial_derivative_formulas(lambda t, x, r: t * sinh(x))
 TANH = bounded_derivative_formulas(lambda t, x, r: t * (1 - r) * (1 + r))
-ARCSINH = partial_derivative_formulas(lambda t, x, r: t / sqrt(x * x + 1))
-ARCCOSH = partial_derivative_formulas(lambda t, x, r: t / (sqrt(x - 1) * sqrt(x + 1)))
+ARCSINH = partial_derivative_formulas(lambda t, x, r: t / hypot(x, 1.0), complex=(lambda t, x, r: t / sqrt(x * x + 1),))
+ARCCOSH = partial_derivative_formulas(lambda t, x, r: t / sqrt(x - 1) / sqrt(x + 1))
 ARCTANH = partial_derivative_formulas(lambda t, x, r: t / (1 - x * x))
 
 
 def _absolute_derivative(t: Term, x: Term, r: Term) -> Term:
-    """x / r, and 0 where both are 0, as of `absolute`."""
-    return t * (x / where_term(equal(r, 0), 1.0, r))
+    """x / r, and 0 where both are 0, as of `absolute`: to every order."""
+    return t * where_term(equal(r, 0), 0.0, x / r)
 
 
 HYPOT = partial_derivative_formulas(
@@ -266,8 +272,16 @@ DEGREES, RADIANS = (
     bounded_derivative_formulas(lambda t, x, r: t.map("rad2deg")),
     bounded_derivative_formulas(lambda t, x, r: t.map("deg2rad")),
 )
-ERF = bounded_derivative_formulas(lambda t, x, r: t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
-ERFC = bounded_derivative_formulas(lambda t, x, r: -t * (exp(-x * x) * (2 / math.sqrt(math.pi))))
+FLAT = 40.0  # beyond it e^(-x^2/2), and the tanh of `gelu`, are constant in every dtype
+
+
+def _erf_derivative(t: Term, x: Term, r: Term) -> Term:
+    x = clip(x, -FLAT, FLAT)  # whose square does not overflow
+    return t * (exp(-x * x) * (2 / math.sqrt(math.pi)))
+
+
+ERF = bounded_derivative_formulas(_erf_derivative)
+ERFC = bounded_derivative_formulas(lambda t, x, r: _erf_derivative(-t, x, r))
 
 
 def digamma_derivative_term(x: Term) -> Term:
@@ -291,6 +305,8 @@ RELU = bounded_derivative_formulas(lambda t, x, r: where_term(greater(x, 0), t, 
 
 
 def _gelu_derivative(t: Term, x: Term, r: Term, approximate: bool = False) -> Term:
+    """Of x within +-40, where no power of it overflows."""
+    x = clip(x, -FLAT, FLAT)
     if not approximate:
         density = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
         return t * ((x * -math.sqrt(0.5)).map("erfc") * 0.5 + x * density)
@@ -336,9 +352,9 @@ COMPLEX = Partials(
 
 def _angle_derivative_formula(x: Term, deg: bool = False) -> Term:
     """i x / |x|^2: the direction in which the angle grows, by its speed. deg: in degrees."""
-    size = real(x) * real(x) + imag(x) * imag(x)
-    size = size * (math.pi / 180) if deg else size
-    return complex_term(-imag(x) / size, real(x) / size)
+    size = hypot(real(x), imag(x))
+    near = size * (math.pi / 180) if deg else size
+    return complex_term(-imag(x) / size / near, real(x) / size / near)
 
 
 ANGLE = Partials(

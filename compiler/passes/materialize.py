@@ -297,12 +297,13 @@ class _CopyMaterializer:
             stacked = no_gaps and self._is_stacked_by_loop(node.args[0])
             if stacked or shapes_differ_in_unit_axes_only(value.shape, self.builder.nodes[node.args[0]].type.shape):
                 root = node.args[0]
-        op = self.builder.nodes[root].op
-        within = {root} if no_gaps else {*self._nodes_within_assembly(root)}
-        whole = not within.isdisjoint(self.whole) and not (no_gaps and self._is_stacked_by_loop(root))
+        inside = {*self._nodes_within_assembly(root)}
+        within = {root} if no_gaps else inside
+        stacked = no_gaps and self._is_stacked_by_loop(root)
+        whole = not within.isdisjoint(self.whole) and not stacked
         shared = elsewhere or root in self.taken or whole
-        looped = op in ("loop", "branch") and not (no_gaps and self._is_stacked_by_loop(root))
-        if shared or not can_node_be_materialized(op) or looped:
+        looped = not stacked and any(self.builder.nodes[n].op in ("loop", "branch") for n in inside)
+        if shared or not can_node_be_materialized(self.builder.nodes[root].op) or looped:
             value = self._add_copy_node(value)
             root = value.number
             within = {root}

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.core.types import dtype_kind
 from ...compiler.ops.table import OPS
-from ..core.errors import ShapeError
+from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
 from ..functions.creation import arange
 from ..functions.elementwise import apply
@@ -235,7 +236,8 @@ def logsumexp(x: Any, axis: Any = -1, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) without overflow; -inf where every element is."""
     largest = np.max(x, axis=axis, keepdims=True)
     safe = np.where(np.isfinite(largest), largest, 0)
-    total = np.log(np.sum(np.exp(x - safe), axis=axis, keepdims=True)) + safe
+    total = np.sum(np.exp(x - safe), axis=axis, keepdims=True)
+    total = np.where(total == 0, -math.inf, np.log(total)) + safe  # of nothing but -inf, nothing comes back
     return total if keepdims else np.squeeze(total, axis if axis is not None else tuple(range(x.ndim)))
 
 
@@ -290,14 +292,21 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
 def attention(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, scale: Any = None) -> Any:
     """softmax(q @ k.T * scale) @ v. `scale` is 1 / sqrt(last axis) by default (Vaswani et al., 2017).
 
-    mask: booleans, False where a query may not look; causal: each query sees the keys up to its own place."""
+    mask: booleans, False where a query may not look, or floats that are added to the scores; causal: each query sees
+    the keys up to its own place. Raises DTypeError."""
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    allowed = mask if mask is None or hasattr(mask, "dtype") else np.asarray(mask)
+    kind = "b" if allowed is None else dtype_kind(allowed.dtype)
+    if kind == "f":
+        scores, allowed = scores + allowed, None
+    elif kind != "b":
+        raise DTypeError("a mask of attention is of booleans, or of floats that are added; write mask != 0")
     if causal:
         rows, columns = scores.shape[-2:]
         below = _nn_range_like(columns, q) <= _nn_range_like(rows, q)[:, None]
-        mask = below if mask is None else mask & below
-    if mask is not None:
-        scores = np.where(mask, scores, -math.inf)
+        allowed = below if allowed is None else allowed & below
+    if allowed is not None:
+        scores = np.where(allowed, scores, -math.inf)
     return np.matmul(softmax(scores), v)
 
 
@@ -308,7 +317,7 @@ def silu(x: Any) -> Any:
 
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)) without overflow."""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    return np.logaddexp(x, 0)
 
 
 def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
@@ -318,7 +327,7 @@ def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """x where positive, else alpha * (exp(x) - 1)."""
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    return np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0, x)))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import dtype_kind
+from ...compiler.core.types import dtype_kind, real_dtype
 from ..core.errors import DTypeError, ShapeError
 from ..core.spec import to_index
 from ..trace.concrete_values import constant_value_of_traced_node
@@ -14,7 +14,7 @@ from ..trace.dispatch import implements
 from ..trace.operands import to_traced_array, trace_of_operands
 from ..trace.tracer import TracedNumber, Tracer
 from .creation import arange, linspace
-from .elementwise import apply
+from .elementwise import apply, is_tracing_for_derivatives
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
 from .joining import concatenate
 from .views import atleast_1d, broadcast_to, cast, copy, expand_dims, moveaxis, reshape
@@ -54,13 +54,26 @@ def fix(x: Any, out: Any = None) -> Tracer:
     return assign_to_out(apply("trunc", x), out)
 
 
+SINC_TERMS = {2: 5, 4: 7, 8: 11}  # by a real number's bytes: the rest is below the rounding of third derivatives
+
+
 @implements(np.sinc)
 def sinc(x: Any) -> Tracer:
-    """sin(pi x) / (pi x), and 1 at 0 (NumPy's formula)."""
+    """sin(pi x) / (pi x), and 1 at 0 (NumPy's formula); where it is differentiated, by its series near 0, of which all
+    derivatives have all digits there."""
     angle = apply("multiply", np.pi, x)
     tiny = np.finfo(angle.dtype).eps if dtype_kind(angle.dtype) == "f" else 1e-20
-    angle = apply("where", apply("not_equal", angle, 0), angle, tiny)
-    return apply("divide", apply("sin", angle), angle)
+    if not is_tracing_for_derivatives():
+        angle = apply("where", apply("not_equal", angle, 0), angle, tiny)
+        return apply("divide", apply("sin", angle), angle)
+    near = apply("less", apply("absolute", angle), 1)
+    square = apply("where", near, apply("square", angle), 0.0)
+    series: Any = 1.0
+    terms = SINC_TERMS[real_dtype(angle.dtype).itemsize]
+    for k in range(terms, 0, -1):  # 1 - z^2/(2 3) (1 - z^2/(4 5) (...))
+        series = apply("subtract", 1.0, apply("multiply", apply("multiply", square, 1 / (2 * k * (2 * k + 1))), series))
+    far = apply("where", near, 1.0, angle)
+    return apply("where", near, series, apply("divide", apply("sin", far), far))
 
 
 @implements(np.i0)

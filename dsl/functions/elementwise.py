@@ -345,10 +345,15 @@ def root_of_squares_for_norm(squares: Tracer, function: Callable[[Tracer], Trace
     """The root of a sum of squares, or another function that is 0 at 0; where it is differentiated all of its
     derivatives at 0 are 0, as PyTorch's are: one of those that it has around there."""
     result = apply("sqrt", squares) if function is None else function(squares)
-    trace = current_trace()
-    if trace is None or not trace.deriving:
+    if not is_tracing_for_derivatives():
         return result
     return apply("where", apply("equal", squares, 0), 0.0, result)
+
+
+def is_tracing_for_derivatives() -> bool:
+    """Whether a function that is differentiated is being traced."""
+    trace = current_trace()
+    return trace is not None and trace.deriving > 0
 
 
 @implements(method="clip")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ class RuleWalks(Protocol):
         cotangents: Sequence[Value | None],
         inputs: Sequence[Value],
         replaced: dict[int, int],
+        masks: dict[int, Value] | None = None,
     ) -> list[Value | None]: ...
 
     def push_forward(
@@ -66,6 +67,13 @@ class RuleCall:
 
     def attr(self, name: str) -> Any:
         return self.node.attr(name)
+
+    def put_under_mask_of(self, ct: Value, turned: Value, turn: Callable[[Value], Value]) -> Value:
+        """A value with the mask of the cotangent that it is made of, turned as that was."""
+        mask = self.masks.get(ct.number)
+        if mask is not None and mask.shape == ct.shape:
+            self.masks[turned.number] = turn(mask)
+        return turned
 
     @property
     def result(self) -> Value:
@@ -123,7 +131,10 @@ def mask_fitted_to(builder: GraphBuilder, mask: Value, shape: tuple[int, ...]) -
     if not wide:
         return builder.reshape(mask, shape)
     same = _same_along(builder, mask.number, mask.shape, wide)
-    return builder.reshape(builder.reduce("any", mask, wide) if same is None else same, shape)
+    if same is None:
+        return builder.reshape(builder.reduce("any", mask, wide), shape)
+    kept = [n for axis, n in enumerate(mask.shape) if axis not in wide]
+    return builder.reshape(builder.broadcast(same, kept), shape)
 
 
 def _broadcast_axes(wide: Sequence[int], shape: Sequence[int]) -> list[int]:

@@ -2,5 +2,5 @@
 users' scalar functions; formulas of elementwise rows are in `compiler/ops`.
 
 In reading order: map, structure, collectives, reduce, assignment, cumulative, convolution, fourier, linalg,
-factorization, order, host.
+factorization, determinant, order, host.
 """

@@ -2,8 +2,9 @@
 
 Sources: Giles, An extended collection of matrix derivative results for forward and reverse mode AD, 2008; of
 pseudo-inverses Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
-variables separate, 1973. Determinants and inverses have derivatives where the matrix has an inverse (else NumPy's
-LinAlgError is raised at the call); pseudo-inverses and least squares where the rank does not change near by.
+variables separate, 1973. Inverses, and logarithms of determinants, have derivatives where the matrix has an inverse
+(else NumPy's LinAlgError is raised at the call); pseudo-inverses and least squares where the rank does not change near
+by.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...graph.graph import Value
 from ..core.call import RuleCall, cotangent_fitted_to
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule, Tangent, Written
 from ..core.matrix import RuleMatrix, rule_matrix_of_value
+from .determinant import DETERMINANT
 from .factorization import FACTORIZATIONS, hermitian_of_triangle_in_rule, singular_value_tangents
 from .structure import add_tangents_in_rule
 
@@ -77,11 +79,6 @@ def _log_determinant_tangent(call: RuleCall, t: Value) -> Value:
     (inverse,) = call.builder.host("linalg.inv", [a], [a.type])
     weighted = RuleMatrix(call.builder, inverse).T * RuleMatrix(call.builder, t)
     return call.builder.reshape(weighted.sum(-2, -1).value, a.shape[:-2])
-
-
-def _det_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
-    (t,) = tangents
-    return {0: None if t is None else call.builder.map("multiply", call.result, _log_determinant_tangent(call, t))}
 
 
 def _slogdet_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]:
@@ -254,7 +251,7 @@ LINALG: dict[str, Rule] = {
     for name, rule in {
         "linalg.solve": Linear(_solve_tangents, _solve_cotangents),
         "linalg.inv": Tangent(_inverse_tangents),
-        "linalg.det": Tangent(_det_tangents),
+        "linalg.det": DETERMINANT,
         "linalg.slogdet": Tangent(_slogdet_tangents),
         "linalg.pinv": Tangent(_pinv_tangents, is_first_argument_of_rule),
         "linalg.lstsq": Tangent(_lstsq_tangents),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....runtime.program.user_function import UserFunction, derivatives_of_user_function
+from ...core.types import FLOAT32, HALVES
 from ...graph.graph import Value
 from ...ops.derivatives import Formula, Pair, Partials, Term
+from ...ops.table import OPS
 from ..core.call import (
     RuleCall,
     conjugated_cotangent,
@@ -16,6 +18,8 @@ from ..core.call import (
 )
 from ..core.kinds import Choice, Linear, Maybe, Refused, Rule
 from .structure import add_tangents_in_rule
+
+MOVES = 2  # the cost of rows whose formulas multiply once at most, or choose
 
 
 def derivative_rule_of_elementwise_op(row: Partials) -> Linear:
@@ -52,9 +56,14 @@ def derivative_rule_of_elementwise_op(row: Partials) -> Linear:
 
 
 def _differentiate_by_row_formula(call: RuleCall, formula: Formula, t: Value) -> Value:
-    terms = (Term(call.builder, v) for v in (t, *call.args, call.result))
-    value: Value = formula(*terms, **dict(call.node.attrs)).value
-    return value
+    """What the formula makes of a tangent; of 16-bit floats in float32, as functions of them are computed: what is
+    between, a square say, may be beyond their range."""
+    builder, operands = call.builder, [t, *call.args, call.result]
+    wide = t.dtype in HALVES and OPS[call.node.op].cost > MOVES
+    if wide:
+        operands = [builder.cast(v, FLOAT32) if v.dtype in HALVES else v for v in operands]
+    value: Value = formula(*(Term(builder, v) for v in operands), **dict(call.node.attrs)).value
+    return builder.cast(value, t.dtype) if wide else value
 
 
 def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pair, place: int, ct: Value) -> Value:
@@ -73,7 +82,8 @@ def _elementwise_cotangent(call: RuleCall, row: Partials, formula: Formula | Pai
     result = cotangent_fitted_to(builder, found, call.args[place])
     if call.node.op == "where":
         condition = call.args[0] if place == 1 else builder.map("logical_not", call.args[0])
-        mask = builder.broadcast(condition, found.shape)
+        taken = builder.broadcast(condition, found.shape)
+        mask = taken if mask is None or mask.shape != found.shape else builder.map("logical_and", mask, taken)
     if mask is not None and mask.shape == found.shape:
         call.masks[result.number] = mask_fitted_to(builder, mask, result.shape)
     return result

@@ -22,7 +22,16 @@ def _sum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, Maybe]
 
 
 def _sum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
-    return [spread_over_reduced_axes(call.builder, cts[0], call.attr("axes"), call.args[0].shape)]
+    return [_spread_with_mask(call, cts[0], cts[0])]
+
+
+def _spread_with_mask(call: RuleCall, ct: Value, value: Value) -> Value:
+    """`spread_over_reduced_axes`, under the mask of the cotangent."""
+
+    def spread(x: Value) -> Value:
+        return spread_over_reduced_axes(call.builder, x, call.attr("axes"), call.args[0].shape)
+
+    return call.put_under_mask_of(ct, spread(value), spread)
 
 
 def _rewrite_product_for_derivative(call: RuleCall) -> dict[int, Value]:
@@ -66,9 +75,8 @@ def _extremum_tangents(call: RuleCall, tangents: Sequence[Maybe]) -> dict[int, M
 def _extremum_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]:
     """Equal shares for all that are the extremum: divided once for all of them, not for each element."""
     chosen, count = _chosen_by_extremum(call)
-    share = call.builder.map("divide", cts[0], count)
-    share = spread_over_reduced_axes(call.builder, share, call.attr("axes"), chosen.shape)
-    return [call.builder.map("multiply", chosen, share)]
+    share = _spread_with_mask(call, cts[0], call.builder.map("divide", cts[0], count))
+    return [call.put_under_mask_of(share, call.builder.map("multiply", chosen, share), lambda mask: mask)]
 
 
 EXTREMUM = Linear(_extremum_tangents, _extremum_cotangents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...graph.builder import GraphBuilder
 from ...graph.graph import Value
@@ -10,6 +11,7 @@ from ..core.call import (
     RuleCall,
     adjoint_matrices_in_rule,
     cotangent_fitted_to,
+    mask_fitted_to,
     rule_can_differentiate_value,
     sum_cotangent_over_broadcast_axes,
     zero_cotangent,
@@ -40,14 +42,13 @@ def _slice_cotangent_part(call: RuleCall, part: CotangentPart) -> CotangentPart:
     return CotangentPart(part.value, first, tuple(t * b for t, b in zip(steps, part.steps, strict=True)))
 
 
-def _under_its_mask(turn: Callable[[RuleCall, Value], Value]) -> Callable[[RuleCall, Value], Value]:
-    """What turns a cotangent, and its mask with it."""
+def _under_its_mask(
+    turn: Callable[[RuleCall, Value], Value], turn_mask: Callable[[RuleCall, Value], Value] | None = None
+) -> Callable[[RuleCall, Value], Value]:
+    """What turns a cotangent, and its mask with it: likewise, or as is said."""
 
     def turn_with_mask(call: RuleCall, ct: Value) -> Value:
-        found, mask = turn(call, ct), call.masks.get(ct.number)
-        if mask is not None and mask.shape == ct.shape:
-            call.masks[found.number] = turn(call, mask)
-        return found
+        return call.put_under_mask_of(ct, turn(call, ct), lambda mask: (turn_mask or turn)(call, mask))
 
     return turn_with_mask
 
@@ -85,8 +86,11 @@ def _concat_cotangents(call: RuleCall, cts: dict[int, Value]) -> Sequence[Maybe]
     found: list[Maybe] = []
     at = 0
     for arg, active in zip(call.args, call.active, strict=True):
-        starts = tuple(at if i == axis else 0 for i in range(len(ct.shape)))
-        found.append(_box_of_cotangent(builder, ct, starts, arg.shape, sum(call.active) == 1) if active else None)
+        starts, steps = tuple(at if i == axis else 0 for i in range(len(ct.shape))), (1,) * len(ct.shape)
+        part = _box_of_cotangent(builder, ct, starts, arg.shape, sum(call.active) == 1) if active else None
+        if part is not None:
+            call.put_under_mask_of(ct, part, partial(builder.slice, starts=starts, steps=steps, shape=arg.shape))
+        found.append(part)
         at += arg.shape[axis]
     return found
 
@@ -163,7 +167,11 @@ STRUCTURE: dict[str, Rule] = {
     ),
     "permute": linear_view_derivative_rule(_same_view_of_tangent, _under_its_mask(_permute_cotangent)),
     "broadcast": linear_view_derivative_rule(
-        _same_view_of_tangent, lambda call, ct: sum_cotangent_over_broadcast_axes(call.builder, ct, call.args[0].shape)
+        _same_view_of_tangent,
+        _under_its_mask(
+            lambda call, ct: sum_cotangent_over_broadcast_axes(call.builder, ct, call.args[0].shape),
+            lambda call, mask: mask_fitted_to(call.builder, mask, call.args[0].shape),
+        ),
     ),
     "reshape": linear_view_derivative_rule(
         _same_view_of_tangent, _under_its_mask(lambda call, ct: call.builder.reshape(ct, call.args[0].shape))
@@ -173,7 +181,8 @@ STRUCTURE: dict[str, Rule] = {
     "place": linear_view_derivative_rule(_same_view_of_tangent, lambda call, ct: ct),
     "update": Linear(_update_tangents, _update_cotangents),
     "cast": linear_view_derivative_rule(
-        _cast_tangent, lambda call, ct: cotangent_fitted_to(call.builder, ct, call.args[0])
+        _cast_tangent,
+        _under_its_mask(lambda call, ct: cotangent_fitted_to(call.builder, ct, call.args[0]), lambda call, mask: mask),
     ),
     "matmul": Linear(_matmul_tangents, _matmul_cotangents),
 }

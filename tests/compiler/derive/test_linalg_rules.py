@@ -172,9 +172,22 @@ def test_equal_eigenvalues_have_a_derivative_and_their_vectors_none() -> None:
     assert not np.isfinite(np.asarray(kg.grad(lambda a: np.linalg.eigh(a)[1][0, 1])(x))).all()
 
 
-def test_a_singular_matrix_has_a_determinant_and_no_gradient() -> None:
+@pytest.mark.parametrize("rank", range(4, 9))
+@pytest.mark.parametrize("turn", [1, 1 + 0.5j])
+def test_the_gradient_of_a_determinant_is_the_matrix_of_cofactors(rank: int, turn: complex) -> None:
+    """Whatever the rank, alone and in a stack; compiled, and for each row of a batch."""
+    x = (numbers(8, rank) @ numbers(rank, 8)) * turn
+    gradient = kg.grad(np.linalg.det, holomorphic=turn != 1)
+    minors = [[np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) for j in range(8)] for i in range(8)]
+    cofactors = np.array(minors) * (-1.0) ** np.add.outer(np.arange(8), np.arange(8))
+    scale = 1e-10 * np.linalg.norm(x) ** 7
+    np.testing.assert_allclose(gradient(x), cofactors, rtol=1e-7, atol=scale)
+    np.testing.assert_allclose(kg.vmap(gradient)(np.stack([np.eye(8) * turn, x]))[1], cofactors, rtol=1e-7, atol=scale)
+
+
+def test_logarithms_of_determinants_have_no_gradient_where_they_are_infinite() -> None:
     with pytest.raises(np.linalg.LinAlgError):
-        np.asarray(kg.grad(np.linalg.det)(np.ones((2, 2))))
+        np.asarray(kg.grad(lambda x: np.linalg.slogdet(x)[1])(np.ones((2, 2))))
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,59 @@ def test_rows_of_zeros_that_a_where_leaves_out(name: str) -> None:
     assert not np.isfinite(np.asarray(kg.grad(loss, ieee=True)(x))).all()
 
 
+def _roots_assigned(x: Any) -> Any:
+    y = np.sqrt(x)
+    y[~(x > 0)] = 0
+    return y
+
+
+# what is not taken is infinite or NaN, and stands behind views, joins, sums, casts and other choices
+BEHIND: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda x: np.where(x > 0, np.sqrt(x), 0),
+    "a slice": lambda x: np.where(x[1:] > 0, np.sqrt(x)[1:], 0),
+    "all in turn": lambda x: np.where(np.roll(x, 1) > 0, np.roll(np.sqrt(x), 1), 0),
+    "places": lambda x: np.where(x[[1, 0, 3, 2]] > 0, np.sqrt(x)[[1, 0, 3, 2]], 0),
+    "a sum": lambda x: np.where(x > 0, (np.sqrt(x) * np.eye(4)).sum(0), 0),
+    "a frame": lambda x: np.where(np.pad(x, 1) > 0, np.pad(np.sqrt(x), 1), 0),
+    "a stack": lambda x: np.where(x > 0, np.stack([np.sqrt(x), x])[0], 0),
+    "another shape": lambda x: np.where(x.reshape(2, 2).T > 0, np.sqrt(x).reshape(2, 2).T, 0),
+    "a cast": lambda x: np.where(x > 0, np.sqrt(x.astype("f4")).astype("f8"), 0),
+    "a new axis": lambda x: np.where((x > 0)[:, None], np.sqrt(x)[:, None] * np.ones((4, 3)), 0),
+    "copies": lambda x: np.where(np.repeat(x, 2) > 0, np.repeat(np.sqrt(x), 2), 0),
+    "neighbours": lambda x: np.where(x[1:] * x[:-1] > 0, np.sqrt(x)[1:] - np.sqrt(x)[:-1], 0),
+    "two choices": lambda x: np.where(x > 0, np.sqrt(x), np.where(x < 0, np.sqrt(-x), 0)),
+    "a choice in another": lambda x: np.where(x > 0, np.where(x < 9, np.log(np.sqrt(x)), 0), 0),
+    "two that read it": lambda x: np.where(x > 0, np.sqrt(x), 0) + np.where(x > 0.6, np.sqrt(x) ** 3, 0),
+    "powers": lambda x: np.where(x > 0, x**x, 0),
+    "a quotient": lambda x: np.where(x != 0, np.sin(x) / x, 1),
+    "a mask": lambda x: np.sqrt(x)[x > 0],
+    "a sum of some": lambda x: np.sum(np.sqrt(x), where=x > 0),
+    "some in place": lambda x: np.log(x, where=x > 0, out=np.zeros(4)),
+    "an assignment": _roots_assigned,
+    "a product": lambda x: np.prod(np.where(x > 0, np.sqrt(x), 1)),
+    "products": lambda x: np.cumprod(np.where(x > 0, np.sqrt(x), 1)),
+    "rows": lambda x: kg.vmap(lambda a: np.where(a > 0, np.sqrt(a), 0))(x),
+    "16 bits": lambda x: np.where(x > 0, np.arcsinh(np.sqrt(x.astype("f2"))), 0).astype("f8"),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_nothing_comes_back_from_what_is_not_taken_to_the_third_order(name: str) -> None:
+    def loss(x: Any) -> Any:
+        return (BEHIND[name](x) ** 2).sum()
+
+    x, gradient = np.array([0.5, 0.0, 0.75, -2.0]), kg.grad(loss)
+    ones = np.ones(4)
+    found = {
+        "gradient": gradient(x),
+        "forward over reverse": kg.hessian(loss)(x),
+        "reverse over reverse": kg.jacobian(gradient, mode="reverse")(x),
+        "reverse over forward": kg.grad(lambda x: kg.jvp(loss, (x,), (ones,))[1])(x),
+        "third": kg.grad(lambda x: kg.hessian(loss)(x).sum())(x),
+    }
+    assert {k: np.isfinite(v).all() for k, v in found.items()} == dict.fromkeys(found, True)
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("signs", [(1, 1, 1), (-1, 1, -1)])
 def test_neighbours_whose_sum_is_too_large_for_its_type(dtype: str, signs: tuple[int, int, int]) -> None:

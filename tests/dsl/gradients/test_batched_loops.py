@@ -1,0 +1,108 @@
+"""Results of loops and branches that are changed and joined, each row of a batch: as NumPy does it row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgraph as kg
+from tests.counts import examples
+
+W = np.array([0.5, -1.0, 2.0, 0.25])
+
+
+def _python_loop(x: Any) -> Any:
+    for _ in range(24):
+        x = np.sin(x[::-1]) + W
+    return x
+
+
+def _recurrence(x: Any) -> Any:
+    y = x.copy()
+    for i in range(1, 4):
+        y[i] += 0.5 * y[i - 1]
+    return y
+
+
+def _turn(_: Any, c: Any) -> Any:
+    return np.sin(c[::-1]) + W
+
+
+LOOPS: dict[str, Callable[[Any], Any]] = {
+    "python": _python_loop,
+    "recurrence": _recurrence,
+    "fori": lambda x: kg.fori_loop(0, 5, _turn, x),
+    "counted by a value": lambda x: kg.fori_loop(0, (x[0] > 0).astype(int) + 2, _turn, x),
+    "while": lambda x: kg.while_loop(lambda c: c.sum() < 9, lambda c: abs(c) + 1, x),
+    "scan, carried": lambda x: kg.scan(lambda c, a: (c * 0.5 + a, c), x, np.outer(W, W))[0],
+    "scan, stacked": lambda x: kg.scan(lambda c, a: (c * 0.5 + a, c), x, np.outer(W, W))[1][1],
+    "branch": lambda x: kg.cond(x.sum() > 0, lambda x: x**2, lambda x: x - 1, x),
+    "sort": lambda x: np.sort(x),
+}
+
+
+def _set(y: Any) -> Any:
+    y[2] *= y[3]
+    return y
+
+
+def _set_part(y: Any) -> Any:
+    y[1:3] = y[:2] + 1
+    return y
+
+
+def _set_twice(y: Any) -> Any:
+    y[0] = 1
+    y[::2] *= y[1]
+    return y
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda y: y,
+    "an element": _set,
+    "some": _set_part,
+    "twice": _set_twice,
+    "reversed": lambda y: y[::-1],
+    "reshaped": lambda y: y.reshape(2, 2),
+}
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "concatenate": lambda x, y: np.concatenate([x.reshape(-1), y.reshape(-1)]),
+    "before": lambda x, y: np.concatenate([y.reshape(-1), x]),
+    "itself": lambda x, y: np.concatenate([y, y, y * 2]),
+    "stack": lambda x, y: np.stack([x, y.reshape(4)], 1),
+    "pad": lambda x, y: np.pad(y.reshape(-1), 1),
+    "assigned": lambda x, y: _assigned(x, y),
+    "beside": lambda x, y: (y, np.concatenate([x, y.reshape(4)])),
+}
+
+
+def _assigned(x: Any, y: Any) -> Any:
+    out = np.zeros((3, 4))
+    out[1] = y.reshape(4)
+    out[2, :2] = x[:2]
+    return out
+
+
+ROWS = np.sin(np.arange(12.0)).reshape(3, 4)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_joined_results_of_loops_for_each_row(loop: str) -> None:
+    """A third of the changes and joins; all with KERNELGRAPH_TEST_EXAMPLES=3 or more."""
+    pairs = [*product(CHANGES, JOINS)]
+    for change, join in Random(loop).sample(pairs, min(len(pairs), examples(28))):
+
+        def one(x: Any, change: Any = CHANGES[change], join: Any = JOINS[join]) -> Any:
+            return join(x, change(LOOPS[loop](x).copy()))
+
+        expected = [one(row.copy()) for row in ROWS]
+        found = kg.vmap(one)(ROWS)
+        parts = found if isinstance(found, tuple) else (found,)
+        for i, part in enumerate(parts):
+            wanted = np.stack([np.asarray(e[i] if isinstance(found, tuple) else e) for e in expected])
+            np.testing.assert_allclose(part, wanted, rtol=1e-12, atol=1e-12, err_msg=f"{loop}, {change}, {join}")
