@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..trace.operands import (
     to_traced_array,
 )
 from ..trace.tracer import Tracer
+from .asked_calls import call_asked
 from .elementwise import call_ufunc, fitting_ufunc_where_mask
 from .gather import known_index_array
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
@@ -187,7 +189,11 @@ def general_reduce(
     )
 
 
-UFUNCS["reduce"] = reduce_ufunc
+def _reduce_as_numpy(ufunc: np.ufunc, *args: Any, **options: Any) -> Any:
+    return call_asked(f"{ufunc.__name__}.reduce", functools.partial(reduce_ufunc, ufunc), args, options)
+
+
+UFUNCS["reduce"] = _reduce_as_numpy
 UFUNCS["outer"] = outer_ufunc
 UFUNCS["accumulate"] = accumulate_ufunc
 UFUNCS["reduceat"] = reduceat_ufunc

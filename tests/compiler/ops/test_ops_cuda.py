@@ -72,7 +72,7 @@ def test_rows_compile_without_a_gpu(group: Group) -> None:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_products_and_sums_keep_their_roundings(dtype: str) -> None:
-    """None is contracted. A product of complex numbers has an fma for each part, with a rounded product, and no sums."""
+    """None is contracted. A product of complex numbers has an fma and a rounded product for each part."""
     pytest.importorskip("numba.cuda")
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx
 
