@@ -58,7 +58,10 @@ def call_asked(path: str, rule: Callable[..., Any], args: tuple[Any, ...], given
     """What the rule gives if that is of NumPy's dtypes and shapes; else what NumPy gives on the host. Raises what NumPy
     raises for such arrays."""
     given = {k: v for k, v in given.items() if v is not NO_VALUE}
-    wanted = _answer_for_ones(path, args, given)
+    try:
+        wanted = _answer_for_ones(path, args, given)
+    except Exception as error:
+        raise _error_of_call(error, rule, args, given) from None
     if wanted is None:
         return rule(*args, **given)
     out = _out_of_call(given)
@@ -73,6 +76,20 @@ def call_asked(path: str, rule: Callable[..., Any], args: tuple[Any, ...], given
             raise
         return _numpys_result(path, args, given, wanted, out)
     return result if wanted.has_kinds_of(result) else _numpys_result(path, args, given, wanted, out, result)
+
+
+def _error_of_call(error: Exception, rule: Callable[..., Any], args: tuple[Any, ...], given: Any) -> Exception:
+    """NumPy's error as ours; the rule's, which says more, if it is of that kind. Numbers that may decide must be known."""
+    for number in _leaves_of_call((args, given), TracedNumber):
+        raise number._need_number_value()
+    ours = error if isinstance(error, (RuntimeError, ZeroDivisionError)) else numpy_error_as_ours(error)
+    try:
+        rule(*args, **given)
+    except UserError as said:
+        return said if isinstance(said, type(ours)) else ours
+    except Exception:  # the rule was not written for such arguments
+        return ours
+    return ours
 
 
 class Answer(NamedTuple):
@@ -97,27 +114,23 @@ class Answer(NamedTuple):
 
 def _answer_for_ones(path: str, args: tuple[Any, ...], given: dict[str, Any]) -> Answer | None:
     """None where ones say nothing, of dtypes that NumPy has not. Raises NumPy's errors."""
-    arrays = list(_arrays_of_call((args, given)))
+    arrays = list(_leaves_of_call((args, given), Tracer, np.ndarray))
     if any(dtype_kind(a.dtype) not in "biufc" or a.dtype.kind == "V" for a in arrays):
         return None
     whole = all(math.prod(a.shape) <= MOST for a in arrays)
     plain = {k: _ones_of_call(v, whole or k == "q") for k, v in given.items()}
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            results = numpy_function_of_call(path)(*(_ones_of_call(a, whole) for a in args), **plain)
-    except (RuntimeError, ZeroDivisionError):
-        raise
-    except Exception as error:
-        raise numpy_error_as_ours(error) from None
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        results = numpy_function_of_call(path)(*(_ones_of_call(a, whole) for a in args), **plain)
     return Answer(results, whole)
 
 
-def _arrays_of_call(x: Any) -> Iterator[Any]:
-    if isinstance(x, (Tracer, np.ndarray)):
+def _leaves_of_call(x: Any, *kinds: type) -> Iterator[Any]:
+    if issubclass(type(x), kinds):
         yield x
-    for part in x.values() if type(x) is dict else x if isinstance(x, (list, tuple)) else ():
-        yield from _arrays_of_call(part)
+    elif isinstance(x, (dict, list, tuple)):
+        for part in x.values() if isinstance(x, dict) else x:
+            yield from _leaves_of_call(part, *kinds)
 
 
 def _ones_of_call(x: Any, whole: bool) -> Any:
