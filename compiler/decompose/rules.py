@@ -66,7 +66,7 @@ def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule
 
 
 def _decompose_require(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
-    """require(a, holds) -> a"""
+    """require(a, condition) -> a"""
     return args[0]
 
 

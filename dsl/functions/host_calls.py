@@ -61,11 +61,11 @@ def host_call_of_one_result(
     return assign_to_out(result, out)
 
 
-def require(result: Tracer, holds: Tracer, error: type[Exception], text: str) -> Tracer:
-    """The result; the call raises the error of Python's if something does not hold."""
+def require(result: Tracer, condition: Tracer, error: type[Exception], text: str) -> Tracer:
+    """The result; the call raises the error of Python's where the condition does not hold."""
     _require_host_error_to_leave_function(result._trace, "a reduction")
     options = {"error": error.__name__, "text": text}
-    return host_call_of_one_result("require", [result, holds], result.shape, dtypes=[result.dtype], **options)
+    return host_call_of_one_result("require", [result, condition], result.shape, dtypes=[result.dtype], **options)
 
 
 def assign_to_out(result: Tracer, out: Any) -> Tracer:

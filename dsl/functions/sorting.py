@@ -14,9 +14,9 @@ from ..trace.concrete_values import constant_value_of_traced_node
 from ..trace.dispatch import implements
 from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
-from .asked_calls import asked
 from .elementwise import apply
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
+from .reduction_calls import implements_reduction
 from .statistics import nanmean
 from .views import flip, ravel, reshape
 
@@ -240,8 +240,8 @@ def _median_function(name: str) -> Any:
     return median_along_axes
 
 
-median = asked(np.median)(_median_function("median"))
-nanmedian = asked(np.nanmedian)(_median_function("nanmedian"))
+median = implements_reduction(np.median)(_median_function("median"))
+nanmedian = implements_reduction(np.nanmedian)(_median_function("nanmedian"))
 
 
 def _quantile_function(name: str) -> Any:
@@ -310,7 +310,7 @@ def _nested_lists_as_tuples(q: Any) -> Any:
     return tuple(map(_nested_lists_as_tuples, q)) if isinstance(q, (list, tuple)) else q
 
 
-quantile = asked(np.quantile, options=False)(_quantile_function("quantile"))
-nanquantile = asked(np.nanquantile, options=False)(_quantile_function("nanquantile"))
-percentile = asked(np.percentile, options=False)(_quantile_function("percentile"))
-nanpercentile = asked(np.nanpercentile, options=False)(_quantile_function("nanpercentile"))
+quantile = implements_reduction(np.quantile, options=False)(_quantile_function("quantile"))
+nanquantile = implements_reduction(np.nanquantile, options=False)(_quantile_function("nanquantile"))
+percentile = implements_reduction(np.percentile, options=False)(_quantile_function("percentile"))
+nanpercentile = implements_reduction(np.nanpercentile, options=False)(_quantile_function("nanpercentile"))

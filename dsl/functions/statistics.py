@@ -12,18 +12,18 @@ from ..core.spec import checked_dtype
 from ..trace.dispatch import implements
 from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
-from .asked_calls import asked
 from .elementwise import apply, isclose, ufunc_where_mask
 from .host_calls import assign_to_out, host_call_of_one_result, require, require_known_numpy_scalar
 from .joining import concatenate
 from .products import matmul
-from .reductions import NO_VALUE, all, mean, root_of_variance, subtracted_variance_count, sum, var
+from .reduction_calls import NO_VALUE, implements_reduction
+from .reductions import all, mean, root_of_variance, subtracted_variance_count, sum, var
 from .reductions import reduce as reduce_by
 from .ufunc_methods import general_reduce
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
 
 
-@asked(np.average)
+@implements_reduction(np.average)
 def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     """With weights of the array's own shape, or of that of its `axis`."""
     x = to_traced_array(a)
@@ -49,7 +49,7 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
     return (result, broadcast_to(scale, result.shape)) if returned else result
 
 
-@asked(np.cov)
+@implements_reduction(np.cov)
 def cov(
     m: Any,
     y: Any = None,
@@ -160,7 +160,7 @@ def _non_nan_mask(a: Any, where: Any) -> Tracer:
     return valid if everywhere else apply("logical_and", valid, ufunc_where_mask(where))
 
 
-@asked(np.nanmean)
+@implements_reduction(np.nanmean)
 def nanmean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
 ) -> Tracer:
@@ -170,7 +170,7 @@ def nanmean(
     return mean(x, axis, dtype, out, keepdims, where=_non_nan_mask(x, where))
 
 
-@asked(np.nanvar)
+@implements_reduction(np.nanvar)
 def nanvar(
     a: Any,
     axis: Axes = None,
@@ -195,7 +195,7 @@ def nanvar(
     return assign_to_out(apply("where", too_few, result.dtype.type(np.nan), result), out)
 
 
-asked(np.nanstd)(root_of_variance(nanvar))
+implements_reduction(np.nanstd)(root_of_variance(nanvar))
 
 
 def _extreme_function_that_skips_nan(op: str, stand_in: float) -> Any:
@@ -230,8 +230,8 @@ def _extreme_function_that_skips_nan(op: str, stand_in: float) -> Any:
     return extreme_without_nan
 
 
-nanmin = asked(np.nanmin)(_extreme_function_that_skips_nan("min", float("inf")))
-nanmax = asked(np.nanmax)(_extreme_function_that_skips_nan("max", float("-inf")))
+nanmin = implements_reduction(np.nanmin)(_extreme_function_that_skips_nan("min", float("inf")))
+nanmax = implements_reduction(np.nanmax)(_extreme_function_that_skips_nan("max", float("-inf")))
 
 
 def _arg_function_that_skips_nan(name: str) -> Any:
@@ -247,8 +247,8 @@ def _arg_function_that_skips_nan(name: str) -> Any:
     return arg_extreme_without_nan
 
 
-nanargmin = asked(np.nanargmin, options=False)(_arg_function_that_skips_nan("nanargmin"))
-nanargmax = asked(np.nanargmax, options=False)(_arg_function_that_skips_nan("nanargmax"))
+nanargmin = implements_reduction(np.nanargmin, options=False)(_arg_function_that_skips_nan("nanargmin"))
+nanargmax = implements_reduction(np.nanargmax, options=False)(_arg_function_that_skips_nan("nanargmax"))
 
 
 # whole arrays compared

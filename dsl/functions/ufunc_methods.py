@@ -21,11 +21,10 @@ from ..trace.operands import (
     to_traced_array,
 )
 from ..trace.tracer import Tracer
-from .asked_calls import call_asked
 from .elementwise import call_ufunc, fitting_ufunc_where_mask
 from .gather import known_index_array
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
-from .reductions import NO_VALUE
+from .reduction_calls import NO_VALUE, call_as_numpy
 
 _REDUCTIONS: dict[Any, Any] = {
     np.add: np.sum,
@@ -190,7 +189,7 @@ def general_reduce(
 
 
 def _reduce_as_numpy(ufunc: np.ufunc, *args: Any, **options: Any) -> Any:
-    return call_asked(f"{ufunc.__name__}.reduce", functools.partial(reduce_ufunc, ufunc), args, options)
+    return call_as_numpy(f"{ufunc.__name__}.reduce", functools.partial(reduce_ufunc, ufunc), args, options)
 
 
 UFUNCS["reduce"] = _reduce_as_numpy

@@ -102,7 +102,7 @@ def numpy_function_of_call(path: str) -> Callable[..., Any]:
     home, _, name = path.rpartition(".")
     if home == "ndarray":
         return lambda x, *args, **options: getattr(x, name)(*args, **options)
-    return reduce(getattr, path.split("."), np)  # type: ignore[arg-type,return-value]
+    return reduce(getattr, path.split("."), np)  # type: ignore[return-value]
 
 
 def _numpy_call(*arrays: View, path: str, places: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> Any:
@@ -218,9 +218,9 @@ def _numpy_view_as_dtype(a: View, dtype: np.dtype[Any]) -> View:
     return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
 
 
-def _numpy_require(a: View, holds: View, error: str, text: str) -> View:
-    """`a`. Raises the error of Python's where something does not hold."""
-    if not holds:
+def _numpy_require(a: View, condition: View, error: str, text: str) -> View:
+    """`a`. Raises the error of Python's where the condition does not hold."""
+    if not condition:
         raise getattr(builtins, error)(text)
     return a
 

@@ -261,11 +261,13 @@ def _store_llvm_parts(slots: Sequence[LlvmValue], parts: Parts) -> None:
         slot.store(part)
 
 
-def _lost_llvm_results(nest: LoopNest, phase: Phase, combines: Combines, found: Sequence[Parts]) -> list[LlvmValue]:
+def _lost_llvm_results(
+    nest: LoopNest, phase: Phase, combines: Combines, accumulated: Sequence[Parts]
+) -> list[LlvmValue]:
     """Whether some result must be computed again: one value, or none where that is never so, or cannot be."""
     if not phase_can_run_again(nest, phase):
         return []
-    lost = [combine.lost(parts) for (combine, _), parts in zip(combines, found, strict=True) if combine.lost]
+    lost = [combine.lost(parts) for (combine, _), parts in zip(combines, accumulated, strict=True) if combine.lost]
     return [reduce(LlvmValue.__or__, lost)] if lost else []
 
 

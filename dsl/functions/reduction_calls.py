@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,65 +21,66 @@ from ..trace.operands import to_traced_array
 from ..trace.tracer import SCALAR, TracedNumber, Tracer
 from .host_calls import assign_to_out, host_call, require_known_numpy_option
 
+F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1 << 14  # elements of an array of ones; of larger arrays its lengths are cut to 2
 NO_VALUE: Any = getattr(np, "_NoValue", None)
 _PLAIN: dict[str, tuple[type, ...]] = {"axis": (int, type(None)), "keepdims": (bool,), "ddof": (int,)}
 
 
-def asked(*functions: Any, method: bool = False, options: bool = True) -> Callable[[Any], Any]:
+def implements_reduction(*functions: Any, method: bool = False, options: bool = True) -> Callable[[F], F]:
     """Registers the rule of NumPy functions, and of the method of that name, held to what NumPy says of each call.
 
     options: whether a plain call has no error that the rule does not see."""
 
-    def register_asked_rule(rule: Any) -> Any:
+    def register_rule(rule: F) -> F:
         name = functions[0].__name__
         module = "linalg." if functions[0].__module__ == "numpy.linalg" else ""
         for function in functions:
-            FUNCTIONS[function] = _asked_rule(module + name, rule, options)
+            FUNCTIONS[function] = _rule_held_to_numpy(module + name, rule, options)
         if method:
-            METHODS[name] = _asked_rule(f"ndarray.{name}", rule, options)
+            METHODS[name] = _rule_held_to_numpy(f"ndarray.{name}", rule, options)
         return rule
 
-    return register_asked_rule
+    return register_rule
 
 
-def _asked_rule(path: str, rule: Callable[..., Any], options: bool) -> Callable[..., Any]:
+def _rule_held_to_numpy(path: str, rule: Callable[..., Any], options: bool) -> Callable[..., Any]:
     @functools.wraps(rule)
     def call_as_numpy_would(*args: Any, **given: Any) -> Any:
         plain = options and len(args) < 3 and all(type(a) in _PLAIN["axis"] for a in args[1:])
         if plain and all(type(v) in _PLAIN.get(k, ()) for k, v in given.items()):
             return rule(*args, **given)
-        return call_asked(path, rule, args, given)
+        return call_as_numpy(path, rule, args, given)
 
     return call_as_numpy_would
 
 
-def call_asked(path: str, rule: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+def call_as_numpy(path: str, rule: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What the rule gives if that is of NumPy's dtypes and shapes; else what NumPy gives on the host. Raises what NumPy
     raises for such arrays."""
     given = {k: v for k, v in given.items() if v is not NO_VALUE}
     try:
-        wanted = _answer_for_ones(path, args, given)
+        answer = _answer_for_ones(path, args, given)
     except Exception as error:
         raise _error_of_call(error, rule, args, given) from None
-    if wanted is None:
+    if answer is None:
         return rule(*args, **given)
     out = _out_of_call(given)
     if out is not None and not _writes_its_own_dtype(path, args, given, out):
-        return _numpys_result(path, args, given, wanted, out)
+        return _numpys_result(path, args, given, answer, out)
     try:
         result = rule(*args, **given)
     except Refusal:
         raise
     except UserError:
-        if not wanted.whole:
+        if not answer.whole:
             raise
-        return _numpys_result(path, args, given, wanted, out)
-    return result if wanted.has_kinds_of(result) else _numpys_result(path, args, given, wanted, out, result)
+        return _numpys_result(path, args, given, answer, out)
+    return result if answer.has_kinds_of(result) else _numpys_result(path, args, given, answer, out, result)
 
 
 def _error_of_call(error: Exception, rule: Callable[..., Any], args: tuple[Any, ...], given: Any) -> Exception:
-    """NumPy's error as ours; the rule's, which says more, if it is of that kind. Numbers that may decide must be known."""
+    """NumPy's error as ours; the rule's, which says more, if it is of that kind. Numbers that may decide are asked for."""
     for number in _leaves_of_call((args, given), TracedNumber):
         raise number._need_number_value()
     ours = error if isinstance(error, (RuntimeError, ZeroDivisionError)) else numpy_error_as_ours(error)
@@ -102,8 +103,8 @@ class Answer(NamedTuple):
     def every(self) -> tuple[Any, ...]:
         return tuple(self.results) if isinstance(self.results, tuple) else (self.results,)
 
-    def has_kinds_of(self, found: Any) -> bool:
-        every = found if isinstance(found, tuple) else (found,)
+    def has_kinds_of(self, result: Any) -> bool:
+        every = result if isinstance(result, tuple) else (result,)
         return len(every) == len(self.every) and all(
             hasattr(x, "dtype")
             and x.dtype == np.asarray(y).dtype
@@ -157,21 +158,21 @@ def _writes_its_own_dtype(path: str, args: tuple[Any, ...], given: dict[str, Any
 
 
 def _numpys_result(
-    path: str, args: tuple[Any, ...], given: dict[str, Any], wanted: Answer, out: Any, like: Any = None
+    path: str, args: tuple[Any, ...], given: dict[str, Any], answer: Answer, out: Any, like: Any = None
 ) -> Any:
     """What NumPy gives on the host; in `out`, if that is given. like: results of the same shapes."""
     arrays: list[Tracer] = []
 
     def template_of(x: Any) -> Any:
-        if isinstance(x, (Tracer, np.ndarray, np.generic)) and type(x) is not TracedNumber:
+        if isinstance(x, (Tracer, np.ndarray, np.generic)):
             arrays.append(to_traced_array(x))
             return ARRAY
         return tuple(map(template_of, x)) if isinstance(x, (list, tuple)) else require_known_numpy_option(x)
 
     plain = tuple(template_of(a) for a in args)
     named = tuple((k, template_of(v)) for k, v in sorted(given.items()) if k != "overwrite_input")
-    every = like if isinstance(like, tuple) else (like,) * len(wanted.every)
-    shapes = [np.shape(w) if wanted.whole else tuple(x.shape) for w, x in zip(wanted.every, every, strict=True)]
-    dtypes = [np.asarray(w).dtype for w in wanted.every]
+    every = like if isinstance(like, tuple) else (like,) * len(answer.every)
+    shapes = [np.shape(w) if answer.whole else tuple(x.shape) for w, x in zip(answer.every, every, strict=True)]
+    dtypes = [np.asarray(w).dtype for w in answer.every]
     results = host_call("call", arrays, shapes, dtypes, path=path, places=plain, named=named)
     return assign_to_out(results[0], out) if len(results) == 1 else tuple(results)
