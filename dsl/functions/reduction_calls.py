@@ -80,7 +80,8 @@ def call_as_numpy(path: str, rule: Callable[..., Any], args: tuple[Any, ...], gi
 
 
 def _error_of_call(error: Exception, rule: Callable[..., Any], args: tuple[Any, ...], given: Any) -> Exception:
-    """NumPy's error as ours; the rule's, which says more, if it is of that kind. Numbers that may decide are asked for."""
+    """NumPy's error as ours; the rule's, which says more, if it is of that kind. Numbers may decide: they must be
+    known."""
     for number in _leaves_of_call((args, given), TracedNumber):
         raise number._need_number_value()
     ours = error if isinstance(error, (RuntimeError, ZeroDivisionError)) else numpy_error_as_ours(error)
