@@ -65,8 +65,8 @@ def _decomposition_rule_of_own_kernel(condition: Condition) -> DecompositionRule
     return DecompositionRule(kernels=condition)
 
 
-def _decompose_check_not_empty(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
-    """nonempty(a, some) -> a"""
+def _decompose_require(builder: GraphBuilder, node: Node, args: Sequence[Value]) -> Value:
+    """require(a, condition) -> a"""
     return args[0]
 
 
@@ -154,7 +154,7 @@ TABLE: dict[str, dict[str, tuple[DecompositionRule, ...]]] = {
             _decomposition_rule_that_fuses(decompose_histogram_in_range),
             _decomposition_rule_that_fuses(decompose_histogram, checked=False),
         ),
-        "nonempty": (_decomposition_rule_that_fuses(_decompose_check_not_empty, checked=False),),
+        "require": (_decomposition_rule_that_fuses(_decompose_require, checked=False),),
     },
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ def _interpret_reduction(node: Node, a: Array) -> Array:
     axes, row = node.attr("axes"), COMBINERS[node.op]
     if row.carries_index:
         kept = [i for i in range(a.ndim) if i not in axes]
-        flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+        flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), math.prod(a.shape[i] for i in axes))
         return np.asarray(interpreter_function_of_op(node.op)(flat, axis=-1)).astype(node.type.dtype)
     return np.asarray(row.ufunc.reduce(a, axis=axes, dtype=node.type.dtype))
 

@@ -80,7 +80,13 @@ def _evaluate_fma_primitive(a: Array, b: Array, c: Array) -> Array:
         odd = np.where((error != 0) & even, np.nextafter(total, target), total)
         return np.where(np.isfinite(total), odd, total).astype(np.float32)
     exact = total + (error + low)
-    return np.where(np.isfinite(exact), exact, total)
+    found = np.where(np.isfinite(exact) & (exact != total), exact, total)  # else with the sign of its zero
+    large = np.isinf(product) & np.isfinite(a) & np.isfinite(b)  # what is added may bring it back
+    if not large.any():
+        return found
+    scale = 2.0**-512
+    near = _evaluate_fma_primitive(*np.broadcast_arrays(a * scale, b * scale, c * scale * scale))
+    return np.where(large, near / scale / scale, found)
 
 
 def _evaluate_popcount_primitive(x: Array) -> Array:

@@ -32,6 +32,12 @@ def subtract_formula(a: KernelValue, b: KernelValue) -> KernelValue:
 
 
 def multiply_formula(a: KernelValue, b: KernelValue) -> KernelValue:
+    """As NumPy multiplies arrays: of each part one product is not rounded, and cannot overflow alone."""
+    return complex_kernel_value(a.re.fma(b.re, -(a.im * b.im)), a.re.fma(b.im, a.im * b.re))
+
+
+def multiply_scalars_formula(a: KernelValue, b: KernelValue) -> KernelValue:
+    """As NumPy multiplies two numbers, in powers too: every product is rounded."""
     return complex_kernel_value(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 
 
@@ -56,7 +62,7 @@ def conjugate_formula(z: KernelValue) -> KernelValue:
 
 
 def square_formula(z: KernelValue) -> KernelValue:
-    return complex_kernel_value(z.re * z.re - z.im * z.im, z.re * z.im + z.im * z.re)
+    return multiply_formula(z, z)
 
 
 def reciprocal_formula(z: KernelValue) -> KernelValue:

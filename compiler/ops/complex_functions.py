@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.types import COMPLEX128, FLOAT32
 from ..kernel.body_builder import KernelValue, complex_kernel_value, kernel_select
-from .complex import divide_formula, multiply_formula
+from .complex import divide_formula, multiply_scalars_formula
 from .real import isfinite_formula, isinf_formula
 
 
@@ -163,19 +163,19 @@ def _complex_whole_power_formula(z: KernelValue, n: KernelValue) -> KernelValue:
     count, power, result = n.abs(), z, complex_kernel_value(n.const(1), 0.0)
     for _ in range(7):
         half = (count * 0.5).trunc()
-        result = kernel_select(count.ne(half + half), multiply_formula(result, power), result)
-        power, count = multiply_formula(power, power), half
+        result = kernel_select(count.ne(half + half), multiply_scalars_formula(result, power), result)
+        power, count = multiply_scalars_formula(power, power), half
     lost = kernel_select(z.re.eq(0) & z.im.eq(0), math.nan, n.const(1))
     result = kernel_select(n < 0, divide_formula(complex_kernel_value(lost, 0.0), result), result)
-    squared = multiply_formula(z, z)
-    for small, exact in ((1, z), (2, squared), (3, multiply_formula(z, squared))):
+    squared = multiply_scalars_formula(z, z)
+    for small, exact in ((1, z), (2, squared), (3, multiply_scalars_formula(z, squared))):
         result = kernel_select(n.eq(small), exact, result)
     return result
 
 
 def _complex_product_with_infinities(a: KernelValue, b: KernelValue) -> KernelValue:
     """The product of C99 Annex G: infinite, not NaN, where a factor is infinite (or a partial product is)."""
-    plain = multiply_formula(a, b)
+    plain = multiply_scalars_formula(a, b)
     lost = plain.re.ne(plain.re) & plain.im.ne(plain.im)
     a_infinite, b_infinite = (isinf_formula(v.re) | isinf_formula(v.im) for v in (a, b))
     partial = (
@@ -195,7 +195,7 @@ def _complex_product_with_infinities(a: KernelValue, b: KernelValue) -> KernelVa
         )
         return complex_kernel_value(*parts)
 
-    direction = multiply_formula(infinities_as_ones(a, a_infinite), infinities_as_ones(b, b_infinite))
+    direction = multiply_scalars_formula(infinities_as_ones(a, a_infinite), infinities_as_ones(b, b_infinite))
     recovered = complex_kernel_value(direction.re * math.inf, direction.im * math.inf)
     return kernel_select(lost & (a_infinite | b_infinite | partial), recovered, plain)
 

@@ -17,7 +17,8 @@ from .elementwise import apply
 from .host_calls import host_call_of_one_result, require_known_numpy_option
 from .indexing import getitem
 from .joining import concatenate
-from .reductions import NO_VALUE, sum
+from .reduction_calls import NO_VALUE
+from .reductions import sum
 from .views import broadcast_to, cast, ravel, reshape
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..core.errors import ShapeError
 from ..core.spec import checked_dtype
-from ..trace.dispatch import implements
 from ..trace.operands import axes_without_booleans, to_axis_of_operand
 from ..trace.tracer import Tracer
 from .host_calls import host_call_of_one_result
+from .reduction_calls import implements_reduction
 from .reductions import replace_nans_for_nanfunctions
 from .views import atleast_1d, ravel
 
@@ -24,22 +24,22 @@ def _host_scan_along_axis(name: str, a: Any, axis: Any, dtype: Any, out: Any) ->
     )
 
 
-@implements(np.cumsum, method=True)
+@implements_reduction(np.cumsum, method=True)
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
     return _host_scan_along_axis("cumsum", a, axis, dtype, out)
 
 
-@implements(np.cumprod, method=True)
+@implements_reduction(np.cumprod, method=True)
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
     return _host_scan_along_axis("cumprod", a, axis, dtype, out)
 
 
-@implements(np.nancumsum)
+@implements_reduction(np.nancumsum)
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
     return _host_scan_along_axis("cumsum", replace_nans_for_nanfunctions(a, 0), axis, dtype, out)
 
 
-@implements(np.nancumprod)
+@implements_reduction(np.nancumprod)
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tracer:
     return _host_scan_along_axis("cumprod", replace_nans_for_nanfunctions(a, 1), axis, dtype, out)
 
@@ -61,5 +61,5 @@ def _cumulative_array_api_function(name: str) -> Any:
     return cumulative_along_axis
 
 
-cumulative_sum = implements(np.cumulative_sum)(_cumulative_array_api_function("cumulative_sum"))
-cumulative_prod = implements(np.cumulative_prod)(_cumulative_array_api_function("cumulative_prod"))
+cumulative_sum = implements_reduction(np.cumulative_sum)(_cumulative_array_api_function("cumulative_sum"))
+cumulative_prod = implements_reduction(np.cumulative_prod)(_cumulative_array_api_function("cumulative_prod"))

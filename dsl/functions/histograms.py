@@ -13,6 +13,7 @@ from ..trace.operands import to_traced_array
 from ..trace.tracer import Tracer
 from .host_calls import host_call, host_call_of_one_result, require_known_numpy_option
 from .joining import stack
+from .reduction_calls import implements_reduction
 from .views import ravel, reshape
 
 
@@ -133,7 +134,7 @@ def histogram2d(
     return counts, first, second
 
 
-@implements(np.bincount)
+@implements_reduction(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Tracer:
     """Counts of 0, 1, ..., minlength - 1. A larger value raises at the call, since NumPy's result would be longer."""
     length = to_index(minlength, "minlength")

@@ -40,7 +40,7 @@ def host_call(
     one element for each argument will not do. Raises DTypeError, ShapeError where NumPy refuses those."""
     inputs = [to_traced_array(a) for a in arrays]
     if function.startswith("linalg.") and function not in _NEVER_RAISE:
-        _require_host_error_to_leave_function(inputs[0]._trace, function)
+        _require_host_error_to_leave_function(inputs[0]._trace, f"np.{function}")
     given = {k: v for k, v in options.items() if v is not None}
     if dtypes is None:
         small = tuple((1,) * x.ndim for x in inputs) if tiny is None else tuple(tiny)
@@ -59,6 +59,13 @@ def host_call_of_one_result(
     """`host_call` of a function with one result, written to `out` if that is given."""
     (result,) = host_call(function, arrays, [shape], **options)
     return assign_to_out(result, out)
+
+
+def require(result: Tracer, condition: Tracer, error: type[Exception], text: str) -> Tracer:
+    """The result; the call raises the error of Python's where the condition does not hold."""
+    _require_host_error_to_leave_function(result._trace, "a reduction")
+    options = {"error": error.__name__, "text": text}
+    return host_call_of_one_result("require", [result, condition], result.shape, dtypes=[result.dtype], **options)
 
 
 def assign_to_out(result: Tracer, out: Any) -> Tracer:
@@ -113,7 +120,7 @@ def _require_host_error_to_leave_function(trace: Trace, function: str) -> None:
     around is known where its control flow is rewritten; else the trace begins again so."""
     if trace.handlers:
         raise UnsupportedError(
-            f"an error of np.{function} depends on its values, and cannot be caught in the traced function; let the "
+            f"an error of {function} depends on its values, and cannot be caught in the traced function; let the "
             "call raise it",
             needs_values=True,
         )

@@ -17,7 +17,8 @@ from .creation import eye
 from .elementwise import apply
 from .host_calls import Shape, assign_to_out, host_call, host_call_of_one_result, require_known_numpy_option
 from .products import matmul, outer, product_out_written_by_blas, tensordot, vecdot
-from .reductions import NO_VALUE, trace
+from .reduction_calls import NO_VALUE
+from .reductions import trace
 from .views import copy, diagonal, matrix_transpose, reshape
 
 

@@ -22,7 +22,7 @@ from ..trace.operands import new_traced_array, to_traced_array
 from ..trace.tracer import Tracer, check_trace_alive, is_asked_by_traced_code, numpy_text_array_of_tracer
 from .elementwise import apply, apply_ufunc_of_user_call
 from .gather import gather, known_index_value
-from .host_calls import host_call_of_one_result
+from .host_calls import require
 
 
 class MaskedSelection(NumpyProtocols):
@@ -345,7 +345,7 @@ def _check_mask_selects_something(result: Tracer, mask: Tracer, ufunc: str) -> T
     if always is not None and always.any():
         return result
     some = FUNCTIONS[np.any](mask)
-    return host_call_of_one_result("nonempty", [result, some], result.shape, dtypes=[result.dtype], ufunc=ufunc)
+    return require(result, some, ValueError, f"zero-size array to reduction operation {ufunc} which has no identity")
 
 
 def _has_keepdims_or_out(options: dict[str, Any]) -> bool:

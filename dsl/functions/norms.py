@@ -8,17 +8,17 @@ import numpy as np
 
 from ...compiler.core.types import FLOAT64, dtype_kind
 from ..core.errors import ShapeError
-from ..trace.dispatch import implements
 from ..trace.operands import to_axes_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply, root_of_squares_for_norm
 from .host_calls import require_known_numpy_option
 from .linalg import svdvals
+from .reduction_calls import implements_reduction
 from .reductions import max, min, squared_magnitude, sum
 from .views import cast, expand_dims, moveaxis
 
 
-@implements(np.linalg.norm)
+@implements_reduction(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tracer:
     """Of vectors along one axis, of matrices along two; without `ord` of all elements along any number."""
     a, ord = to_traced_array(x), require_known_numpy_option(ord)
@@ -78,12 +78,12 @@ _BY_SVD: dict[Any, Any] = {2: max, -2: min, "nuc": sum}
 _BY_SUMS: dict[Any, Any] = {1: (max, -2), -1: (min, -2), np.inf: (max, -1), -np.inf: (min, -1)}
 
 
-@implements(np.linalg.matrix_norm)
+@implements_reduction(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tracer:
     return norm(x, ord, (-2, -1), keepdims)
 
 
-@implements(np.linalg.vector_norm)
+@implements_reduction(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tracer:
     """Along any number of axes, as if they were one."""
     a = to_traced_array(x)

@@ -14,7 +14,6 @@ from ...compiler.core.types import FLOAT32, FLOAT64, dtype_kind
 from ..core.errors import ShapeError
 from ..core.spec import checked_dtype
 from ..trace.aliasing import assign_to_tracer
-from ..trace.dispatch import implements
 from ..trace.items import convert_operand_for_element
 from ..trace.operands import (
     Axes,
@@ -29,9 +28,8 @@ from ..trace.operands import (
 from ..trace.tracer import Tracer
 from .elementwise import apply, fitting_ufunc_where_mask, root_of_squares_for_norm
 from .host_calls import assign_to_converted_numpy_out
+from .reduction_calls import NO_VALUE, implements_reduction
 from .views import broadcast_to, cast, diagonal, reshape
-
-NO_VALUE: Any = getattr(np, "_NoValue", None)
 
 
 def _is_numpy_option_given(x: Any) -> bool:
@@ -87,7 +85,7 @@ def _scalar_in_array_dtype(number: Any, like: Tracer) -> Tracer:
     return new_traced_result(convert_operand_for_element(like._trace, number, like.dtype), like)
 
 
-@implements(np.sum, method=True)
+@implements_reduction(np.sum, method=True)
 def sum(
     a: Any,
     axis: Axes = None,
@@ -100,7 +98,7 @@ def sum(
     return reduce("sum", a, axis, dtype, out, keepdims, initial, where, neutral=0)
 
 
-@implements(np.prod, method=True)
+@implements_reduction(np.prod, method=True)
 def prod(
     a: Any,
     axis: Axes = None,
@@ -113,47 +111,47 @@ def prod(
     return reduce("prod", a, axis, dtype, out, keepdims, initial, where, neutral=1)
 
 
-@implements(np.min, np.amin, method=True)
+@implements_reduction(np.min, np.amin, method=True)
 def min(
     a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
 ) -> Tracer:
     return reduce("min", a, axis, None, out, keepdims, initial, where)
 
 
-@implements(np.max, np.amax, method=True)
+@implements_reduction(np.max, np.amax, method=True)
 def max(
     a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = NO_VALUE
 ) -> Tracer:
     return reduce("max", a, axis, None, out, keepdims, initial, where)
 
 
-@implements(np.any, method=True)
+@implements_reduction(np.any, method=True)
 def any(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
     return reduce("any", a, axis, None, out, keepdims, None, where, neutral=0)
 
 
-@implements(np.all, method=True)
+@implements_reduction(np.all, method=True)
 def all(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE) -> Tracer:
     return reduce("all", a, axis, None, out, keepdims, None, where, neutral=1)
 
 
-@implements(np.argmin, method=True)
+@implements_reduction(np.argmin, method=True)
 def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
     return reduce("argmin", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
 
 
-@implements(np.argmax, method=True)
+@implements_reduction(np.argmax, method=True)
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Tracer:
     return reduce("argmax", a, axis if axis is None else to_axis_number_of_operand(axis), None, out, keepdims)
 
 
-@implements(np.ptp)
+@implements_reduction(np.ptp)
 def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> Tracer:
     result = apply("subtract", max(a, axis, None, keepdims), min(a, axis, None, keepdims))
     return result if out is None else assign_to_tracer(out, result)
 
 
-@implements(np.count_nonzero)
+@implements_reduction(np.count_nonzero)
 def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Tracer:
     return sum(apply("not_equal", a, 0), axis, np.intp, None, keepdims)
 
@@ -165,7 +163,7 @@ def _reduced_element_count(x: Tracer, axes: tuple[int, ...], keepdims: Any, wher
     return sum(broadcast_to(where, x.shape), axes, np.intp, None, keepdims)
 
 
-@implements(np.mean, method=True)
+@implements_reduction(np.mean, method=True)
 def mean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
 ) -> Tracer:
@@ -206,7 +204,7 @@ def subtracted_variance_count(ddof: Any, correction: Any) -> Any:
     return correction
 
 
-@implements(np.var, method=True)
+@implements_reduction(np.var, method=True)
 def var(
     a: Any,
     axis: Axes = None,
@@ -261,7 +259,7 @@ def root_of_variance(variance: Callable[..., Tracer]) -> Callable[..., Tracer]:
     return standard_deviation
 
 
-std = implements(np.std, method="std")(root_of_variance(var))
+std = implements_reduction(np.std, method=True)(root_of_variance(var))
 
 
 def replace_nans_for_nanfunctions(a: Any, stand_in: Any) -> Tracer:
@@ -290,15 +288,15 @@ def _reduction_that_skips_nan(reduction: Any, stand_in: Any) -> Any:
     return reduce_without_nan
 
 
-nansum = implements(np.nansum)(_reduction_that_skips_nan(sum, 0))
-nanprod = implements(np.nanprod)(_reduction_that_skips_nan(prod, 1))
+nansum = implements_reduction(np.nansum)(_reduction_that_skips_nan(sum, 0))
+nanprod = implements_reduction(np.nanprod)(_reduction_that_skips_nan(prod, 1))
 
 
 def squared_magnitude(a: Tracer) -> Tracer:
     return apply("add", apply("square", apply("real", a)), apply("square", apply("imag", a)))
 
 
-@implements(np.trace, method=True)
+@implements_reduction(np.trace, method=True)
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tracer:
 
     return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)

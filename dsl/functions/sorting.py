@@ -16,6 +16,7 @@ from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_tr
 from ..trace.tracer import Tracer
 from .elementwise import apply
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
+from .reduction_calls import implements_reduction
 from .statistics import nanmean
 from .views import flip, ravel, reshape
 
@@ -239,8 +240,8 @@ def _median_function(name: str) -> Any:
     return median_along_axes
 
 
-median = implements(np.median)(_median_function("median"))
-nanmedian = implements(np.nanmedian)(_median_function("nanmedian"))
+median = implements_reduction(np.median)(_median_function("median"))
+nanmedian = implements_reduction(np.nanmedian)(_median_function("nanmedian"))
 
 
 def _quantile_function(name: str) -> Any:
@@ -309,7 +310,7 @@ def _nested_lists_as_tuples(q: Any) -> Any:
     return tuple(map(_nested_lists_as_tuples, q)) if isinstance(q, (list, tuple)) else q
 
 
-quantile = implements(np.quantile)(_quantile_function("quantile"))
-nanquantile = implements(np.nanquantile)(_quantile_function("nanquantile"))
-percentile = implements(np.percentile)(_quantile_function("percentile"))
-nanpercentile = implements(np.nanpercentile)(_quantile_function("nanpercentile"))
+quantile = implements_reduction(np.quantile, options=False)(_quantile_function("quantile"))
+nanquantile = implements_reduction(np.nanquantile, options=False)(_quantile_function("nanquantile"))
+percentile = implements_reduction(np.percentile, options=False)(_quantile_function("percentile"))
+nanpercentile = implements_reduction(np.nanpercentile, options=False)(_quantile_function("nanpercentile"))

@@ -13,19 +13,19 @@ from ..trace.dispatch import implements
 from ..trace.operands import Axes, to_axes_of_operand, to_axis_of_operand, to_traced_array
 from ..trace.tracer import Tracer
 from .elementwise import apply, isclose, ufunc_where_mask
-from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_scalar
+from .host_calls import assign_to_out, host_call_of_one_result, require, require_known_numpy_scalar
 from .joining import concatenate
 from .products import matmul
-from .reductions import NO_VALUE, all, mean, root_of_variance, subtracted_variance_count, sum, var
+from .reduction_calls import NO_VALUE, implements_reduction
+from .reductions import all, mean, root_of_variance, subtracted_variance_count, sum, var
 from .reductions import reduce as reduce_by
 from .ufunc_methods import general_reduce
 from .views import broadcast_to, cast, diagonal, reshape, squeeze, transpose
 
 
-@implements(np.average)
+@implements_reduction(np.average)
 def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
-    """With weights of the array's own shape, or of that of its `axis`. Weights that sum to 0 give NaN or infinity
-    (NumPy raises ZeroDivisionError)."""
+    """With weights of the array's own shape, or of that of its `axis`."""
     x = to_traced_array(a)
     if weights is None:
         result = mean(x, None if axis is None else to_axes_of_operand(axis, x.ndim), keepdims=keepdims)
@@ -43,11 +43,13 @@ def average(a: Any, axis: Axes = None, weights: Any = None, returned: bool = Fal
     wanted = np.result_type(x.dtype, w.dtype, *([FLOAT64] if dtype_kind(x.dtype) in "biu" else []))
     scale = sum(w, axis, wanted, keepdims=keepdims)
     product = apply("multiply", cast(x, wanted, copy=False), cast(w, wanted, copy=False))
+    weighed = all(apply("not_equal", scale, 0))
+    scale = require(scale, weighed, ZeroDivisionError, "Weights sum to zero, can't be normalized")
     result = apply("divide", sum(product, axis, keepdims=keepdims), scale)
     return (result, broadcast_to(scale, result.shape)) if returned else result
 
 
-@implements(np.cov)
+@implements_reduction(np.cov)
 def cov(
     m: Any,
     y: Any = None,
@@ -158,7 +160,7 @@ def _non_nan_mask(a: Any, where: Any) -> Tracer:
     return valid if everywhere else apply("logical_and", valid, ufunc_where_mask(where))
 
 
-@implements(np.nanmean)
+@implements_reduction(np.nanmean)
 def nanmean(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = NO_VALUE
 ) -> Tracer:
@@ -168,7 +170,7 @@ def nanmean(
     return mean(x, axis, dtype, out, keepdims, where=_non_nan_mask(x, where))
 
 
-@implements(np.nanvar)
+@implements_reduction(np.nanvar)
 def nanvar(
     a: Any,
     axis: Axes = None,
@@ -193,7 +195,7 @@ def nanvar(
     return assign_to_out(apply("where", too_few, result.dtype.type(np.nan), result), out)
 
 
-implements(np.nanstd)(root_of_variance(nanvar))
+implements_reduction(np.nanstd)(root_of_variance(nanvar))
 
 
 def _extreme_function_that_skips_nan(op: str, stand_in: float) -> Any:
@@ -228,8 +230,8 @@ def _extreme_function_that_skips_nan(op: str, stand_in: float) -> Any:
     return extreme_without_nan
 
 
-nanmin = implements(np.nanmin)(_extreme_function_that_skips_nan("min", float("inf")))
-nanmax = implements(np.nanmax)(_extreme_function_that_skips_nan("max", float("-inf")))
+nanmin = implements_reduction(np.nanmin)(_extreme_function_that_skips_nan("min", float("inf")))
+nanmax = implements_reduction(np.nanmax)(_extreme_function_that_skips_nan("max", float("-inf")))
 
 
 def _arg_function_that_skips_nan(name: str) -> Any:
@@ -245,8 +247,8 @@ def _arg_function_that_skips_nan(name: str) -> Any:
     return arg_extreme_without_nan
 
 
-nanargmin = implements(np.nanargmin)(_arg_function_that_skips_nan("nanargmin"))
-nanargmax = implements(np.nanargmax)(_arg_function_that_skips_nan("nanargmax"))
+nanargmin = implements_reduction(np.nanargmin, options=False)(_arg_function_that_skips_nan("nanargmin"))
+nanargmax = implements_reduction(np.nanargmax, options=False)(_arg_function_that_skips_nan("nanargmax"))
 
 
 # whole arrays compared

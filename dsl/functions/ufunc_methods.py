@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..trace.tracer import Tracer
 from .elementwise import call_ufunc, fitting_ufunc_where_mask
 from .gather import known_index_array
 from .host_calls import assign_to_out, host_call_of_one_result, require_known_numpy_option
-from .reductions import NO_VALUE
+from .reduction_calls import NO_VALUE, call_as_numpy
 
 _REDUCTIONS: dict[Any, Any] = {
     np.add: np.sum,
@@ -187,7 +188,11 @@ def general_reduce(
     )
 
 
-UFUNCS["reduce"] = reduce_ufunc
+def _reduce_as_numpy(ufunc: np.ufunc, *args: Any, **options: Any) -> Any:
+    return call_as_numpy(f"{ufunc.__name__}.reduce", functools.partial(reduce_ufunc, ufunc), args, options)
+
+
+UFUNCS["reduce"] = _reduce_as_numpy
 UFUNCS["outer"] = outer_ufunc
 UFUNCS["accumulate"] = accumulate_ufunc
 UFUNCS["reduceat"] = reduceat_ufunc

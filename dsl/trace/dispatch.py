@@ -104,7 +104,7 @@ def apply_view_rule_of_numpy(name: str, result: Any, args: Sequence[Any], option
 
 def check_options_of_numpy_call(implementation: Implementation, name: str, options: Iterable[str]) -> None:
     """Raises UnsupportedError for a keyword that the implementation does not have."""
-    code = getattr(implementation, "__code__", None)
+    code = getattr(getattr(implementation, "__wrapped__", implementation), "__code__", None)
     if code is None or code.co_flags & 0x08:
         return
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -5,6 +5,8 @@ A function takes arrays by position and options by name, and gives an array or a
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -46,7 +48,8 @@ def _numpy_host_call_of_name(name: str) -> Host:
 def _numpy_host_reduction(a: View, op: str, axes: tuple[int, ...]) -> View:
     """A reduction that has no kernel: of complex numbers by `prod min max argmin argmax`."""
     kept = [i for i in range(a.ndim) if i not in axes]
-    flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), -1)
+    length = math.prod(a.shape[i] for i in axes)
+    flat = a.transpose(*kept, *axes).reshape(*(a.shape[i] for i in kept), length)
     return np.asarray(getattr(np, op)(flat, axis=-1))
 
 
@@ -91,6 +94,26 @@ def _index_key_of_numpy_host_call(key: tuple[Any, ...], arrays: list[View]) -> t
 
 
 ARRAY = "array"
+
+
+def numpy_function_of_call(path: str) -> Callable[..., Any]:
+    """`np.linalg.norm` of "linalg.norm", `np.add.reduce` of "add.reduce", a method of its first argument of
+    "ndarray.sum"."""
+    home, _, name = path.rpartition(".")
+    if home == "ndarray":
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+    return reduce(getattr, path.split("."), np)  # type: ignore[return-value]
+
+
+def _numpy_call(*arrays: View, path: str, places: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> Any:
+    """A call with the arrays where it says ARRAY, copies since it may write to them."""
+    rest = [a.copy() for a in arrays]
+
+    def argument(x: Any) -> Any:
+        return rest.pop(0) if type(x) is str and x == ARRAY else tuple(map(argument, x)) if type(x) is tuple else x
+
+    every = [argument(a) for a in places]
+    return numpy_function_of_call(path)(*every, **{k: argument(v) for k, v in named})
 
 
 def _numpy_setitem_copy(a: View, *arrays: View, key: tuple[Any, ...]) -> View:
@@ -195,10 +218,10 @@ def _numpy_view_as_dtype(a: View, dtype: np.dtype[Any]) -> View:
     return np.ascontiguousarray(a).reshape(a.shape).view(dtype)
 
 
-def _numpy_require_nonempty_reduction(a: View, some: View, ufunc: str) -> View:
-    """`a`, which ufunc.reduce made of the elements that a mask has chosen. some: whether there are any."""
-    if not some:
-        raise ValueError(f"zero-size array to reduction operation {ufunc} which has no identity")
+def _numpy_require(a: View, condition: View, error: str, text: str) -> View:
+    """`a`. Raises the error of Python's where the condition does not hold."""
+    if not condition:
+        raise getattr(builtins, error)(text)
     return a
 
 
@@ -237,6 +260,7 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "cumsum": _numpy_cumulative_host_call("cumsum"),
     "cumprod": _numpy_cumulative_host_call("cumprod"),
     "sort": _numpy_sort_into,
+    "call": _numpy_call,
     "reduce": _numpy_host_reduction,
     "ufunc_reduce": _numpy_ufunc_reduce,
     "accumulate": _numpy_ufunc_accumulate,
@@ -263,7 +287,7 @@ HOST: dict[str, Host] = {name: _numpy_host_call_of_name(name) for name in _NUMPY
     "put_along_axis": _numpy_put_along_axis,
     "put": _numpy_put,
     "place": _numpy_host_place,
-    "nonempty": _numpy_require_nonempty_reduction,
+    "require": _numpy_require,
     "callback": invoke_custom_call_callback,
     "topk": numpy_topk,
     "view": _numpy_view_as_dtype,

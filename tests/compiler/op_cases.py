@@ -26,6 +26,7 @@ def specials(dtype: DType) -> list[float]:
     info = finfo(dtype)
     least, normal, eps = float(info.smallest_subnormal), float(info.smallest_normal), float(info.eps)
     positive = [0.0, np.inf, 0.5, 1, 1 + eps, 1 - eps / 2, 1.5, 2, 2.5, 3, float(info.max), normal, least, 5 * least]
+    positive.append(1.5 * float(info.max) ** 0.5)  # whose products overflow, but not by much
     return [np.nan, *positive, *(-x for x in positive)]
 
 

@@ -126,7 +126,8 @@ def check_selected_zero(device: Device, narrow: str, wide: str) -> None:
 def check_products(device: Device, dtype: str) -> None:
     """x*y + z*w and x*y - z*w in one kernel, to the bit."""
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(1001).astype(dtype) for _ in range(4)]
+    width = 1 + (np.dtype(dtype).kind == "c")
+    arrays = [rng.standard_normal(1001 * width).astype(np.zeros(0, dtype).real.dtype).view(dtype) for _ in range(4)]
     b = GraphBuilder()
     x, y, z, w = (b.input(ArrayType((1001,), dtype)) for _ in arrays)
     products = b.map("multiply", x, y), b.map("multiply", z, w)

@@ -42,6 +42,6 @@ def test_a_selected_zero_keeps_its_sign_through_a_conversion(narrow: str, wide: 
     check_selected_zero(DEVICE, narrow, wide)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_products_and_sums_keep_their_roundings(dtype: str) -> None:
     check_products(DEVICE, dtype)

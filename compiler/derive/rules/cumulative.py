@@ -188,6 +188,6 @@ CUMULATIVE: dict[str, Rule] = {
         {"add": Linear(_reduceat_tangents, _reduceat_cotangents, _is_first_scan_argument)}, "reduceat"
     ),
     "ufunc_reduce": _scan_rule_by_ufunc(dict.fromkeys(UNITS, Written(_rewrite_ufunc_reduce_for_derivative)), "reduce"),
-    "nonempty": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], _is_first_scan_argument),
+    "require": Linear(lambda call, t: {0: t[0]}, lambda call, cts: [cts[0], None], _is_first_scan_argument),
     "view": Refused("a view of other bits has no derivative; write x.astype(dtype), or kg.custom_vjp"),
 }

@@ -13,12 +13,13 @@ without reductions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import TypeAlias
 
+from ....runtime.core.frozen import replace
 from ...core.types import DType, real_dtype
 from ...kernel.loop_nest import LOOP, POINT, Instr, LoopNest, Phase, loop_nest_calls_looping_function
 from .access import (
@@ -32,8 +33,8 @@ from .access import (
     vector_axis_dependences,
 )
 from .body import VectorLoopBody
-from .inline_math import FLOAT_MATH
-from .llvm_ir import METADATA, LlvmFunction, LlvmModule, LlvmValue, llvm_type_bits
+from .inline_math import FLOAT_MATH, llvm_any_lane
+from .llvm_ir import METADATA, UNLIKELY, LlvmFunction, LlvmModule, LlvmValue, llvm_type_bits
 from .primitives import MATH, llvm_memory_type, llvm_register_type
 from .reduce import (
     BYTES,
@@ -236,25 +237,89 @@ def _write_llvm_row_reduction(
     frame: CpuKernelFrame, body: VectorLoopBody, number: int, phase: Phase, take: dict[int, LlvmValue]
 ) -> None:
     """A LOOP phase over a row; `take`: its values that are in buffers, if the row is short enough."""
+    combines = llvm_combines_of_phase(frame.nest, body, phase)
+    found = _write_llvm_row_loop(frame, body, phase, take, combines, cpu_reduction_unroll_factor(phase, body))
+    if lost := _lost_llvm_results(frame.nest, phase, combines, found):
+        places = [[frame.f.slot(part.kind) for part in parts] for parts in found]
+        for slots, parts in zip(places, found, strict=True):
+            _store_llvm_parts(slots, parts)
+        with frame.f.when(lost[0], UNLIKELY):
+            again = [(c.again or c, sources) for c, sources in combines]
+            second = _write_llvm_row_loop(frame, body, phase, take, again, 1)
+            for (first, _), slots, parts in zip(combines, places, second, strict=True):
+                _store_llvm_parts(slots, first.again.finish(parts) if first.again else parts)
+        found = [
+            tuple(p.load(part.elem) for p, part in zip(*pair, strict=True)) for pair in zip(places, found, strict=True)
+        ]
+    for r, ((combine, _), parts) in enumerate(zip(combines, found, strict=True)):
+        for part, value in enumerate(combine.finish(parts)):
+            frame.results[number, r, part] = value
+
+
+def _store_llvm_parts(slots: Sequence[LlvmValue], parts: Parts) -> None:
+    for slot, part in zip(slots, parts, strict=True):
+        slot.store(part)
+
+
+def _lost_llvm_results(
+    nest: LoopNest, phase: Phase, combines: Combines, accumulated: Sequence[Parts]
+) -> list[LlvmValue]:
+    """Whether some result must be computed again: one value, or none where that is never so, or cannot be."""
+    if not phase_can_run_again(nest, phase):
+        return []
+    lost = [combine.lost(parts) for (combine, _), parts in zip(combines, accumulated, strict=True) if combine.lost]
+    return [reduce(LlvmValue.__or__, lost)] if lost else []
+
+
+def phase_can_run_again(nest: LoopNest, phase: Phase) -> bool:
+    """Whether a second run reads what the first one read, and calls no user's function."""
+    stored = {i.attr[0] for i in phase.instrs if i.op == "store"}
+    in_place = any(nest.operands[o].role == "inout" for o in stored)
+    return not in_place and all(i.op != "call" for i in phase.instrs)
+
+
+def _accumulated_values(combine: LlvmReductionCombine, old: Parts, values: Parts, mask: LlvmValue | None) -> Parts:
+    """The accumulator with the values of all lanes that the mask has: side by side, or in order."""
+    if not combine.ordered:
+        new = combine.step(old, values)
+        return new if mask is None else tuple(mask.pick(n, o) for n, o in zip(new, old, strict=True))
+    for lane in range(values[0].lanes):
+        one = replace(combine, ordered=False)
+        old = _accumulated_values(
+            one, old, tuple(v.lane(lane) for v in values), None if mask is None else mask.lane(lane)
+        )
+    return old
+
+
+def _write_llvm_row_loop(
+    frame: CpuKernelFrame,
+    body: VectorLoopBody,
+    phase: Phase,
+    take: dict[int, LlvmValue],
+    rows: Combines,
+    copies: int,
+) -> list[Parts]:
+    """The loop, and what each reduction has accumulated."""
     f, nest = frame.f, frame.nest
-    rows, copies = llvm_combines_of_phase(nest, body, phase), cpu_reduction_unroll_factor(phase, body)
     slots: list[list[list[LlvmValue]]] = []  # reduction, copy, part
-    for combine, _ in rows:
-        slots.append([[f.slot(v.kind) for v in combine.start(f, body.lanes)] for _ in range(copies)])
+    wide = [1 if combine.ordered else body.lanes for combine, _ in rows]
+    for (combine, _), lanes in zip(rows, wide, strict=True):
+        slots.append([[f.slot(v.kind) for v in combine.start(f, lanes)] for _ in range(copies)])
         for places in slots[-1]:
-            for place, value in zip(places, combine.start(f, body.lanes), strict=True):
+            for place, value in zip(places, combine.start(f, lanes), strict=True):
                 place.store(value, 64)
 
     def load_accumulators(combine: LlvmReductionCombine, places: list[LlvmValue]) -> Parts:
-        return tuple(p.load(llvm_register_type(k), body.lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
+        lanes = 1 if combine.ordered else body.lanes
+        return tuple(p.load(llvm_register_type(k), lanes, 64) for p, k in zip(places, combine.kinds, strict=True))
 
     def accumulate_lanes(lanes: Lanes) -> None:
         for (combine, sources), copied in zip(rows, slots, strict=True):
             places = copied[lanes.copy]
             old = load_accumulators(combine, places)
             values = tuple(body.value(v, lanes).splat(body.lanes) for v in sources)
-            for place, before, after in zip(places, old, combine.step(old, values), strict=True):
-                place.store(after if lanes.mask is None else lanes.mask.pick(after, before), 64)
+            for place, after in zip(places, _accumulated_values(combine, old, values, lanes.mask), strict=True):
+                place.store(after, 64)
 
     def fold_all_accumulators() -> None:
         for (combine, _), copied in zip(rows, slots, strict=True):
@@ -277,12 +342,13 @@ def _write_llvm_row_reduction(
             body.run(phase, start, stop, accumulate_lanes, copies, finish)
     for axis in outer:
         del frame.index[axis]
-    for r, ((combine, _), copied) in enumerate(zip(rows, slots, strict=True)):
-        parts = merge_vector_lanes(
+    merged = [
+        merge_vector_lanes(
             combine, merge_vector_accumulators(combine, [load_accumulators(combine, places) for places in copied])
         )
-        for part, value in enumerate(combine.finish(parts)):
-            frame.results[number, r, part] = value
+        for (combine, _), copied in zip(rows, slots, strict=True)
+    ]
+    return [combine.fold(parts) if combine.fold else parts for (combine, _), parts in zip(rows, merged, strict=True)]
 
 
 # columns
@@ -309,8 +375,7 @@ class VectorColumnAccumulators:
         self.combines: dict[tuple[int, int], tuple[LlvmReductionCombine, tuple[int, ...], list[LlvmValue]]] = {}
         for number, phase in enumerate(frame.nest.phases):
             for r, (combine, sources) in enumerate(llvm_combines_of_phase(frame.nest, body, phase)):
-                arrays = [self.array(kind) for kind in combine.kinds]
-                self.combines[number, r] = combine, sources, arrays
+                self.combines[number, r] = combine, sources, [self.array(kind) for kind in combine.kinds]
 
     def array(self, dtype: DType) -> LlvmValue:
         return self.frame.f.slot(llvm_memory_type(dtype), COLUMNS)
@@ -358,6 +423,39 @@ class VectorColumnAccumulators:
             for array, kind, value in zip(arrays, combine.kinds, folded, strict=True):
                 self.put(array, kind, i, value)
 
+    def lost(self, number: int, phase: Phase, high: LlvmValue) -> LlvmValue | None:
+        """Whether a column of the block must be accumulated again."""
+        f, lanes = self.frame.f, self.body.lanes
+        rows = [self.combines[number, r] for r in range(len(phase.reductions))]
+        if not phase_can_run_again(self.frame.nest, phase) or not any(combine.lost for combine, *_ in rows):
+            return None
+        none = f.const(0, "i1", lanes)
+        found = f.slot(none.kind)
+        found.store(none, 64)
+        with f.loop(self.low, high, lanes) as i:
+            parts = [self.parts(combine, arrays, i) for combine, _, arrays in rows]
+            lost = [combine.lost(p) for (combine, *_), p in zip(rows, parts, strict=True) if combine.lost]
+            found.store(found.load("i1", lanes, 64) | reduce(LlvmValue.__or__, lost), 64)
+        return llvm_any_lane(found.load("i1", lanes, 64))
+
+    def accumulate_again(self, number: int, phase: Phase, high: LlvmValue, loop: Callable[[], None]) -> None:
+        """Writes the loop a second time, by the rows of what is done again, then what those have as the first's."""
+        before = dict(self.combines)
+        for r in range(len(phase.reductions)):
+            combine, sources, arrays = before[number, r]
+            if combine.again:
+                self.combines[number, r] = combine.again, sources, [self.array(k) for k in combine.again.kinds]
+        self.start(number, phase, high)
+        loop()
+        with self.frame.f.loop(self.low, high, self.body.lanes) as i:
+            for key, (again, _, arrays) in self.combines.items():
+                if again is not before[key][0]:
+                    combine, _, targets = before[key]
+                    parts = again.finish(self.parts(again, arrays, i))
+                    for target, kind, value in zip(targets, combine.kinds, parts, strict=True):
+                        self.put(target, kind, i, value)
+        self.combines = before
+
     def save(self, phase: Phase, lanes: Lanes) -> None:
         assert lanes.i is not None
         for at in range(phase.first, phase.first + len(phase.instrs)):
@@ -381,8 +479,13 @@ def write_llvm_column_loops(frame: CpuKernelFrame, body: VectorLoopBody, begin: 
             if phase.kind == POINT:
                 body.run(phase, low, high, partial(columns.save, phase))
                 continue
+            write = partial(_write_llvm_column_reduction, frame, body, columns, number, low, high)
             columns.start(number, phase, high)
-            _write_llvm_column_reduction(frame, body, columns, number, low, high)
+            write()
+            lost = columns.lost(number, phase, high)
+            if lost is not None:
+                with f.when(lost, UNLIKELY):
+                    columns.accumulate_again(number, phase, high, write)
 
 
 def _write_llvm_column_reduction(

@@ -8,10 +8,11 @@ Neumaier 1974). So is a product, at each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ....runtime.core.frozen import dataclass, field
+from ....runtime.core.frozen import dataclass, field, replace
 from ...core.combiners import reduction_identity
 from ...core.types import BOOL, FLOAT64, INT64, DType, dtype_kind, integer_dtype
 from ...kernel.loop_nest import LOOP, LoopNest, Reduction
@@ -26,8 +27,9 @@ FOLD = 16
 @dataclass(frozen=True)
 class LlvmReductionCombine:
     """kinds: dtypes of the accumulator's parts. identity: their start. step: accumulator and values to accumulator.
-    merge: two accumulators to one. finish: to the parts of the result. fold: done every FOLD steps
-    or more often."""
+    merge: two accumulators to one. finish: to the parts of the result. fold: done every FOLD steps or more often, and
+    at the end. lost: where infinity, NaN or 0 may come from the order of accumulating alone; all values are then taken
+    once more by `again`, whose `finish` gives an accumulator of this row. ordered: one value after the other."""
 
     kinds: tuple[DType, ...]
     identity: tuple[float, ...]
@@ -35,6 +37,9 @@ class LlvmReductionCombine:
     merge: Callable[[Parts, Parts], Parts]
     finish: Callable[[Parts], Parts]
     fold: Callable[[Parts], Parts] | None = None
+    lost: Callable[[Parts], LlvmValue] | None = None
+    again: LlvmReductionCombine | None = None
+    ordered: bool = False
 
     def start(self, f: LlvmFunction, lanes: int) -> Parts:
         return tuple(f.const(n, llvm_register_type(k), lanes) for n, k in zip(self.identity, self.kinds, strict=True))
@@ -86,9 +91,28 @@ def _llvm_sum_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> Ll
 
 
 def _llvm_product_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:
-    if dtype_kind(dtype) == "f" and sources[0] == FLOAT64:
+    if dtype_kind(dtype) != "f":
+        return _llvm_simple_combine(dtype, dtype, sources, 1, lambda a, b: a * b)
+    if sources[0] == FLOAT64:
         return _llvm_compensated_product(dtype)
-    return _llvm_simple_combine(FLOAT64 if dtype_kind(dtype) == "f" else dtype, dtype, sources, 1, lambda a, b: a * b)
+    plain = _llvm_simple_combine(FLOAT64, dtype, sources, 1, lambda a, b: a * b)
+    return replace(plain, **_llvm_product_again(dtype, sources, len(plain.kinds)))
+
+
+def _llvm_product_again(dtype: DType, sources: tuple[DType, ...], parts: int) -> dict[str, Any]:
+    """A product that overflows or underflows does so in NumPy's order: one factor after the other, in the dtype."""
+    info = np.finfo(dtype)
+
+    def is_product_lost(acc: Parts) -> LlvmValue:
+        size = acc[0].abs()
+        return ~((size <= float(info.max)) & (size >= float(info.tiny)))
+
+    def product_as_accumulator(acc: Parts) -> Parts:
+        wide = emit_llvm_cast(dtype, FLOAT64, acc[0])
+        return (wide, *(wide.f.const(0.0, "double", wide.lanes) for _ in range(parts - 1)))
+
+    one_by_one = _llvm_simple_combine(dtype, dtype, sources, 1, lambda a, b: a * b)
+    return {"lost": is_product_lost, "again": replace(one_by_one, finish=product_as_accumulator, ordered=True)}
 
 
 def _llvm_compensated_product(dtype: DType) -> LlvmReductionCombine:
@@ -109,7 +133,8 @@ def _llvm_compensated_product(dtype: DType) -> LlvmReductionCombine:
         within = (product.abs() < np.inf) & (product.abs() > np.finfo(np.float64).tiny) & (error.abs() < np.inf)
         return (emit_llvm_cast(FLOAT64, dtype, within.pick(product + error, product)),)
 
-    return LlvmReductionCombine((FLOAT64,) * 2, (1.0, 0.0), multiply_by_values, merge_products, corrected_product)
+    plain = LlvmReductionCombine((FLOAT64,) * 2, (1.0, 0.0), multiply_by_values, merge_products, corrected_product)
+    return replace(plain, **_llvm_product_again(dtype, (FLOAT64,), 2))
 
 
 def _llvm_simple_combine(
@@ -151,10 +176,45 @@ def _llvm_compensated_sum(dtype: DType) -> LlvmReductionCombine:
         return acc[0] + values[0], acc[1], acc[2]
 
     def corrected_sum(acc: Parts) -> Parts:
-        _, high, low = fold_partial_sum(acc)  # an infinite sum has no error term, but NaN in its place
+        _, high, low = acc  # folded; an infinite sum has no error term, but NaN in its place
         return (emit_llvm_cast(FLOAT64, dtype, (high.abs() < np.inf).pick(high + low, high)),)
 
-    return LlvmReductionCombine((FLOAT64,) * 3, (0.0,) * 3, add_values, merge_sums, corrected_sum, fold_partial_sum)
+    def is_sum_lost(acc: Parts) -> LlvmValue:
+        return ~(acc[1].abs() < np.inf)
+
+    return LlvmReductionCombine(
+        (FLOAT64,) * 3,
+        (0.0,) * 3,
+        add_values,
+        merge_sums,
+        corrected_sum,
+        fold_partial_sum,
+        is_sum_lost,
+        _llvm_scaled_sum(),
+    )
+
+
+SCALE = 2.0**64  # more than an array has elements
+
+
+def _llvm_scaled_sum() -> LlvmReductionCombine:
+    """A sum that overflows only if its result does. Parts: the sum of the values divided by SCALE, and of the rounding
+    errors."""
+
+    def add_scaled(acc: Parts, values: Parts) -> Parts:
+        total, error = llvm_two_sum(acc[0], values[0] * (1 / SCALE))
+        return total, acc[1] + error
+
+    def merge_scaled(a: Parts, b: Parts) -> Parts:
+        total, error = llvm_two_sum(a[0], b[0])
+        return total, a[1] + b[1] + error
+
+    def sum_as_accumulator(acc: Parts) -> Parts:
+        zero = acc[0].f.const(0.0, "double", acc[0].lanes)
+        total = (acc[0].abs() < np.inf).pick(acc[0] + acc[1], acc[0])
+        return zero, total * SCALE, zero
+
+    return LlvmReductionCombine((FLOAT64,) * 2, (0.0,) * 2, add_scaled, merge_scaled, sum_as_accumulator)
 
 
 def _llvm_any_all_combine(dtype: DType, sources: tuple[DType, ...], name: str) -> LlvmReductionCombine:

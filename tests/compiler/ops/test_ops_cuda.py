@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -69,13 +70,16 @@ def test_rows_compile_without_a_gpu(group: Group) -> None:
     assert compile_cubin(cuda_kernel_of_nest(single), (9, 0)).startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_products_and_sums_keep_their_roundings(dtype: str) -> None:
+    """None is contracted. A product of complex numbers has an fma and a rounded product for each part."""
     pytest.importorskip("numba.cuda")
     from kernelgraph.runtime.devices.cuda.compile.compile import compile_ptx
 
     b = GraphBuilder()
-    x, y = (b.input(ArrayType((LENGTH,), np.dtype(dtype))) for _ in range(2))
-    (task,) = pipeline.compile_graph_to_program(b.finish([b.map("multiply", x, y)]), "cuda").tasks
+    x, y, z = (b.input(ArrayType((LENGTH,), np.dtype(dtype))) for _ in range(3))
+    (task,) = pipeline.compile_graph_to_program(b.finish([b.map("add", b.map("multiply", x, y), z)]), "cuda").tasks
     assert isinstance(task.kernel, Kernel)
-    assert "fma" not in compile_ptx(task.kernel, (9, 0))
+    text = compile_ptx(task.kernel, (9, 0))
+    fused, products, sums = (len(re.findall(rf"{op}(?:\.rn)?\.f", text)) for op in ("fma", "mul", "add"))
+    assert products == sums > 0 and fused == (products if dtype[0] == "c" else 0)
