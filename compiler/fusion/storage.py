@@ -1,0 +1,375 @@
+"""Which values are stored and which are computed again, decided before there are groups. Graph -> StoragePlan.
+
+A value that is needed at several places (by shifts of a stencil, by kernels over several domains) is stored once, or
+computed at each place from what it is made of. What costs least depends on all values between those that are in memory
+anyway: a minimum cut through them, in flops; bytes that are moved weigh as the target's cost model says. A value has
+two vertices: `wanted`, on the source's side where something that is computed again uses it, and `again`, there where it
+is computed again itself.
+
+A cut takes each value at as many places as there are if all that uses it is computed again. Above a value that is
+stored there are fewer: what a cut says is kept where it took the places right, the rest is cut anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...runtime.core.frozen import dataclass
+from ..core.cost import WorkCostModel, rereading_rows_costs_little
+from ..core.minimum_cut import NEVER, SINK, SOURCE, FlowNetwork
+from ..graph.graph import Graph
+from ..layout.operands import (
+    Map,
+    identity_index_map,
+    index_map_through_node,
+    is_index_map_view,
+    is_node_view_of_memory,
+    pointwise_index_maps,
+)
+from ..ops.table import OPS
+
+MOST_PLACES = 32  # at which one value is computed again: the text of its kernel grows with them
+REGION = 128  # values that are decided together
+UNIT = 16  # capacities are whole numbers, sixteenths of a flop
+
+Place = tuple[int, Map]  # a kernel, by its number in `StoragePlan.kernels`, and where its domain reads the value
+Use = tuple[int, tuple[int, ...]]  # what computes with a value (or what is computed with), seen through these views
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedKernel:
+    """Kernels of one domain are taken for one where neither waits for what the other feeds. level: how many kernels
+    come before it, one after the other; rows: the axes of rows that are reduced in it."""
+
+    domain: tuple[int, ...]
+    level: int
+    rows: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCost:
+    """Flops an element: of storing a value, and of computing it again with all that it is made of."""
+
+    store: float
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
+class _CutValue:
+    """own: the places of a value if what uses it and is not decided yet is computed once; everywhere: if that is
+    computed again. wanted, again: its vertices; cost: in flops, of computing it again, or of loading what is in
+    memory."""
+
+    own: set[Place]
+    everywhere: set[Place]
+    wanted: int
+    again: int
+    cost: float
+
+
+class StoragePlan:
+    """stored: what is stored because that costs less. repeated: what is computed at several places instead."""
+
+    def __init__(self, graph: Graph, model: WorkCostModel) -> None:
+        self.graph, self.model = graph, model
+        self.stored: dict[int, StorageCost] = {}
+        self.repeated: set[int] = set()
+        self.args, self.users, self.open = _uses_of_values(graph)
+        self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
+        self.given: dict[int, set[Place]] = {}  # where kernels that exist read a value
+        kernels = list(_expected_kernels(graph, model))
+        numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
+        self.kernels = [*numbers]
+        self.home = [numbers[kernel] for kernel in kernels]
+        for number, args in enumerate(self.args):
+            if args and not self.open[number]:
+                self.places[number] = {self._own_place(number)}
+        self._decide(range(len(graph.nodes) - 1, -1, -1))
+
+    def part(self, number: int, kernels: Iterable[tuple[tuple[int, ...], frozenset[int], Iterable[Map]]]) -> None:
+        """Decide anew on a value, and on those that it is made of: these kernels, which use it, are several. Of each its
+        domain, the axes that it reduces, and where it reads the value."""
+        expected, found = [kernel for kernel, _ in self.places[number]], set[Place]()
+        for domain, rows, maps in kernels:
+            if not expected:
+                expected.append(len(self.kernels))
+                self.kernels.append(ExpectedKernel(domain, -1, rows))
+            kernel = expected.pop()
+            found |= {(kernel, m) for m in maps}
+        above, todo = {number}, deque([number])
+        while todo and len(above) < REGION:
+            for arg, _ in self.args[todo.popleft()]:
+                if self.open[arg] and arg not in above and arg not in self.stored:
+                    above.add(arg)
+                    todo.append(arg)
+        for each in above:
+            del self.places[each]
+        self.given[number] = found
+        self._decide(sorted(above, reverse=True))
+
+    def _decide(self, numbers: Iterable[int]) -> None:
+        """Decide on values in this order: what uses a value comes before it."""
+        for number in numbers:
+            if not self.open[number] or number in self.places:
+                continue
+            if self.graph.nodes[number].type.size <= 1:  # is computed wherever it is used
+                self.places[number] = {self._own_place(number)}
+            elif not self._is_computed_once(number, self._places(number)):
+                self._cut(self._region(number))
+
+    def _is_computed_once(self, number: int, places: set[Place]) -> bool:
+        """Whether one kernel computes each of its elements once, and could store it. It is then decided."""
+        once = len(places) == 1 and self._is_whole(number, *places)
+        if once:
+            self.places[number] = places
+        return once
+
+    def _region(self, start: int) -> list[int]:
+        """Values that are not decided, next to each other, the last first."""
+        found, todo = {start}, deque([start])
+        while todo and len(found) < REGION:
+            number = todo.popleft()
+            for other, _ in (*self.args[number], *self.users[number]):
+                if other not in found and self.open[other] and other not in self.places:
+                    if self.graph.nodes[other].type.size > 1:
+                        found.add(other)
+                        todo.append(other)
+        return sorted(found, reverse=True)
+
+    def _cut(self, region: Sequence[int]) -> None:
+        """Decide on the first values of a region, and on what is above them and computed again."""
+        network, values = FlowNetwork(), dict[int, _CutValue]()
+        for number in region:
+            values[number] = self._cut_value(number, self.users[number], values, network)
+        memory: dict[int, list[Use]] = {}
+        for number in region:
+            for arg, views in self.args[number]:
+                if arg not in values and self.graph.nodes[arg].type.size > 1:
+                    memory.setdefault(arg, []).append((number, views))
+        for number, users in memory.items():
+            values[number] = self._cut_value(number, users, values, network)
+        for number, value in values.items():
+            self._add_edges(number, value, network, number in memory)
+            for user, _ in memory.get(number) or self.users[number]:
+                if user in values:
+                    network.edge(values[user].again, value.wanted, NEVER)
+        side = network.source_side()
+        for number in region:
+            value = values[number]
+            if any(user not in self.places for user, _ in self.users[number]):
+                continue
+            places = self._places(number)
+            if self._is_computed_once(number, places) or places != value.everywhere:
+                continue
+            if side[value.again]:
+                self.places[number] = places
+                self.repeated.add(number)
+            else:
+                self.places[number] = {self._own_place(number)}
+                size = self.graph.nodes[number].type.size
+                again = self._cost_above(number, values) / size
+                self.stored[number] = StorageCost(self._cost_of_storing(number, places) / size, again)
+
+    def _cut_value(
+        self, number: int, users: Iterable[Use], values: dict[int, _CutValue], network: FlowNetwork
+    ) -> _CutValue:
+        given = self.given.get(number)
+        own, everywhere = set(given or ()), set(given or ())
+        for user, views in () if given else users:
+            known = self.places.get(user)
+            if known is None and user in values and len(values[user].everywhere) <= MOST_PLACES:
+                known = values[user].everywhere
+            alone = self.places.get(user) or {self._own_place(user)}
+            own.update(self._seen(number, user, views, alone))
+            everywhere.update(self._seen(number, user, views, known or alone))
+        own, everywhere = self._joined(own), self._joined(everywhere)
+        if users is self.users[number]:
+            cost = self._cost_of_computing(number, everywhere)
+        else:
+            cost = max(0.0, self._cost_of_loading(number, everywhere) - self._cost_of_loading(number, own))
+        return _CutValue(own, everywhere, network.vertex(), network.vertex(), cost)
+
+    def _add_edges(self, number: int, value: _CutValue, network: FlowNetwork, in_memory: bool) -> None:
+        """What it costs to compute a value again, or to store it where it is wanted again."""
+        if in_memory:
+            left = self.open[number] and number not in self.places  # what is beyond the region counts as stored
+            cost = value.cost + (self._cost_of_storing(number, value.own) if left else 0.0)
+            network.edge(value.wanted, SINK, round(UNIT * cost))
+            return
+        once = len(value.own) == 1 and self._is_whole(number, *value.own)
+        store, more = (round(UNIT * self._cost_of_storing(number, at)) for at in (value.own, value.everywhere))
+        network.edge(value.wanted if once else SOURCE, value.again, store)
+        network.edge(value.wanted, value.again, max(0, more - store))
+        limit = NEVER if len(value.everywhere) > MOST_PLACES else round(UNIT * value.cost)
+        if limit > 0:
+            network.edge(value.again, SINK, limit)
+        else:
+            network.edge(SOURCE, value.again, -limit)
+
+    def _cost_above(self, number: int, values: dict[int, _CutValue]) -> float:
+        """Flops of computing a value again, with all that it is made of."""
+        found, todo = {number}, [number]
+        for each in todo:
+            new = [arg for arg, _ in self.args[each] if arg in values and arg not in found] if self.open[each] else []
+            found.update(new)
+            todo += dict.fromkeys(new)
+        return sum(values[each].cost for each in found)
+
+    # what things cost, in flops
+
+    def _cost_of_computing(self, number: int, places: Iterable[Place]) -> float:
+        """Of computing a value at these places, beyond what it costs once."""
+        node = self.graph.nodes[number]
+        return OPS[node.op].cost * (sum(map(self._points, places)) - node.type.size)
+
+    def _cost_of_storing(self, number: int, places: set[Place]) -> float:
+        """Of writing a value and of loading it at these places: not where it is computed once and so is at hand."""
+        once = [p for p in places if self._is_whole(number, p) and sum(k == p[0] for k, _ in places) == 1]
+        written = self.model.written * self.graph.nodes[number].type.nbytes
+        return written + self._cost_of_loading(number, places.difference(once[:1]))
+
+    def _cost_of_loading(self, number: int, places: Iterable[Place]) -> float:
+        """Each kernel takes an element from memory once, from a cache wherever it reads it."""
+        kind, points = self.graph.nodes[number].type, dict[int, int]()
+        loads = 0
+        for place in places:
+            count = self._points(place)
+            loads += count
+            points[place[0]] = max(points.get(place[0], 0), min(count, kind.size))
+        return self.model.load * loads + self.model.read * kind.dtype.itemsize * sum(points.values())
+
+    # places
+
+    def _places(self, number: int) -> set[Place]:
+        """Where a value is needed; all that uses it is decided."""
+        if number in self.given:
+            return self.given[number]
+        found: set[Place] = set()
+        for user, views in self.users[number]:
+            found.update(self._seen(number, user, views, self.places[user]))
+        return self._joined(found)
+
+    def _own_place(self, number: int) -> Place:
+        kernel = self.home[number]
+        return kernel, identity_index_map(self.kernels[kernel].domain)
+
+    def _seen(self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]) -> Iterator[Place]:
+        """Where a value is needed if what uses it, through these views, is computed at such places."""
+        nodes = self.graph.nodes
+        first = views[0] if views else number
+        for kernel, m in places:
+            if OPS[nodes[user].op].kind != "reduce":
+                m = index_map_through_node(nodes[user], nodes[first].type, m)
+            for view in views:
+                m = index_map_through_node(nodes[view], nodes[nodes[view].args[0]].type, m)
+            yield kernel, m
+
+    def _joined(self, places: set[Place]) -> set[Place]:
+        """With kernels that reduce and those that do not as one, where one kernel can be both."""
+        used = {kernel for kernel, _ in places}
+        if len(used) == 1:
+            return places
+        reducing = {(k.domain, k.level): n for n in sorted(used, reverse=True) if (k := self.kernels[n]).rows}
+        taken = {
+            n: reducing.get((k.domain, k.level), n) for n in used if not (k := self.kernels[n]).rows and k.level >= 0
+        }
+        return {(taken.get(kernel, kernel), m) for kernel, m in places}
+
+    def _points(self, place: Place) -> int:
+        """How often a kernel computes what it reads so."""
+        kernel, moving = self.kernels[place[0]], {axis for axis, _, _ in place[1] if axis >= 0}
+        if not moving:
+            return 1
+        once = kernel.rows if kernel.rows.isdisjoint(moving) else ()
+        return math.prod(n for axis, n in enumerate(kernel.domain) if axis not in once)
+
+    def _is_whole(self, number: int, place: Place) -> bool:
+        """Whether a kernel computes each element of a value, once, where it reads it."""
+        kernel, m = self.kernels[place[0]], place[1]
+        shape = self.graph.nodes[number].type.shape
+        moving = [axis for axis, _, _ in m if axis >= 0]
+        if any(start or (axis >= 0 and step != 1) for axis, step, start in m) or moving != sorted(moving):
+            return False
+        if [kernel.domain[axis] for axis in moving] != [n for n in shape if n != 1]:
+            return False
+        return self._points(place) == self.graph.nodes[number].type.size
+
+
+def _uses_of_values(graph: Graph) -> tuple[list[list[Use]], list[list[Use]], list[bool]]:
+    """What each node computes with, what computes with it, and whether it is elementwise and not stored anyway."""
+    nodes = graph.nodes
+    args: list[list[Use]] = [[] for _ in nodes]
+    users: list[list[Use]] = [[] for _ in nodes]
+    live, forced = [False] * len(nodes), [False] * len(nodes)
+    for output in graph.outputs:
+        live[output] = forced[output] = True
+    for number in range(len(nodes) - 1, -1, -1):
+        node = nodes[number]
+        if not live[number]:
+            continue
+        for arg in node.args:
+            live[arg] = True
+        kind = OPS[node.op].kind
+        if kind == "view":
+            forced[node.args[0]] |= forced[number] or is_node_view_of_memory(node, nodes[node.args[0]].type)
+        elif kind not in ("map", "gather", "reduce"):
+            for arg in node.args:
+                forced[arg] = True
+        else:
+            if kind == "gather":
+                forced[node.args[0]] = True
+            for arg in dict.fromkeys(pointwise_index_maps(node)):
+                views = []
+                while is_index_map_view(nodes[arg]) and not is_node_view_of_memory(
+                    nodes[arg], nodes[nodes[arg].args[0]].type
+                ):
+                    views.append(arg)
+                    arg = nodes[arg].args[0]
+                args[number].append((arg, tuple(views)))
+                users[arg].append((number, tuple(views)))
+    return args, users, [live[n] and not forced[n] and OPS[node.op].kind in ("map", "gather") for n, node in enumerate(nodes)]
+
+
+def _expected_kernels(graph: Graph, model: WorkCostModel) -> Iterator[ExpectedKernel]:
+    """The kernel that computes each node where it is stored."""
+    nodes = graph.nodes
+    rows: dict[tuple[int, ...], dict[frozenset[int], int]] = {}  # by the shape of what is reduced: axes -> a bit
+    levels, following = list[int](), list[int]()
+    above, below = [0] * len(nodes), [0] * len(nodes)  # the reductions of rows that a node is made of, or feeds, as bits
+    for number, node in enumerate(nodes):
+        kind = OPS[node.op].kind
+        level = max((following[arg] for arg in node.args), default=0)
+        late = kind in ("library", "assembly", "device")
+        if kind == "gather" and OPS[nodes[node.args[0]].op].kind != "source":
+            level = max(level, following[node.args[0]] + 1)
+        elif kind == "view" and is_node_view_of_memory(node, nodes[node.args[0]].type):
+            late = OPS[nodes[node.args[0]].op].kind != "source"
+        elif kind == "reduce":
+            shape, axes = _rows_of_reduction(graph, number)
+            late = not rereading_rows_costs_little(shape, axes, model)
+            if not late:
+                above[number] = below[number] = rows.setdefault(shape, {}).setdefault(axes, 1 << sum(map(len, rows.values())))
+        for arg in node.args if kind not in ("library", "assembly") else ():
+            above[number] |= above[arg]
+        levels.append(level)
+        following.append(level + late)
+    for number in range(len(nodes) - 1, -1, -1) if rows else ():
+        for arg in nodes[number].args if OPS[nodes[number].op].kind not in ("library", "assembly") else ():
+            below[arg] |= below[number]
+    for number, node in enumerate(nodes):
+        if OPS[node.op].kind == "reduce":
+            shape, axes = _rows_of_reduction(graph, number)
+            yield ExpectedKernel(shape, levels[number], axes)
+            continue
+        shape, bits = node.type.shape, above[number] | below[number]
+        reduced = [axes for axes, bit in rows.get(shape, {}).items() if bits & bit]
+        yield ExpectedKernel(shape, levels[number], reduced[0] if reduced else frozenset())
+
+
+def _rows_of_reduction(graph: Graph, number: int) -> tuple[tuple[int, ...], frozenset[int]]:
+    """The shape of what is reduced, and its axes that are: those of length 1 are not."""
+    node = graph.nodes[number]
+    shape = graph.nodes[node.args[0]].type.shape
+    return shape, frozenset(axis for axis in node.attr("axes") if shape[axis] != 1)
