@@ -143,9 +143,9 @@ class GraphFuser(FusionCover):
             return Reason("slow")
         if len(groups) == 1 and self._is_canonical_in_group(number, groups[0]):
             return None
-        if len(groups) > len({kernel for kernel, _ in self.plan.places[number]}) and number not in self.plan.stored:
-            self.plan.part(number, ((g.domain, g.reduced, g.maps[number]) for g in groups))
         cost = self.plan.stored.get(number)
+        if cost is None and len(groups) > len({kernel for kernel, _ in self.plan.places[number]}):
+            cost = self.plan.part(number, len(groups))
         if cost is None:
             return None
         # One kernel would compute it once: what kept them from being one is what decides.

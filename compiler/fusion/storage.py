@@ -13,7 +13,7 @@ stored there are fewer: what a cut says is kept where it took the places right, 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...runtime.core.frozen import dataclass
@@ -31,7 +31,7 @@ from ..layout.operands import (
 from ..ops.table import OPS
 
 MOST_PLACES = 32  # at which one value is computed again: the text of its kernel grows with them
-REGION = 128  # values that are decided together
+REGION = 64  # values that are decided together
 UNIT = 16  # capacities are whole numbers, sixteenths of a flop
 
 Place = tuple[int, Map]  # a kernel, by its number in `StoragePlan.kernels`, and where its domain reads the value
@@ -78,7 +78,9 @@ class StoragePlan:
         self.repeated: set[int] = set()
         self.args, self.users, self.open = _uses_of_values(graph)
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
-        self.given: dict[int, set[Place]] = {}  # where kernels that exist read a value
+        self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
+        self.points: dict[Place, int] = {}
+        self.seen: dict[tuple[int, int, tuple[int, ...], Map], Map] = {}
         kernels = list(_expected_kernels(graph, model))
         numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
         self.kernels = [*numbers]
@@ -88,26 +90,20 @@ class StoragePlan:
                 self.places[number] = {self._own_place(number)}
         self._decide(range(len(graph.nodes) - 1, -1, -1))
 
-    def part(self, number: int, kernels: Iterable[tuple[tuple[int, ...], frozenset[int], Iterable[Map]]]) -> None:
-        """Decide anew on a value, and on those that it is made of: these kernels, which use it, are several. Of each its
-        domain, the axes that it reduces, and where it reads the value."""
-        expected, found = [kernel for kernel, _ in self.places[number]], set[Place]()
-        for domain, rows, maps in kernels:
-            if not expected:
-                expected.append(len(self.kernels))
-                self.kernels.append(ExpectedKernel(domain, -1, rows))
-            kernel = expected.pop()
-            found |= {(kernel, m) for m in maps}
-        above, todo = {number}, deque([number])
-        while todo and len(above) < REGION:
-            for arg, _ in self.args[todo.popleft()]:
-                if self.open[arg] and arg not in above and arg not in self.stored:
-                    above.add(arg)
-                    todo.append(arg)
-        for each in above:
-            del self.places[each]
-        self.given[number] = found
-        self._decide(sorted(above, reverse=True))
+    def part(self, number: int, kernels: int) -> StorageCost | None:
+        """Whether to store a value that several kernels use, which were expected to be fewer: limits keep them apart.
+        Its arguments are then used by as many. None, and it is computed by each, where that costs no more."""
+        node = self.graph.nodes[number]
+        more = kernels - len({kernel for kernel, _ in self.places[number]})
+        args = sum(self.graph.nodes[arg].type.nbytes for arg in dict.fromkeys(node.args))
+        again = OPS[node.op].cost * more * node.type.size + self.carried.get(number, 0.0)
+        store = (self.model.written + self.model.read * kernels) * node.type.nbytes
+        all_again = again + self.model.read * more * args
+        if all_again > store:
+            return StorageCost(store / node.type.size, all_again / node.type.size)
+        for arg, _ in self.args[number]:
+            self.carried[arg] = max(again, self.carried.get(arg, 0.0))
+        return None
 
     def _decide(self, numbers: Iterable[int]) -> None:
         """Decide on values in this order: what uses a value comes before it."""
@@ -116,8 +112,20 @@ class StoragePlan:
                 continue
             if self.graph.nodes[number].type.size <= 1:  # is computed wherever it is used
                 self.places[number] = {self._own_place(number)}
-            elif not self._is_computed_once(number, self._places(number)):
+                continue
+            places = self._places(number)
+            if self._is_computed_once(number, places):
+                continue
+            cost = self._cost_of_computing(number, places)
+            if len(places) > MOST_PLACES or cost >= self._cost_of_storing(number, places):  # whatever it is made of
+                self._store(number, places, cost)
+            else:
                 self._cut(self._region(number))
+
+    def _store(self, number: int, places: set[Place], again: float) -> None:
+        size = self.graph.nodes[number].type.size
+        self.stored[number] = StorageCost(self._cost_of_storing(number, places) / size, again / size)
+        self.places[number] = {self._own_place(number)}
 
     def _is_computed_once(self, number: int, places: set[Place]) -> bool:
         """Whether one kernel computes each of its elements once, and could store it. It is then decided."""
@@ -127,16 +135,21 @@ class StoragePlan:
         return once
 
     def _region(self, start: int) -> list[int]:
-        """Values that are not decided, next to each other, the last first."""
-        found, todo = {start}, deque([start])
+        """Values that are not decided, next to each other, the last first; as far as the cut may compute them again."""
+        found, todo = {start: 1}, deque([start])  # with at most so many places
         while todo and len(found) < REGION:
             number = todo.popleft()
-            for other, _ in (*self.args[number], *self.users[number]):
-                if other not in found and self.open[other] and other not in self.places:
-                    if self.graph.nodes[other].type.size > 1:
-                        found.add(other)
+            near = [(arg, found[number] * self._spread(arg)) for arg, _ in self.args[number]]
+            for other, places in (*near, *((user, 1) for user, _ in self.users[number])):
+                if other not in found and places <= MOST_PLACES and self.open[other] and other not in self.places:
+                    if self.graph.nodes[other].type.size > 1 and len(self.users[other]) < REGION:
+                        found[other] = places
                         todo.append(other)
         return sorted(found, reverse=True)
+
+    def _spread(self, number: int) -> int:
+        """How many views of a value are used."""
+        return len({views for _, views in self.users[number]})
 
     def _cut(self, region: Sequence[int]) -> None:
         """Decide on the first values of a region, and on what is above them and computed again."""
@@ -167,17 +180,13 @@ class StoragePlan:
                 self.places[number] = places
                 self.repeated.add(number)
             else:
-                self.places[number] = {self._own_place(number)}
-                size = self.graph.nodes[number].type.size
-                again = self._cost_above(number, values) / size
-                self.stored[number] = StorageCost(self._cost_of_storing(number, places) / size, again)
+                self._store(number, places, self._cost_above(number, values))
 
     def _cut_value(
         self, number: int, users: Iterable[Use], values: dict[int, _CutValue], network: FlowNetwork
     ) -> _CutValue:
-        given = self.given.get(number)
-        own, everywhere = set(given or ()), set(given or ())
-        for user, views in () if given else users:
+        own, everywhere = set[Place](), set[Place]()
+        for user, views in users:
             known = self.places.get(user)
             if known is None and user in values and len(values[user].everywhere) <= MOST_PLACES:
                 known = values[user].everywhere
@@ -226,7 +235,8 @@ class StoragePlan:
 
     def _cost_of_storing(self, number: int, places: set[Place]) -> float:
         """Of writing a value and of loading it at these places: not where it is computed once and so is at hand."""
-        once = [p for p in places if self._is_whole(number, p) and sum(k == p[0] for k, _ in places) == 1]
+        reads = Counter(kernel for kernel, _ in places)
+        once = [place for place in places if reads[place[0]] == 1 and self._is_whole(number, place)]
         written = self.model.written * self.graph.nodes[number].type.nbytes
         return written + self._cost_of_loading(number, places.difference(once[:1]))
 
@@ -244,8 +254,6 @@ class StoragePlan:
 
     def _places(self, number: int) -> set[Place]:
         """Where a value is needed; all that uses it is decided."""
-        if number in self.given:
-            return self.given[number]
         found: set[Place] = set()
         for user, views in self.users[number]:
             found.update(self._seen(number, user, views, self.places[user]))
@@ -257,14 +265,20 @@ class StoragePlan:
 
     def _seen(self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]) -> Iterator[Place]:
         """Where a value is needed if what uses it, through these views, is computed at such places."""
-        nodes = self.graph.nodes
-        first = views[0] if views else number
         for kernel, m in places:
-            if OPS[nodes[user].op].kind != "reduce":
-                m = index_map_through_node(nodes[user], nodes[first].type, m)
-            for view in views:
-                m = index_map_through_node(nodes[view], nodes[nodes[view].args[0]].type, m)
-            yield kernel, m
+            key = number, user, views, m
+            seen = self.seen.get(key)
+            if seen is None:
+                seen = self.seen[key] = self._map_through(number, user, views, m)
+            yield kernel, seen
+
+    def _map_through(self, number: int, user: int, views: tuple[int, ...], m: Map) -> Map:
+        nodes = self.graph.nodes
+        if OPS[nodes[user].op].kind != "reduce":
+            m = index_map_through_node(nodes[user], nodes[views[0] if views else number].type, m)
+        for view in views:
+            m = index_map_through_node(nodes[view], nodes[nodes[view].args[0]].type, m)
+        return m
 
     def _joined(self, places: set[Place]) -> set[Place]:
         """With kernels that reduce and those that do not as one, where one kernel can be both."""
@@ -272,29 +286,29 @@ class StoragePlan:
         if len(used) == 1:
             return places
         reducing = {(k.domain, k.level): n for n in sorted(used, reverse=True) if (k := self.kernels[n]).rows}
-        taken = {
-            n: reducing.get((k.domain, k.level), n) for n in used if not (k := self.kernels[n]).rows and k.level >= 0
-        }
+        taken = {n: reducing.get((k.domain, k.level), n) for n in used if not (k := self.kernels[n]).rows}
         return {(taken.get(kernel, kernel), m) for kernel, m in places}
 
     def _points(self, place: Place) -> int:
         """How often a kernel computes what it reads so."""
-        kernel, moving = self.kernels[place[0]], {axis for axis, _, _ in place[1] if axis >= 0}
-        if not moving:
-            return 1
-        once = kernel.rows if kernel.rows.isdisjoint(moving) else ()
-        return math.prod(n for axis, n in enumerate(kernel.domain) if axis not in once)
+        points = self.points.get(place)
+        if points is None:
+            kernel, moving = self.kernels[place[0]], {axis for axis, _, _ in place[1] if axis >= 0}
+            once = kernel.rows if kernel.rows.isdisjoint(moving) else ()
+            lengths = [n for axis, n in enumerate(kernel.domain) if axis not in once] if moving else ()
+            points = self.points[place] = math.prod(lengths)
+        return points
 
     def _is_whole(self, number: int, place: Place) -> bool:
         """Whether a kernel computes each element of a value, once, where it reads it."""
         kernel, m = self.kernels[place[0]], place[1]
-        shape = self.graph.nodes[number].type.shape
+        if any([start or (axis >= 0 and step != 1) for axis, step, start in m]):
+            return False
         moving = [axis for axis, _, _ in m if axis >= 0]
-        if any(start or (axis >= 0 and step != 1) for axis, step, start in m) or moving != sorted(moving):
-            return False
-        if [kernel.domain[axis] for axis in moving] != [n for n in shape if n != 1]:
-            return False
-        return self._points(place) == self.graph.nodes[number].type.size
+        kind = self.graph.nodes[number].type
+        lengths = [n for n in kind.shape if n != 1]
+        whole = moving == sorted(moving) and [kernel.domain[axis] for axis in moving] == lengths
+        return whole and self._points(place) == kind.size
 
 
 def _uses_of_values(graph: Graph) -> tuple[list[list[Use]], list[list[Use]], list[bool]]:
@@ -329,7 +343,11 @@ def _uses_of_values(graph: Graph) -> tuple[list[list[Use]], list[list[Use]], lis
                     arg = nodes[arg].args[0]
                 args[number].append((arg, tuple(views)))
                 users[arg].append((number, tuple(views)))
-    return args, users, [live[n] and not forced[n] and OPS[node.op].kind in ("map", "gather") for n, node in enumerate(nodes)]
+    return (
+        args,
+        users,
+        [live[n] and not forced[n] and OPS[node.op].kind in ("map", "gather") for n, node in enumerate(nodes)],
+    )
 
 
 def _expected_kernels(graph: Graph, model: WorkCostModel) -> Iterator[ExpectedKernel]:
@@ -337,7 +355,10 @@ def _expected_kernels(graph: Graph, model: WorkCostModel) -> Iterator[ExpectedKe
     nodes = graph.nodes
     rows: dict[tuple[int, ...], dict[frozenset[int], int]] = {}  # by the shape of what is reduced: axes -> a bit
     levels, following = list[int](), list[int]()
-    above, below = [0] * len(nodes), [0] * len(nodes)  # the reductions of rows that a node is made of, or feeds, as bits
+    above, below = (
+        [0] * len(nodes),
+        [0] * len(nodes),
+    )  # the reductions of rows that a node is made of, or feeds, as bits
     for number, node in enumerate(nodes):
         kind = OPS[node.op].kind
         level = max((following[arg] for arg in node.args), default=0)
@@ -350,7 +371,9 @@ def _expected_kernels(graph: Graph, model: WorkCostModel) -> Iterator[ExpectedKe
             shape, axes = _rows_of_reduction(graph, number)
             late = not rereading_rows_costs_little(shape, axes, model)
             if not late:
-                above[number] = below[number] = rows.setdefault(shape, {}).setdefault(axes, 1 << sum(map(len, rows.values())))
+                above[number] = below[number] = rows.setdefault(shape, {}).setdefault(
+                    axes, 1 << sum(map(len, rows.values()))
+                )
         for arg in node.args if kind not in ("library", "assembly") else ():
             above[number] |= above[arg]
         levels.append(level)
