@@ -70,12 +70,11 @@ class _CutValue:
 
 
 class StoragePlan:
-    """stored: what is stored because that costs less. repeated: what is computed at several places instead."""
+    """stored: what is stored because that costs less than computing it wherever it is used."""
 
     def __init__(self, graph: Graph, model: WorkCostModel) -> None:
         self.graph, self.model = graph, model
         self.stored: dict[int, StorageCost] = {}
-        self.repeated: set[int] = set()
         self.args, self.users, self.open = _uses_of_values(graph)
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
         self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
@@ -141,11 +140,14 @@ class StoragePlan:
             number = todo.popleft()
             near = [(arg, found[number] * self._spread(arg)) for arg, _ in self.args[number]]
             for other, places in (*near, *((user, 1) for user, _ in self.users[number])):
-                if other not in found and places <= MOST_PLACES and self.open[other] and other not in self.places:
-                    if self.graph.nodes[other].type.size > 1 and len(self.users[other]) < REGION:
-                        found[other] = places
-                        todo.append(other)
+                if other not in found and places <= MOST_PLACES and self._may_be_cut(other):
+                    found[other] = places
+                    todo.append(other)
         return sorted(found, reverse=True)
+
+    def _may_be_cut(self, number: int) -> bool:
+        few = len(self.users[number]) < REGION  # what very many use is stored for all but those
+        return self.open[number] and number not in self.places and self.graph.nodes[number].type.size > 1 and few
 
     def _spread(self, number: int) -> int:
         """How many views of a value are used."""
@@ -178,7 +180,6 @@ class StoragePlan:
                 continue
             if side[value.again]:
                 self.places[number] = places
-                self.repeated.add(number)
             else:
                 self._store(number, places, self._cost_above(number, values))
 
