@@ -1,6 +1,6 @@
 """Graph -> groups: which nodes one kernel computes and which it stores. A cover of the graph, not a rewrite.
 
-Consumers first: each node joins the groups of its users where that is legal and the plan of `storage` does not store it;
+Consumers first: each node joins the groups of its users where that is legal and `storage` has not decided to store it;
 then groups over one domain that read the same arrays are joined side by side. Every group stays acyclic with the rest:
 a node whose users are all in one group can create no path around it, any other merge is checked by a search.
 """

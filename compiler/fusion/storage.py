@@ -3,7 +3,7 @@
 A value that is needed at several places (by shifts of a stencil, by kernels over several domains) is stored once, or
 computed at each place from what it is made of. What costs least depends on all values between those that are in memory
 anyway: a minimum cut through them, in flops; bytes that are moved weigh as the target's cost model says. A value has
-two vertices: `wanted`, on the source's side where something that is computed again uses it, and `again`, there where it
+two vertices: `demand`, on the source's side where something that is computed again uses it, and `again`, there where it
 is computed again itself.
 
 A cut takes each value at as many places as there are if all that uses it is computed again. Above a value that is
@@ -59,12 +59,12 @@ class StorageCost:
 @dataclass(frozen=True, slots=True)
 class _CutValue:
     """own: the places of a value if what uses it and is not decided yet is computed once; everywhere: if that is
-    computed again. wanted, again: its vertices; cost: in flops, of computing it again, or of loading what is in
+    computed again. demand, again: its vertices; cost: in flops, of computing it again, or of loading what is in
     memory."""
 
     own: set[Place]
     everywhere: set[Place]
-    wanted: int
+    demand: int
     again: int
     cost: float
 
@@ -79,7 +79,7 @@ class StoragePlan:
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
         self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
         self.points: dict[Place, int] = {}
-        self.seen: dict[tuple[int, int, tuple[int, ...], Map], Map] = {}
+        self.maps: dict[tuple[int, int, tuple[int, ...], Map], Map] = {}
         kernels = list(_expected_kernels(graph, model))
         numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
         self.kernels = [*numbers]
@@ -169,7 +169,7 @@ class StoragePlan:
             self._add_edges(number, value, network, number in memory)
             for user, _ in memory.get(number) or self.users[number]:
                 if user in values:
-                    network.edge(values[user].again, value.wanted, NEVER)
+                    network.edge(values[user].again, value.demand, NEVER)
         side = network.source_side()
         for number in region:
             value = values[number]
@@ -192,8 +192,8 @@ class StoragePlan:
             if known is None and user in values and len(values[user].everywhere) <= MOST_PLACES:
                 known = values[user].everywhere
             alone = self.places.get(user) or {self._own_place(user)}
-            own.update(self._seen(number, user, views, alone))
-            everywhere.update(self._seen(number, user, views, known or alone))
+            own.update(self._places_through_views(number, user, views, alone))
+            everywhere.update(self._places_through_views(number, user, views, known or alone))
         own, everywhere = self._joined(own), self._joined(everywhere)
         if users is self.users[number]:
             cost = self._cost_of_computing(number, everywhere)
@@ -206,12 +206,12 @@ class StoragePlan:
         if in_memory:
             left = self.open[number] and number not in self.places  # what is beyond the region counts as stored
             cost = value.cost + (self._cost_of_storing(number, value.own) if left else 0.0)
-            network.edge(value.wanted, SINK, round(UNIT * cost))
+            network.edge(value.demand, SINK, round(UNIT * cost))
             return
         once = len(value.own) == 1 and self._is_whole(number, *value.own)
         store, more = (round(UNIT * self._cost_of_storing(number, at)) for at in (value.own, value.everywhere))
-        network.edge(value.wanted if once else SOURCE, value.again, store)
-        network.edge(value.wanted, value.again, max(0, more - store))
+        network.edge(value.demand if once else SOURCE, value.again, store)
+        network.edge(value.demand, value.again, max(0, more - store))
         limit = NEVER if len(value.everywhere) > MOST_PLACES else round(UNIT * value.cost)
         if limit > 0:
             network.edge(value.again, SINK, limit)
@@ -257,21 +257,23 @@ class StoragePlan:
         """Where a value is needed; all that uses it is decided."""
         found: set[Place] = set()
         for user, views in self.users[number]:
-            found.update(self._seen(number, user, views, self.places[user]))
+            found.update(self._places_through_views(number, user, views, self.places[user]))
         return self._joined(found)
 
     def _own_place(self, number: int) -> Place:
         kernel = self.home[number]
         return kernel, identity_index_map(self.kernels[kernel].domain)
 
-    def _seen(self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]) -> Iterator[Place]:
+    def _places_through_views(
+        self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]
+    ) -> Iterator[Place]:
         """Where a value is needed if what uses it, through these views, is computed at such places."""
         for kernel, m in places:
             key = number, user, views, m
-            seen = self.seen.get(key)
-            if seen is None:
-                seen = self.seen[key] = self._map_through(number, user, views, m)
-            yield kernel, seen
+            found = self.maps.get(key)
+            if found is None:
+                found = self.maps[key] = self._map_through(number, user, views, m)
+            yield kernel, found
 
     def _map_through(self, number: int, user: int, views: tuple[int, ...], m: Map) -> Map:
         nodes = self.graph.nodes

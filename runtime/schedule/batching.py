@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from ..core.frozen import replace
 from ..program.program import Kernel, Library, Program, Region, Task, task_dependences_of_program
@@ -134,7 +135,7 @@ def _even_parts(numbers: Sequence[int], most: int) -> list[Sequence[int]]:
     """As few parts as there are of at most so many, as long as each other or shorter by one."""
     count = -(-len(numbers) // most)
     ends = [len(numbers) * i // count for i in range(count + 1)]
-    return [numbers[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [numbers[a:b] for a, b in pairwise(ends)]
 
 
 def _nearest_linear_extension_of_tasks(before: Sequence[set[int]]) -> list[int]:
