@@ -17,35 +17,18 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...runtime.core.frozen import dataclass
-from ..core.cost import WorkCostModel, rereading_rows_costs_little
+from ..core.cost import WorkCostModel
 from ..core.minimum_cut import NEVER, SINK, SOURCE, FlowNetwork
 from ..graph.graph import Graph
-from ..layout.operands import (
-    Map,
-    identity_index_map,
-    index_map_through_node,
-    is_index_map_view,
-    is_node_view_of_memory,
-    pointwise_index_maps,
-)
+from ..layout.operands import Map, identity_index_map, index_map_through_node
 from ..ops.table import OPS
+from .expected_kernels import Use, expected_kernels_of_nodes, uses_of_values
 
 MOST_PLACES = 32  # at which one value is computed again: the text of its kernel grows with them
 REGION = 64  # values that are decided together
 UNIT = 16  # capacities are whole numbers, sixteenths of a flop
 
 Place = tuple[int, Map]  # a kernel, by its number in `StoragePlan.kernels`, and where its domain reads the value
-Use = tuple[int, tuple[int, ...]]  # what computes with a value (or what is computed with), seen through these views
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedKernel:
-    """Kernels of one domain are taken for one where neither waits for what the other feeds. level: how many kernels
-    come before it, one after the other; rows: the axes of rows that are reduced in it."""
-
-    domain: tuple[int, ...]
-    level: int
-    rows: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +58,12 @@ class StoragePlan:
     def __init__(self, graph: Graph, model: WorkCostModel) -> None:
         self.graph, self.model = graph, model
         self.stored: dict[int, StorageCost] = {}
-        self.args, self.users, self.open = _uses_of_values(graph)
+        self.args, self.users, self.open = uses_of_values(graph)
         self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
         self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
         self.points: dict[Place, int] = {}
         self.maps: dict[tuple[int, int, tuple[int, ...], Map], Map] = {}
-        kernels = list(_expected_kernels(graph, model))
+        kernels = expected_kernels_of_nodes(graph, model)
         numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
         self.kernels = [*numbers]
         self.home = [numbers[kernel] for kernel in kernels]
@@ -312,90 +295,3 @@ class StoragePlan:
         lengths = [n for n in kind.shape if n != 1]
         whole = moving == sorted(moving) and [kernel.domain[axis] for axis in moving] == lengths
         return whole and self._points(place) == kind.size
-
-
-def _uses_of_values(graph: Graph) -> tuple[list[list[Use]], list[list[Use]], list[bool]]:
-    """What each node computes with, what computes with it, and whether it is elementwise and not stored anyway."""
-    nodes = graph.nodes
-    args: list[list[Use]] = [[] for _ in nodes]
-    users: list[list[Use]] = [[] for _ in nodes]
-    live, forced = [False] * len(nodes), [False] * len(nodes)
-    for output in graph.outputs:
-        live[output] = forced[output] = True
-    for number in range(len(nodes) - 1, -1, -1):
-        node = nodes[number]
-        if not live[number]:
-            continue
-        for arg in node.args:
-            live[arg] = True
-        kind = OPS[node.op].kind
-        if kind == "view":
-            forced[node.args[0]] |= forced[number] or is_node_view_of_memory(node, nodes[node.args[0]].type)
-        elif kind not in ("map", "gather", "reduce"):
-            for arg in node.args:
-                forced[arg] = True
-        else:
-            if kind == "gather":
-                forced[node.args[0]] = True
-            for arg in dict.fromkeys(pointwise_index_maps(node)):
-                views = []
-                while is_index_map_view(nodes[arg]) and not is_node_view_of_memory(
-                    nodes[arg], nodes[nodes[arg].args[0]].type
-                ):
-                    views.append(arg)
-                    arg = nodes[arg].args[0]
-                args[number].append((arg, tuple(views)))
-                users[arg].append((number, tuple(views)))
-    return (
-        args,
-        users,
-        [live[n] and not forced[n] and OPS[node.op].kind in ("map", "gather") for n, node in enumerate(nodes)],
-    )
-
-
-def _expected_kernels(graph: Graph, model: WorkCostModel) -> Iterator[ExpectedKernel]:
-    """The kernel that computes each node where it is stored."""
-    nodes = graph.nodes
-    rows: dict[tuple[int, ...], dict[frozenset[int], int]] = {}  # by the shape of what is reduced: axes -> a bit
-    levels, following = list[int](), list[int]()
-    above, below = (
-        [0] * len(nodes),
-        [0] * len(nodes),
-    )  # the reductions of rows that a node is made of, or feeds, as bits
-    for number, node in enumerate(nodes):
-        kind = OPS[node.op].kind
-        level = max((following[arg] for arg in node.args), default=0)
-        late = kind in ("library", "assembly", "device")
-        if kind == "gather" and OPS[nodes[node.args[0]].op].kind != "source":
-            level = max(level, following[node.args[0]] + 1)
-        elif kind == "view" and is_node_view_of_memory(node, nodes[node.args[0]].type):
-            late = OPS[nodes[node.args[0]].op].kind != "source"
-        elif kind == "reduce":
-            shape, axes = _rows_of_reduction(graph, number)
-            late = not rereading_rows_costs_little(shape, axes, model)
-            if not late:
-                above[number] = below[number] = rows.setdefault(shape, {}).setdefault(
-                    axes, 1 << sum(map(len, rows.values()))
-                )
-        for arg in node.args if kind not in ("library", "assembly") else ():
-            above[number] |= above[arg]
-        levels.append(level)
-        following.append(level + late)
-    for number in range(len(nodes) - 1, -1, -1) if rows else ():
-        for arg in nodes[number].args if OPS[nodes[number].op].kind not in ("library", "assembly") else ():
-            below[arg] |= below[number]
-    for number, node in enumerate(nodes):
-        if OPS[node.op].kind == "reduce":
-            shape, axes = _rows_of_reduction(graph, number)
-            yield ExpectedKernel(shape, levels[number], axes)
-            continue
-        shape, bits = node.type.shape, above[number] | below[number]
-        reduced = [axes for axes, bit in rows.get(shape, {}).items() if bits & bit]
-        yield ExpectedKernel(shape, levels[number], reduced[0] if reduced else frozenset())
-
-
-def _rows_of_reduction(graph: Graph, number: int) -> tuple[tuple[int, ...], frozenset[int]]:
-    """The shape of what is reduced, and its axes that are: those of length 1 are not."""
-    node = graph.nodes[number]
-    shape = graph.nodes[node.args[0]].type.shape
-    return shape, frozenset(axis for axis in node.attr("axes") if shape[axis] != 1)
