@@ -131,7 +131,7 @@ def _merge_tasks_of_one_level(
     return replace(program, tasks=tuple(tasks))
 
 
-def _even_parts(numbers: Sequence[int], most: int) -> list[Sequence[int]]:
+def _even_parts(numbers: list[int], most: int) -> list[list[int]]:
     """As few parts as there are of at most so many, as long as each other or shorter by one."""
     count = -(-len(numbers) // most)
     ends = [len(numbers) * i // count for i in range(count + 1)]
