@@ -18,7 +18,8 @@ SWEPT_ROWS = 8  # that a thread has there
 class WorkCostModel:
     """bandwidth: bytes per us of all cores together; flops: flop-equivalents per us; launch: us per task;
     row_limit: longest row that one block keeps close (registers or cache); parallelism: parallel units that fill it;
-    split_length: longest reduction that one stage does, however few rows there are."""
+    split_length: longest reduction that one stage does, however few rows there are. written, read: flops of additions
+    and products that take as long as writing a byte of a value and reading it again; load: as a load from a cache."""
 
     bandwidth: float
     flops: float
@@ -26,6 +27,9 @@ class WorkCostModel:
     row_limit: int
     parallelism: int
     split_length: int
+    written: float
+    read: float
+    load: float
 
     @property
     def flops_per_byte(self) -> float:
@@ -37,14 +41,17 @@ class WorkCostModel:
         return self.launch + max(nbytes / self.bandwidth, flops / self.flops)
 
 
-CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16)  # two cores with 256-bit vectors or wider
+# Two cores with 256-bit vectors or wider; a line is read before it is written.
+CPU = WorkCostModel(30e3, 60e3, 0.3, 1 << 16, 8, 1 << 16, written=6.0, read=3.0, load=1.0)
 LANE_FLOPS = 1776.0  # flop-equivalents per us of a GPU's lane (an H200's float32 rate, measured), derated
 
 
 def work_cost_model_of_gpu(gpu: GpuProperties) -> WorkCostModel:
     """Two blocks on each multiprocessor fill a GPU."""
     flops = LANE_FLOPS * gpu.float_lanes * gpu.multiprocessors
-    return WorkCostModel(gpu.bandwidth, flops, 2.0, 1 << 14, 2 * gpu.multiprocessors, 1 << 14)
+    moved = flops / gpu.bandwidth
+    blocks = 2 * gpu.multiprocessors
+    return WorkCostModel(gpu.bandwidth, flops, 2.0, 1 << 14, blocks, 1 << 14, written=moved, read=moved, load=0.5)
 
 
 def rereading_rows_costs_little(shape: tuple[int, ...], axes: frozenset[int], model: WorkCostModel) -> bool:

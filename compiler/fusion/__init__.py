@@ -1,5 +1,5 @@
 """Graph to groups: which nodes one kernel computes and which are stored, split reductions, and hazards of updates in
 place.
 
-In reading order: fuse, groups, sweeps, inplace_hazards.
+In reading order: expected_kernels, storage, fuse, groups, sweeps, inplace_hazards.
 """

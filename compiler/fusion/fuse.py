@@ -1,6 +1,6 @@
 """Graph -> groups: which nodes one kernel computes and which it stores. A cover of the graph, not a rewrite.
 
-Consumers first: each node joins the group of its users where that saves traffic, is legal and recomputes little;
+Consumers first: each node joins the groups of its users where that is legal and `storage` has not decided to store it;
 then groups over one domain that read the same arrays are joined side by side. Every group stays acyclic with the rest:
 a node whose users are all in one group can create no path around it, any other merge is checked by a search.
 """
@@ -24,9 +24,9 @@ from ..ops.table import OPS
 from ..targets.target import Target
 from .groups import LIMITS, MAX_NODES, MAX_STORES, Fusion, FusionCover, OpenFusionGroup, Reason
 from .inplace_hazards import inplace_overwrites_between_nodes, order_groups_before_inplace_updates
+from .storage import StoragePlan
 from .sweeps import ReductionsAbove, fits_reduction_loop
 
-CHEAP = 4.0  # flop-equivalents that are always recomputed rather than stored
 SLOW = 1000.0  # flop-equivalents that are never computed twice: a row that is read twice loads them
 
 
@@ -45,6 +45,7 @@ class GraphFuser(FusionCover):
 
     def __init__(self, graph: Graph, target: Target) -> None:
         super().__init__(graph)
+        self.plan = StoragePlan(graph, target.model)
         self.model, self.windows = target.model, target.windows > 0
         self.above: ReductionsAbove | None = None  # while nodes are placed; made when it is first asked
         self.placing = True
@@ -97,8 +98,6 @@ class GraphFuser(FusionCover):
                 self.use(arg, opened, index_map_through_node(node, self.type_of(arg), m))
             if number in opened.gathers:
                 self.look_up(arg, opened)
-            carry = opened.carry.get(number, 0.0)
-            opened.carry[arg] = max(carry, opened.carry.get(arg, 0.0))
 
     def _place_opaque_call(self, number: int, kind: str) -> None:
         group = self.open(kind, self.type_of(number).shape, frozenset(), number)
@@ -110,23 +109,21 @@ class GraphFuser(FusionCover):
 
     def _place_elementwise_op(self, number: int) -> None:
         readers = self.readers_of(number)
-        cost, shape = OPS[self.graph.nodes[number].op].cost, self.type_of(number).shape
         kernels = [self.groups[r] for r in readers if self._can_inline(r, number)]
         if len(kernels) > 1:
             kernels = self.join(kernels)
             readers = self.readers_of(number)
         for group in kernels:
             self._expect_rows(number, group)
-        inline = [g for g in kernels if self._recompute_refusal(number, g, cost) is None]
-        every = len(inline) == len(readers) and not self.forced[number]
-        dear = self._recompute_in_all_refusal(number, inline, cost) if every and len(inline) > 1 else None
+        every = len(kernels) == len(readers) and not self.forced[number]
+        dear = self._recompute_refusal(number, kernels) if every else None
         if every and dear is None:
-            for group in inline:
-                self.compute(number, group, cost, cost * (len(inline) - 1) / len(inline))
+            for group in kernels:
+                self.compute(number, group)
             return
         refusals: dict[int, Reason] = {}
         home: OpenFusionGroup | None = None
-        for group in inline:  # stored where it is computed once per iteration
+        for group in kernels:  # stored where it is computed once per iteration
             refusal = self._store_refusal(number, group)
             if refusal is None:
                 home = group
@@ -134,14 +131,27 @@ class GraphFuser(FusionCover):
             if dear is None or refusal.rule in LIMITS:  # below the limit it would store it, dear or not
                 refusals[group.number] = refusal
         for reader in readers:
-            group = self.groups[reader]
-            self._note_why_group_loads(
-                number, group, home, refusals.get(reader) or dear or self._recompute_refusal(number, group, cost)
-            )
-        home = home or self.open("kernel", shape, frozenset(), number)
-        self.compute(number, home, cost)
+            self._note_why_group_loads(number, self.groups[reader], home, refusals.get(reader) or dear)
+        home = home or self.open("kernel", self.type_of(number).shape, frozenset(), number)
+        self.compute(number, home)
         home.stores.add(number)
         self.store_in_group(number, home)
+
+    def _recompute_refusal(self, number: int, groups: list[OpenFusionGroup]) -> Reason | None:
+        """Why not to compute it in each of these groups, which are all that use it, wherever they need it."""
+        if OPS[self.graph.nodes[number].op].cost >= SLOW and any(self._sweeps_twice(g) for g in groups):
+            return Reason("slow")
+        if len(groups) == 1 and self._is_canonical_in_group(number, groups[0]):
+            return None
+        cost = self.plan.stored.get(number)
+        if cost is None and len(groups) > len({kernel for kernel, _ in self.plan.places[number]}):
+            cost = self.plan.part(number, len(groups))
+        if cost is None:
+            return None
+        # One kernel would compute it once: what kept them from being one is what decides.
+        apart = (self.merge_refusal(a, b) for a, b in islice(combinations(groups, 2), 64))
+        limit = next((reason for reason in apart if reason is not None and reason.rule in LIMITS), None)
+        return limit or Reason("recompute", cost.again, cost.store)
 
     def _store_refusal(self, number: int, group: OpenFusionGroup) -> Reason | None:
         """Why a group that computes a node cannot store it; None where it can."""
@@ -186,14 +196,14 @@ class GraphFuser(FusionCover):
                 home.stores.add(number)
                 self.store_in_group(number, home)
             home.computes.add(number)
-            self.use_all(node.args, home, {identity_index_map(source.shape)}, 0.0)
+            self.use_all(node.args, home, identity_index_map(source.shape))
             return
         group = self.open("kernel", source.shape, axes, number)
         group.maps[number] = {self._shape_without_reduced_axes(source.shape, axes)}
         group.computes.add(number)
         group.stores.add(number)
         self.store_in_group(number, group)
-        self.use_all(node.args, group, {identity_index_map(source.shape)}, 0.0)
+        self.use_all(node.args, group, identity_index_map(source.shape))
 
     def _reduction_refusal(
         self, number: int, group: OpenFusionGroup, shape: tuple[int, ...], axes: frozenset[int], alone: bool
@@ -225,42 +235,6 @@ class GraphFuser(FusionCover):
         opened = self.groups[group]
         inside = opened.kind == "kernel" and number in opened.maps and number not in opened.gathers
         return inside and len(opened.computes) < MAX_NODES
-
-    def _recompute_refusal(self, number: int, group: OpenFusionGroup, cost: float) -> Reason | None:
-        """Why not to compute it in the group, once per map and iteration: storing it and loading it back costs less."""
-        if not self._can_inline(group.number, number):
-            return None
-        times = len(group.maps[number])
-        if all([a < 0 for m in group.maps[number] for a, _, _ in m]):
-            return None  # the same for every iteration
-        own = self.type_of(number).size
-        if times > 1 and len(self.readers_of(number)) > 1:  # another computes it anyway, and all that is above it
-            cost = max(cost, self._work_above(number))
-        extra = cost * (times * math.prod(group.domain) - own) / max(own, 1)
-        if group.reduced and not any(index_map_depends_on(m, group.reduced) for m in group.maps[number]):
-            extra = cost * (times - 1)  # evaluated once per row
-        elif cost >= SLOW and self._sweeps_twice(group):
-            extra += cost
-        saved = 2 * self.type_of(number).dtype.itemsize * self.model.flops_per_byte
-        again, limit = max(extra, 0.0) + group.carry.get(number, 0.0), max(saved, CHEAP if times == 1 else 0.0)
-        return Reason("recompute", again, limit) if again > limit else None
-
-    def _work_above(self, number: int) -> float:
-        """The flops of an element of a node and of what it is computed from, up to what is in memory; and the loads,
-        where neighbours do not share them."""
-        work, todo, seen = 0.0, [number], {number}
-        while todo and len(seen) < 64:
-            node = self.graph.nodes[todo.pop()]
-            work += OPS[node.op].cost
-            for arg in node.args:
-                while self.is_view(arg):
-                    arg = self.graph.nodes[arg].args[0]
-                if OPS[self.graph.nodes[arg].op].kind == "map" and not self.forced[arg]:
-                    todo += () if arg in seen else (arg,)
-                    seen.add(arg)
-                elif not self.windows and self.type_of(arg).size > 1:
-                    work += 1.0
-        return work
 
     def _sweeps_twice(self, group: OpenFusionGroup) -> bool:
         """Whether its rows are reduced, and then stored element by element with what that gave."""
@@ -295,22 +269,6 @@ class GraphFuser(FusionCover):
                     seen.add(arg)
                     todo.append(arg)
         return False
-
-    def _recompute_in_all_refusal(self, number: int, groups: list[OpenFusionGroup], cost: float) -> Reason | None:
-        """Why not to compute it in every group instead of storing it: its arguments are then read by each."""
-        node, own = self.graph.nodes[number], self.type_of(number)
-        leaves = sum(self.type_of(a).nbytes for a in dict.fromkeys(node.args))
-        shares = [min(1.0, math.prod(g.domain) / max(own.size, 1)) for g in groups]  # of it that a group reads
-        readers = sum(shares)
-        stored = leaves + own.nbytes * (1 + readers)
-        repeated = cost * (readers - 1) + sum(g.carry.get(number, 0.0) * s for g, s in zip(groups, shares, strict=True))
-        again = leaves * readers + repeated * own.size / self.model.flops_per_byte
-        if again <= stored:
-            return None
-        # One kernel would compute it once: what kept them from being one is what decides.
-        apart = (self.merge_refusal(a, b) for a, b in islice(combinations(groups, 2), 64))
-        limit = next((reason for reason in apart if reason is not None and reason.rule in LIMITS), None)
-        return limit or Reason("recompute everywhere", again, stored)
 
     def _is_canonical_in_group(self, number: int, group: OpenFusionGroup) -> bool:
         """Computed exactly once for each element, by an iteration that can store it."""

@@ -29,7 +29,7 @@ RULES = {
     "axes": "the kernels reduce different axes",
     "cycle": "a step that needs the one and feeds the other lies between them",
     "recompute": "computing it again there costs {amount:.0f} flops an element, loading it as much as {limit:.0f}",
-    "recompute everywhere": "computing it wherever it is used is worth {amount:.0f} bytes, storing it {limit:.0f}",
+    "slow": "it is too slow to be computed in each of two sweeps over the rows",
     "long rows": "its rows of {amount:.0f} elements are too long, few or far apart to be read twice in one kernel",
     "partial": "the kernel that reads it does not compute each of its elements exactly once",
     "stored anyway": "another kernel stores it anyway",
@@ -112,7 +112,6 @@ class OpenFusionGroup:
     gathers: set[int] = field(default_factory=set)  # what is looked up at indices, and so in memory before
     computes: set[int] = field(default_factory=set)
     stores: set[int] = field(default_factory=set)
-    carry: dict[int, float] = field(default_factory=dict)  # flops recomputed per element on the way to a node
     after: set[int] = field(default_factory=set)  # groups that read what this one stores
 
     @property
@@ -143,11 +142,9 @@ class FusionCover:
         self.before.append([])
         return group
 
-    def compute(self, number: int, group: OpenFusionGroup, cost: float, repeated: float = 0.0) -> None:
-        """repeated: this group's share of what is computed again in other groups, per element."""
+    def compute(self, number: int, group: OpenFusionGroup) -> None:
         group.computes.add(number)
         maps = group.maps[number]
-        carry = group.carry.get(number, 0.0) + cost * (len(maps) - 1) + repeated
         node = self.graph.nodes[number]
         if node.op == "gather":
             self.look_up(node.args[0], group)
@@ -156,13 +153,10 @@ class FusionCover:
             for m in maps:
                 read.add(index_map_through_node(node, type, m))
             self.readers[arg].add(group.number)
-            group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
 
-    def use_all(self, args: tuple[int, ...], group: OpenFusionGroup, maps: set[Map], carry: float) -> None:
+    def use_all(self, args: tuple[int, ...], group: OpenFusionGroup, m: Map) -> None:
         for arg in args:
-            for m in maps:
-                self.use(arg, group, m)
-            group.carry[arg] = max(carry, group.carry.get(arg, 0.0))
+            self.use(arg, group, m)
 
     def look_up(self, number: int, group: OpenFusionGroup) -> None:
         """A gather of the group reads the node, anywhere."""
@@ -274,7 +268,6 @@ class FusionCover:
         a.reduced |= b.reduced
         for node, maps in b.maps.items():
             a.maps.setdefault(node, set()).update(maps)
-            a.carry[node] = max(a.carry.get(node, 0.0), b.carry.get(node, 0.0))
         a.gathers |= b.gathers
         a.computes |= b.computes
         a.stores |= b.stores

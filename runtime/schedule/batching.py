@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from ..core.frozen import replace
 from ..program.program import Kernel, Library, Program, Region, Task, task_dependences_of_program
@@ -17,6 +18,8 @@ from .cost_model import MachineModel, machine_share_of_task
 
 PACK_US = 10.0  # a launch that takes longer gains nothing from being packed
 PACK_SHARE = 0.5  # neither does one that fills more of the machine
+PACK_BYTES = 32_000  # of arguments: a launch takes 32,764, a guard's among them
+BATCH_MOST = 160  # products whose addresses one launch writes into a table
 BATCHABLE = ("matmul",)
 
 
@@ -38,7 +41,7 @@ def schedule_matmul_batches(program: Program, machine: MachineModel) -> Program:
             tasks, Library(first.name, (*first.attrs, ("batch", len(tasks)))), machine
         )
 
-    return _merge_tasks_of_one_level(program, matmul_batch_kind, join_matmul_tasks)
+    return _merge_tasks_of_one_level(program, matmul_batch_kind, join_matmul_tasks, lambda task: BATCH_MOST)
 
 
 def pack_small_launches(program: Program, machine: MachineModel) -> Program:
@@ -62,7 +65,10 @@ def pack_small_launches(program: Program, machine: MachineModel) -> Program:
         made = _join_tasks_into_packed_launch(tasks, kernel, machine)
         return replace(made, units=n * first.units, grid=(n * first.grid[0], *first.grid[1:]))
 
-    return _merge_tasks_of_one_level(program, small_launch_kind, join_small_launches)
+    def most_in_a_launch(task: Task) -> int:
+        return max(1, PACK_BYTES // (8 * max(1, len(task.arguments))))
+
+    return _merge_tasks_of_one_level(program, small_launch_kind, join_small_launches, most_in_a_launch)
 
 
 def _batched_region_form(region: Region) -> Hashable:
@@ -94,10 +100,14 @@ def _unique_regions_of_packed_launch(parts: Iterable[str]) -> list[str]:
 
 
 def _merge_tasks_of_one_level(
-    program: Program, kind: Callable[[Task], Hashable | None], joined: Callable[[Sequence[Task]], Task]
+    program: Program,
+    kind: Callable[[Task], Hashable | None],
+    joined: Callable[[Sequence[Task]], Task],
+    most: Callable[[Task], int],
 ) -> Program:
-    """Tasks of one kind and one level become one. Levels (the longest path from an entry) rise along every dependence:
-    tasks of one level are independent, and no path leaves a group and comes back to it."""
+    """Tasks of one kind and one level become one, or as few as may be of at most so many. Levels (the longest path from
+    an entry) rise along every dependence: tasks of one level are independent, and no path leaves a group and comes back
+    to it."""
     preds = task_dependences_of_program(program)
     level: list[int] = []
     for sources in preds:
@@ -108,7 +118,9 @@ def _merge_tasks_of_one_level(
         groups.setdefault(number if what is None else (level[number], what), []).append(number)
     if len(groups) == len(program.tasks):
         return program
-    members = list(groups.values())  # by their first task
+    members = sorted(
+        part for numbers in groups.values() for part in _even_parts(numbers, most(program.tasks[numbers[0]]))
+    )
     group_of = {number: g for g, numbers in enumerate(members) for number in numbers}
     before = [{group_of[p] for number in numbers for p in preds[number]} for numbers in members]
     tasks = []
@@ -117,6 +129,13 @@ def _merge_tasks_of_one_level(
         each = [program.tasks[number] for number in numbers]
         tasks.append(each[0] if len(each) == 1 else joined(each))
     return replace(program, tasks=tuple(tasks))
+
+
+def _even_parts(numbers: list[int], most: int) -> list[list[int]]:
+    """As few parts as there are of at most so many, as long as each other or shorter by one."""
+    count = -(-len(numbers) // most)
+    ends = [len(numbers) * i // count for i in range(count + 1)]
+    return [numbers[a:b] for a, b in pairwise(ends)]
 
 
 def _nearest_linear_extension_of_tasks(before: Sequence[set[int]]) -> list[int]:

@@ -161,7 +161,7 @@ def columns(b, x, y, *, results: int):
     return [b.reduce("sum", weighed, (0,))] + [b.map("add", power, b.const(float(i), "f4")) for i in range(results)]
 
 
-@pytest.mark.parametrize(("results", "rule"), [(MAX_STORES - 1, "recompute everywhere"), (MAX_STORES, "stores")])
+@pytest.mark.parametrize(("results", "rule"), [(MAX_STORES - 1, "recompute"), (MAX_STORES, "stores")])
 def test_a_full_kernel_loads_what_it_would_have_stored(results, rule) -> None:
     """It is too dear to compute twice either way: that a kernel of results loads it is due to the limit alone."""
     assert [cut.reason.rule for cut in cuts_of(partial(columns, results=results), (64,), (64, 64))] == [rule]

@@ -16,6 +16,7 @@ from kernelgraph.compiler.passes.materialize import MemoryLayout
 from kernelgraph.compiler.pipeline import compile_graph_to_program
 from kernelgraph.runtime.program.program import (
     Buffer,
+    Int,
     Kernel,
     Library,
     Program,
@@ -24,7 +25,7 @@ from kernelgraph.runtime.program.program import (
     packed_member_tasks,
     task_dependences_of_program,
 )
-from kernelgraph.runtime.schedule.batching import pack_small_launches, schedule_matmul_batches
+from kernelgraph.runtime.schedule.batching import BATCH_MOST, pack_small_launches, schedule_matmul_batches
 from kernelgraph.runtime.schedule.cost_model import MACHINES
 from kernelgraph.runtime.schedule.schedule import (
     batch_matmul_tasks_where_faster,
@@ -97,6 +98,29 @@ def test_large_and_long_tasks_are_left_alone():
     assert len(pack_small_launches(program(2.0, 4), FAKE).tasks) == 1
     assert len(pack_small_launches(program(2000.0, 4), FAKE).tasks) == 4
     assert len(pack_small_launches(program(2.0, 1000), FAKE).tasks) == 4
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments"), [(1, 6), (64, 6), (64, 40), (1000, 1), (1000, 6), (1000, 40), (20_000, 6)]
+)
+def test_a_packed_launch_has_no_more_arguments_than_a_launch_takes(count: int, arguments: int) -> None:
+    """900 launches of six arguments each were one of 43,200 bytes, which no GPU takes."""
+    tasks = tuple(
+        Task("k", KERNEL, (Int(i),) * arguments, (), (region(0, 16 * i, 16),), cost=0.001) for i in range(count)
+    )
+    program = Program((Buffer(64 * count, "output"),), tasks, (), (0,))
+    made = pack_small_launches(program, GPU)
+    assert max(8 * len(task.arguments) for task in made.tasks) <= 32_764 - 3 * 8
+    sizes = [len(packed_member_tasks(task)) for task in made.tasks]
+    assert sum(sizes) == count and max(sizes) - min(sizes) <= 1 and (count < 100 or min(sizes) > 40)
+    assert [m.arguments[0] for t in made.tasks for m in packed_member_tasks(t)] == [Int(i) for i in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 64, 1000])
+def test_a_batch_has_no_more_products_than_a_launch_writes_addresses_of(count: int) -> None:
+    made = schedule_matmul_batches(matmuls([(2, 3, 4)] * count, [False] * count), GPU)
+    sizes = [len(packed_member_tasks(task)) for task in made.tasks]
+    assert sum(sizes) == count and max(sizes) <= BATCH_MOST and len(sizes) == -(-count // BATCH_MOST)
 
 
 def test_a_packed_launch_is_one_launch_of_all_blocks_and_costs_what_the_longest_does():

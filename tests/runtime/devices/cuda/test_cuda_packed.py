@@ -31,6 +31,7 @@ from kernelgraph.runtime.devices.cuda.modules.ptx_kernels import (
     ptx_relu_kernel,
 )
 from kernelgraph.runtime.program.program import Kernel
+from kernelgraph.runtime.schedule.batching import BATCH_MOST, PACK_BYTES
 from tests.compiler.targets.cuda.test_cuda_text import elementwise, reductions
 
 CC = (9, 0)
@@ -47,6 +48,15 @@ def test_packed_kernels_compile(members: int, data: Any) -> None:
     text = pack_compiled_ptx_members(compile_ptx(kernel, CC), packed, members)
     assert f"arguments[{8 * members * len(kernel.signature)}]" in text and len(compile_cubin(packed, CC)) > 0
     assert text.count("%ctaid.x") == text.count("%nctaid.x") == 1  # only to find the row
+
+
+def test_as_many_as_are_packed_compile_with_a_guard() -> None:
+    """ptxas refuses more than 32,764 bytes of parameters."""
+    (task,) = kg.kernel_graph(lambda x: np.exp(x) * x, device="cuda").plan(np.ones(8, np.float32)).tasks
+    assert isinstance(task.kernel, Kernel)
+    members = PACK_BYTES // (8 * len(task.arguments))
+    options = (*task.kernel.options, ("packed", members), ("guarded", True))
+    assert 3 * BATCH_MOST <= WORDS and compile_cubin(replace(task.kernel, options=options), CC)
 
 
 def test_packed_kernels_may_call_functions() -> None:

@@ -1,0 +1,67 @@
+"""A minimum cut: edges with capacities in, the vertices on the source's side out. Dinic's algorithm."""
+
+from __future__ import annotations
+
+NEVER = 1 << 62  # the capacity of an edge that is not cut
+SOURCE, SINK = 0, 1
+
+
+class FlowNetwork:
+    """Vertices 0 (the source), 1 (the sink) and those added; directed edges between them."""
+
+    def __init__(self) -> None:
+        self.edges: list[list[int]] = [[], []]  # those that leave a vertex; edge e and its reverse e ^ 1 are a pair
+        self.head: list[int] = []
+        self.left: list[int] = []  # capacity that no flow uses
+
+    def vertex(self) -> int:
+        self.edges.append([])
+        return len(self.edges) - 1
+
+    def edge(self, start: int, end: int, capacity: int) -> None:
+        for tail, head, left in ((start, end, capacity), (end, start, 0)):
+            self.edges[tail].append(len(self.head))
+            self.head.append(head)
+            self.left.append(left)
+
+    def source_side(self) -> list[bool]:
+        """For each vertex whether it is on the source's side of a minimum cut: of those, the cut next to the sink."""
+        while (level := self._distances(SOURCE, 0))[SINK] >= 0:
+            following = [0] * len(self.edges)
+            while self._augment(level, following):
+                pass
+        return [far < 0 for far in self._distances(SINK, 1)]
+
+    def _distances(self, start: int, turned: int) -> list[int]:
+        """Of each vertex from `start` along edges that have capacity left, or against them (turned: 1); -1: no path."""
+        found = [-1] * len(self.edges)
+        found[start], todo = 0, [start]
+        for vertex in todo:
+            for edge in self.edges[vertex]:
+                if self.left[edge ^ turned] and found[self.head[edge]] < 0:
+                    found[self.head[edge]] = found[vertex] + 1
+                    todo.append(self.head[edge])
+        return found
+
+    def _augment(self, level: list[int], following: list[int]) -> bool:
+        """Send flow along one shortest path; edges that lead nowhere are not looked at again."""
+        path: list[int] = []
+        vertex = SOURCE
+        while vertex != SINK:
+            if following[vertex] < len(self.edges[vertex]):
+                edge = self.edges[vertex][following[vertex]]
+                if self.left[edge] and level[self.head[edge]] == level[vertex] + 1:
+                    path.append(edge)
+                    vertex = self.head[edge]
+                else:
+                    following[vertex] += 1
+            elif path:
+                vertex = self.head[path.pop() ^ 1]
+                following[vertex] += 1
+            else:
+                return False
+        amount = min(self.left[edge] for edge in path)
+        for edge in path:
+            self.left[edge] -= amount
+            self.left[edge ^ 1] += amount
+        return True

@@ -1,0 +1,297 @@
+"""Which values are stored and which are computed again, decided before there are groups. Graph -> StoragePlan.
+
+A value that is needed at several places (by shifts of a stencil, by kernels over several domains) is stored once, or
+computed at each place from what it is made of. What costs least depends on all values between those that are in memory
+anyway: a minimum cut through them, in flops; bytes that are moved weigh as the target's cost model says. A value has
+two vertices: `demand`, on the source's side where something that is computed again uses it, and `again`, there where it
+is computed again itself.
+
+A cut takes each value at as many places as there are if all that uses it is computed again. Above a value that is
+stored there are fewer: what a cut says is kept where it took the places right, the rest is cut anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...runtime.core.frozen import dataclass
+from ..core.cost import WorkCostModel
+from ..core.minimum_cut import NEVER, SINK, SOURCE, FlowNetwork
+from ..graph.graph import Graph
+from ..layout.operands import Map, identity_index_map, index_map_through_node
+from ..ops.table import OPS
+from .expected_kernels import Use, expected_kernels_of_nodes, uses_of_values
+
+MOST_PLACES = 32  # at which one value is computed again: the text of its kernel grows with them
+REGION = 64  # values that are decided together
+UNIT = 16  # capacities are whole numbers, sixteenths of a flop
+
+Place = tuple[int, Map]  # a kernel, by its number in `StoragePlan.kernels`, and where its domain reads the value
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCost:
+    """Flops an element: of storing a value, and of computing it again with all that it is made of."""
+
+    store: float
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
+class _CutValue:
+    """own: the places of a value if what uses it and is not decided yet is computed once; everywhere: if that is
+    computed again. demand, again: its vertices; cost: in flops, of computing it again, or of loading what is in
+    memory."""
+
+    own: set[Place]
+    everywhere: set[Place]
+    demand: int
+    again: int
+    cost: float
+
+
+class StoragePlan:
+    """stored: what is stored because that costs less than computing it wherever it is used."""
+
+    def __init__(self, graph: Graph, model: WorkCostModel) -> None:
+        self.graph, self.model = graph, model
+        self.stored: dict[int, StorageCost] = {}
+        self.args, self.users, self.open = uses_of_values(graph)
+        self.places: dict[int, set[Place]] = {}  # of all that is decided: where it is computed
+        self.carried: dict[int, float] = {}  # flops that several kernels do again on the way to a value
+        self.points: dict[Place, int] = {}
+        self.maps: dict[tuple[int, int, tuple[int, ...], Map], Map] = {}
+        kernels = expected_kernels_of_nodes(graph, model)
+        numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
+        self.kernels = [*numbers]
+        self.home = [numbers[kernel] for kernel in kernels]
+        for number, args in enumerate(self.args):
+            if args and not self.open[number]:
+                self.places[number] = {self._own_place(number)}
+        self._decide(range(len(graph.nodes) - 1, -1, -1))
+
+    def part(self, number: int, kernels: int) -> StorageCost | None:
+        """Whether to store a value that several kernels use, which were expected to be fewer: limits keep them apart.
+        Its arguments are then used by as many. None, and it is computed by each, where that costs no more."""
+        node = self.graph.nodes[number]
+        more = kernels - len({kernel for kernel, _ in self.places[number]})
+        args = sum(self.graph.nodes[arg].type.nbytes for arg in dict.fromkeys(node.args))
+        again = OPS[node.op].cost * more * node.type.size + self.carried.get(number, 0.0)
+        store = (self.model.written + self.model.read * kernels) * node.type.nbytes
+        all_again = again + self.model.read * more * args
+        if all_again > store:
+            return StorageCost(store / node.type.size, all_again / node.type.size)
+        for arg, _ in self.args[number]:
+            self.carried[arg] = max(again, self.carried.get(arg, 0.0))
+        return None
+
+    def _decide(self, numbers: Iterable[int]) -> None:
+        """Decide on values in this order: what uses a value comes before it."""
+        for number in numbers:
+            if not self.open[number] or number in self.places:
+                continue
+            if self.graph.nodes[number].type.size <= 1:  # is computed wherever it is used
+                self.places[number] = {self._own_place(number)}
+                continue
+            places = self._places(number)
+            if self._is_computed_once(number, places):
+                continue
+            cost = self._cost_of_computing(number, places)
+            if len(places) > MOST_PLACES or cost >= self._cost_of_storing(number, places):  # whatever it is made of
+                self._store(number, places, cost)
+            else:
+                self._cut(self._region(number))
+
+    def _store(self, number: int, places: set[Place], again: float) -> None:
+        size = self.graph.nodes[number].type.size
+        self.stored[number] = StorageCost(self._cost_of_storing(number, places) / size, again / size)
+        self.places[number] = {self._own_place(number)}
+
+    def _is_computed_once(self, number: int, places: set[Place]) -> bool:
+        """Whether one kernel computes each of its elements once, and could store it. It is then decided."""
+        once = len(places) == 1 and self._is_whole(number, *places)
+        if once:
+            self.places[number] = places
+        return once
+
+    def _region(self, start: int) -> list[int]:
+        """Values that are not decided, next to each other, the last first; as far as the cut may compute them again."""
+        found, todo = {start: 1}, deque([start])  # with at most so many places
+        while todo and len(found) < REGION:
+            number = todo.popleft()
+            near = [(arg, found[number] * self._spread(arg)) for arg, _ in self.args[number]]
+            for other, places in (*near, *((user, 1) for user, _ in self.users[number])):
+                if other not in found and places <= MOST_PLACES and self._may_be_cut(other):
+                    found[other] = places
+                    todo.append(other)
+        return sorted(found, reverse=True)
+
+    def _may_be_cut(self, number: int) -> bool:
+        few = len(self.users[number]) < REGION  # what very many use is stored for all but those
+        return self.open[number] and number not in self.places and self.graph.nodes[number].type.size > 1 and few
+
+    def _spread(self, number: int) -> int:
+        """How many views of a value are used."""
+        return len({views for _, views in self.users[number]})
+
+    def _cut(self, region: Sequence[int]) -> None:
+        """Decide on the first values of a region, and on what is above them and computed again."""
+        network, values = FlowNetwork(), dict[int, _CutValue]()
+        for number in region:
+            values[number] = self._cut_value(number, self.users[number], values, network)
+        memory: dict[int, list[Use]] = {}
+        for number in region:
+            for arg, views in self.args[number]:
+                if arg not in values and self.graph.nodes[arg].type.size > 1:
+                    memory.setdefault(arg, []).append((number, views))
+        for number, users in memory.items():
+            values[number] = self._cut_value(number, users, values, network)
+        for number, value in values.items():
+            self._add_edges(number, value, network, number in memory)
+            for user, _ in memory.get(number) or self.users[number]:
+                if user in values:
+                    network.edge(values[user].again, value.demand, NEVER)
+        side = network.source_side()
+        for number in region:
+            value = values[number]
+            if any(user not in self.places for user, _ in self.users[number]):
+                continue
+            places = self._places(number)
+            if self._is_computed_once(number, places) or places != value.everywhere:
+                continue
+            if side[value.again]:
+                self.places[number] = places
+            else:
+                self._store(number, places, self._cost_above(number, values))
+
+    def _cut_value(
+        self, number: int, users: Iterable[Use], values: dict[int, _CutValue], network: FlowNetwork
+    ) -> _CutValue:
+        own, everywhere = set[Place](), set[Place]()
+        for user, views in users:
+            known = self.places.get(user)
+            if known is None and user in values and len(values[user].everywhere) <= MOST_PLACES:
+                known = values[user].everywhere
+            alone = self.places.get(user) or {self._own_place(user)}
+            own.update(self._places_through_views(number, user, views, alone))
+            everywhere.update(self._places_through_views(number, user, views, known or alone))
+        own, everywhere = self._joined(own), self._joined(everywhere)
+        if users is self.users[number]:
+            cost = self._cost_of_computing(number, everywhere)
+        else:
+            cost = max(0.0, self._cost_of_loading(number, everywhere) - self._cost_of_loading(number, own))
+        return _CutValue(own, everywhere, network.vertex(), network.vertex(), cost)
+
+    def _add_edges(self, number: int, value: _CutValue, network: FlowNetwork, in_memory: bool) -> None:
+        """What it costs to compute a value again, or to store it where it is wanted again."""
+        if in_memory:
+            left = self.open[number] and number not in self.places  # what is beyond the region counts as stored
+            cost = value.cost + (self._cost_of_storing(number, value.own) if left else 0.0)
+            network.edge(value.demand, SINK, round(UNIT * cost))
+            return
+        once = len(value.own) == 1 and self._is_whole(number, *value.own)
+        store, more = (round(UNIT * self._cost_of_storing(number, at)) for at in (value.own, value.everywhere))
+        network.edge(value.demand if once else SOURCE, value.again, store)
+        network.edge(value.demand, value.again, max(0, more - store))
+        limit = NEVER if len(value.everywhere) > MOST_PLACES else round(UNIT * value.cost)
+        if limit > 0:
+            network.edge(value.again, SINK, limit)
+        else:
+            network.edge(SOURCE, value.again, -limit)
+
+    def _cost_above(self, number: int, values: dict[int, _CutValue]) -> float:
+        """Flops of computing a value again, with all that it is made of."""
+        found, todo = {number}, [number]
+        for each in todo:
+            new = [arg for arg, _ in self.args[each] if arg in values and arg not in found] if self.open[each] else []
+            found.update(new)
+            todo += dict.fromkeys(new)
+        return sum(values[each].cost for each in found)
+
+    # what things cost, in flops
+
+    def _cost_of_computing(self, number: int, places: Iterable[Place]) -> float:
+        """Of computing a value at these places, beyond what it costs once."""
+        node = self.graph.nodes[number]
+        return OPS[node.op].cost * (sum(map(self._points, places)) - node.type.size)
+
+    def _cost_of_storing(self, number: int, places: set[Place]) -> float:
+        """Of writing a value and of loading it at these places: not where it is computed once and so is at hand."""
+        reads = Counter(kernel for kernel, _ in places)
+        once = [place for place in places if reads[place[0]] == 1 and self._is_whole(number, place)]
+        written = self.model.written * self.graph.nodes[number].type.nbytes
+        return written + self._cost_of_loading(number, places.difference(once[:1]))
+
+    def _cost_of_loading(self, number: int, places: Iterable[Place]) -> float:
+        """Each kernel takes an element from memory once, from a cache wherever it reads it."""
+        kind, points = self.graph.nodes[number].type, dict[int, int]()
+        loads = 0
+        for place in places:
+            count = self._points(place)
+            loads += count
+            points[place[0]] = max(points.get(place[0], 0), min(count, kind.size))
+        return self.model.load * loads + self.model.read * kind.dtype.itemsize * sum(points.values())
+
+    # places
+
+    def _places(self, number: int) -> set[Place]:
+        """Where a value is needed; all that uses it is decided."""
+        found: set[Place] = set()
+        for user, views in self.users[number]:
+            found.update(self._places_through_views(number, user, views, self.places[user]))
+        return self._joined(found)
+
+    def _own_place(self, number: int) -> Place:
+        kernel = self.home[number]
+        return kernel, identity_index_map(self.kernels[kernel].domain)
+
+    def _places_through_views(
+        self, number: int, user: int, views: tuple[int, ...], places: Iterable[Place]
+    ) -> Iterator[Place]:
+        """Where a value is needed if what uses it, through these views, is computed at such places."""
+        for kernel, m in places:
+            key = number, user, views, m
+            found = self.maps.get(key)
+            if found is None:
+                found = self.maps[key] = self._map_through(number, user, views, m)
+            yield kernel, found
+
+    def _map_through(self, number: int, user: int, views: tuple[int, ...], m: Map) -> Map:
+        nodes = self.graph.nodes
+        if OPS[nodes[user].op].kind != "reduce":
+            m = index_map_through_node(nodes[user], nodes[views[0] if views else number].type, m)
+        for view in views:
+            m = index_map_through_node(nodes[view], nodes[nodes[view].args[0]].type, m)
+        return m
+
+    def _joined(self, places: set[Place]) -> set[Place]:
+        """With kernels that reduce and those that do not as one, where one kernel can be both."""
+        used = {kernel for kernel, _ in places}
+        if len(used) == 1:
+            return places
+        reducing = {(k.domain, k.level): n for n in sorted(used, reverse=True) if (k := self.kernels[n]).rows}
+        taken = {n: reducing.get((k.domain, k.level), n) for n in used if not (k := self.kernels[n]).rows}
+        return {(taken.get(kernel, kernel), m) for kernel, m in places}
+
+    def _points(self, place: Place) -> int:
+        """How often a kernel computes what it reads so."""
+        points = self.points.get(place)
+        if points is None:
+            kernel, moving = self.kernels[place[0]], {axis for axis, _, _ in place[1] if axis >= 0}
+            once = kernel.rows if kernel.rows.isdisjoint(moving) else ()
+            lengths = [n for axis, n in enumerate(kernel.domain) if axis not in once] if moving else ()
+            points = self.points[place] = math.prod(lengths)
+        return points
+
+    def _is_whole(self, number: int, place: Place) -> bool:
+        """Whether a kernel computes each element of a value, once, where it reads it."""
+        kernel, m = self.kernels[place[0]], place[1]
+        if any([start or (axis >= 0 and step != 1) for axis, step, start in m]):
+            return False
+        moving = [axis for axis, _, _ in m if axis >= 0]
+        kind = self.graph.nodes[number].type
+        lengths = [n for n in kind.shape if n != 1]
+        whole = moving == sorted(moving) and [kernel.domain[axis] for axis in moving] == lengths
+        return whole and self._points(place) == kind.size

@@ -1,0 +1,149 @@
+"""Random graphs of stencils of stencils: sums over shifts, reductions and many outputs, of operations that round once.
+
+    python -m tests.compiler.fusion.stencil_graphs [COUNT [SEED]]
+
+Runs so many, each with all stored, with nothing stored but what must be, and as the plan says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from kernelgraph.compiler.core.types import ArrayType
+from kernelgraph.compiler.fusion import storage
+from kernelgraph.compiler.graph.builder import GraphBuilder
+from kernelgraph.compiler.graph.graph import Graph, Value
+from kernelgraph.compiler.graph.interpret import interpret_graph
+from tests.compiler.device_calls import on_device
+from tests.compiler.targets.cpu.test_compiled import compiled
+
+DTYPES = ("f4", "f4", "f8", "f2", "i4", "i1")
+BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
+MODES = ("chosen", "everything", "nothing")
+
+
+@contextmanager
+def storing(mode: str) -> Iterator[None]:
+    """With costs that let everything be stored that may be, or nothing."""
+    cost = {"everything": 0.0, "nothing": 1e30}.get(mode)
+    if cost is None:
+        yield
+        return
+    with (
+        patch.object(storage.StoragePlan, "_cost_of_storing", lambda plan, number, places: cost),
+        patch.object(storage, "MOST_PLACES", 1 if mode == "everything" else 300),
+    ):
+        yield
+
+
+def stencil_graph(rng: Random, steps: int = 9, length: int = 24) -> tuple[Graph, list[np.ndarray[Any, Any]]]:
+    """One or two axes; a later step is made of shifted views, of all, of rows or of elements of earlier ones."""
+    builder = GraphBuilder("stencils")
+    dtype, axes = np.dtype(rng.choice(DTYPES)), rng.choice((1, 2, 2))
+    numbers = np.random.default_rng(rng.randrange(2**32))
+    arrays: list[np.ndarray[Any, Any]] = []
+    values: list[Value] = []
+
+    def given(shape: tuple[int, ...]) -> Value:
+        arrays.append(numbers.integers(-3, 4, shape).astype(dtype))
+        values.append(builder.input(ArrayType(shape, dtype)))
+        return values[-1]
+
+    shape = tuple(rng.randint(length // 2, length) for _ in range(axes))
+    for _ in range(rng.randint(1, 2)):
+        given(shape)
+    for _ in range(rng.randint(2, steps)):
+        values.append(_step(rng, builder, values))
+    outputs = {*rng.sample(values, min(len(values), rng.randint(1, 4))), values[-1]}
+    return builder.finish([v for v in values if v in outputs]), arrays
+
+
+def _step(rng: Random, builder: GraphBuilder, values: list[Value]) -> Value:
+    a = rng.choice(values[-3:])
+    kind = rng.choice(("taps", "taps", "taps", "pointwise", "pointwise", "row", "rows", "reduce", "strided"))
+    if kind == "taps" and all(n > 3 for n in a.shape):
+        return _taps(rng, builder, a)
+    if kind == "row" and a.shape:
+        axis = rng.randrange(len(a.shape))
+        first = builder.slice(
+            a,
+            [rng.randrange(n) if i == axis else 0 for i, n in enumerate(a.shape)],
+            [1] * len(a.shape),
+            [1 if i == axis else n for i, n in enumerate(a.shape)],
+        )
+        return builder.map("add", a, first)
+    if kind == "rows" and a.shape:
+        axis = rng.randrange(len(a.shape))
+        row = builder.reduce(rng.choice(("max", "min")), a, (axis,))
+        return builder.map("subtract", a, builder.reshape(row, [*a.shape[:axis], 1, *a.shape[axis + 1 :]]))
+    if kind == "reduce" and a.shape:
+        reduced = builder.reduce(rng.choice(("max", "min")), a, rng.choice([(0,), tuple(range(len(a.shape)))]))
+        return builder.map("maximum", builder.map("minimum", a, reduced), builder.const(-90, a.dtype))
+    if kind == "strided" and all(n > 5 for n in a.shape):
+        lengths = [n // 2 for n in a.shape]
+        parts = [builder.slice(a, [at] * len(lengths), [2] * len(lengths), lengths) for at in (0, 1)]
+        return builder.map("add", *parts)
+    b = _cut(rng, builder, rng.choice(values), a.shape)
+    return builder.map(rng.choice(BINARY), a, b if b is not None else builder.const(2, a.dtype))
+
+
+def _cut(rng: Random, builder: GraphBuilder, value: Value, shape: Sequence[int]) -> Value | None:
+    """A part of that shape; None where it has none."""
+    if len(value.shape) != len(shape) or any(n < m for n, m in zip(value.shape, shape, strict=True)):
+        return None
+    starts = [rng.randint(0, n - m) for n, m in zip(value.shape, shape, strict=True)]
+    return builder.slice(value, starts, [1] * len(shape), shape)
+
+
+def _taps(rng: Random, builder: GraphBuilder, a: Value) -> Value:
+    """Shifted views along one axis or all of them, weighed or not, added or taken the largest of."""
+    axis, reach = rng.choice([None, *range(len(a.shape))]), rng.randint(1, 3)
+    beyond = [reach if axis in (None, i) else 0 for i in range(len(a.shape))]
+    lengths = [n - b for n, b in zip(a.shape, beyond, strict=True)]
+    total: Value | None = None
+    join, weighed = rng.choice(("add", "add", "subtract", "maximum")), rng.random() < 0.5
+    for _ in range(rng.randint(2, 6)):
+        tap = builder.slice(a, [rng.randint(0, b) for b in beyond], [1] * len(lengths), lengths)
+        tap = builder.map("multiply", tap, builder.const(rng.randint(-2, 2), a.dtype)) if weighed else tap
+        total = tap if total is None else builder.map(join, total, tap)
+    assert total is not None
+    return total
+
+
+def differences(graph: Graph, arrays: list[np.ndarray[Any, Any]], devices: Sequence[str] = ("cpu",)) -> list[str]:
+    """In which modes and on which device a result is not NumPy's, or not the one that is chosen, bit by bit."""
+    found = []
+    with np.errstate(all="ignore"):
+        wanted = interpret_graph(graph, arrays)
+    for device in devices:
+        chosen: list[np.ndarray[Any, Any]] = []
+        for mode in MODES:
+            with storing(mode):
+                results = (compiled if device == "cpu" else on_device)(graph, arrays)
+            chosen = chosen or results
+            right = [np.array_equal(r, w, equal_nan=w.dtype.kind == "f") for r, w in zip(results, wanted, strict=True)]
+            if not all(right) or [r.tobytes() for r in results] != [c.tobytes() for c in chosen]:
+                found.append(f"{mode} on {device}")
+    return found
+
+
+def main(count: int = 1000, seed: int = 0) -> int:
+    wrong = 0
+    for number in range(seed, seed + count):
+        found = differences(*stencil_graph(Random(number)))
+        wrong += bool(found)
+        if found:
+            print(f"seed {number}: {', '.join(found)}", flush=True)
+    print(f"{count} graphs from seed {seed}, {len(MODES)} ways each: {wrong} wrong")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*map(int, sys.argv[1:]))))
