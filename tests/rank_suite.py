@@ -20,7 +20,7 @@ import numpy as np
 import kernelgraph as kg
 from kernelgraph.dsl.devices.distributed import current
 from kernelgraph.runtime.program.world import CONTENT_BYTES
-from tests import rank_cases
+from tests import rank_cases, rank_reductions
 
 CASES = 24
 
@@ -28,6 +28,11 @@ CASES = 24
 def collectives() -> None:
     for seed in range(CASES):
         rank_cases.check(rank_cases.draw(seed, kg.distributed.size()))
+
+
+def reductions() -> None:
+    for name, count in rank_reductions.table((8, 5000)):
+        rank_reductions.check(kg.Mesh(kg.distributed.size()), name, count)
 
 
 def own_collectives() -> None:
@@ -186,7 +191,7 @@ def waiting() -> None:
 
 
 PARTS: list[Callable[[], None]] = [
-    collectives, own_collectives, training, disagreement, sync_store, async_store, mail, waiting
+    collectives, reductions, own_collectives, training, disagreement, sync_store, async_store, mail, waiting
 ]  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...compiler.core.types import bfloat16
+from ...compiler.placement.ranks import MPI_REDUCTIONS
 from ...runtime.core.errors import RankError
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
@@ -153,14 +155,14 @@ def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
 def _all_reduce_dtype_and_agreement(
     op: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> tuple[np.dtype[Any], Agreement, np.ufunc]:
-    """In which dtype arrays are joined, what ranks agree on, and what joins. float16 is joined as float32, bool as
-    uint8, which MPI has. Raises OptionError, DTypeError."""
+    """In which dtype arrays are joined, what ranks agree on, and what joins. Raises OptionError, DTypeError."""
     if op not in JOINS:
         raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
-    if dtype.kind not in ("iufb" if op in ("max", "min") else "iufc"):
+    kind = "f" if dtype == bfloat16 else dtype.kind
+    if kind not in ("iufb" if op in ("max", "min") else "iufc"):
         raise DTypeError(f"{with_article(op)} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
-    wide = {"b": np.uint8, "f": np.float32}.get(dtype.kind) if dtype.itemsize <= 2 else None
     native = dtype if dtype.isnative else dtype.newbyteorder("=")
+    wide = dict(MPI_REDUCTIONS.wider).get(str(native))
     found = native if wide is None else np.dtype(wide)
     return found, rank_agreement_on_collective(f"kg.distributed.all_reduce {op}", dtype, shape), JOINS[op]
 

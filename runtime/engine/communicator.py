@@ -25,7 +25,7 @@ import numpy as np
 
 from ..core.errors import PlanError, RankError
 from ..core.frozen import dataclass
-from ..program.device import DeviceCommunicator, Event
+from ..program.device import DeviceCommunicator, Event, error_of_event
 from ..program.world import DIGEST_BYTES, Host, World
 from .promises import EnginePromise, PythonPromise, make_promise
 
@@ -88,9 +88,24 @@ class EngineCommunicator:
             self._calls.put(True)
         return promise.event
 
-    def agree(self, agreement: Agreement) -> Event:
-        """All ranks are about to do the same."""
-        return self.submit(partial(self.exchange, agreement), agreement.doing, False)
+    def agree(self, agreement: Agreement, arguments: Sequence[Event]) -> Event:
+        """All ranks are about to do the same, with arguments."""
+
+        def agree_on_call() -> None:
+            self.require_arguments(agreement, arguments)
+            self.exchange(agreement)
+
+        return self.submit(agree_on_call, agreement.doing, False)
+
+    def require_arguments(self, agreement: Agreement, arguments: Sequence[Event]) -> None:
+        """Raises PlanError, on all ranks, where an argument on any of them has failed by one. For jobs.
+
+        This rank comes to no collective of the call then, and others, whose arguments did not fail, would wait."""
+        for event in arguments:
+            if isinstance(error := error_of_event(event), PlanError):
+                line = f"nothing of {agreement.doing}, which takes an array that no rank has made"
+                self.exchange(rank_agreement_on_collectives((line,), agreement.doing))
+                raise error
 
     def run(
         self,

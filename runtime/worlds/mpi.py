@@ -79,13 +79,19 @@ class AgreementMessages:
         return found
 
 
-@functools.cache
 def _mpi_operation(op: str, dtype: np.dtype[Any]) -> Any:
-    """MPI's, but of floats the maximum and minimum are NumPy's: MPI's may drop NaN."""
-    if op not in ("max", "min") or dtype.kind != "f":
-        return OPERATIONS[op]
+    """MPI's, but NumPy's where that may be another: maxima of floats, which may drop NaN, and what fewer than 32 bits
+    hold, which Open MPI adds up to the end of its range."""
+    differs = dtype.itemsize < 4 or (op in ("max", "min") and dtype.kind == "f")
+    return _numpy_operation(op) if differs else OPERATIONS[op]
+
+
+@functools.cache
+def _numpy_operation(op: str) -> Any:
+    """One for all dtypes: mpi4py has room for few."""
 
     def join_arrays(given: Any, result: Any, datatype: Any) -> None:
+        dtype = np.dtype(datatype.typestr)
         array = np.frombuffer(result, dtype)
         JOINS[op](np.frombuffer(given, dtype), array, out=array)
 

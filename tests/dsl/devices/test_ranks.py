@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from tests import rank_cases, rank_faults
+from tests import rank_cases, rank_faults, rank_reductions
 from tests.counts import examples
 
 RNG = np.random.default_rng(0)
@@ -36,6 +36,17 @@ def test_random_collectives(size: int) -> None:
     for seed in range(examples(24)):
         case = rank_cases.draw(1000 * size + seed, size)
         on_ranks(size, lambda case=case: rank_cases.check(case))
+
+
+@pytest.mark.parametrize("count", [1, 8, 5000])
+def test_reductions_of_all_dtypes_and_sizes(count: int) -> None:
+    """`tests.rank_reductions` has the table, which MPI's ranks run too."""
+
+    def all_dtypes() -> None:
+        for name, _ in rank_reductions.table([count]):
+            assert rank_reductions.check(kg.Mesh(3), name, count)
+
+    on_ranks(3, all_dtypes)
 
 
 def summed(how: str = "sum") -> Any:
