@@ -11,10 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.errors import RankError
+
 Host = np.ndarray[Any, Any]
 
 DIGEST_BYTES = 16  # of what ranks agree on
 CONTENT_BYTES = 2048  # of the arrays that are joined with an agreement, at most: MPIs send so much at once
+INSTEAD = "leave kg.distributed to the rank, or write kg.distributed.init('alone') for a world of one here"
 JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -26,6 +29,16 @@ def bytes_of_array(array: Host) -> Host:
 def copied_bytes_for_world(array: Host | None) -> Host:
     """An array's bytes, as they are now."""
     return np.empty(0, np.uint8) if array is None else bytes_of_array(array).copy()
+
+
+class NoRank:
+    """In place of what a rank exchanges messages by, in a process that is none: whatever is asked raises."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getattr__(self, name: str) -> Any:
+        raise RankError(self._text)
 
 
 class World(Protocol):
@@ -108,4 +121,8 @@ class World(Protocol):
 
     def close(self) -> None:
         """This rank takes part in nothing any more."""
+        ...
+
+    def abandon(self, text: str) -> None:
+        """This process, a fork of a rank, is none: what it asks for raises RankError with the text."""
         ...

@@ -80,3 +80,6 @@ class SingleRankWorld(World):
 
     def close(self) -> None:
         """Nothing to leave."""
+
+    def abandon(self, text: str) -> None:
+        """A fork is a world of its own."""

@@ -8,6 +8,7 @@ is revoked instead: who waits gets RankError, and `shrink` makes the communicato
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import struct
@@ -20,13 +21,17 @@ from io import StringIO
 from types import TracebackType
 from typing import Any
 
+import mpi4py
 import numpy as np
+
+if "mpi4py.MPI" not in sys.modules:
+    mpi4py.rc.finalize = False  # in a fork of a rank MPI_Finalize would wait for ever: see `_finalize_mpi`
 from mpi4py import MPI
 
 from ..core.errors import RankError
 from ..core.readable_text import with_article
 from ..core.settings import settings
-from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, World, bytes_of_array
+from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, NoRank, World, bytes_of_array
 
 LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
 PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
@@ -398,6 +403,8 @@ class MPIWorld(World):
 
     def fail(self, text: str) -> None:
         """In an elastic world the others get RankError. Else all ranks end, with the text on the standard error."""
+        if isinstance(self._data, NoRank):
+            return
         if self.elastic:
             self._notify_other_ranks((self.count, f"rank {self.rank} failed: {text}"), FAILED)
             self._revoke_communicator(f"rank {self.rank} failed: {text}", (self.rank,))
@@ -423,6 +430,11 @@ class MPIWorld(World):
             self._closed = True
             self._notify_other_ranks((self.count, ""), GONE)
             self._watcher.join(1.0)
+
+    def abandon(self, text: str) -> None:
+        self._closed, self.failure = True, (text, ())
+        self._data = self._mail = self._watch = NoRank(text)
+        self._sending, self._unfinished = threading.Lock(), []
 
     def _notify_other_ranks(self, notice: tuple[int, str], kind: int) -> None:
         for other in range(self.size):
@@ -450,6 +462,8 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
     """This process' rank among those that the launcher started. Raises RankError."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
+    if mpi4py.rc.finalize is False:
+        atexit.register(_finalize_mpi, os.getpid())
     _wake_threads_on_time()
     world = MPIWorld(MPI.COMM_WORLD, elastic)
     if elastic:
@@ -461,6 +475,12 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
             ) from None
     _end_all_ranks_with_exceptions(world)
     return world
+
+
+def _finalize_mpi(rank: int) -> None:
+    """At the end of a rank's process."""
+    if os.getpid() == rank and not MPI.Is_finalized():
+        MPI.Finalize()
 
 
 def _wake_threads_on_time() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import JOINS, Host, World, bytes_of_array, copied_bytes_for_world
+from ..program.world import JOINS, Host, NoRank, World, bytes_of_array, copied_bytes_for_world
 
 Result = TypeVar("Result")
 
@@ -234,6 +234,10 @@ class ThreadsWorld(World):
 
     def close(self) -> None:
         self.meeting.end(self.rank, "has left the world")
+
+    def abandon(self, text: str) -> None:
+        self.meeting.condition = threading.Condition()  # another thread may have held it
+        self.meeting = NoRank(text)  # type: ignore[assignment]
 
 
 def _place_of_first_message(box: deque[tuple[int, bytes, Host]], source: int | None) -> int | None:
