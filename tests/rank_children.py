@@ -122,4 +122,6 @@ if __name__ == "__main__":
         program(np.ones(3)).wait()
         code = way()
         total = kg.distributed.all_reduce(1.0)
-        print(f"rank {kg.distributed.rank()} {name}: {'TOLD' if (code, total) == (7, 2) else f'WRONG {code}'}", flush=True)
+        print(
+            f"rank {kg.distributed.rank()} {name}: {'TOLD' if (code, total) == (7, 2) else f'WRONG {code}'}", flush=True
+        )

@@ -20,7 +20,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import zip_longest
 
 import numpy as np

@@ -330,7 +330,12 @@ class MPIWorld(World):
             del self.awaited[waiting]
 
     def _sleep_until_ready(
-        self, start: float, ready: Callable[[Any], bool], other: int | None, status: Any, stop: Callable[[], bool] | None
+        self,
+        start: float,
+        ready: Callable[[Any], bool],
+        other: int | None,
+        status: Any,
+        stop: Callable[[], bool] | None,
     ) -> bool:
         while not ready(status):
             waited = time.monotonic() - start
