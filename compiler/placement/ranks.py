@@ -54,8 +54,8 @@ class RankCollective:
     root: int
     pairs: tuple[tuple[int, int], ...]
     line: str
-    meanings: tuple[str, ...] = ()
     devices: int = 1
+    meanings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class _RankPartitionJoiner:
             op = METHODS.get(node.op, node.op)
             reads = (known[node.args[0]],)
             counts, meanings = (read.size,), (attrs["meaning"],)
-            found.append(RankCollective(op, reads, (known[n],), counts, dtype, how, root, pairs, line, meanings))
+            found.append(RankCollective(op, reads, (known[n],), counts, dtype, how, root, pairs, line, 1, meanings))
         return found
 
 

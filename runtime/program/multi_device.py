@@ -65,8 +65,8 @@ class Collective:
     root: int = 0
     pairs: tuple[tuple[int, int], ...] = ()
     line: str = field(default="", compare=False)
-    meanings: tuple[str, ...] = field(default=(), compare=False)
     devices: int = 1
+    meanings: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         reads, writes = (", ".join(f"v{v}" for v in values) for values in (self.reads, self.writes))
@@ -101,8 +101,8 @@ class MultiDevicePlan:
 
     Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
     call's results. A value's memory goes back when all steps of the call are over. ranks: how many processes run this
-    plan, each its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these. axes:
-    along which the ranks' arguments and results lie.
+    plan, each its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these.
+    axes: along which the ranks' arguments and results lie.
     """
 
     devices: tuple[tuple[str, int], ...]

@@ -20,7 +20,7 @@ from contextlib import nullcontext, redirect_stderr, suppress
 from io import StringIO
 from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import mpi4py
 import numpy as np
@@ -148,12 +148,12 @@ class MPIWorld(World):
             return call(*given)
         except MPI.Exception as error:
             self._since = 0.0
-            self._fail_collective(error)
+            self._fail_mpi_call(error, self.doing)
         finally:
             self._since = 0.0
 
-    def _fail_collective(self, error: Any) -> None:
-        text = f"{error.Get_error_string()} in {self.doing}"
+    def _fail_mpi_call(self, error: Any, doing: str) -> NoReturn:
+        text = f"{error.Get_error_string()} in {doing}"
         if not self.elastic:
             self.fail(text)
         until = time.monotonic() + NOTICE_SECONDS  # a notice of who has failed is on its way, or MPI finds it out
@@ -232,6 +232,12 @@ class MPIWorld(World):
     # mail
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
+        try:
+            self._send_message(message, array, to, channel)
+        except MPI.Exception as error:
+            self._fail_mpi_call(error, f"a message to rank {to}")
+
+    def _send_message(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
         nbytes = 0 if array is None else array.nbytes
         head, tag = _mail_head(message, nbytes), 2 * channel
         if len(head) + nbytes <= TOGETHER_BYTES:
@@ -278,7 +284,10 @@ class MPIWorld(World):
         return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
-        self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
+        try:
+            self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
+        except MPI.Exception as error:
+            self._fail_mpi_call(error, f"a message to rank {to}")
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
         self._receive_into_buffer(_buffer_of_array(array), source, 2 * channel)
@@ -293,10 +302,12 @@ class MPIWorld(World):
     ) -> bool:
         """Fill memory with the next message of a rank, or of any; whether it came before `stop` said so. Else MPI
         leaves the memory alone from here on."""
-        request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
-        arrived = False
+        request, arrived = None, False
         try:
+            request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
             arrived = self._poll_until_ready(request.Test, source, status, stop)
+        except MPI.Exception as error:
+            self._fail_mpi_call(error, "a message" if source is None else f"a message of rank {source}")
         finally:
             if not arrived and request:
                 status = MPI.Status() if status is None else status
@@ -350,7 +361,10 @@ class MPIWorld(World):
             if waited > settings.collective_timeout and other is not None:
                 text = f"rank {other} does not answer rank {self.rank} within {settings.collective_timeout:g} s"
                 self._ask_other_ranks(lambda: None)  # the watcher reads the answers
-                raise RankError(*text_that_blames(text, (other,), self._awaited_by_ranks()))
+                blamed = text_that_blames(text, (other,), self._awaited_by_ranks())
+                if self.elastic:
+                    self._revoke_communicator(*blamed)
+                raise RankError(*(self.failure or blamed))
             time.sleep(min(waited / 8, NAP_SECONDS))
         return True
 

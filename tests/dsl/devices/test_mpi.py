@@ -76,6 +76,14 @@ def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
     raise AssertionError("ranks go on without their launcher")
 
 
+@pytest.mark.parametrize(("kind", "waits"), [("raise", "collective"), ("kill", "pull"), ("stop", "barrier")])
+def test_in_an_elastic_world_all_name_the_rank_that_failed(kind: str, waits: str) -> None:
+    limit = {"KERNELGRAPH_COLLECTIVE_TIMEOUT": "3"} if kind == "stop" else {}
+    done = on_mpi("--elastic", "-m", "tests.rank_suite", "--blame", kind, waits, "1", ranks=3, **limit)
+    told = [line for line in done.stdout.splitlines() if "BLAMES" in line]
+    assert told and all("BLAMES (1,): " in line and "rank 1" in line for line in told), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["kill", "raise", "stop"])
 def test_a_lost_rank_ends_all_with_its_text(kind: str) -> None:
     timeout = {"KERNELGRAPH_COLLECTIVE_TIMEOUT": "1"} if kind == "stop" else {}
@@ -87,7 +95,7 @@ def test_a_lost_rank_ends_all_with_its_text(kind: str) -> None:
     text = {
         "kill": "signal 9",
         "raise": "ValueError: the disk is full",
-        "stop": "waited 1 s (KERNELGRAPH_COLLECTIVE_TIMEOUT) in all_reduce sum float64[3], collective 0 of <lambda> at ",
+        "stop": "waited 1 s (KERNELGRAPH_COLLECTIVE_TIMEOUT) in all_reduce sum float64[3], collective 0 of <lambda>",
     }
     assert text[kind] in done.stderr
 

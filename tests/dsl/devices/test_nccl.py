@@ -416,8 +416,8 @@ def test_a_gpu_that_does_not_come_is_named_and_nobody_waits_on(two: Two) -> None
         two.watch.look()
     assert [comm.state for comm in two.library.comms] == ["aborted"] * 2
     text = (
-        r"all_reduce sum float32\[4, 4\], collective 0 of <lambda> at .*test_nccl.py:\d+.*: it has not ended within 1e-09 "
-        r"s \(KERNELGRAPH_COLLECTIVE_TIMEOUT\); cuda:1 did not come to it"
+        r"all_reduce sum float32\[4, 4\], collective 0 of <lambda> at .*test_nccl.py:\d+.*: it has not ended within "
+        r"1e-09 s \(KERNELGRAPH_COLLECTIVE_TIMEOUT\); cuda:1 did not come to it"
     )
     for part in y.parts:
         with pytest.raises(kg.DeviceLost, match=text):
