@@ -27,7 +27,7 @@ import numpy as np
 import kernelgraph as kg
 from tests.rank_cases import dtype_named
 
-SHAPES = ((12,), (12, 2), (2, 12), (24,), (3, 4), (4, 3), (12, 30), (30, 12), ())
+SHAPES = ((12,), (12, 2), (2, 12), (24,), (3, 4), (4, 3), (12, 30), (30, 12), (240, 60), ())
 DTYPES = ("int8", "uint8", "int16", "float16", "bfloat16", "int32", "float32", "int64", "float64", "complex64")
 JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 TIMEOUT = 20.0
