@@ -272,7 +272,7 @@ def blame(kind: str, waits: str, victim: int) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
                 elif kind == "raise":
                     raise ValueError("the disk is full")
-                time.sleep(15)
+                time.sleep(7)
             ways[waits]()
     except kg.RankError as error:
         print(f"rank {rank} BLAMES {error.ranks}: {error}", flush=True)

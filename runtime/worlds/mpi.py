@@ -510,10 +510,10 @@ def _aligned(nbytes: int) -> int:
 
 def join_mpi_world(elastic: bool) -> MPIWorld:
     """This process' rank among those that the launcher started. Raises RankError."""
-    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
     if mpi4py.rc.finalize is False:
         atexit.register(_finalize_mpi, os.getpid())
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
     _wake_threads_on_time()
     world = MPIWorld(MPI.COMM_WORLD, elastic)
     if elastic:
