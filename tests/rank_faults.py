@@ -21,8 +21,8 @@ import numpy as np
 import kernelgraph as kg
 
 ROOT = Path(__file__).parent.parent
-BOTH = ("raise", "end", "stop", "order", "size")
-KINDS = {"threads": BOTH, "mpi": (*BOTH, "kill", "status")}
+BOTH = ("raise", "end", "stop", "order", "size", "stores")
+KINDS = {"threads": BOTH, "mpi": (*BOTH[:-1], "kill", "status")}
 TIMEOUTS = {"threads": 0.5, "mpi": 5.0}  # seconds that ranks wait for one that stops calling
 HANG = 60.0
 START = 600.0  # seconds in which ranks come to their fault, on a machine with much else to do
@@ -46,6 +46,7 @@ class Outcome:
     seconds: float
     silent: tuple[int, ...] = ()
     hangs: bool = False
+    misnamed: tuple[str, ...] = ()
 
 
 def draw(rng: random.Random, world: str) -> Fault:
@@ -56,7 +57,14 @@ def draw(rng: random.Random, world: str) -> Fault:
 def on_threads(fault: Fault) -> Outcome:
     """Errors are noted where each rank gets them."""
     told: dict[int, float] = {}
+    misnamed: list[str] = []
     began, release = [0.0], threading.Event()
+
+    def shorten_timeout() -> None:
+        if fault.kind in ("stop", "stores"):
+            kg.settings.collective_timeout = TIMEOUTS["threads"]
+
+    ready = threading.Barrier(fault.ranks, shorten_timeout)  # once all have compiled what they call
 
     def run() -> None:
         rank, mesh = kg.distributed.rank(), kg.Mesh(fault.ranks)
@@ -64,8 +72,9 @@ def on_threads(fault: Fault) -> Outcome:
             kg.kernel_graph(body, mesh=mesh, in_axes=None, out_axes=None)
             for body in (lambda x: kg.all_reduce(x * 2), lambda x: kg.all_reduce(x * 2, "max"))
         )
+        store = kg.KVStore("dist_async") if fault.kind == "stores" else None
         try:
-            add(np.ones(3)).wait(), most(np.ones(3)).wait(), kg.distributed.barrier()
+            add(np.ones(3)).wait(), most(np.ones(3)).wait(), ready.wait()
             for i in range(fault.turn + 3):
                 if i == fault.turn and rank == fault.victim:
                     began[0] = time.perf_counter()
@@ -74,12 +83,17 @@ def on_threads(fault: Fault) -> Outcome:
                     if fault.kind == "end":
                         told[rank] = began[0]
                         return
-                    if fault.kind == "stop":
+                    if fault.kind in ("stop", "stores"):
                         release.wait(HANG)
                         raise ValueError("woken")
                     (most(np.ones(3)) if fault.kind == "order" else add(np.ones(4))).wait()
-                add(np.ones(3)).wait()
-        except Exception:
+                if store is not None:
+                    store.barrier()
+                else:
+                    add(np.ones(3)).wait()
+        except Exception as error:
+            if isinstance(error, kg.RankError) and fault.kind not in ("order", "size") and rank != fault.victim:
+                misnamed.extend([str(error)] if error.ranks != (fault.victim,) else [])
             told[rank] = time.perf_counter()
             if len(told) >= fault.ranks - 1:
                 release.set()
@@ -89,13 +103,13 @@ def on_threads(fault: Fault) -> Outcome:
         with contextlib.suppress(Exception):
             kg.distributed.run_threads(fault.ranks, run)
 
-    with kg.override(collective_timeout=TIMEOUTS["threads"] if fault.kind == "stop" else HANG):
+    with kg.override(collective_timeout=HANG):
         thread = threading.Thread(target=all_ranks, daemon=True)
         thread.start()
         thread.join(HANG)
     silent = tuple(r for r in range(fault.ranks) if r not in told)
     others = [at for r, at in told.items() if r != fault.victim]
-    return Outcome(fault, max(others, default=0.0) - began[0], silent, thread.is_alive())
+    return Outcome(fault, max(others, default=0.0) - began[0], silent, thread.is_alive(), (*misnamed,))
 
 
 def on_mpi(fault: Fault) -> Outcome:
@@ -142,19 +156,19 @@ def inject(count: int, world: str, seed: int = 0) -> list[Outcome]:
 
 def seconds_beyond(outcome: Outcome, world: str) -> float:
     """The time to be told, without what ranks are asked to wait."""
-    return outcome.seconds - (TIMEOUTS[world] if outcome.fault.kind == "stop" else 0.0)
+    return outcome.seconds - (TIMEOUTS[world] if outcome.fault.kind in ("stop", "stores") else 0.0)
 
 
 def main(count: int, world: str = "threads", seed: int = 0) -> None:
     outcomes = inject(count, world, seed)
-    hang, silent = sum(o.hangs for o in outcomes), sum(bool(o.silent) for o in outcomes)
-    print(f"{count} faults over {world}: {hang} hang, {silent} silent")
+    hang, silent, misnamed = (sum(bool(getattr(o, name)) for o in outcomes) for name in ("hangs", "silent", "misnamed"))
+    print(f"{count} faults over {world}: {hang} hang, {silent} silent, {misnamed} name another rank")
     for kind in KINDS[world]:
         each = sorted(seconds_beyond(o, world) for o in outcomes if o.fault.kind == kind)
         if each:
             print(f"  {kind}: {len(each)}, told after {each[len(each) // 2]:.3f} s, at most {each[-1]:.3f} s")
     for outcome in outcomes:
-        if outcome.hangs or outcome.silent:
+        if outcome.hangs or outcome.silent or outcome.misnamed:
             print(f"  {outcome}")
 
 

@@ -1,7 +1,7 @@
 """What every rank of an MPI program runs: `python -m kernelgraph.run -n 4 -m tests.rank_suite`.
 
 Each function is a part; `--fault NAME` ends one rank, or makes it differ, in the middle of a training loop;
-`--survive`, in an elastic world, kills one, and the others go on.
+`--survive`, in an elastic world, kills one, and the others go on; `--blame` says whom their errors name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import kernelgraph as kg
 from kernelgraph.dsl.devices.distributed import current
 from kernelgraph.runtime.program.world import CONTENT_BYTES
-from tests import rank_cases
+from tests import rank_cases, rank_reductions
 
 CASES = 24
 
@@ -28,6 +28,11 @@ CASES = 24
 def collectives() -> None:
     for seed in range(CASES):
         rank_cases.check(rank_cases.draw(seed, kg.distributed.size()))
+
+
+def reductions() -> None:
+    for name, count in rank_reductions.table((8, 5000)):
+        rank_reductions.check(kg.Mesh(kg.distributed.size()), name, count)
 
 
 def own_collectives() -> None:
@@ -186,7 +191,7 @@ def waiting() -> None:
 
 
 PARTS: list[Callable[[], None]] = [
-    collectives, own_collectives, training, disagreement, sync_store, async_store, mail, waiting
+    collectives, reductions, own_collectives, training, disagreement, sync_store, async_store, mail, waiting
 ]  # fmt: skip
 
 
@@ -246,8 +251,40 @@ def survive(turn: int, victim: int) -> None:
             os._exit(0)  # Open MPI 5.0.11: MPI_Finalize waits for the lost rank, often for ever
 
 
+def blame(kind: str, waits: str, victim: int) -> None:
+    """In an elastic world one rank is killed, raises or is late, and the others wait for it in some way."""
+    rank, size = kg.distributed.rank(), kg.distributed.size()
+    store = kg.KVStore("dist_async")
+    store.set_updater(take)
+    store.init([*range(6)], [np.zeros(4)] * 6)
+    add = kg.kernel_graph(kg.all_reduce, mesh=kg.Mesh(size), in_axes=None, out_axes=None, device=None)
+    add(np.ones(3)).wait(), kg.distributed.barrier()
+    ways: dict[str, Callable[[], object]] = {
+        "collective": lambda: kg.distributed.all_reduce(1.0),
+        "program": lambda: add(np.ones(3)).wait(),
+        "barrier": store.barrier,
+        "pull": lambda: [store.pull(key) for key in range(6)] + [kg.distributed.barrier()],
+    }
+    try:
+        for step in range(5):
+            if step == 3 and rank == victim:
+                if kind == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                elif kind == "raise":
+                    raise ValueError("the disk is full")
+                time.sleep(7)
+            ways[waits]()
+    except kg.RankError as error:
+        print(f"rank {rank} BLAMES {error.ranks}: {error}", flush=True)
+        time.sleep(1)  # so that all have told before the launcher ends them
+        os._exit(0)
+
+
 def main() -> None:
-    kg.distributed.init(elastic="--survive" in sys.argv)
+    kg.distributed.init(elastic="--survive" in sys.argv or "--blame" in sys.argv)
+    if "--blame" in sys.argv:
+        blame(*sys.argv[-3:-1], int(sys.argv[-1]))
+        return
     if "--fault" in sys.argv:
         kind, turn, victim = sys.argv[-3:]
         fault(kind, int(turn), int(victim))

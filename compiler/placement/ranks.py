@@ -6,6 +6,7 @@ to and from there cost nothing, since what a collective reads and writes lies in
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 
@@ -54,6 +55,7 @@ class RankCollective:
     pairs: tuple[tuple[int, int], ...]
     line: str
     devices: int = 1
+    meanings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def graph_with_canonical_collectives(body: Graph, size: int, reductions: Reducti
     ordinary operations, which fuse."""
     builder = GraphBuilder(body.name)
     values: list[Value] = []
+    collectives = itertools.count()
     for number, node in enumerate(body.nodes):
         line = body.lines[number] if body.lines else ""
         builder.where = partial(str, line)
@@ -115,7 +118,11 @@ def graph_with_canonical_collectives(body: Graph, size: int, reductions: Reducti
         if bodies_exchange_between_devices(node):
             raise GraphError("ranks exchange nothing within the body of a loop or branch: not all might", line=line)
         if node.op in COLLECTIVES:
-            values.append(_canonical_collective(builder, node, values[node.args[0]], size, reductions))
+            value = values[node.args[0]]
+            at = f" at {line}" if line and line != "<unknown>" else ""
+            meaning = f"{_meaning_of_collective(node, value.type)}, collective {next(collectives)} of {body.name}{at}"
+            meant = replace(node, attrs=(*node.attrs, ("meaning", meaning)))
+            values.append(_canonical_collective(builder, meant, value, size, reductions))
             continue
         args = tuple(values[a].number for a in node.args)
         if node.op == "input":
@@ -125,6 +132,14 @@ def graph_with_canonical_collectives(body: Graph, size: int, reductions: Reducti
             builder.numbers.append(len(builder.nodes))
         values.append(builder.add(node.op, args, node.type, node.attrs))
     return builder.finish([values[o] for o in body.outputs])
+
+
+def _meaning_of_collective(node: Node, type: ArrayType) -> str:
+    """What all ranks must agree on, in words. type: of what each gives."""
+    attrs = dict(node.attrs)
+    named = [METHODS.get(node.op, node.op), attrs.get("how", ""), f"{type.dtype}{list(type.shape)}"]
+    rest = [f", {name} {value}" for name, value in sorted(attrs.items()) if name not in ("how", "size")]
+    return " ".join(filter(None, named)) + "".join(rest)
 
 
 def _canonical_collective(
@@ -140,18 +155,16 @@ def _canonical_collective(
     if node.op == "all_gather":
         front = _move_axis_of_rank_collective(builder, value, node.attr("axis"), 0)
         return _move_axis_of_rank_collective(
-            builder, _gathered_along_first_axis(builder, front, size), 0, node.attr("axis")
+            builder, _gathered_along_first_axis(builder, node, front, size), 0, node.attr("axis")
         )
     if node.op == "all_to_all":
         return _canonical_exchange_node(builder, node, value, size)
-    return _add_rank_collective_node(
-        builder, node.op, value, value.type, size, *(a for a in node.attrs if a[0] in ("root", "pairs"))
-    )
+    return _add_rank_collective_node(builder, node, node.op, value, value.type, size)
 
 
-def _gathered_along_first_axis(builder: GraphBuilder, value: Value, size: int) -> Value:
+def _gathered_along_first_axis(builder: GraphBuilder, node: Node, value: Value, size: int) -> Value:
     whole = ArrayType((value.shape[0] * size, *value.shape[1:]), value.dtype)
-    return _add_rank_collective_node(builder, "all_gather", value, whole, size)
+    return _add_rank_collective_node(builder, node, "all_gather", value, whole, size)
 
 
 def _canonical_reduction_node(
@@ -164,7 +177,7 @@ def _canonical_reduction_node(
         return _reduced_by_this_rank(builder, node, value, size)
     scattered = node.op == "reduce_scatter"
     shape = (value.shape[0] // size, *value.shape[1:]) if scattered else value.shape
-    attrs = (("how", "sum" if how == "mean" else how), ("size", size))
+    attrs = (("how", "sum" if how == "mean" else how), ("meaning", node.attr("meaning")), ("size", size))
     found = builder.add(node.op, (given.number,), ArrayType(shape, given.dtype), attrs)
     if how == "mean":
         found = builder.map("divide", found, builder.const(size, given.dtype))
@@ -175,9 +188,9 @@ def _reduced_by_this_rank(builder: GraphBuilder, node: Node, value: Value, size:
     """All ranks' arrays, or their parts for this rank, joined in the order of the ranks."""
     if node.op == "reduce_scatter":
         cut = builder.reshape(value, (size, value.shape[0] // size, *value.shape[1:]))
-        every = _add_rank_collective_node(builder, "all_to_all", cut, cut.type, size)
+        every = _add_rank_collective_node(builder, node, "all_to_all", cut, cut.type, size)
     else:
-        every = _gathered_along_first_axis(builder, builder.reshape(value, (1, *value.shape)), size)
+        every = _gathered_along_first_axis(builder, node, builder.reshape(value, (1, *value.shape)), size)
     shape = every.shape[1:]
 
     def of_rank(r: int) -> Value:
@@ -197,16 +210,18 @@ def _canonical_exchange_node(builder: GraphBuilder, node: Node, value: Value, si
     cut = builder.reshape(value, (*shape[:split], size, shape[split] // size, *shape[split + 1 :]))
     front = _move_axis_of_rank_collective(builder, cut, split, 0)
     found = _move_axis_of_rank_collective(
-        builder, _add_rank_collective_node(builder, node.op, front, front.type, size), 0, join
+        builder, _add_rank_collective_node(builder, node, node.op, front, front.type, size), 0, join
     )
     merged = found.shape
     return builder.reshape(found, (*merged[:join], merged[join] * merged[join + 1], *merged[join + 2 :]))
 
 
 def _add_rank_collective_node(
-    builder: GraphBuilder, op: str, value: Value, type: ArrayType, size: int, *attrs: tuple[str, object]
+    builder: GraphBuilder, node: Node, op: str, value: Value, type: ArrayType, size: int
 ) -> Value:
-    return builder.add(op, (value.number,), type, tuple(sorted((*attrs, ("size", size)))))
+    """node: the user's collective."""
+    kept = [attr for attr in node.attrs if attr[0] in ("meaning", "pairs", "root")]
+    return builder.add(op, (value.number,), type, tuple(sorted((*kept, ("size", size)))))
 
 
 def _move_axis_of_rank_collective(builder: GraphBuilder, value: Value, axis: int, to: int) -> Value:
@@ -289,7 +304,8 @@ class _RankPartitionJoiner:
             how, root, pairs = attrs.get("how", ""), attrs.get("root", 0), attrs.get("pairs", ())
             op = METHODS.get(node.op, node.op)
             reads = (known[node.args[0]],)
-            found.append(RankCollective(op, reads, (known[n],), (read.size,), dtype, how, root, pairs, line))
+            counts, meanings = (read.size,), (attrs["meaning"],)
+            found.append(RankCollective(op, reads, (known[n],), counts, dtype, how, root, pairs, line, 1, meanings))
         return found
 
 
@@ -303,8 +319,8 @@ def _bucket_small_reductions(given: Sequence[RankCollective]) -> list[RankCollec
             result.append(one)
             continue
         first = result.pop(place)
-        reads, writes, counts = first.reads + one.reads, first.writes + one.writes, first.counts + one.counts
-        result.append(replace(first, reads=reads, writes=writes, counts=counts))
+        joined = {name: getattr(first, name) + getattr(one, name) for name in ("reads", "writes", "counts", "meanings")}
+        result.append(replace(first, **joined))
     return result
 
 

@@ -21,6 +21,7 @@ from ...compiler.graph.control_flow import (
     cut_body_graphs_from_builder,
 )
 from ...compiler.graph.graph import Graph, Node, Value
+from ...compiler.ops.table import OPS
 from ...runtime.core.frozen import dataclass, replace
 from ..core.pytree import Tree, flatten, unflatten
 from ..functions.gather import GatherView
@@ -113,6 +114,8 @@ class RepeatedBodyLoop(CompiledLoop):
         found = None
         while found is None:
             found = self._traced_once(before, False)
+        if any(OPS[node.op].kind == "device" for node in builder.nodes[self.began :]):
+            raise LoopNotRecordable("devices exchange arrays in its body")
         again = self._traced_once(before, True)
         if again is None or not _are_same_repeated_bodies(found.raw, again.raw):
             if any(leaf.begins != (leaf.start, leaf.weak) for leaf in self._leaves()):

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...compiler.core.types import bfloat16
+from ...compiler.placement.ranks import MPI_REDUCTIONS
 from ...runtime.core.errors import RankError
 from ...runtime.core.readable_text import with_article
 from ...runtime.core.settings import settings
@@ -28,14 +30,13 @@ from ...runtime.engine.communicator import (
 )
 from ...runtime.program.world import CONTENT_BYTES, JOINS, Host, World
 from ...runtime.worlds.alone import SingleRankWorld
+from ...runtime.worlds.launched import claim_rank, is_launched, mark_rank
 from ...runtime.worlds.threads import run_ranks_as_threads
 from ..array.devices import DeviceUnavailableError
 from ..core.errors import ArgumentsError, DTypeError, OptionError
 
 Result = TypeVar("Result")
 ENGINES = ("mpi", "alone")
-# what launchers tell each process of how many there are
-LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "MPI_LOCALNRANKS", "PALS_NRANKS")
 LAUNCH = "python -m kernelgraph.run -n 4 script.py"
 
 
@@ -44,6 +45,7 @@ class _ThreadWorld(threading.local):
 
 
 _process: list[EngineCommunicator] = []
+_forked: list[BaseException] = []  # why this process, a fork of a rank, is none
 _thread = _ThreadWorld()
 
 
@@ -52,26 +54,48 @@ def init(engine: str | None = None, elastic: bool = False) -> None:
 
     engine: `mpi`, or `alone` for a world of one; None: `mpi` where a launcher started this process, else `alone`.
     elastic: ranks that are left go on when one dies (`shrink`), with Open MPI started with `--with-ft ulfm`; else all
-    end. Raises OptionError, DeviceUnavailableError where mpi4py or its MPI is not installed."""
+    end. Raises OptionError, DeviceUnavailableError where mpi4py or its MPI is not installed, RankError in a process
+    that a rank has started."""
     if not isinstance(elastic, bool):
         raise OptionError(f"elastic={elastic!r}: write True or False")
     if _process or _thread.communicator is not None:
         return
     if engine is None:
-        engine = "mpi" if any(name in os.environ for name in LAUNCHED) else "alone"
+        engine = "mpi" if _forked or is_launched() else "alone"
     if engine not in ENGINES:
         raise OptionError(f"engine={engine!r}: write one of {', '.join(map(repr, ENGINES))}")
     if engine == "alone":
         _process.append(EngineCommunicator(SingleRankWorld()))
         return
+    _require_no_fork_of_rank()
+    claim_rank()
     try:
         from ...runtime.worlds.mpi import join_mpi_world
     except ImportError as error:
         raise DeviceUnavailableError(
             f"kg.distributed.init() needs mpi4py and an MPI ({error}); run pip install '.[mpi]' in kernelgraph's folder"
         ) from None
-    _process.append(EngineCommunicator(join_mpi_world(elastic)))
+    world = join_mpi_world(elastic)
+    mark_rank(world.rank, world.size)
+    _process.append(EngineCommunicator(world))
     atexit.register(_leave_world)  # after mpi4py's own, so before it
+
+
+def _require_no_fork_of_rank() -> None:
+    for error in _forked:
+        raise error.with_traceback(None)
+
+
+def _leave_ranks_in_forked_child() -> None:
+    found = _thread.communicator or (_process[0] if _process else None)
+    if found is not None and found.world.kind != "alone" and found.failure is not None:
+        _forked[:] = [found.failure]
+        _process.clear()
+        _thread.communicator = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_ranks_in_forked_child)  # after the communicators have been abandoned
 
 
 def end_all_ranks_of_program(text: str) -> None:
@@ -110,6 +134,7 @@ def current() -> EngineCommunicator:
     """Of the ranks that this thread is one of. Raises ArgumentsError before `init`."""
     found = _thread.communicator or (_process[0] if _process else None)
     if found is None:
+        _require_no_fork_of_rank()
         raise ArgumentsError(f"call kg.distributed.init() first, and start the program with {LAUNCH}")
     return found
 
@@ -153,14 +178,14 @@ def all_reduce(x: Any, op: str = "sum") -> np.ndarray[Any, Any]:
 def _all_reduce_dtype_and_agreement(
     op: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> tuple[np.dtype[Any], Agreement, np.ufunc]:
-    """In which dtype arrays are joined, what ranks agree on, and what joins. float16 is joined as float32, bool as
-    uint8, which MPI has. Raises OptionError, DTypeError."""
+    """In which dtype arrays are joined, what ranks agree on, and what joins. Raises OptionError, DTypeError."""
     if op not in JOINS:
         raise OptionError(f"op={op!r}: write one of 'sum', 'prod', 'max', 'min'")
-    if dtype.kind not in ("iufb" if op in ("max", "min") else "iufc"):
+    kind = "f" if dtype == bfloat16 else dtype.kind
+    if kind not in ("iufb" if op in ("max", "min") else "iufc"):
         raise DTypeError(f"{with_article(op)} over ranks of {dtype} makes no sense; convert it with x.astype(...)")
-    wide = {"b": np.uint8, "f": np.float32}.get(dtype.kind) if dtype.itemsize <= 2 else None
     native = dtype if dtype.isnative else dtype.newbyteorder("=")
+    wide = dict(MPI_REDUCTIONS.wider).get(str(native))
     found = native if wide is None else np.dtype(wide)
     return found, rank_agreement_on_collective(f"kg.distributed.all_reduce {op}", dtype, shape), JOINS[op]
 

@@ -140,7 +140,7 @@ class Sharded:
             own = np.ascontiguousarray(parts[0])
             every = np.empty((len(self.mesh), *own.shape), own.dtype)
             raw, whole = own.reshape(-1).view(np.uint8), every.reshape(-1).view(np.uint8)
-            agreement = rank_agreement_on_collective("reading", self.dtype, self.shape)
+            agreement = rank_agreement_on_collective(f"reading along axis {self.axis}", self.dtype, self.shape)
             communicator.run(agreement, lambda: communicator.world.all_gather(raw, whole))
             parts = list(every)
         return np.concatenate(parts, axis=self.axis)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...compiler.core.types import ArrayType
 from ...compiler.graph.graph import GraphError
-from ...runtime.core.frozen import dataclass
+from ...runtime.core.frozen import dataclass, replace
 from ...runtime.core.settings import settings
 from ...runtime.engine.multi_device import MultiDeviceExecutable
 from ...runtime.program.multi_device import MultiDevicePlan
@@ -247,6 +247,7 @@ class MeshFunction(PicklableDecoratedFunction):
             exchange, ranks = found.communicator, 1 if mesh.communicator is None else len(mesh)
             name = "" if exchange is None else exchange.name
             plan = self._maker.plan(found.partition, mesh.places, graph.name, ranks, name)
+            plan = replace(plan, axes=f"in_axes={self._in_axes}, out_axes={self._out_axes}")
         except GraphError as error:
             raise locate_graph_error(error) from None
         if found.why:

@@ -109,7 +109,7 @@ class KeyValueStoreServer:
         elif not self._missed_since:
             self._missed_since = time.monotonic()
         elif time.monotonic() - self._missed_since > MISSED_SECONDS:
-            self.world.fail(f"rank {min(missed)} has ended, and others wait at the store's barrier")
+            self.world.fail(f"rank {min(missed)} has ended, and others wait at the store's barrier", (min(missed),))
         return self._stopped
 
     def handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
@@ -133,6 +133,7 @@ class KeyValueStoreServer:
 
     def _arrive_at_barrier(self, source: int) -> None:
         self._arrived.append(source)
+        self.world.awaited[self] = {*range(self.world.size)} - {*self._arrived}
         if len(self._arrived) == self.world.size:
             self._arrived.clear()
             for rank in range(self.world.size):

@@ -15,9 +15,10 @@ from .communicator import Agreement, EngineCommunicator
 
 
 def rank_collective_lines_of_plan(plan: MultiDevicePlan) -> list[str]:
-    """What ranks must agree on before they run a plan: each of its collectives, with the user's line."""
-    known = ((s, s.line if s.line != "<unknown>" else "") for s in plan.collectives)
-    return [f"{s.meaning} of {plan.name}{f' at {line}' if line else ''}" for s, line in known]
+    """What ranks must agree on before they run a plan: which of the user's collectives each message is, and how
+    arrays lie on the ranks."""
+    by = f" by {plan.exchanged_by}" if plan.exchanged_by else ""
+    return [*(" + ".join(s.meanings) for s in plan.collectives), f"the end of {plan.name}{by}, {plan.axes}"]
 
 
 class EngineCollectiveCall:
@@ -36,8 +37,12 @@ class EngineCollectiveCall:
         sources: Sequence[Any],
         targets: Sequence[Any],
         agreement: Agreement | None = None,
+        arguments: Sequence[Event] = (),
     ) -> None:
-        """Once `before` has happened. agreement: made first, or with it. Raises what `before` raised, PlanError."""
+        """Once `before` has happened. agreement: made first, or with it, about a call with `arguments`. Raises what
+        `before` raised, PlanError."""
+        if agreement is not None:
+            self._communicator.require_arguments(agreement, arguments)
         for event in before:
             event.wait()
         step, device, dtype = self.step, self._device, self._dtype

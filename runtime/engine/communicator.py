@@ -14,19 +14,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import os
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import zip_longest
 
 import numpy as np
 
 from ..core.errors import PlanError, RankError
 from ..core.frozen import dataclass
-from ..program.device import DeviceCommunicator, Event
-from ..program.world import DIGEST_BYTES, Host, World
+from ..program.device import DeviceCommunicator, Event, error_of_event
+from ..program.world import DIGEST_BYTES, INSTEAD, Host, World
 from .promises import EnginePromise, PythonPromise, make_promise
 
 TEXT_BYTES = 4096  # what each rank tells of its collectives where they differ
@@ -76,6 +77,7 @@ class EngineCommunicator:
         self._lock = threading.Lock()
         self._turn = threading.Lock()  # of whoever does jobs
         self._thread: threading.Thread | None = None
+        _communicators.add(self)
 
     def submit(self, job: Callable[[], object], doing: str, result: bool = True, soon: bool = True) -> Event:
         """Do a job after those before it. The event when it is done. doing: what it is, for people. result: whether
@@ -88,9 +90,24 @@ class EngineCommunicator:
             self._calls.put(True)
         return promise.event
 
-    def agree(self, agreement: Agreement) -> Event:
-        """All ranks are about to do the same."""
-        return self.submit(partial(self.exchange, agreement), agreement.doing, False)
+    def agree(self, agreement: Agreement, arguments: Sequence[Event]) -> Event:
+        """All ranks are about to do the same, with arguments."""
+
+        def agree_on_call() -> None:
+            self.require_arguments(agreement, arguments)
+            self.exchange(agreement)
+
+        return self.submit(agree_on_call, agreement.doing, False)
+
+    def require_arguments(self, agreement: Agreement, arguments: Sequence[Event]) -> None:
+        """Raises PlanError, on all ranks, where an argument on any of them has failed by one. For jobs.
+
+        This rank comes to no collective of the call then, and others, whose arguments did not fail, would wait."""
+        for event in arguments:
+            if isinstance(error := error_of_event(event), PlanError):
+                line = f"nothing of {agreement.doing}, which takes an array that no rank has made"
+                self.exchange(rank_agreement_on_collectives((line,), agreement.doing))
+                raise error
 
     def run(
         self,
@@ -128,6 +145,15 @@ class EngineCommunicator:
         self.world.leave()
         while self.before_close:
             self.before_close.pop()()
+
+    def abandon(self, text: str) -> None:
+        """This process is a fork of a rank: it has none of the other threads, and does no collectives."""
+        self._lock, self._turn, self._calls = threading.Lock(), threading.Lock(), queue.SimpleQueue()
+        self._thread, self._naps = None, False
+        if self.world.kind != "alone":
+            self.failure = RankError(text)
+            self.before_close.clear()
+            self.world.abandon(text)
 
     def _start_thread_of_jobs(self) -> None:
         with self._lock:
@@ -209,6 +235,20 @@ class EngineCommunicator:
         world.all_gather(text, texts)
         told = [bytes(t).rstrip(b"\0").decode(errors="replace").split("\n") for t in texts]
         raise PlanError(text_of_differing_rank_collective(told, world.rank))
+
+
+_communicators: weakref.WeakSet[EngineCommunicator] = weakref.WeakSet()
+
+
+def _abandon_worlds_in_forked_child() -> None:
+    for communicator in [*_communicators]:
+        rank, size = communicator.world.rank, communicator.world.size
+        who = f"it is a fork of rank {rank} of {size} (process {os.getppid()})"
+        communicator.abandon(f"process {os.getpid()} is no rank: {who}, which goes on without it; {INSTEAD}")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_worlds_in_forked_child)
 
 
 def text_of_differing_rank_collective(texts: Sequence[Sequence[str]], rank: int) -> str:

@@ -7,6 +7,7 @@ device, and its own events are those of what it writes. Failures travel with the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -80,14 +81,17 @@ class PreparedDeviceCollective:
     communicator: EngineCommunicator
     doing: str
 
-    def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> Event | None:
-        """agreed: the event when the ranks have, or on what they are to agree first. The event when they have."""
+    def start_after(
+        self, agreed: Event | Agreement | None, arguments: Sequence[Event], memories: Sequence[Any], events: Events
+    ) -> Event | None:
+        """agreed: the event when the ranks have, or on what they are to agree first. arguments: when those of the call
+        are there. The event when the ranks have agreed."""
         call, step = self.call, self.call.step
         agreement = agreed if isinstance(agreed, Agreement) else None
         given = [events[v] for v in step.reads] if agreement else [agreed, *(events[v] for v in step.reads)]
         before: list[Any] = [e for e in given if e is not None]
         blocks = [memories[v] for v in step.reads], [memories[v] for v in step.writes]
-        job = partial(call.run, before, *blocks, agreement)
+        job = partial(call.run, before, *blocks, agreement, arguments)
         event = self.communicator.submit(job, self.doing, soon=call.nbytes > SMALL_BYTES)
         for v in step.writes:
             events[v] = event
@@ -105,7 +109,9 @@ class PreparedDeviceExchange:
     communicator: EngineCommunicator | None
     doing: str
 
-    def start_after(self, agreed: Event | Agreement | None, memories: Sequence[Any], events: Events) -> None:
+    def start_after(
+        self, agreed: Event | Agreement | None, arguments: Sequence[Event], memories: Sequence[Any], events: Events
+    ) -> None:
         """agreed: see `PreparedDeviceCollective`; what comes before has started, so the host may wait for the ranks."""
         communicator = self.communicator
         if communicator is None:
@@ -157,9 +163,8 @@ class MultiDeviceExecutable:
         self._communicator = communicator if plan.ranks > 1 else None
         self._agreed = False
         self._collectives = bool(plan.collectives)
-        self._agreement = rank_agreement_on_collectives(
-            rank_collective_lines_of_plan(plan), f"the collectives of {plan.name}"
-        )
+        lines = rank_collective_lines_of_plan(plan)
+        self._agreement = rank_agreement_on_collectives(lines, lines[0])
         self._steps = [
             self._prepare_copy(step)
             if isinstance(step, CopyValue)
@@ -184,7 +189,7 @@ class MultiDeviceExecutable:
         self._agrees_with_collective = small or exchange is not None
 
     def _prepare_collective(self, step: Collective) -> PreparedDeviceCollective | PreparedDeviceExchange:
-        doing = f"{step.meaning} of {self.plan.name}{f' ({step.line})' if step.line else ''}"
+        doing = " + ".join(step.meanings)
         if self._exchange is not None:
             return PreparedDeviceExchange(step, self._exchange, self._communicator, doing)
         assert self._communicator is not None
@@ -193,19 +198,23 @@ class MultiDeviceExecutable:
             EngineCollectiveCall(step, device, self._communicator), self._communicator, doing
         )
 
-    def _agree_with_ranks_on_plan(self) -> Event | Agreement | None:
-        """All ranks are about to run this plan. The first time nothing starts before they have said so; later they say
-        so while the first part runs or, where there is none or it is small, with the first collective."""
+    def _agree_with_ranks_on_plan(self, arguments: Sequence[Event]) -> Event | Agreement | None:
+        """All ranks are about to run this plan. They say so with the first collective, if it is small, else before it:
+        while the first part runs, if there is one. Whether it is small follows from what they agree on."""
         communicator = self._communicator
         if communicator is None or not self._collectives:
             return None
-        if self._agreed and self._agrees_with_collective:
-            return self._agreement
-        agreed = communicator.agree(self._agreement)
-        if not self._agreed:
+        return self._agreement if self._agrees_with_collective else communicator.agree(self._agreement, arguments)
+
+    def _raise_first_disagreement(self, agreed: Any, events: Events) -> None:
+        """Whether ranks differ is said at the first call of a plan, later at its results."""
+        if (error := error_of_event(agreed)) is not None:
+            for event in events:
+                if event is not None:
+                    with suppress(type(error)):  # nobody gets these results
+                        event.wait()
             agreed.wait()
-            self._agreed = True
-        return agreed
+        self._agreed = True
 
     def _prepare_copy(self, step: CopyValue) -> PreparedDeviceCopy:
         source, target = self.plan.values[step.source], self.plan.values[step.target]
@@ -268,26 +277,33 @@ class MultiDeviceExecutable:
         ]
         for v, _ in elsewhere:
             memories[v] = devices[values[v].device].allocate(values[v].nbytes)
-        agreed = self._agree_with_ranks_on_plan()
+        arguments = () if self._communicator is None else tuple([e for e in events if e is not None])
+        agreed = self._agree_with_ranks_on_plan(arguments)
         try:
             for v, home in elsewhere:
                 target = devices[values[v].device]
                 events[v] = target.copy_from(home, given[v], memories[v], values[v].nbytes, events[v])
             for step, arena in zip(self._steps, arenas, strict=True):
                 if isinstance(step, PreparedDeviceCollective):
-                    agreed = step.start_after(agreed, memories, events)
+                    agreed = step.start_after(agreed, arguments, memories, events)
                 elif isinstance(step, PreparedDeviceExchange):
-                    step.start_after(agreed, memories, events)
+                    step.start_after(agreed, arguments, memories, events)
                     agreed = None
                 else:
                     step.start(memories, arena, scalars, events)
         except BaseException:  # what has started uses the memory
-            for event in events:
-                if event is not None:
-                    _wait_for_engine_event_quietly(event)
+            _wait_for_events_quietly(events)
             raise
+        if not self._agreed and agreed is not None:
+            self._raise_first_disagreement(agreed, events)
         own = [memory for memory, before in zip(memories, given, strict=True) if memory is not before]
         return [*own, *(arena for arena in arenas if arena is not None)]
+
+
+def _wait_for_events_quietly(events: Events) -> None:
+    for event in events:
+        if event is not None:
+            _wait_for_engine_event_quietly(event)
 
 
 def _wait_for_engine_event_quietly(event: Event) -> None:

@@ -52,7 +52,8 @@ class Collective:
     """What this rank and all others do together: each has `reads` and gets `writes`, as contiguous arrays of a dtype.
 
     op: a method of World. counts: elements of each read; how: the operation of a reduction; root, pairs: of ranks. A
-    reduction of several values is one message. line: the user's. devices: so many of this plan are ranks; then reads
+    reduction of several values is one message. line: the user's; meanings: for each read the user's collective, in
+    words, on which all ranks must agree. devices: so many of this plan are ranks; then reads
     and writes are those of the first, of the second, and so on."""
 
     op: str
@@ -65,6 +66,7 @@ class Collective:
     pairs: tuple[tuple[int, int], ...] = ()
     line: str = field(default="", compare=False)
     devices: int = 1
+    meanings: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         reads, writes = (", ".join(f"v{v}" for v in values) for values in (self.reads, self.writes))
@@ -77,7 +79,7 @@ class Collective:
 
     @property
     def meaning(self) -> str:
-        """What all ranks must agree on, in words."""
+        """What ranks exchange, in words."""
         detail = self.how or (f"from {self.root}" if self.op == "broadcast" else "")
         if self.op == "permute":
             detail = " ".join(f"{a}->{b}" for a, b in self.pairs)
@@ -100,6 +102,7 @@ class MultiDevicePlan:
     Each part is a plan of its own device: its streams, events and arena are there. outputs: values, in the order of the
     call's results. A value's memory goes back when all steps of the call are over. ranks: how many processes run this
     plan, each its own copy, and meet in its collectives, in the order of the steps. exchanged_by: what does these.
+    axes: along which the ranks' arguments and results lie.
     """
 
     devices: tuple[tuple[str, int], ...]
@@ -110,6 +113,7 @@ class MultiDevicePlan:
     name: str = "plan"
     ranks: int = 1
     exchanged_by: str = field(default="", compare=False)
+    axes: str = field(default="", compare=False)
     predicted: float = field(default=0.0, compare=False)
     report: Report | None = field(default=None, compare=False, repr=False)
 

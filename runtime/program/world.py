@@ -6,15 +6,18 @@ C-contiguous NumPy arrays; a world reads `source`, writes `target`, and keeps ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
+from ..core.errors import RankError
 
 Host = np.ndarray[Any, Any]
 
 DIGEST_BYTES = 16  # of what ranks agree on
 CONTENT_BYTES = 2048  # of the arrays that are joined with an agreement, at most: MPIs send so much at once
+INSTEAD = "leave kg.distributed to the rank, or write kg.distributed.init('alone') for a world of one here"
 JOINS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -28,6 +31,41 @@ def copied_bytes_for_world(array: Host | None) -> Host:
     return np.empty(0, np.uint8) if array is None else bytes_of_array(array).copy()
 
 
+def ranks_to_blame(late: Iterable[int], awaited: Mapping[int, Collection[int]]) -> tuple[int, ...]:
+    """Who does not come, where others wait for the ranks `late`: one that itself waits is not to blame, but whom it
+    waits for. awaited: the ranks that each waits for, as far as is known."""
+    late = {*late}
+    found, seen, left = set[int](), set[int](), [*late]
+    while left:
+        if (rank := left.pop()) not in seen:
+            seen.add(rank)
+            others = {*awaited.get(rank, ())} - {rank}
+            left += others
+            if not others:
+                found.add(rank)
+    return tuple(sorted(found or late))
+
+
+def text_that_blames(
+    text: str, late: Collection[int], awaited: Mapping[int, Collection[int]]
+) -> tuple[str, tuple[int, ...]]:
+    """A text about ranks that others wait for, followed by those to blame in their place, if there are any; and who is
+    to blame."""
+    blamed = ranks_to_blame(late, awaited)
+    instead = ", ".join(str(rank) for rank in blamed if rank not in late)
+    return (f"{text}; it waits for rank {instead}" if instead else text), blamed
+
+
+class NoRank:
+    """In place of what a rank exchanges messages by, in a process that is none: whatever is asked raises."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getattr__(self, name: str) -> Any:
+        raise RankError(self._text)
+
+
 class World(Protocol):
     """The ranks of a program, as one of them sees them. Calls block; collectives of one world come from one thread at a
     time. Raises RankError where another rank failed, ended, or does not come within `collective_timeout` seconds."""
@@ -38,6 +76,7 @@ class World(Protocol):
     local_rank: int  # among the ranks of this machine,
     local_size: int  # of which there are so many
     doing: str  # what this rank waits for, for people
+    awaited: dict[Any, Collection[int]]  # the ranks that this one waits for, beside those in collectives, by what waits
 
     def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
         """Whether all ranks come with the same digest. If so, `target` has all ranks' arrays joined, the same bits on
@@ -94,8 +133,9 @@ class World(Protocol):
         """The ranks that are known to have ended, or to have failed."""
         ...
 
-    def fail(self, text: str) -> None:
-        """Tell all ranks that this one cannot go on: each gets RankError with the text, or ends with it."""
+    def fail(self, text: str, ranks: tuple[int, ...] = ()) -> None:
+        """Tell all ranks that this one cannot go on: each gets RankError with the text, or ends with it. ranks: those
+        to blame, if it is not this one."""
         ...
 
     def shrink(self) -> World:
@@ -108,4 +148,8 @@ class World(Protocol):
 
     def close(self) -> None:
         """This rank takes part in nothing any more."""
+        ...
+
+    def abandon(self, text: str) -> None:
+        """This process, a fork of a rank, is none: what it asks for raises RankError with the text."""
         ...

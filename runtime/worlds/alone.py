@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class SingleRankWorld(World):
 
     def __init__(self) -> None:
         self.doing = ""
+        self.awaited: dict[Any, Collection[int]] = {}
         self._mail: dict[int, queue.SimpleQueue[tuple[int, bytes, Host]]] = {}
 
     def agree(self, digest: bytes, source: Host, target: Host, join: np.ufunc) -> bool:
@@ -69,7 +71,7 @@ class SingleRankWorld(World):
     def lost(self) -> set[int]:
         return set()
 
-    def fail(self, text: str) -> None:
+    def fail(self, text: str, ranks: tuple[int, ...] = ()) -> None:
         """Nobody to tell."""
 
     def shrink(self) -> World:
@@ -80,3 +82,6 @@ class SingleRankWorld(World):
 
     def close(self) -> None:
         """Nothing to leave."""
+
+    def abandon(self, text: str) -> None:
+        """A fork is a world of its own."""

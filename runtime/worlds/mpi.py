@@ -8,29 +8,36 @@ is revoked instead: who waits gets RankError, and `shrink` makes the communicato
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext, redirect_stderr, suppress
 from io import StringIO
+from itertools import chain
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
+import mpi4py
 import numpy as np
+
+if "mpi4py.MPI" not in sys.modules:
+    mpi4py.rc.finalize = False  # in a fork of a rank MPI_Finalize would wait for ever: see `_finalize_mpi`
 from mpi4py import MPI
 
 from ..core.errors import RankError
 from ..core.readable_text import with_article
 from ..core.settings import settings
-from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, World, bytes_of_array
+from ..program.world import CONTENT_BYTES, DIGEST_BYTES, JOINS, Host, NoRank, World, bytes_of_array, text_that_blames
 
 LOOK_SECONDS = 0.05  # how often a rank looks at how the others are
 PATIENCE_SECONDS = 0.2  # a rank that has left is waited for so long
 FORWARD_SECONDS = 0.1  # of what a launcher has not forwarded before an abort it may lose some
+NOTICE_SECONDS = 5.0  # who does not know which rank has failed waits for its notice, at most
 ANSWER_SECONDS = 0.5  # and an answer to where a rank is
 SPIN_SECONDS, NAP_SECONDS = 2e-4, 1e-3  # who receives: for how long it spins; then it naps, longer and longer
 give_core_to_others = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -79,13 +86,19 @@ class AgreementMessages:
         return found
 
 
-@functools.cache
 def _mpi_operation(op: str, dtype: np.dtype[Any]) -> Any:
-    """MPI's, but of floats the maximum and minimum are NumPy's: MPI's may drop NaN."""
-    if op not in ("max", "min") or dtype.kind != "f":
-        return OPERATIONS[op]
+    """MPI's, but NumPy's where that may be another: maxima of floats, which may drop NaN, and what fewer than 32 bits
+    hold, which Open MPI adds up to the end of its range."""
+    differs = dtype.itemsize < 4 or (op in ("max", "min") and dtype.kind == "f")
+    return _numpy_operation(op) if differs else OPERATIONS[op]
+
+
+@functools.cache
+def _numpy_operation(op: str) -> Any:
+    """One for all dtypes: mpi4py has room for few."""
 
     def join_arrays(given: Any, result: Any, datatype: Any) -> None:
+        dtype = np.dtype(datatype.typestr)
         array = np.frombuffer(result, dtype)
         JOINS[op](np.frombuffer(given, dtype), array, out=array)
 
@@ -107,12 +120,13 @@ class MPIWorld(World):
         machine.Free()
         self._steps, self._messages = agreement_steps(self.rank, self.size), AgreementMessages()
         self.doing = ""
+        self.awaited: dict[Any, Collection[int]] = {}
         self.count = 0  # collectives that this rank has come to
         self.left: dict[int, int] = {}  # ranks that come to no more collectives, and how many they have come to
         self.ended: set[int] = set()  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None  # in an elastic world
         self._since = 0.0  # when this rank began to wait; 0: it does not
-        self._answers: dict[int, tuple[int, str]] = {}
+        self._answers: dict[int, tuple[int, Collection[int]]] = {}  # how far ranks have come, and for whom they wait
         self._closed = False
         self._sending = threading.Lock()
         self._unfinished: list[Any] = []  # requests of messages on their way
@@ -134,19 +148,21 @@ class MPIWorld(World):
             return call(*given)
         except MPI.Exception as error:
             self._since = 0.0
-            self._fail_collective(error)
+            self._fail_mpi_call(error, self.doing)
         finally:
             self._since = 0.0
 
-    def _fail_collective(self, error: Any) -> None:
-        text = f"{error.Get_error_string()} in {self.doing}"
+    def _fail_mpi_call(self, error: Any, doing: str) -> NoReturn:
+        text = f"{error.Get_error_string()} in {doing}"
         if not self.elastic:
             self.fail(text)
+        until = time.monotonic() + NOTICE_SECONDS  # a notice of who has failed is on its way, or MPI finds it out
+        while self.failure is None and not (lost := self._lost_ranks()) and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS / 10)
         if self.failure is None:
-            lost = self._lost_ranks()
             named = f"rank {', '.join(map(str, lost))} died: " if lost else ""
-            self.failure = f"{named}{text}", lost
-            self._data.Revoke()
+            self._revoke_communicator(f"{named}{text}", lost)
+        assert self.failure is not None
         raise RankError(*self.failure) from None
 
     def _lost_ranks(self) -> tuple[int, ...]:
@@ -216,6 +232,12 @@ class MPIWorld(World):
     # mail
 
     def send(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
+        try:
+            self._send_message(message, array, to, channel)
+        except MPI.Exception as error:
+            self._fail_mpi_call(error, f"a message to rank {to}")
+
+    def _send_message(self, message: bytes, array: Host | None, to: int, channel: int) -> None:
         nbytes = 0 if array is None else array.nbytes
         head, tag = _mail_head(message, nbytes), 2 * channel
         if len(head) + nbytes <= TOGETHER_BYTES:
@@ -262,7 +284,10 @@ class MPIWorld(World):
         return sender, (text + rest.tobytes())[:length], array
 
     def send_array(self, array: Host, to: int, channel: int) -> None:
-        self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
+        try:
+            self._finish_later(self._mail.Isend([_buffer_of_array(array), BYTE], to, 2 * channel), to, array.nbytes)
+        except MPI.Exception as error:
+            self._fail_mpi_call(error, f"a message to rank {to}")
 
     def receive_array(self, array: Host, source: int, channel: int) -> None:
         self._receive_into_buffer(_buffer_of_array(array), source, 2 * channel)
@@ -277,10 +302,12 @@ class MPIWorld(World):
     ) -> bool:
         """Fill memory with the next message of a rank, or of any; whether it came before `stop` said so. Else MPI
         leaves the memory alone from here on."""
-        request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
-        arrived = False
+        request, arrived = None, False
         try:
+            request = self._mail.Irecv([buffer, BYTE], MPI.ANY_SOURCE if source is None else source, tag)
             arrived = self._poll_until_ready(request.Test, source, status, stop)
+        except MPI.Exception as error:
+            self._fail_mpi_call(error, "a message" if source is None else f"a message of rank {source}")
         finally:
             if not arrived and request:
                 status = MPI.Status() if status is None else status
@@ -298,13 +325,31 @@ class MPIWorld(World):
         stop: Callable[[], bool] | None = None,
     ) -> bool:
         """Whether something is ready, or `stop` said so before: at first in a loop that gives the core to others, then
-        asleep in between."""
+        asleep in between. other: the rank that it comes from."""
         start = time.monotonic()
         while not ready(status):
+            if time.monotonic() - start >= SPIN_SECONDS:
+                break
+            give_core_to_others()
+        else:
+            return True
+        waiting = threading.get_ident()
+        self.awaited[waiting] = () if other is None else (other,)
+        try:
+            return self._sleep_until_ready(start, ready, other, status, stop)
+        finally:
+            del self.awaited[waiting]
+
+    def _sleep_until_ready(
+        self,
+        start: float,
+        ready: Callable[[Any], bool],
+        other: int | None,
+        status: Any,
+        stop: Callable[[], bool] | None,
+    ) -> bool:
+        while not ready(status):
             waited = time.monotonic() - start
-            if waited < SPIN_SECONDS:
-                give_core_to_others()
-                continue
             if stop is not None and stop():
                 return False
             if self.failure is not None:
@@ -314,9 +359,12 @@ class MPIWorld(World):
                     f"rank {other} has ended, and rank {self.rank} waits for a message of its own", (other,)
                 )
             if waited > settings.collective_timeout and other is not None:
-                raise RankError(
-                    f"rank {other} does not answer rank {self.rank} within {settings.collective_timeout:g} s", (other,)
-                )
+                text = f"rank {other} does not answer rank {self.rank} within {settings.collective_timeout:g} s"
+                self._ask_other_ranks(lambda: None)  # the watcher reads the answers
+                blamed = text_that_blames(text, (other,), self._awaited_by_ranks())
+                if self.elastic:
+                    self._revoke_communicator(*blamed)
+                raise RankError(*(self.failure or blamed))
             time.sleep(min(waited / 8, NAP_SECONDS))
         return True
 
@@ -345,26 +393,21 @@ class MPIWorld(World):
         status = MPI.Status()
         while self._watch.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
             kind, other = status.Get_tag(), status.Get_source()
-            count, text = self._watch.recv(source=other, tag=kind)
+            count, text, ranks = self._watch.recv(source=other, tag=kind)
             if kind == BYE:
                 self.left[other] = count
             elif kind == GONE:
                 self.ended.add(other)
             elif kind == WHERE:
-                self._watch.isend((self.count, self.doing), other, HERE)
+                self._watch.isend((self.count, "", self._awaited_ranks()), other, HERE)
             elif kind == HERE:
-                self._answers[other] = count, text
+                self._answers[other] = count, ranks
             elif kind == FAILED:
-                self._revoke_communicator(text, (other,))
+                self._revoke_communicator(text, ranks)
 
     def _text_of_late_ranks(self) -> tuple[str, tuple[int, ...]]:
         """Who has not come to what this rank waits in, and where they are."""
-        self._answers.clear()
-        self._notify_other_ranks((0, ""), WHERE)
-        until = time.monotonic() + ANSWER_SECONDS
-        while len(self._answers) < self.size - 1 and time.monotonic() < until:
-            self._read_notices_of_ranks()
-            time.sleep(LOOK_SECONDS / 10)
+        self._ask_other_ranks(self._read_notices_of_ranks)
         absent = []
         for other in range(self.size):
             if other != self.rank and other not in self._answers:
@@ -374,7 +417,24 @@ class MPIWorld(World):
                 absent.append((other, f"has come to {count} of {self.count} collectives, and is in none"))
         where = "; ".join(f"rank {other} {text}" for other, text in absent) or "all ranks wait"
         seconds = f"{settings.collective_timeout:g} s (KERNELGRAPH_COLLECTIVE_TIMEOUT)"
-        return f"waited {seconds} in {self.doing}: {where}", tuple(other for other, _ in absent)
+        text = f"waited {seconds} in {self.doing}: {where}"
+        return text_that_blames(text, [other for other, _ in absent], self._awaited_by_ranks())
+
+    def _ask_other_ranks(self, read: Callable[[], object]) -> None:
+        """How far they have come, and for whom they wait. read: lets answers come."""
+        self._answers.clear()
+        self._notify_other_ranks((0, "", ()), WHERE)
+        until = time.monotonic() + ANSWER_SECONDS
+        while len(self._answers) < self.size - 1 and time.monotonic() < until:
+            read()
+            time.sleep(LOOK_SECONDS / 10)
+
+    def _awaited_ranks(self) -> tuple[int, ...]:
+        return tuple({*chain(*[*self.awaited.values()])})
+
+    def _awaited_by_ranks(self) -> dict[int, Collection[int]]:
+        others = {other: ranks for other, (_, ranks) in [*self._answers.items()]}
+        return {self.rank: self._awaited_ranks(), **others}
 
     def _fail_collective_of_ranks(self, text: str, ranks: tuple[int, ...]) -> None:
         if self.elastic:
@@ -385,16 +445,18 @@ class MPIWorld(World):
     def _revoke_communicator(self, text: str, ranks: tuple[int, ...]) -> None:
         if self.failure is None:
             self.failure = text, ranks
+            self._notify_other_ranks((self.count, text, ranks), FAILED)
             self._data.Revoke()
 
     def lost(self) -> set[int]:
         return {*self.ended}
 
-    def fail(self, text: str) -> None:
+    def fail(self, text: str, ranks: tuple[int, ...] = ()) -> None:
         """In an elastic world the others get RankError. Else all ranks end, with the text on the standard error."""
+        if isinstance(self._data, NoRank):
+            return
         if self.elastic:
-            self._notify_other_ranks((self.count, f"rank {self.rank} failed: {text}"), FAILED)
-            self._revoke_communicator(f"rank {self.rank} failed: {text}", (self.rank,))
+            self._revoke_communicator(text if ranks else f"rank {self.rank} failed: {text}", ranks or (self.rank,))
             return
         print(f"kernelgraph: rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
         time.sleep(FORWARD_SECONDS)
@@ -410,18 +472,24 @@ class MPIWorld(World):
         return MPIWorld(self._data.Shrink(), True)
 
     def leave(self) -> None:
-        self._notify_other_ranks((self.count, ""), BYE)
+        self._notify_other_ranks((self.count, "", ()), BYE)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._notify_other_ranks((self.count, ""), GONE)
+            self._notify_other_ranks((self.count, "", ()), GONE)
             self._watcher.join(1.0)
 
-    def _notify_other_ranks(self, notice: tuple[int, str], kind: int) -> None:
+    def abandon(self, text: str) -> None:
+        self._closed, self.failure = True, (text, ())
+        self._data = self._mail = self._watch = NoRank(text)
+        self._sending, self._unfinished = threading.Lock(), []
+
+    def _notify_other_ranks(self, notice: tuple[int, str, Sequence[int]], kind: int) -> None:
         for other in range(self.size):
             if other != self.rank and other not in self.ended:
-                self._watch.isend(notice, other, kind)
+                with suppress(MPI.Exception) if self.elastic else nullcontext():  # it may have died
+                    self._watch.isend(notice, other, kind)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -442,6 +510,8 @@ def _aligned(nbytes: int) -> int:
 
 def join_mpi_world(elastic: bool) -> MPIWorld:
     """This process' rank among those that the launcher started. Raises RankError."""
+    if mpi4py.rc.finalize is False:
+        atexit.register(_finalize_mpi, os.getpid())
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RankError("this MPI was built without support for threads (MPI_THREAD_MULTIPLE)")
     _wake_threads_on_time()
@@ -455,6 +525,12 @@ def join_mpi_world(elastic: bool) -> MPIWorld:
             ) from None
     _end_all_ranks_with_exceptions(world)
     return world
+
+
+def _finalize_mpi(rank: int) -> None:
+    """At the end of a rank's process."""
+    if os.getpid() == rank and not MPI.Is_finalized():
+        MPI.Finalize()
 
 
 def _wake_threads_on_time() -> None:

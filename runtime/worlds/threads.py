@@ -8,15 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..core.errors import RankError
 from ..core.settings import settings
-from ..program.world import JOINS, Host, World, bytes_of_array, copied_bytes_for_world
+from ..program.world import JOINS, Host, NoRank, World, bytes_of_array, copied_bytes_for_world, text_that_blames
 
 Result = TypeVar("Result")
 
@@ -34,6 +35,7 @@ class RankMeeting:
         self.left: dict[int, str] = {}  # ranks that come to no more collectives, and how they ended
         self.ended: dict[int, str] = {}  # of these, ranks that receive nothing any more
         self.failure: tuple[str, tuple[int, ...]] | None = None
+        self.awaited: dict[int, dict[Any, Collection[int]]] = {r: {} for r in range(size)}
         self.mail: dict[tuple[int, int], deque[tuple[int, bytes, Host]]] = {}
         self.survivors: dict[frozenset[int], RankMeeting] = {}
 
@@ -60,9 +62,14 @@ class RankMeeting:
             if gone:
                 self.set_failure(f"rank {gone[0]} {self.left[gone[0]]}, and others wait in {what}", (*gone,))
             elif left <= 0:
-                self.set_failure(late_ranks_text(what, {r: self.doing.get(r, "") for r in absent}), (*absent,))
+                text = late_ranks_text(what, {r: self.doing.get(r, "") for r in absent})
+                self.set_failure(*self.passed_on(text, absent))
             else:
                 self.condition.wait(left)
+
+    def passed_on(self, text: str, late: Collection[int]) -> tuple[str, tuple[int, ...]]:
+        """See `text_that_blames`."""
+        return text_that_blames(text, late, {r: {*chain(*[*by.values()])} for r, by in self.awaited.items()})
 
     def require_no_failure(self) -> None:
         if self.failure is not None:
@@ -102,6 +109,7 @@ class ThreadsWorld(World):
         self.meeting, self.rank, self.size = meeting, rank, meeting.size
         self.local_rank, self.local_size = rank, meeting.size
         self.doing = ""
+        self.awaited = meeting.awaited[rank]
 
     def _exchange_with_ranks(self, name: str, value: Any, read: Callable[[list[Any]], Result]) -> Result:
         """What `read` makes of all ranks' values, which stay as they are meanwhile."""
@@ -190,7 +198,7 @@ class ThreadsWorld(World):
         self, channel: int, stop: Callable[[], bool], source: int | None
     ) -> tuple[int, bytes, Host] | None:
         """source: the rank that will send it, if one is waited for."""
-        meeting = self.meeting
+        meeting, waiting = self.meeting, threading.get_ident()
         with meeting.condition:
             box = meeting.mail.setdefault((self.rank, channel), deque())
             until = time.monotonic() + settings.collective_timeout
@@ -203,9 +211,11 @@ class ThreadsWorld(World):
                     meeting.set_failure(text, (source,))
                 elif source is not None and time.monotonic() > until:
                     text = f"rank {source} does not answer rank {self.rank} within {settings.collective_timeout:g} s"
-                    meeting.set_failure(text, (source,))
+                    meeting.set_failure(*meeting.passed_on(text, (source,)))
                 else:
+                    self.awaited[waiting] = () if source is None else (source,)
                     meeting.condition.wait(0.02)
+            self.awaited.pop(waiting, None)
             message = box[place]
             del box[place]
             return message
@@ -214,9 +224,9 @@ class ThreadsWorld(World):
         failure = self.meeting.failure
         return {*self.meeting.ended, *(failure[1] if failure is not None else ())}
 
-    def fail(self, text: str) -> None:
+    def fail(self, text: str, ranks: tuple[int, ...] = ()) -> None:
         with self.meeting.condition:
-            self.meeting.set_failure(f"rank {self.rank} failed: {text}", (self.rank,))
+            self.meeting.set_failure(text if ranks else f"rank {self.rank} failed: {text}", ranks or (self.rank,))
 
     def shrink(self) -> ThreadsWorld:
         """The ranks that have neither ended nor failed, in their order."""
@@ -234,6 +244,10 @@ class ThreadsWorld(World):
 
     def close(self) -> None:
         self.meeting.end(self.rank, "has left the world")
+
+    def abandon(self, text: str) -> None:
+        self.meeting.condition = threading.Condition()  # another thread may have held it
+        self.meeting = NoRank(text)  # type: ignore[assignment]
 
 
 def _place_of_first_message(box: deque[tuple[int, bytes, Host]], source: int | None) -> int | None:

@@ -28,7 +28,7 @@ THREADS = ("KERNELGRAPH_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MK
 
 
 def main(arguments: list[str]) -> int:
-    """Start the ranks, wait for them, and return their exit status."""
+    """Become the launcher of the ranks; where a process cannot, wait for it and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m kernelgraph.run", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("-n", "--ranks", type=int, default=1, help="how many ranks (default 1)")
     parser.add_argument("--mpiexec", help="the launcher and options of its own, as one text")
@@ -48,15 +48,20 @@ def main(arguments: list[str]) -> int:
     program = [sys.executable, os.path.abspath(__file__), RANK, *(["-m"] if options.module else [])]
     program += [options.script, *options.rest]
     if options.ranks == 1 and not options.mpiexec:
-        return subprocess.call(program)
+        return become(program)
     launcher = shlex.split(options.mpiexec) if options.mpiexec else find_launcher()
     if launcher is None:
         parser.exit(
             2, "there is no mpiexec; run pip install '.[mpi]' in kernelgraph's folder, or load your site's MPI\n"
         )
-    return subprocess.call(
-        [*launcher, *launcher_options(launcher[0], options.elastic), "-n", str(options.ranks), *program]
-    )
+    return become([*launcher, *launcher_options(launcher[0], options.elastic), "-n", str(options.ranks), *program])
+
+
+def become(command: list[str]) -> int:
+    """Run a program in this one's place: signals that are meant for it, as a batch system sends them, reach it."""
+    if os.name == "posix":
+        os.execvp(command[0], command)
+    return subprocess.call(command)
 
 
 def find_launcher() -> list[str] | None:

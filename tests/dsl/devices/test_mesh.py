@@ -252,3 +252,17 @@ def test_a_call_like_an_earlier_one_sees_what_has_changed(monkeypatch: pytest.Mo
             np.testing.assert_array_equal(program(x, y), X * factor + np.concatenate([X[:6], X[:6]]))
         with pytest.raises(kg.UserError, match="split along axis None"):
             program(y, x)
+
+
+def test_a_collective_in_a_long_loop_is_traced_turn_by_turn() -> None:
+    @kg.kernel_graph(mesh=kg.Mesh(["cpu:0", "cpu:1"]), in_axes=0, out_axes=None)
+    def mean_of_all(x: Any) -> Any:
+        total = x.sum()
+        for _ in range(100):
+            total = 0.5 * total + 0.25 * kg.all_reduce(total)
+        return total
+
+    a, b = 1.0, 5.0
+    for _ in range(100):
+        a, b = 0.5 * a + 0.25 * (a + b), 0.5 * b + 0.25 * (a + b)
+    np.testing.assert_allclose(mean_of_all(np.array([0.0, 1.0, 2.0, 3.0])), a, rtol=1e-12)

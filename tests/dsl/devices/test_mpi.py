@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kernelgraph import run
-from tests import rank_suite
+from tests import rank_children, rank_suite
+from tests.counts import examples
 from tests.interop import library
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -37,6 +38,52 @@ def test_the_suite_of_four_ranks() -> None:
         assert f"{part.__name__} passed" in done.stdout
 
 
+def test_random_programs_of_processes_with_other_histories() -> None:
+    done = on_mpi("-m", "tests.rank_programs", str(examples(15)), ranks=3)
+    assert done.returncode == 0 and " 0 wrong" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_a_rank_starts_is_no_rank() -> None:
+    done = on_mpi("-m", "tests.rank_children", ranks=2)
+    assert done.returncode == 0 and "WRONG" not in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("TOLD") == 2 * len(rank_children.WAYS)
+
+
+def test_a_child_that_joins_before_the_rank_does() -> None:
+    done = on_mpi("-m", "tests.rank_children", "--early", ranks=2)
+    assert done.returncode == 0 and done.stdout.count("TOLD") == 2, done.stdout + done.stderr
+
+
+def test_the_launcher_passes_signals_on(tmp_path: Path) -> None:
+    library("mpi4py")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, time, kernelgraph as kg\nkg.distributed.init()\nkg.distributed.barrier()\n"
+        "print('HERE', os.getpid(), flush=True)\ntime.sleep(200)"
+    )
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "kernelgraph.run", "-n", "2", str(script)]
+    given = {**os.environ, "PYTHONPATH": paths}
+    launcher = subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert launcher.stdout is not None
+    pids = [int(launcher.stdout.readline().split()[1]) for _ in range(2)]
+    launcher.terminate()
+    assert launcher.wait(100) != 0
+    for _ in range(1000):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError("ranks go on without their launcher")
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("raise", "collective"), ("kill", "pull"), ("stop", "barrier")])
+def test_in_an_elastic_world_all_name_the_rank_that_failed(kind: str, waits: str) -> None:
+    limit = {"KERNELGRAPH_COLLECTIVE_TIMEOUT": "3"} if kind == "stop" else {}
+    done = on_mpi("--elastic", "-m", "tests.rank_suite", "--blame", kind, waits, "1", ranks=3, **limit)
+    told = [line for line in done.stdout.splitlines() if "BLAMES" in line]
+    assert told and all("BLAMES (1,): " in line and "rank 1" in line for line in told), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["kill", "raise", "stop"])
 def test_a_lost_rank_ends_all_with_its_text(kind: str) -> None:
     timeout = {"KERNELGRAPH_COLLECTIVE_TIMEOUT": "1"} if kind == "stop" else {}
@@ -48,7 +95,7 @@ def test_a_lost_rank_ends_all_with_its_text(kind: str) -> None:
     text = {
         "kill": "signal 9",
         "raise": "ValueError: the disk is full",
-        "stop": "waited 1 s (KERNELGRAPH_COLLECTIVE_TIMEOUT) in the collectives of <lambda>: rank 1 has come to",
+        "stop": "waited 1 s (KERNELGRAPH_COLLECTIVE_TIMEOUT) in all_reduce sum float64[3], collective 0 of <lambda>",
     }
     assert text[kind] in done.stderr
 

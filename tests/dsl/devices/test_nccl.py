@@ -18,6 +18,7 @@ from kernelgraph.runtime.core.frozen import replace
 from kernelgraph.runtime.devices.cuda import device as cuda
 from kernelgraph.runtime.devices.cuda.libraries import nccl
 from kernelgraph.runtime.verify.multi_device import find_multi_device_violations
+from tests import rank_reductions
 from tests.dsl.two_gpus_in_memory import Machine
 from tests.runtime.nccl_fake import SYSTEM_ERROR, FakeNccl
 
@@ -82,6 +83,12 @@ def reductions() -> Iterator[tuple[str, str]]:
         ("float16", "mean"),
         ("float64", "mean"),
     )
+
+
+@pytest.mark.parametrize("count", [1, 8, 100])
+def test_reductions_of_all_dtypes_and_sizes(two: Two, count: int) -> None:
+    for name, _ in rank_reductions.table([count]):
+        assert rank_reductions.check(kg.Mesh(MESH), name, count)
 
 
 @pytest.mark.parametrize(("kind", "op"), [*reductions()])
@@ -265,7 +272,7 @@ def test_a_collective_that_fails_poisons_names_the_line_and_is_aborted(two: Two,
     np.testing.assert_array_equal(np.asarray(f(X).parts[0]), reduced("sum", X) + 1)
     two.library.refuse[call] = SYSTEM_ERROR
     y = f(X)
-    line = r"in all_reduce sum float32\[16\] of <lambda> \(.*test_nccl.py:\d+"
+    line = r"in all_reduce sum float32\[4, 4\], collective 0 of <lambda> at .*test_nccl.py:\d+"
     for part in y.parts:
         with pytest.raises(kg.LaunchError, match=f"NCCL 2.28.9 failed: SystemError.*{line}"):
             np.asarray(part)
@@ -299,7 +306,8 @@ def test_what_nccl_finds_out_later_loses_the_gpus(two: Two) -> None:
     if two.library.comms[0].state == "aborted":  # it had not ended when somebody looked
         for part in y.parts:
             with pytest.raises(
-                kg.DeviceLost, match=r"all_reduce sum float32\[16\] of <lambda> \(.*: NCCL 2.28.9 failed"
+                kg.DeviceLost,
+                match=r"all_reduce sum float32\[4, 4\], collective 0 of <lambda> at .*: NCCL 2.28.9 failed",
             ):
                 np.asarray(part)
 
@@ -386,7 +394,7 @@ def test_a_rank_that_cannot_start_a_collective_tells_the_others(patient: Two) ->
             return "nothing"
 
     found = sorted(kg.distributed.run_threads(2, live))
-    what = "all_reduce sum float32[16] of <lambda> ("
+    what = "all_reduce sum float32[4, 4], collective 0 of <lambda> at "
     assert "has ended or failed" in found[0] and what in found[0] and "test_nccl.py" in found[0]
     assert "LaunchError: NCCL 2.28.9 failed: SystemError (2)" in found[1] and what in found[1]
 
@@ -408,8 +416,8 @@ def test_a_gpu_that_does_not_come_is_named_and_nobody_waits_on(two: Two) -> None
         two.watch.look()
     assert [comm.state for comm in two.library.comms] == ["aborted"] * 2
     text = (
-        r"all_reduce sum float32\[16\] of <lambda> \(.*test_nccl.py:\d+.*\): it has not ended within 1e-09 s "
-        r"\(KERNELGRAPH_COLLECTIVE_TIMEOUT\); cuda:1 did not come to it"
+        r"all_reduce sum float32\[4, 4\], collective 0 of <lambda> at .*test_nccl.py:\d+.*: it has not ended within "
+        r"1e-09 s \(KERNELGRAPH_COLLECTIVE_TIMEOUT\); cuda:1 did not come to it"
     )
     for part in y.parts:
         with pytest.raises(kg.DeviceLost, match=text):

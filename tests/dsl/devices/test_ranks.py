@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import kernelgraph as kg
-from tests import rank_cases, rank_faults
+from tests import rank_cases, rank_faults, rank_programs, rank_reductions
 from tests.counts import examples
 
 RNG = np.random.default_rng(0)
@@ -36,6 +37,17 @@ def test_random_collectives(size: int) -> None:
     for seed in range(examples(24)):
         case = rank_cases.draw(1000 * size + seed, size)
         on_ranks(size, lambda case=case: rank_cases.check(case))
+
+
+@pytest.mark.parametrize("count", [1, 8, 5000])
+def test_reductions_of_all_dtypes_and_sizes(count: int) -> None:
+    """`tests.rank_reductions` has the table, which MPI's ranks run too."""
+
+    def all_dtypes() -> None:
+        for name, _ in rank_reductions.table([count]):
+            assert rank_reductions.check(kg.Mesh(3), name, count)
+
+    on_ranks(3, all_dtypes)
 
 
 def summed(how: str = "sum") -> Any:
@@ -304,9 +316,56 @@ def test_gradients_leave_as_they_are_ready() -> None:
     assert [last.reads[4:].index(s.writes[-1]) for s in sums] == [3, 2, 1, 0]
 
 
+def test_random_programs_of_ranks_with_other_histories() -> None:
+    """`python -m tests.rank_programs 2000` runs more, which over processes the launcher does."""
+    for seed in range(examples(40)):
+        assert rank_programs.on_threads(rank_programs.draw(seed)) == []
+
+
+def test_where_an_argument_of_one_rank_failed_all_say_so() -> None:
+    """The others would wait for it in the second of their collectives."""
+
+    def run() -> list[str]:
+        rank, mesh = kg.distributed.rank(), kg.Mesh(2)
+        add = summed()
+        both = kg.kernel_graph(
+            lambda x, y: (kg.all_reduce(x), kg.all_gather(y)), mesh=mesh, in_axes=None, out_axes=None
+        )
+        good = add(np.ones(3))
+        both(good, good), summed("max")(np.ones(3))
+        other = kg.kernel_graph(lambda x: kg.all_gather(x), mesh=mesh, in_axes=None, out_axes=None)
+        other(np.ones(3)).wait()
+        bad = (add if rank == 0 else other)(np.ones(3))
+        errors = [str(error_of(lambda: both(good, bad if rank == 0 else good)[1].wait()))]
+        errors.append(str(error_of(bad.wait)))
+        return [*errors, *map(str, add(np.ones(3)).numpy())]
+
+    for errors in on_ranks(2, run):
+        assert all("ranks differ at collective 0" in error for error in errors[:2]) and errors[2:] == ["2.0"] * 3
+
+
+def test_a_fork_of_a_rank_is_no_rank() -> None:
+    def run() -> Any:
+        f = summed()
+        f(np.ones(3)).wait()
+        if kg.distributed.rank() == 0:
+            if (child := os.fork()) == 0:
+                found = [error_of(lambda: kg.distributed.all_reduce(1.0)), error_of(lambda: f(np.ones(3)).wait())]
+                found += [error_of(kg.distributed.init), error_of(kg.distributed.rank)]
+                told = all(
+                    isinstance(error, kg.RankError) and "is no rank: it is a fork of rank 0" in str(error)
+                    for error in found
+                )
+                os._exit(7 if told else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        return f(np.ones(3)).numpy().tolist()
+
+    assert on_ranks(2, run) == [[2.0] * 3] * 2
+
+
 def test_faults_of_ranks_reach_all() -> None:
     """`python -m tests.rank_faults 200` injects more."""
     outcomes = rank_faults.inject(15, "threads")
     assert len({o.fault.kind for o in outcomes}) == len(rank_faults.KINDS["threads"])
     for outcome in outcomes:
-        assert not (outcome.hangs or outcome.silent), outcome
+        assert not (outcome.hangs or outcome.silent or outcome.misnamed), outcome

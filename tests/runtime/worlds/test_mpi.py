@@ -44,6 +44,7 @@ def test_no_two_threads_test_one_request(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(mpi, "UNFINISHED", 0)
     world: Any = object.__new__(mpi.MPIWorld)
     world._sending, world._unfinished, world.failure, world.ended = threading.Lock(), [], None, {}
+    world.awaited = {}
 
     class Request:
         """It comes to its end once another thread has had the time to send."""
@@ -58,6 +59,20 @@ def test_no_two_threads_test_one_request(monkeypatch: pytest.MonkeyPatch) -> Non
     request = Request()
     world._finish_later(request, 1, 0)
     assert request.tests == 4 and not world._unfinished
+
+
+def test_what_few_bits_hold_is_joined_as_numpy_does() -> None:
+    pytest.importorskip("mpi4py")
+    mpi = pytest.importorskip("kernelgraph.runtime.worlds.mpi", exc_type=ImportError)
+    for kind in "biufc":
+        for size in (1, 2, 4, 8, 16):
+            try:
+                dtype = np.dtype(f"{kind}{size}")
+            except TypeError:
+                continue
+            for op in ("sum", "prod", "max", "min"):
+                own = mpi._mpi_operation(op, dtype) in [mpi._numpy_operation(op)]
+                assert own == (size < 4 or (kind == "f" and op in ("max", "min")))
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -83,7 +98,7 @@ def test_mpi_leaves_memory_alone_that_nobody_waits_for(late: bool) -> None:
             return Request()
 
     world: Any = object.__new__(mpi.MPIWorld)
-    world._mail, world.failure, world.ended = Mail(), None, {}
+    world._mail, world.failure, world.ended, world.awaited = Mail(), None, {}, {}
     assert world._receive_into_buffer(np.empty(1), None, 0, stop=lambda: True) == late
     world.failure = "rank 1 died", (1,)
     with pytest.raises(mpi.RankError, match="rank 1 died"):

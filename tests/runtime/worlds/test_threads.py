@@ -9,7 +9,7 @@ import pytest
 
 from kernelgraph.runtime.core.errors import RankError
 from kernelgraph.runtime.core.settings import override
-from kernelgraph.runtime.program.world import World
+from kernelgraph.runtime.program.world import World, ranks_to_blame
 from kernelgraph.runtime.worlds.alone import SingleRankWorld
 from kernelgraph.runtime.worlds.threads import ThreadsWorld, run_ranks_as_threads
 
@@ -110,3 +110,18 @@ def test_a_message_to_a_rank_that_has_ended() -> None:
 def test_a_world_of_one_has_nobody_left() -> None:
     with pytest.raises(RankError, match="only rank"):
         SingleRankWorld().shrink()
+
+
+@pytest.mark.parametrize(
+    ("late", "awaited", "blamed"),
+    [
+        ([1], {}, (1,)),
+        ([0], {0: [0, 2]}, (2,)),  # its server waits for another
+        ([0], {0: [1], 1: [2], 2: []}, (2,)),
+        ([1, 3], {1: [3]}, (3,)),
+        ([0, 1], {0: [1], 1: [0]}, (0, 1)),  # in a circle nobody is first
+        ([0], {0: [1, 2]}, (1, 2)),
+    ],
+)
+def test_who_waits_is_not_to_blame(late: list[int], awaited: dict[int, list[int]], blamed: tuple[int, ...]) -> None:
+    assert ranks_to_blame(late, awaited) == blamed
