@@ -7,31 +7,32 @@ order, so what a worker pulls has all that it pushed before.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.core.errors import RankError
 from ...runtime.core.frozen import dataclass
+from ...runtime.core.settings import settings
 from ...runtime.engine.communicator import EngineCommunicator
 from ...runtime.program.world import World
-from ..array.array import Array, from_numpy
+from ..array.array import from_numpy
 from ..array.devices import device_named
+from ..core.errors import ArgumentsError
+from ..core.spec import Spec, spec
+from .stored_values import Host, Key, Part, StoredValue, StoredValues
 
 MISSED_SECONDS = 0.5  # so long after a rank has ended its last messages have come
 BIG_ELEMENTS = 1_000_000  # MXNet's MXNET_KVSTORE_BIGARRAY_BOUND
-Host = np.ndarray[Any, Any]
-Key = int | str
-Part = tuple[Key, int]  # a key, and the number of a piece of its array
-# update(part, pushed, stored): change what is stored, in place
-Update = Callable[[Part, Host, Array], None]
 NOTHING = np.empty(0, np.uint8)
+NO_PART: Part = ("", 0)
 UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpull"})
 
 
@@ -54,8 +55,8 @@ def pieces_of(key: Key, count: int, servers: int) -> list[ArrayPiece]:
 
 
 def _request_as_text(kind: str, part: Part, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush` or
-    `meet`."""
+    """What a server is asked, and the array that comes with it. kind: `init`, `push`, `pull`, `pushpull`, `flush`,
+    `meet` or `leave`."""
     return pickle.dumps((kind, part, dtype, shape))
 
 
@@ -72,37 +73,62 @@ class PieceRequest:
 
 
 class KeyValueStoreServer:
-    """What one server keeps. Messages of all ranks are handled one after another."""
+    """What one server keeps. Messages of all ranks are handled one after another.
 
-    def __init__(self, world: World, channel: int, update: Update) -> None:
-        self.world, self.channel, self.update = world, channel, update
-        self.values: dict[Part, Array] = {}
+    It ends when all ranks have left it, which may be long before the program ends."""
+
+    def __init__(self, world: World, channel: int, ended: Callable[[], None]) -> None:
+        """ended: called when all ranks have left."""
+        self.world, self.channel, self._ended = world, channel, ended
+        self.values = StoredValues(_refuse_push_without_updater)
+        self.lock = threading.RLock()
         self._arrived: list[int] = []  # who is at the barrier
-        self._lock = threading.RLock()
-        self._stopped = False
+        self._left: set[int] = set()  # who sends no more
+        self._is_leaving: Callable[[], bool] = lambda: False
         self._missed_since = 0.0
         self._thread = threading.Thread(target=self._serve_messages, name=f"server of rank {world.rank}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        self._stopped = True
-        self._thread.join()
+    def leave(self, may_leave: Callable[[], bool]) -> None:
+        """This rank sends no more as soon as it may leave; the thread tells the others. It waits for nothing."""
+        self._is_leaving = may_leave
+
+    def join(self) -> None:
+        """Wait until all ranks have left."""
+        self._thread.join(settings.collective_timeout)
 
     def _serve_messages(self) -> None:
         try:
-            while (message := self.world.receive(self.channel, self._has_server_stopped)) is not None:
+            while len(self._left) < self.world.size:
+                message = self.world.receive(self.channel, self._has_news_without_message)
+                if message is None:
+                    self._leave_other_servers()
+                    continue
                 source, text, data = message
                 kind, part, dtype, shape = _read_request(text)
                 answer = self.handle(source, kind, part, np.ndarray(shape, dtype, data))
                 if answer is not None:
                     self.world.send_array(answer, source, self.channel + 1)
+            self.values.clear()
+            self._ended()
         except Exception as error:  # `handle` has told all ranks
             if isinstance(error, RankError):
                 return
             self.world.fail(f"the store's server failed: {type(error).__name__}: {error}")
 
-    def _has_server_stopped(self) -> bool:
-        """Asked while there is no message: also a look at who will not come to the barrier."""
+    def _leave_other_servers(self) -> None:
+        """Tell them that this rank sends no more; who has ended says nothing any more."""
+        own = self.world.rank
+        if own not in self._left:
+            text = _request_as_text("leave", NO_PART, NOTHING.dtype, NOTHING.shape)
+            for server in range(self.world.size):
+                if server != own:
+                    self.world.send(text, NOTHING, server, self.channel)
+        self._left |= {own, *self.world.lost()}
+
+    def _has_news_without_message(self) -> bool:
+        """Asked while there is no message: whether this rank leaves. Also a look at who will not come to the
+        barrier."""
         missed = self.world.lost() - {*self._arrived} if self._arrived else set()
         if not missed:
             self._missed_since = 0.0
@@ -110,22 +136,27 @@ class KeyValueStoreServer:
             self._missed_since = time.monotonic()
         elif time.monotonic() - self._missed_since > MISSED_SECONDS:
             self.world.fail(f"rank {min(missed)} has ended, and others wait at the store's barrier")
-        return self._stopped
+        if self.world.rank in self._left:
+            return not self.world.lost() <= self._left
+        return self._is_leaving()
 
     def handle(self, source: int, kind: str, part: Part, data: Host) -> Host | None:
         """Do what a message asks for; what a pull is answered. What fails is an error on all ranks."""
         try:
-            with self._lock:
+            with self.lock:
                 if kind in UPDATES:
-                    self.update(part, data, self.values[part])
+                    self.values.push({part: data})
                 if kind in ANSWERED:
-                    return self.values[part].numpy()  # an update does not change that, but puts another in its place
+                    return self.values.settled(part).value.numpy()  # which no update changes
                 if kind == "init":
-                    self.values[part] = from_numpy(data.copy(), device_named("cpu"), own=True)
+                    value = from_numpy(data.copy(), device_named("cpu"), own=True)
+                    self.values.replace({part: StoredValue(value)})
                 elif kind == "flush":
                     return data
                 elif kind == "meet":
                     self._arrive_at_barrier(source)
+                elif kind == "leave":
+                    self._left.add(source)
                 return None
         except Exception as error:
             self.world.fail(f"an update of {part[0]!r} failed: {type(error).__name__}: {error}")
@@ -139,24 +170,34 @@ class KeyValueStoreServer:
                 self.world.send_array(NOTHING, rank, self.channel + 1)
 
 
+def _refuse_push_without_updater(part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
+    raise ArgumentsError("this rank has set no updater")
+
+
 class KeyValueStoreWorker:
     """A rank's side of the servers. Calls of one rank are in order; a push waits in the background for its values."""
 
-    def __init__(self, communicator: EngineCommunicator, update: Update) -> None:
+    def __init__(self, communicator: EngineCommunicator) -> None:
         self.communicator, self.world = communicator, communicator.world
         self._channel = 2 * next(communicator.numbers)
-        self.server = KeyValueStoreServer(self.world, self._channel, update)
+        self.server = KeyValueStoreServer(self.world, self._channel, self._forget_ended_server)
         self._later = EngineCommunicator(self.world)
         self._waiting = 0
         self._requests: dict[tuple[str, Key], list[PieceRequest]] = {}
         self._lock = threading.RLock()
         communicator.before_close.append(self.close)
 
-    def init(self, key: Key, value: Host) -> None:
-        """Rank 0's value counts."""
+    def init(self, values: Mapping[Key, Host]) -> None:
+        """Rank 0's values count."""
         if self.world.rank == 0:
-            self._send_pieces_to_servers("init", key, value)
+            for key, value in values.items():
+                self._send_pieces_to_servers("init", key, value)
         self.barrier()
+
+    def spec_of_piece(self, key: Key, whole: Spec) -> Spec:
+        """Of what servers keep of a key: all of it, or flat pieces."""
+        first, *more = pieces_of(key, whole.size, self.world.size)
+        return spec(first.stop - first.start, whole.dtype) if more else whole
 
     def push(self, key: Key, array: Host) -> None:
         """Send an array to its servers, after what this rank has pushed before; it may change after that."""
@@ -214,10 +255,18 @@ class KeyValueStoreWorker:
             self._send_request_without_array("meet", 0)
             self.world.receive_array(NOTHING, 0, self._channel + 1)
 
+    def leave(self) -> None:
+        """This rank has nothing more for the servers than what waits; it may be called anywhere."""
+        self.server.leave(lambda: not self._waiting)
+
     def close(self) -> None:
         """When all workers have come here; the servers end."""
-        self.barrier()
-        self.server.stop()
+        self.leave()
+        self.server.join()
+
+    def _forget_ended_server(self) -> None:
+        with contextlib.suppress(ValueError):  # which is closing
+            self.communicator.before_close.remove(self.close)
 
     def _finish_pushes(self) -> None:
         if self._waiting:
@@ -246,7 +295,7 @@ class KeyValueStoreWorker:
         return found
 
     def _send_request_without_array(self, kind: str, server: int) -> None:
-        self.world.send(_request_as_text(kind, ("", 0), NOTHING.dtype, NOTHING.shape), NOTHING, server, self._channel)
+        self.world.send(_request_as_text(kind, NO_PART, NOTHING.dtype, NOTHING.shape), NOTHING, server, self._channel)
 
 
 def _pieces_of_array(array: Host, requests: Sequence[PieceRequest]) -> list[Host]:
