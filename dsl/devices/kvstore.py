@@ -117,7 +117,9 @@ class KVStore:
         comes twice is pushed once, the sum of both. Where anything fails no key has changed; what fails later, a pull
         raises. Raises ArgumentsError, ShapeError, DTypeError."""
         with self._lock:
-            given = {one: self._arrays_to_push(one, parts) for one, parts in _values_by_key(key, value, "push").items()}
+            given: dict[Key, list[Any]] = {}
+            for one, arrays in _keys_with_values(key, value, "push"):
+                given.setdefault(one, []).extend(self._arrays_to_push(one, arrays))
             if self._servers is not None:
                 self._push_to_servers(self._servers, given)
                 return
@@ -185,7 +187,7 @@ class KVStore:
                 self._values.set_update(made)
                 self._updater = made
                 return
-            self._servers.barrier()  # what was pushed before is for the updater before
+            self._servers.meet()  # what was pushed before is for the updater before
             before = self._updater
             with self._values_lock:
                 stored = dict(self._values.items())
@@ -203,7 +205,7 @@ class KVStore:
     def save_optimizer_states(self, path: str) -> None:
         """Write the updater's states to a file (NumPy's npz): of `dist_async` those of this rank's server."""
         if self._servers is not None:
-            self._servers.barrier()
+            self._servers.meet()
         with self._values_lock:
             states = [(part, stored.states) for part, stored in self._values.items()]
         write_optimizer_states(path, states)
@@ -291,13 +293,16 @@ class KVStore:
         return found
 
     def _push_to_servers(self, servers: KeyValueStoreWorker, given: Mapping[Key, list[Any]]) -> None:
-        for key, array in {key: self._sum_of_arrays(key, parts) for key, parts in given.items()}.items():
-            if isinstance(array, np.ndarray):
-                servers.push(key, array)
-            elif array.is_ready():
-                servers.push(key, array.numpy())
-            else:
-                servers.push_later(key, array.numpy)
+        joined = {key: self._sum_of_arrays(key, parts) for key, parts in given.items()}
+
+        def read() -> dict[Key, Host]:
+            return {key: array if type(array) is np.ndarray else array.numpy() for key, array in joined.items()}
+
+        if all([type(array) is np.ndarray or array.is_ready() for array in joined.values()]):
+            servers.push(read())
+            return
+        joined |= {key: array.copy() for key, array in joined.items() if type(array) is np.ndarray}
+        servers.push_later(read)
 
     def _spec_for_push(self, key: Key) -> Spec:
         """The spec of a key's value. Raises ArgumentsError where a push to servers has no value or no updater."""
@@ -432,14 +437,6 @@ def _keys_with_values(keys: Any, values: Any, what: str) -> list[tuple[Key, Any]
         raise ArgumentsError(f"{what} of {len(keys)} keys takes a list of as many values")
     pairs = list(zip(keys, values, strict=True)) if several else [(keys, values)]
     return [(_checked_key(key), value) for key, value in pairs]
-
-
-def _values_by_key(keys: Any, values: Any, what: str) -> dict[Key, Any]:
-    """What belongs to each key: of one that comes twice, a list of all. Raises ArgumentsError."""
-    found: dict[Key, Any] = {}
-    for key, value in _keys_with_values(keys, values, what):
-        found[key] = value if key not in found else [found[key], value]
-    return found
 
 
 def _checked_key(key: Any) -> Key:

@@ -28,6 +28,8 @@ def targets_of_pull(given: Any) -> list[Any]:
 
 def check_targets_of_pull(key: Key, spec: Spec, targets: Sequence[Any]) -> None:
     """Raises ArgumentsError, ShapeError, ReadOnlyError where a key's value cannot be written to an array."""
+    if not targets:
+        raise ArgumentsError(f"key {key!r} is pulled into no array; leave out= out, or write one")
     for target in targets:
         if not isinstance(target, (Array, np.ndarray)) or isinstance(target, np.ma.MaskedArray):
             raise ArgumentsError(f"values are pulled into arrays, not {type(target).__name__}")
