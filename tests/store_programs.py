@@ -39,6 +39,14 @@ def replace(key: Any, pushed: Any, stored: Any) -> None:
     stored[...] = pushed
 
 
+def twice(key: Any, pushed: Any, stored: Any) -> None:
+    stored -= pushed + pushed
+
+
+def refuse_all(key: Any, pushed: Any, stored: Any) -> None:
+    raise KeyError("all")
+
+
 def nothing(key: Any, pushed: Any, stored: Any) -> None:
     pass
 
@@ -157,7 +165,9 @@ class Program:
     def run(self, steps: int) -> None:
         try:
             for self.step in range(steps):
-                kinds = ("init", "push", "push", "push_fault", "pull", "pull_fault", "pushpull", "set_updater", "files")
+                kinds = ["init", "push", "push", "push_fault", "pull", "pull_fault", "pushpull", "set_updater", "files"]
+                if self.kind == "dist_sync" and self.ranks > 1:
+                    kinds += ["disagree", "disagree"]
                 step = "init" if not self.meant.values else self.choose.choice(kinds)
                 self.log.append(step)
                 getattr(self, step)()
@@ -245,7 +255,9 @@ class Program:
         """Arrays that a key may be pulled into."""
         value = self.meant.values[key]
         empty = np.full(value.shape, 9, value.dtype)
-        form = self.choose.choice(("numpy", "steps", "reversed", "fortran", "kg", "elsewhere", "late", "several", "mesh"))
+        form = self.choose.choice(
+            ("numpy", "steps", "reversed", "fortran", "kg", "elsewhere", "late", "several", "mesh")
+        )
         things: list[Any] = [empty.copy()]
         if form == "steps" and value.shape:
             things = [np.repeat(empty, 2, axis=0)[::2]]
@@ -274,7 +286,7 @@ class Program:
         self.held += [Held(fixed, fixed, "read-only target"), Held(base, np.stack([empty, empty]), "base of a target")]
         forms = [
             fixed, [empty, fixed], 3, "text", None, [None],
-            np.full((*value.shape, 2), 9, value.dtype), empty.astype("f8" if value.dtype != "f8" else "f4"),
+            np.full((*value.shape, 2), 9, value.dtype), np.zeros(value.shape, "f8" if value.dtype != "f8" else "f4"),
             kg.zeros((7, 7)), empty.tolist(), np.ma.masked_array(empty, False), np.broadcast_to(empty, (2, *empty.shape)),
         ]  # fmt: skip
         if value.shape and value.size:  # else a part is no view
@@ -296,7 +308,7 @@ class Program:
             values.append(rng.integers(0, 4, shape).astype(dtype))
         given: list[Any] = [self.given(value) for value in values]
         if bad in ("known", "twice"):
-            again = keys[0] if bad == "twice" or not self.meant.values else [*self.meant.values][0]
+            again = keys[0] if bad == "twice" or not self.meant.values else next(iter(self.meant.values))
             keys, given = [*keys, again], [*given, np.zeros(2)]
         elif bad:
             given[-1] = [] if bad == "empty" else np.array([{}])
@@ -366,10 +378,50 @@ class Program:
             keys[place] = self.choose.choice(("none", 1.5, None, True, ("w", 0)))
         else:
             values[place] = {
-                "shape": np.zeros((*value.shape, 3), value.dtype), "dtype": value.astype("u2"), "empty": [],
+                "shape": np.zeros((*value.shape, 3), value.dtype), "dtype": np.zeros(value.shape, "u2"), "empty": [],
                 "object": np.full(value.shape, None) if value.size else [],
             }[fault]  # fmt: skip
         self.refused(lambda: self.store.push(keys, values), f"push of another {fault}")
+
+    def disagree(self) -> None:
+        """One rank does otherwise than the others: all are told, and nothing has changed anywhere."""
+        keys = [*dict.fromkeys(self.some_keys())]
+        values, _ = self.to_push(keys)
+        odd = self.rank == self.choose.randrange(self.ranks)
+        how, missing = self.choose.choice(("shape", "key", "order", "fewer", "rate", "none", "raises")), 0
+        others = [key for key in self.meant.values if key not in keys]
+        self.log.append(how)
+        if how in ("rate", "none", "raises"):
+            if not any(self.meant.values[key].size for key in keys):  # of which all graphs are one
+                return
+            self.meant.updater, self.meant.count, self.meant.states = subtract, 0, {}
+            self.store.set_updater(subtract)
+        if odd and how == "shape":
+            values[-1], missing = np.zeros((9, 9)), len(keys)
+        elif odd and how == "key":
+            keys[-1:], values[-1:] = (
+                ([others[0]], [np.zeros_like(self.meant.values[others[0]])]) if others else ([], [])
+            )
+            missing = 0 if others else 1
+        elif odd and how in ("order", "fewer"):
+            keys, values = (keys[::-1], values[::-1]) if how == "order" and len(keys) > 1 else (keys[1:], values[1:])
+            missing = 0 if how == "order" and keys else 1
+        elif odd and how in ("rate", "raises"):
+            missing = 0 if how == "rate" else len(keys)
+            self.store.set_updater(twice if how == "rate" else refuse_all)
+        elif odd and how == "none":
+            self.store.set_updater(lambda k, pushed, stored: None)
+        errors = []
+        barriers = [self.store.barrier for _ in range(missing)]  # the others are in sums
+        pulls = [lambda key=key: self.store.pull(key) for key in self.meant.values]
+        for call in (lambda: self.store.push(keys, values) if keys else None, *barriers, *pulls):
+            try:
+                call()
+            except (kg.PlanError, kg.UserError, KeyError) as error:
+                errors.append(error)
+        assert any(isinstance(error, kg.PlanError) for error in errors), f"{how}: {errors}"
+        if how in ("rate", "none", "raises"):
+            self.store.set_updater(subtract)
 
     def pull(self) -> None:
         keys = self.some_keys()
@@ -426,7 +478,7 @@ COPIED = kg.kernel_graph(lambda x: x + 0, device="cpu")
 
 
 def check(kind: str, seed: int, ranks: int = 1, steps: int = 12) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, kg.override(cpu_devices=4):
 
         def run() -> None:
             with kg.device("cpu"):
@@ -448,5 +500,7 @@ if __name__ == "__main__":
             wrong += 1
             if "-v" in sys.argv:
                 raise
-            print(f"{type(error).__name__}: {str(error)[:700]}", *getattr(error, "__notes__", ()), sep="\n  ", flush=True)
+            print(
+                f"{type(error).__name__}: {str(error)[:700]}", *getattr(error, "__notes__", ()), sep="\n  ", flush=True
+            )
     print(f"{count} programs, {wrong} wrong")

@@ -82,6 +82,8 @@ def load_sharded(folder: str | os.PathLike[str], mesh: Mesh | None = None) -> An
         content = json.loads((source / CONTENTS).read_text())
     except OSError:
         raise ArgumentsError(f"{source} holds no {CONTENTS}, which kg.save_sharded writes last") from None
+    except ValueError as error:
+        raise ArgumentsError(f"{source / CONTENTS} is not whole ({error}); kg.save_sharded writes it last") from None
     found = [_load_checkpoint_array(source, number, entry, mesh) for number, entry in enumerate(content["arrays"])]
     return _structure_of_sharded_checkpoint(content["structure"], found)
 
@@ -157,7 +159,10 @@ def _read_checkpoint_rows(source: Path, number: int, entry: dict[str, Any], star
             path = source / f"{number}.{part}.npy"
             try:
                 whole = np.load(path, mmap_mode="r")
-            except (OSError, ValueError) as error:
+                shape = tuple(length if i == axis else n for i, n in enumerate(entry["shape"]))
+                if whole.shape != shape or whole.dtype.itemsize != dtype.itemsize:
+                    raise ValueError(f"it holds {whole.dtype}{list(whole.shape)}, not {dtype}{list(shape)}")
+            except (OSError, ValueError, EOFError) as error:
                 raise ArgumentsError(
                     f"{path} cannot be read ({error}); the folder is one that all ranks see, with a file for each part"
                 ) from None

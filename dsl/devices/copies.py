@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..array.array import Array, asarray
+from ..array.array import Array, from_numpy
 from ..array.devices import name_of
 from ..jit.kernel_graph import KernelGraph
 
 
 def copy_of_array(x: Array) -> Array:
-    """It may be on its way, if the array is, or lies on a GPU."""
-    if x._device.host_memory and x.is_ready():
-        return asarray(x, copy=True)
+    """By a compiled kernel; it may be on its way."""
     return _copy_on_device(name_of(x._device))(x)  # type: ignore[no-any-return]
+
+
+def first_copy_of_array(x: Array) -> Array:
+    """Where nothing need be compiled for it, of which there may be no more."""
+    return from_numpy(x.numpy(), x._device) if x._device.host_memory and x.is_ready() else copy_of_array(x)
 
 
 @functools.cache

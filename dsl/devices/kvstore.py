@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.core.types import dtype_kind
+from ...compiler.core.types import ArrayType, dtype_kind
 from ...runtime.engine.collective_calls import EngineCollectiveCall
 from ...runtime.engine.communicator import (
     SMALL_BYTES,
@@ -22,15 +22,15 @@ from ...runtime.engine.communicator import (
     rank_agreement_on_collectives,
 )
 from ...runtime.program.multi_device import Collective
-from ..array.array import Array, asarray, from_numpy, snapshot
+from ..array.array import Array, asarray, from_numpy, on_device, snapshot
 from ..array.devices import device as default_device
 from ..array.devices import device_named, name_of
 from ..array.in_flight import track_memory
 from ..core.errors import ArgumentsError, DTypeError, OptionError, ShapeError
-from ..core.spec import Spec
+from ..core.spec import Spec, spec_of
 from ..jit.kernel_graph import KernelGraph
 from .collectives import all_reduce
-from .copies import copy_of_array
+from .copies import copy_of_array, first_copy_of_array
 from .distributed import broadcast, current
 from .mesh import Mesh, Sharded
 from .mesh_calls import MeshFunction
@@ -117,21 +117,20 @@ class KVStore:
         comes twice is pushed once, the sum of both. Where anything fails no key has changed; what fails later, a pull
         raises. Raises ArgumentsError, ShapeError, DTypeError."""
         with self._lock:
+            if self._servers is not None and type(value) is np.ndarray and type(key) in (int, str):
+                if is_laid_out_as_stored(value, self._spec_for_push(key)):
+                    self._servers.push({key: value})
+                    return
             given: dict[Key, list[Any]] = {}
             for one, arrays in _keys_with_values(key, value, "push"):
                 given.setdefault(one, []).extend(self._arrays_to_push(one, arrays))
             if self._servers is not None:
                 self._push_to_servers(self._servers, given)
                 return
+            joined = {one: self._sum_of_arrays(one, parts) for one, parts in given.items()}
             if self._ranks is not None and self._ranks.world.size > 1:
-                agreements = self._agreements_on_push([*given])
-                pushed = {
-                    (one, 0): self._sum_over_ranks(self._ranks, agreement, self._sum_of_arrays(one, parts))
-                    for (one, parts), agreement in zip(given.items(), agreements, strict=True)
-                }
-            else:
-                pushed = {(one, 0): self._sum_of_arrays(one, parts) for one, parts in given.items()}
-            self._values.push(pushed)
+                joined = self._sums_over_ranks(self._ranks, joined)
+            self._values.push({(one, 0): array for one, array in joined.items()})
 
     def pull(self, key: Any, out: Any = None, priority: int = 0) -> Any:
         """Copy the values of keys to arrays. out: an array of a key or a list of arrays; None: the values are the
@@ -151,8 +150,7 @@ class KVStore:
         with self._lock:
             if self._servers is not None and type(value) is type(out) is np.ndarray and type(key) in (int, str):
                 spec = self._spec_for_push(key)
-                if is_laid_out_as_stored(value, spec) and is_laid_out_as_stored(out, spec):
-                    check_targets_of_pull(key, spec, [out])
+                if is_laid_out_as_stored(value, spec) and is_laid_out_as_stored(out, spec) and out.flags.writeable:
                     self._servers.push_and_pull(key, value, out)
                     return
             wanted = self._targets_by_key(key, out)
@@ -273,7 +271,7 @@ class KVStore:
         if updater is None or servers is None or servers.world.size == 1:
             return "", ""
         pieces = {key: servers.spec_of_piece(key, spec) for key, spec in specs.items()}
-        return updater.meaning_of_keys(pieces, "cpu"), str(updater)
+        return updater.meaning_of_keys(pieces, device_named("cpu")), str(updater)
 
     @staticmethod
     def _agreement(doing: str, meaning: str, name: str) -> Agreement:
@@ -286,8 +284,9 @@ class KVStore:
         for number, key in enumerate(keys):
             spec, meaning, name = self._specs[key], "", ""
             if self._updater is not None:
-                device = name_of(self._values.latest((key, 0)).value._device)
-                meaning, name = self._updater.meaning(key, spec, device), str(self._updater)
+                device = self._values.latest((key, 0)).value._device
+                summed = spec_of(ArrayType(spec.shape, np.dtype(np.float32))) if _is_narrow_float(spec.dtype) else spec
+                meaning, name = self._updater.meaning(key, spec, device, summed), str(self._updater)
             of = f", {number + 1} of {count}" if count > 1 else ""
             found.append(_agreement_on_updates(f"push of {key!r}{of}", meaning, name, spec))
         return found
@@ -311,12 +310,19 @@ class KVStore:
             raise ArgumentsError("a dist_async store needs set_updater before the first push")
         return spec
 
-    def _sum_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, joined: Array) -> Array:
-        """The sum of all ranks' arrays, on its way."""
-        if not joined._device.host_memory:
-            return self._program_to_sum_over_ranks(agreement, name_of(joined._device))(joined)
-        narrow = joined.dtype if _is_narrow_float(joined.dtype) else None
-        given = joined if narrow is None else joined.astype(np.float32)
+    def _sums_over_ranks(self, ranks: EngineCommunicator, joined: Mapping[Key, Array]) -> dict[Key, Array]:
+        """The sums of all ranks' arrays, on their way; of narrow floats in float32. Whatever a sum fails with, all are
+        begun: so do other ranks."""
+        agreements = self._agreements_on_push([*joined])
+        given = {key: x.astype(np.float32) if _is_narrow_float(x.dtype) else x for key, x in joined.items()}
+        return {
+            key: self._sum_over_ranks(ranks, agreement, array)
+            for (key, array), agreement in zip(given.items(), agreements, strict=True)
+        }
+
+    def _sum_over_ranks(self, ranks: EngineCommunicator, agreement: Agreement, given: Array) -> Array:
+        if not given._device.host_memory:
+            return self._program_to_sum_over_ranks(agreement, name_of(given._device))(given)
         step = Collective("all_reduce", (0,), (1,), (given.size,), str(given.dtype), "sum")
         target = given._device.allocate(given.nbytes)
         call = EngineCollectiveCall(step, given._device, ranks)
@@ -324,8 +330,7 @@ class KVStore:
         job = partial(call.run, before, [given._memory], [target], agreement)
         event = ranks.submit(job, agreement.doing, soon=call.nbytes > SMALL_BYTES)
         track_memory((event,), (given._memory, target))
-        result = Array(target, given._spec, given._device, event)
-        return result if narrow is None else result.astype(narrow)
+        return Array(target, given._spec, given._device, event)
 
     def _program_to_sum_over_ranks(self, agreement: Agreement, device: str) -> Callable[[Array], Array]:
         """What sums an array over the ranks' GPUs. agreement: what the ranks agree on, by the program's name."""
@@ -333,8 +338,7 @@ class KVStore:
         if made is None:
 
             def add_over_ranks(x: Any) -> Any:
-                narrow = x.dtype if _is_narrow_float(x.dtype) else None
-                return all_reduce(x) if narrow is None else all_reduce(x.astype(np.float32)).astype(narrow)
+                return all_reduce(x)
 
             add_over_ranks.__name__ = f"{agreement.doing}, {agreement.digest.hex()[:8]}"
             with default_device(device):
@@ -344,24 +348,34 @@ class KVStore:
         return made
 
     def _arrays_to_push(self, key: Key, given: Any) -> list[Any]:
-        """What is pushed to a key: where its value is, or one array that its server takes as it is. Raises
+        """What is pushed to a key: where its value is, or one array that is read before the push is over. Raises
         ArgumentsError, ShapeError, DTypeError."""
         spec = self._spec_for_push(key)
-        if self._servers is not None and is_laid_out_as_stored(given, spec):
+        if is_laid_out_as_stored(given, spec) and self._reads_host_arrays(key):
             return [given]
         parts = targets_of_pull(given)
         if not parts:
             raise ArgumentsError(f"nothing is pushed for key {key!r}")
-        at = "cpu" if self._servers else name_of(self._values.latest((key, 0)).value._device)
+        device = device_named("cpu") if self._servers else self._values.latest((key, 0)).value._device
         moved = []
         for part in parts:
-            if tuple(np.shape(part)) != spec.shape:
-                raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {np.shape(part)} comes")
-            array = asarray(part, device=at)
+            ours = type(part) is np.ndarray or type(part) is Array
+            shape = part.shape if ours else np.shape(part)
+            if shape != spec.shape:
+                raise ShapeError(f"key {key!r} has shape {spec.shape}, and an array of shape {shape} comes")
+            if isinstance(part, np.ma.MaskedArray):
+                raise DTypeError("stores keep arrays without masks; write x.filled(value)")
+            array = on_device(part if ours else asarray(part, device=name_of(device)), device)
             if array.dtype != spec.dtype:
                 raise DTypeError(f"key {key!r} has dtype {spec.dtype}, and an array of {array.dtype} comes")
-            moved.append(snapshot(array))  # the caller may assign to his before the push is over
+            moved.append(snapshot(array) if array is part else array)  # to which the caller may assign meanwhile
         return moved
+
+    def _reads_host_arrays(self, key: Key) -> bool:
+        """Whether a push takes NumPy's arrays as they are: it has read them when it returns, and is not done again."""
+        if self._ranks is not None:
+            return self._servers is not None
+        return self._values.latest((key, 0)).value._device.host_memory and not self._values.may_fail
 
     def _sum_of_arrays(self, key: Key, parts: Sequence[Any]) -> Any:
         """In the order of the list, whichever array is there first."""
@@ -374,21 +388,20 @@ class KVStore:
         """A copy that nobody else has."""
         found = value.parts[0] if isinstance(value, Sharded) else value
         moved = asarray(found, device="cpu") if self.type == "local" or self._servers else asarray(found)
-        return moved if isinstance(found, (np.ndarray, np.generic)) else copy_of_array(moved)
+        return moved if isinstance(found, (np.ndarray, np.generic)) else first_copy_of_array(moved)
 
     def _copies_of_stored_values(self, keys: Sequence[Key]) -> list[Array]:
         """Copies on the values' devices. Of a GPU's they may be on their way, and fail with a push before them."""
         specs = [self._spec(key) for key in keys]
         if self._servers is not None:
             return [self._value_from_servers(self._servers, key, spec) for key, spec in zip(keys, specs, strict=True)]
-        parts = [(key, 0) for key in keys]
-        self._values.raise_failure(parts)
-        latest = [self._values.latest(part).value for part in parts]
-        stored = [
-            self._values.settled(part).value if value._device.host_memory else value
-            for part, value in zip(parts, latest, strict=True)
-        ]
-        return [copy_of_array(value) for value in stored]
+        values, parts = self._values, [(key, 0) for key in keys]
+        if values.may_fail:
+            values.raise_failure(parts)
+            for part in parts:
+                if values.latest(part).value._device.host_memory:
+                    values.settled(part)
+        return [copy_of_array(values.latest(part).value) for part in parts]
 
     def _value_from_servers(self, servers: KeyValueStoreWorker, key: Key, spec: Spec) -> Array:
         values = np.empty(spec.shape, spec.dtype)
@@ -460,7 +473,10 @@ def _agreement_on_updates(doing: str, meaning: str, name: str, spec: Spec | None
 
 def _replaced_value(part: Part, pushed: Array, stored: StoredValue) -> StoredValue:
     """What is stored without an updater."""
-    return StoredValue(copy_of_array(pushed))
+    before = stored.value
+    if not isinstance(pushed, Array):
+        return StoredValue(from_numpy(pushed, before._device))
+    return StoredValue(copy_of_array(pushed) if pushed.dtype == before.dtype else pushed.astype(before.dtype))
 
 
 def _is_narrow_float(dtype: np.dtype[Any]) -> bool:

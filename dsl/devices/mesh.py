@@ -16,7 +16,7 @@ from ..array.array import Array, on_device
 from ..array.devices import device_named, device_place_of_name, name_of, open_device
 from ..core.errors import ArgumentsError, OptionError, ShapeError
 from ..core.pytree import flatten, unflatten
-from .copies import copy_of_array
+from .copies import first_copy_of_array
 from .distributed import broadcast, current
 
 
@@ -191,7 +191,7 @@ def _spread_over_mesh(x: Any, mesh: Mesh, axis: int | None) -> Any:
 def _spread_array_over_mesh(given: Any, mesh: Mesh, axis: int | None) -> Sharded:
     if isinstance(given, Sharded):
         if given.mesh == mesh and given.axis == axis:
-            return Sharded([copy_of_array(part) for part in given.parts], mesh, axis)
+            return Sharded([first_copy_of_array(part) for part in given.parts], mesh, axis)
         given = given.numpy()
     if axis is not None:
         axis = local_axis(np.shape(given), mesh, axis)
@@ -201,7 +201,7 @@ def _spread_array_over_mesh(given: Any, mesh: Mesh, axis: int | None) -> Sharded
     for number, device in zip(mesh.positions, mesh.devices, strict=True):
         part = part_for_mesh_device(given, mesh, axis, number)
         moved = on_device(part, device)
-        parts.append(copy_of_array(moved) if moved is part else moved)
+        parts.append(first_copy_of_array(moved) if moved is part else moved)
     return Sharded(parts, mesh, axis)
 
 

@@ -35,6 +35,7 @@ NOTHING = np.empty(0, np.uint8)
 NO_PART: Part = ("", 0)
 NOTE_BYTES = 1024  # of what ranks tell each other at a barrier of updates that failed
 UPDATES, ANSWERED = frozenset({"push", "pushpull"}), frozenset({"pull", "pushpull"})
+USES = UPDATES | ANSWERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,36 +150,35 @@ class KeyValueStoreServer:
     def handle(self, source: int, kind: str, arrays: Mapping[Part, Host]) -> Host | None:
         """Do what a message asks for; what is answered. arrays: of several parts from this rank alone, which are all
         updated, or none. An update that fails changes nothing: it is raised for this rank, and noted for others."""
-        try:
-            with self.lock:
-                if kind in UPDATES:
-                    self._try(source, arrays, lambda: self.values.push(arrays))
-                if kind in ANSWERED:
-                    [part] = arrays
-                    self._try(source, arrays, lambda: self.values.settled(part))
-                    return self.values.settled(part).value.numpy()  # which no update changes
-                if kind == "init":
-                    cpu = device_named("cpu")
-                    self.values.replace({p: StoredValue(from_numpy(x.copy(), cpu, own=True)) for p, x in arrays.items()})
-                elif kind == "flush":
-                    return _text_as_note(self.take_failures(source))
-                elif kind == "meet":
-                    self._arrive_at_barrier(source, _text_of_note(arrays[NO_PART]))
-                elif kind == "leave":
-                    self._left.add(source)
-                return None
-        except UpdateFailure as failure:
-            raise failure.error from None
+        with self.lock:
+            if kind in USES:
+                return self._update(source, kind, arrays)
+            if kind == "init":
+                cpu = device_named("cpu")
+                self.values.replace({p: StoredValue(from_numpy(x.copy(), cpu, own=True)) for p, x in arrays.items()})
+            elif kind == "flush":
+                return _text_as_note(self.take_failures(source))
+            elif kind == "meet":
+                self._arrive_at_barrier(source, _text_of_note(arrays[NO_PART]))
+            elif kind == "leave":
+                self._left.add(source)
+        return None
 
-    def _try(self, source: int, arrays: Mapping[Part, Host], update: Callable[[], object]) -> None:
-        """Raises UpdateFailure for this rank's own."""
+    def _update(self, source: int, kind: str, arrays: Mapping[Part, Host]) -> Host | None:
+        values, part = self.values, next(iter(arrays))
         try:
-            update()
+            if kind in UPDATES:
+                values.push(arrays)
+            if kind in ANSWERED:
+                return values.settled(part).value.numpy()  # which no update changes
         except Exception as error:
             keys = ", ".join(repr(key) for key, _ in arrays)
             self._failures[source] = f"rank {source}'s push of {keys} failed: {type(error).__name__}: {error}"
             if source == self.world.rank:
-                raise UpdateFailure(error) from None
+                raise
+            if kind in ANSWERED:
+                return values.settled(part).value.numpy()
+        return None
 
     def _arrive_at_barrier(self, source: int, failures: str) -> None:
         """failures: of the rank's pushes, which all others are told."""
@@ -188,14 +188,6 @@ class KeyValueStoreServer:
             for rank in range(self.world.size):
                 others = "; ".join(text for r, text in sorted(arrived.items()) if text and r != rank)
                 self.world.send_array(_text_as_note(others), rank, self.channel + 1)
-
-
-class UpdateFailure(Exception):
-    """What an update of this rank's has raised."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
 
 
 def _text_as_note(text: str) -> Host:

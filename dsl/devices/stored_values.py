@@ -29,11 +29,6 @@ class StoredValue:
     value: Array
     states: tuple[Array, ...] = ()
 
-    @property
-    def events(self) -> list[Event]:
-        """Of the work that is to make them, if it is not over."""
-        return [array._event for array in (self.value, *self.states) if array._event is not None]
-
 
 @dataclass(frozen=True, slots=True)
 class StorePush:
@@ -45,18 +40,24 @@ class StorePush:
 
     @property
     def events(self) -> list[Event]:
-        return [event for stored in self.after.values() for event in stored.events]
+        return _events_of_push(self.pushed, self.after)
 
     def read_failure(self) -> Exception | None:
-        """What the push has failed with: somebody sees it by that, and that what it waited for has failed with it."""
-        arrays = [given for given in self.pushed.values() if isinstance(given, Array) and given._event is not None]
+        """What the push has failed with, in all of its work; by that somebody has seen it."""
         errors: list[Exception] = []
-        for event in (*self.events, *[given._event for given in arrays]):
+        for event in self.events:
             try:
                 event.wait()
             except Exception as error:
                 errors.append(error)
         return errors[0] if errors else None
+
+
+def _events_of_push(pushed: Mapping[Part, Any], after: Mapping[Part, StoredValue]) -> list[Event]:
+    """Of the work that is not known to be over: also of what is pushed, which an updater may not read."""
+    arrays = [x for stored in after.values() for x in (stored.value, *stored.states)]
+    arrays += [x for x in pushed.values() if isinstance(x, Array)]
+    return [x._event for x in arrays if x._event is not None]
 
 
 Update = Callable[[Part, Any, StoredValue], StoredValue]
@@ -76,6 +77,11 @@ class StoredValues:
     def __contains__(self, part: Part) -> bool:
         return part in self._stored
 
+    @property
+    def may_fail(self) -> bool:
+        """Whether some push has failed, or still may."""
+        return bool(self._pushes or self._failures)
+
     def set_update(self, update: Update) -> Update:
         """Another way to update, without states; the one before is the result."""
         before = self._update
@@ -91,8 +97,18 @@ class StoredValues:
 
     def push(self, pushed: Mapping[Part, Any]) -> None:
         """Update parts with what is pushed. Raises what the updater raises, and nothing has changed then."""
-        self._settle_finished_pushes()
-        self._push_now(pushed)
+        if self._pushes:
+            self._settle_finished_pushes()
+        try:
+            self._push_now(pushed)
+        except Exception:
+            earlier = bool(self._pushes)
+            self.settle()
+            if earlier:  # what was raised may be the error of a push before
+                self._push_now(pushed)
+                return
+            StorePush(pushed, {}, {}).read_failure()
+            raise
 
     def latest(self, part: Part) -> StoredValue:
         """What is stored when all pushes so far are over, if none of them fails."""
@@ -100,9 +116,10 @@ class StoredValues:
 
     def settled(self, part: Part) -> StoredValue:
         """What is stored, once no push of the part can fail any more. Raises, once, what one has failed with."""
-        while any(part in push.after for push in self._pushes):
-            self._settle_oldest_push()
-        self.raise_failure((part,))
+        if self.may_fail:
+            while any(part in push.after for push in self._pushes):
+                self._settle_oldest_push()
+            self.raise_failure((part,))
         return self._stored[part]
 
     def settle(self) -> None:
@@ -131,12 +148,11 @@ class StoredValues:
         return [*self._stored.items()]
 
     def _push_now(self, pushed: Mapping[Part, Any]) -> None:
-        before = {part: self._stored[part] for part in pushed}
-        after = {part: self._update(part, given, before[part]) for part, given in pushed.items()}
-        push = StorePush(pushed, before, after)
-        if self._pushes or push.events:
-            self._pushes.append(push)
-        self._stored.update(after)
+        stored, update = self._stored, self._update
+        after = {part: update(part, given, stored[part]) for part, given in pushed.items()}
+        if self._pushes or _events_of_push(pushed, after):
+            self._pushes.append(StorePush(pushed, {part: stored[part] for part in pushed}, after))
+        stored.update(after)
 
     def _settle_finished_pushes(self) -> None:
         while self._pushes and all(event.query() for event in self._pushes[0].events):

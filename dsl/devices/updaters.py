@@ -19,7 +19,8 @@ import numpy as np
 
 from ...compiler.graph.graph import Graph
 from ...runtime.core.frozen import dataclass
-from ..array.array import Array, asarray
+from ...runtime.program.device import Device
+from ..array.array import Array, on_device
 from ..array.devices import name_of
 from ..core.errors import ArgumentsError, OptionError, Refusal, show_user_line
 from ..core.spec import Spec
@@ -52,29 +53,32 @@ class StoreUpdater:
         self.function, self.states = function, states
         self.name = getattr(function, "__name__", type(function).__name__)
         self._knows_keys = _reads_first_argument(function)
-        self._compiled: dict[tuple[Key | None, Spec, str], KernelGraph] = {}  # by key, if it decides, spec and device
+        self._compiled: dict[
+            tuple[Key | None, Spec, Device], KernelGraph
+        ] = {}  # by key, if it decides, spec and device
         self._meanings: dict[KernelGraph, TracedMeaning] = {}
 
     def __call__(self, part: Part, pushed: Any, stored: StoredValue) -> StoredValue:
         """What is stored after a push; the updater changes copies. Raises what it raises."""
         before = stored.value
-        spec, device, states = before._spec, name_of(before._device), stored.states
+        spec, states = before._spec, stored.states
         if len(states) != self.states:
-            zeros = asarray(np.zeros(spec.shape, spec.dtype), device=device)
+            zeros = on_device(np.zeros(spec.shape, spec.dtype), before._device)
             states = (zeros,) * self.states
-        value, *states = self._compiled_for(part[0], spec, device)(pushed, before, *states)
-        if value._spec.type != spec.type:
+        value, *states = self._compiled_for(part[0], spec, before._device)(pushed, before, *states)
+        if value._spec is not spec and value._spec.type != spec.type:
             raise ArgumentsError(f"{self} makes an array of shape {value.shape} of a stored one of shape {spec.shape}")
         return StoredValue(value, tuple(states))
 
-    def meaning(self, key: Key, spec: Spec, device: str) -> str:
+    def meaning(self, key: Key, spec: Spec, device: Device, pushed: Spec | None = None) -> str:
         """What tells apart updaters that would store other values: a digest of the graph that is traced for arrays of a
-        spec, or of the function's code, where that runs in NumPy. Raises what the updater raises."""
+        spec, or of the function's code, where that runs in NumPy. pushed: what is pushed, if not of that spec. Raises
+        what the updater raises."""
         compiled = self._compiled_for(key, spec, device)
         known = self._meanings.get(compiled)
         if known is None or not known.traced.guards.hold():
             try:
-                traced = compiled.traced(*[spec] * (2 + self.states))
+                traced = compiled.traced(pushed or spec, *[spec] * (1 + self.states))
             except Refusal as error:
                 if not error.needs_values:
                     raise
@@ -82,32 +86,36 @@ class StoreUpdater:
             known = self._meanings[compiled] = TracedMeaning(traced, _digest_of_texts(_texts_of_trace(traced)))
         return known.digest
 
-    def meaning_of_keys(self, specs: Mapping[Key, Spec], device: str) -> str:
+    def meaning_of_keys(self, specs: Mapping[Key, Spec], device: Device) -> str:
         """The same for several keys. What the updater raises is a part of what it means."""
-        found = set[str]()
-        for (key, spec), one in {(key if self._knows_keys else None, spec): key for key, spec in specs.items()}.items():
+        deciding = specs if self._knows_keys else {spec: key for key, spec in specs.items()}.values()
+        found: dict[tuple[str, str], list[Key]] = {}  # the keys of a spec for which it means the same
+        for key in deciding:
             try:
-                meaning = self.meaning(one, spec, device)
+                meaning = self.meaning(key, specs[key], device)
             except Exception as error:  # which a push raises
                 meaning = repr(error)
-            found.add(repr((key, spec, meaning)))
-        return _digest_of_texts(sorted(found))
+            found.setdefault((repr(specs[key]), meaning), []).append(key)
+        several = len({spec for spec, _ in found}) < len(found)
+        return _digest_of_texts(
+            sorted(repr((kind, sorted(map(repr, keys)) if several else 0)) for kind, keys in found.items())
+        )
 
-    def _compiled_for(self, key: Key, spec: Spec, device: str) -> KernelGraph:
+    def _compiled_for(self, key: Key, spec: Spec, device: Device) -> KernelGraph:
         kind = (key if self._knows_keys else None, spec, device)
         found = self._compiled.get(kind)
         if found is None:
             function = self.function
 
             def call_updater(pushed: Any, stored: Any, *states: Any) -> Any:
-                own = [np.copy(x) for x in (pushed, stored, *states)]
+                own = [pushed.astype(stored.dtype), *[np.copy(x) for x in (stored, *states)]]
                 result = function(key, *own)
                 if result is not None and result is not own[1]:
                     raise ArgumentsError("an updater assigns to the stored array, as in `stored -= 0.1 * pushed`")
                 return tuple(own[1:])
 
             call_updater.__name__ = self.name
-            found = self._compiled[kind] = KernelGraph(call_updater, device=device)
+            found = self._compiled[kind] = KernelGraph(call_updater, device=name_of(device))
         return found
 
     def __str__(self) -> str:
